@@ -1,0 +1,28 @@
+# One verb each; every verb makes .venv itself when it is missing.
+.PHONY: setup demo test check bench clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e . --group dev
+	touch $@
+
+demo: setup
+	$(BIN)/glassformer demo
+
+test: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf .venv build dist

@@ -1,0 +1,51 @@
+"""glassformer, the Transformer you can see through: train one on your own text, use it, look at every number in it.
+
+The public names are imported when first used, so that importing the package costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
+    from glassformer.trace import tap, trace, tracing
+    from glassformer.train import RunConfig
+    from glassformer.translator import CrossAttention, Translation, Translator, load
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CheckpointError": "config",
+    "ConfigError": "config",
+    "CrossAttention": "translator",
+    "DataError": "config",
+    "GlassformerError": "config",
+    "RunConfig": "train",
+    "Translation": "translator",
+    "Translator": "translator",
+    "load": "translator",
+    "tap": "trace",
+    "trace": "trace",
+    "tracing": "trace",
+}
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "CrossAttention",
+    "DataError",
+    "GlassformerError",
+    "RunConfig",
+    "Translation",
+    "Translator",
+    "load",
+    "tap",
+    "trace",
+    "tracing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'glassformer' has no attribute {name!r}")
+    return getattr(import_module(f"glassformer.{_HOMES[name]}"), name)

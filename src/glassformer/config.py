@@ -1,0 +1,127 @@
+"""Configuration: read TOML, apply ``key.sub=value``, refuse unknown keys with the nearest known one, write back.
+
+The models themselves live beside what they configure; this file only knows how a configuration is read and refused.
+"""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class GlassformerError(ValueError):
+    """Something a user can mend. The command line prints its text on one line and exits with code 2."""
+
+
+class ConfigError(GlassformerError):
+    """A configuration that cannot be used."""
+
+
+class DataError(GlassformerError):
+    """Files or text that cannot be used."""
+
+
+class CheckpointError(GlassformerError):
+    """A checkpoint or run folder that cannot be used."""
+
+
+class Config(BaseModel):
+    """Base of every configuration: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def parse(cls, values: dict[str, Any], origin: str = "configuration") -> Self:
+        """Validate ``values``; a ``ConfigError`` says in one line what is wrong, where, and what would be right."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(f"{origin}: {_describe(error, cls)}") from None
+
+    @classmethod
+    def read(cls, path: str | Path, overrides: list[str] | None = None) -> Self:
+        """Default < file < ``overrides`` (``train.max_steps=200``)."""
+        values = read_toml(path)
+        for override in overrides or []:
+            apply_override(values, override)
+        return cls.parse(values, str(path))
+
+    def write(self, path: str | Path) -> None:
+        """Write every value, defaults included, as TOML. ``None`` has no TOML form, so such keys are left out."""
+        Path(path).write_bytes(tomli_w.dumps(self.model_dump(mode="json", exclude_none=True)).encode())
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    path = Path(path)
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; name a configuration file in TOML") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; name a configuration file in TOML") from None
+    except PermissionError:
+        raise ConfigError(f"{path}: cannot be read (permission denied)") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one ``key.sub=value`` in nested ``values``. The value is read as TOML; what is not TOML is taken as text."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"{override!r} is not key=value; write for example train.max_steps=200")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, last = key.split(".")
+    for parent in parents:
+        values = values.setdefault(parent, {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{override!r}: {parent} is a value, not a section")
+    values[last] = value
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A hint naming the known word that ``name`` most resembles, or all of them when none does."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+def _describe(error: ValidationError, cls: type[BaseModel]) -> str:
+    """The first problem, as one line. A key that is known in another section is pointed to there."""
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    path = ".".join(where)
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {path}; {_hint(where, cls)}"
+    if first["type"] == "missing":
+        return f"{path} is not given"
+    message = first["msg"].removeprefix("Value error, ")
+    shown = first.get("input")
+    if not where or isinstance(shown, dict | BaseModel):
+        return f"{path}: {message}" if where else message
+    return f"{path}={shown!r}: {message[0].lower()}{message[1:]}"
+
+
+def _hint(where: list[str], cls: type[BaseModel]) -> str:
+    section: type[BaseModel] = cls
+    for part in where[:-1]:
+        annotation = section.model_fields[part].annotation if part in section.model_fields else None
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            section = annotation
+    prefix = "".join(f"{part}." for part in where[:-1])
+    hint = nearest(where[-1], list(section.model_fields))
+    if hint.startswith("did you mean"):
+        return hint.replace("did you mean ", f"did you mean {prefix}")
+    elsewhere = [
+        f"{name}.{where[-1]}"
+        for name, field in cls.model_fields.items()
+        if isinstance(field.annotation, type)
+        and issubclass(field.annotation, BaseModel)
+        and where[-1] in field.annotation.model_fields
+    ]
+    return f"did you mean {elsewhere[0]}?" if elsewhere else hint
