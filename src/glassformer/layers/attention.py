@@ -1,0 +1,117 @@
+"""Section 3.2: scaled dot-product attention and multi-head attention.
+
+Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V   (equation 1)
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from glassformer.layers.cache import KeyValueCache
+from glassformer.layers.position import Rotary
+from glassformer.trace import tap, tracing
+
+
+class MultiHeadAttention(nn.Module):
+    """Section 3.2.2: h attentions side by side, each on its own projection to d_k, d_k and d_v, then W_O.
+
+    Self-attention when no ``memory`` is given, encoder–decoder attention when it is the encoder's output.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_k: int,
+        d_v: int,
+        dropout: nn.Module,
+        bias: bool = True,
+        rotary: Rotary | None = None,
+    ):
+        super().__init__()
+        self.n_heads = n_heads
+        self.query = nn.Linear(d_model, n_heads * d_k, bias=bias)
+        self.key = nn.Linear(d_model, n_heads * d_k, bias=bias)
+        self.value = nn.Linear(d_model, n_heads * d_v, bias=bias)
+        self.output = nn.Linear(n_heads * d_v, d_model, bias=bias)
+        self.dropout = dropout
+        self.rotary = rotary
+
+    def forward(
+        self,
+        x: Float[Tensor, "rows query d_model"],
+        memory: Float[Tensor, "batch key d_model"] | None = None,
+        mask: Bool[Tensor, "#batch #heads #query #key"] | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Float[Tensor, "rows query d_model"]:
+        """``x`` asks, ``memory`` (``x`` itself when None) is asked; True in ``mask`` = may be seen.
+
+        With a ``cache``, self-attention adds its new keys and values to it; attention to a ``memory`` fills it once.
+        ``x`` may hold several hypotheses for each sentence of ``memory`` (``rows`` = k · ``batch``): attention takes
+        them as further queries of the same sentence, so that the memory is never copied.
+        """
+        if memory is None:
+            q, k, v = self._own(x, cache)
+            return self._merge(self.attend(q, k, v, mask), x)
+        k, v = self._memory(memory, cache)
+        q = self._heads(self.query(x.reshape(k.size(0), -1, x.size(-1))), "q")
+        return self._merge(self.attend(q, k, v, mask), x)
+
+    def attend(
+        self,
+        q: Float[Tensor, "batch heads query d_k"],
+        k: Float[Tensor, "batch heads key d_k"],
+        v: Float[Tensor, "batch heads key d_v"],
+        mask: Bool[Tensor, "#batch #heads #query #key"] | None = None,
+    ) -> Float[Tensor, "batch heads query d_v"]:
+        """Equation 1. A query that may see nothing yields zeros."""
+        if not tracing() and self._fused_is_faster(q):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        scores = tap(self, "scores", q @ k.transpose(-2, -1))
+        scaled = tap(self, "scaled_scores", scores * (1 / math.sqrt(q.size(-1))))
+        if mask is None:
+            weights = scaled.softmax(-1)
+        else:
+            masked = scaled.masked_fill(~mask, torch.finfo(scaled.dtype).min)
+            weights = masked.softmax(-1).masked_fill(~mask, 0.0)
+        weights = self.dropout(tap(self, "weights", weights))
+        return weights @ v
+
+    def _fused_is_faster(self, q: Tensor) -> bool:
+        """On a CPU the fused kernel knows no dropout (PyTorch then falls back to a slower definition than this one),
+        and at the lengths of sentences its bfloat16 form makes a whole training step a quarter slower."""
+        if q.device.type != "cpu":
+            return not self.training
+        return not self.training and q.dtype != torch.bfloat16
+
+    def _own(self, x: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
+        q = self._heads(self.query(x), "q")
+        k = self._heads(self.key(x), "k")
+        v = self._heads(self.value(x), "v")
+        offset = 0 if cache is None else cache.length
+        if self.rotary is not None:
+            q, k = tap(self, "rotated_q", self.rotary(q, offset)), tap(self, "rotated_k", self.rotary(k, offset))
+        if cache is not None:
+            k, v = cache.append(k, v)
+        return q, k, v
+
+    def _memory(self, memory: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
+        if cache is not None and cache.keys is not None and cache.values is not None:
+            return cache.keys, cache.values
+        k, v = self._heads(self.key(memory), "k"), self._heads(self.value(memory), "v")
+        if cache is not None:
+            cache.keys, cache.values, cache.length = k, v, k.size(2)
+        return k, v
+
+    def _heads(self, x: Tensor, name: str) -> Tensor:
+        """``[batch, length, heads·d_head]`` to ``[batch, heads, length, d_head]``."""
+        return tap(self, name, x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2))
+
+    def _merge(self, context: Tensor, x: Tensor) -> Tensor:
+        """The heads side by side again, through W_O, in the rows of ``x``."""
+        concatenated = tap(self, "context", context).transpose(1, 2).flatten(2)
+        result = self.output(tap(self, "concatenated", concatenated))
+        return tap(self, "result", result.reshape(x.size(0), x.size(1), -1))

@@ -1,0 +1,86 @@
+"""Section 3.1: sub-layers wrapped by a residual connection and layer normalisation; a stack of N layers."""
+
+from collections.abc import Callable
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.cache import BlockCache, StackCache
+from glassformer.layers.feed_forward import FeedForward
+from glassformer.trace import tap
+
+
+class AddNorm(nn.Module):
+    """LayerNorm(x + Sublayer(x)), with dropout on the sub-layer's output (section 5.4).
+
+    ``pre``: x + Sublayer(LayerNorm(x)) instead (Xiong et al. 2020, arXiv:2002.04745). Nothing else knows which it is.
+    """
+
+    def __init__(self, d_model: int, dropout: nn.Module, pre: bool):
+        super().__init__()
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = dropout
+        self.pre = pre
+
+    def forward(
+        self, x: Float[Tensor, "batch length d_model"], sublayer: Callable[[Tensor], Tensor]
+    ) -> Float[Tensor, "batch length d_model"]:
+        if self.pre:
+            return tap(self, "sum", x + self.dropout(sublayer(tap(self, "normed", self.norm(x)))))
+        return tap(self, "normed", self.norm(tap(self, "sum", x + self.dropout(sublayer(x)))))
+
+
+class Block(nn.Module):
+    """One layer: self-attention, optionally attention to the encoder's output, feed-forward."""
+
+    def __init__(
+        self,
+        self_attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        wrap: Callable[[], AddNorm],
+        cross_attention: MultiHeadAttention | None = None,
+    ):
+        super().__init__()
+        self.self_attention = self_attention
+        self.self_attention_norm = wrap()
+        self.cross_attention = cross_attention
+        self.cross_attention_norm = None if cross_attention is None else wrap()
+        self.feed_forward = feed_forward
+        self.feed_forward_norm = wrap()
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Bool[Tensor, "#batch #heads #length #key"] | None = None,
+        memory: Float[Tensor, "sentences source d_model"] | None = None,
+        memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None = None,
+        cache: BlockCache | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        own = None if cache is None else cache.self_attention
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, mask=mask, cache=own))
+        if self.cross_attention is not None and self.cross_attention_norm is not None:
+            attend, kept = self.cross_attention, None if cache is None else cache.cross_attention
+            x = self.cross_attention_norm(x, lambda x: attend(x, memory, memory_mask, kept))
+        return self.feed_forward_norm(x, self.feed_forward)
+
+
+class Stack(nn.Module):
+    """N blocks; with the pre-norm order a last LayerNorm, since the residual stream leaves them unnormalised."""
+
+    def __init__(self, blocks: list[Block], final_norm: nn.Module | None):
+        super().__init__()
+        self.layers = nn.ModuleList(blocks)
+        self.final_norm = final_norm
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Bool[Tensor, "#batch #heads #length #key"] | None = None,
+        memory: Float[Tensor, "sentences source d_model"] | None = None,
+        memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None = None,
+        cache: StackCache | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        for index, block in enumerate(self.layers):
+            x = block(x, mask, memory, memory_mask, None if cache is None else cache[index])
+        return x if self.final_norm is None else tap(self, "normed", self.final_norm(x))

@@ -1,0 +1,50 @@
+"""Section 3.4: tokens become vectors of d_model, multiplied by √d_model; the same matrix turns vectors into logits."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from glassformer.trace import tap
+
+
+class TokenEmbedding(nn.Module):
+    """A row of the matrix for each token, × √d_model, plus its position, then dropout (section 5.4).
+
+    ``position`` is called with (offset, length); ``None`` adds nothing, as with rotary positions.
+    """
+
+    def __init__(self, vocab_size: int, d_model: int, position: nn.Module | None, dropout: nn.Module):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        self.position = position
+        self.dropout = dropout
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch length"],
+        visible: Bool[Tensor, "batch length"] | None = None,
+        offset: int = 0,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """What is not ``visible`` becomes zero, so that nothing behind the padding can reach the rest."""
+        rows = tap(self, "tokens", F.embedding(ids, self.weight))
+        x = tap(self, "scaled", rows * math.sqrt(self.weight.size(1)))
+        if self.position is not None:
+            x = tap(self, "positioned", x + self.position(offset, ids.size(1)))
+        if visible is not None:
+            x = x.masked_fill(~visible[..., None], 0.0)
+        return self.dropout(x)
+
+
+class OutputProjection(nn.Module):
+    """The linear transformation before the softmax; assign ``weight`` from an embedding to share its matrix."""
+
+    def __init__(self, vocab_size: int, d_model: int, bias: bool):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
+        self.bias = nn.Parameter(torch.empty(vocab_size)) if bias else None
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
+        return tap(self, "logits", F.linear(x, self.weight, self.bias))

@@ -1,0 +1,26 @@
+"""Section 3.3, equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position."""
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glassformer.trace import tap
+
+
+class FeedForward(nn.Module):
+    """Two linear transformations with an activation in between.
+
+    Differs from the paper: the activation may be another than ReLU.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]):
+        super().__init__()
+        self.inner = nn.Linear(d_model, d_ff)
+        self.outer = nn.Linear(d_ff, d_model)
+        self.activation = activation
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        inner = tap(self, "inner", self.inner(x))
+        activated = tap(self, "activated", self.activation(inner))
+        return tap(self, "result", self.outer(activated))

@@ -1,0 +1,77 @@
+"""Section 3.5: since the model has neither recurrence nor convolution, it is told the order of the tokens.
+
+Sinusoidal (the paper's), learned (its alternative, Table 3 row E), and rotary (Su et al. 2021, arXiv:2104.09864).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from glassformer.config import DataError
+from glassformer.trace import tap
+
+
+def sinusoids(positions: Float[Tensor, " length"], d_model: int) -> Float[Tensor, "length d_model"]:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same: interleaved, as in the paper."""
+    rates = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model)
+    angles = positions.double()[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :d_model]
+
+
+class Sinusoidal(nn.Module):
+    """Fixed positions of any length; the first ``max_length`` are computed once."""
+
+    table: Tensor
+
+    def __init__(self, max_length: int, d_model: int):
+        super().__init__()
+        self.d_model = d_model
+        table = sinusoids(torch.arange(max_length).double(), d_model)
+        self.register_buffer("table", table.to(torch.get_default_dtype()), persistent=False)
+
+    def forward(self, offset: int, length: int) -> Float[Tensor, "length d_model"]:
+        """The encodings of positions ``offset`` … ``offset + length - 1``."""
+        if offset + length <= self.table.size(0):
+            return tap(self, "encoding", self.table[offset : offset + length])
+        positions = torch.arange(offset, offset + length, device=self.table.device)
+        return tap(self, "encoding", sinusoids(positions.double(), self.d_model).to(self.table.dtype))
+
+
+class Learned(nn.Module):
+    """One trained vector per position; there is none beyond ``max_length``."""
+
+    def __init__(self, max_length: int, d_model: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_length, d_model))
+
+    def forward(self, offset: int, length: int) -> Float[Tensor, "length d_model"]:
+        limit = self.weight.size(0)
+        if offset + length > limit:
+            raise DataError(
+                f"{offset + length} tokens are longer than max_length={limit}, and learned positions end there; "
+                "shorten the text, or train with positions=sinusoidal"
+            )
+        return tap(self, "encoding", self.weight[offset : offset + length])
+
+
+class Rotary(nn.Module):
+    """Turns each pair of query and key dimensions by an angle proportional to the position.
+
+    The product q·k then depends on the distance alone. Nothing is added to the embedding.
+    """
+
+    rates: Tensor
+
+    def __init__(self, d_head: int):
+        super().__init__()
+        rates = 10000.0 ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
+        self.register_buffer("rates", rates, persistent=False)
+
+    def forward(
+        self, x: Float[Tensor, "batch heads length d_head"], offset: int
+    ) -> Float[Tensor, "batch heads length d_head"]:
+        positions = torch.arange(offset, offset + x.size(-2), device=x.device)
+        angles = positions.double()[:, None] * self.rates.double()
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

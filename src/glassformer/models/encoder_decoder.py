@@ -1,0 +1,195 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017): an encoder and a decoder stack."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from glassformer.config import Config
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import AddNorm, Block, Stack
+from glassformer.layers.cache import StackCache
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.init import initialise
+from glassformer.layers.mask import causal_mask, over_keys
+from glassformer.layers.position import Learned, Rotary, Sinusoidal
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+class EncoderDecoderConfig(Config):
+    """Table 3's columns. ``vocab_size`` may be a pair (source, target), and is the tokenizer's when not given."""
+
+    kind: Literal["encoder_decoder"] = "encoder_decoder"
+    vocab_size: int | tuple[int, int] | None = None
+    d_model: int = Field(512, gt=0)
+    n_heads: int = Field(8, gt=0)
+    d_k: int | None = Field(None, gt=0)
+    d_v: int | None = Field(None, gt=0)
+    d_ff: int = Field(2048, gt=0)
+    n_encoder_layers: int = Field(6, gt=0)
+    n_decoder_layers: int = Field(6, gt=0)
+    dropout: float = Field(0.1, ge=0, lt=0.99)
+    norm_order: Literal["post", "pre"] = "post"
+    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    attention_bias: bool = True
+    output_bias: bool = False
+    tie_embeddings: bool = True
+    max_length: int = Field(1024, gt=0)
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
+            whole = ", ".join(str(n) for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0)
+            raise ValueError(
+                f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; choose n_heads from {whole}"
+            )
+        if self.positions == "rotary" and self.head_sizes[0] % 2:
+            raise ValueError(f"rotary positions turn pairs of dimensions, and d_k={self.head_sizes[0]} is odd")
+        sizes = self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size or 1,) * 2
+        if min(sizes) < 1:
+            raise ValueError(f"vocab_size={self.vocab_size} holds no token")
+        if self.tie_embeddings and sizes[0] != sizes[1]:
+            raise ValueError(
+                "tie_embeddings=true needs one vocabulary; set text.joint=true or model.tie_embeddings=false"
+            )
+        return self
+
+    @property
+    def head_sizes(self) -> tuple[int, int]:
+        """d_k and d_v, both d_model / n_heads when not given (section 3.2.2)."""
+        return self.d_k or self.d_model // self.n_heads, self.d_v or self.d_model // self.n_heads
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """Entries of the source and of the target vocabulary."""
+        if self.vocab_size is None:
+            raise ValueError("vocab_size is not known yet; it comes from the tokenizer")
+        return self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size, self.vocab_size)
+
+
+@dataclass
+class DecoderState:
+    """What decoding carries from step to step; ``rows`` hypotheses, k for each of ``batch`` sentences."""
+
+    memory: Float[Tensor, "batch source d_model"]
+    memory_mask: Bool[Tensor, "batch source"]
+    cache: StackCache | None
+    tokens: Int[Tensor, "rows length"] | None = None
+    """The prefix so far; kept only without a cache, when every step computes all of it again."""
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep these hypotheses, in this order."""
+        if self.cache is not None:
+            self.cache.select(rows)
+        if self.tokens is not None:
+            self.tokens = self.tokens[rows]
+
+    def select_sentences(self, sentences: Int[Tensor, " batch"]) -> None:
+        """Keep the memory of these sentences, in this order."""
+        self.memory, self.memory_mask = self.memory[sentences], self.memory_mask[sentences]
+        if self.cache is not None:
+            self.cache.select_sentences(sentences)
+
+
+class EncoderDecoder(nn.Module):
+    """Section 3.1. ``forward`` gives logits; the loss and the choice of tokens live elsewhere."""
+
+    def __init__(self, config: EncoderDecoderConfig):
+        super().__init__()
+        self.config = config
+        source_size, target_size = config.vocab_sizes
+        self.source_embedding = self._embedding(source_size)
+        self.target_embedding = self.source_embedding if config.tie_embeddings else self._embedding(target_size)
+        self.encoder = self._stack(config.n_encoder_layers, cross_attention=False)
+        self.decoder = self._stack(config.n_decoder_layers, cross_attention=True)
+        self.output_projection = OutputProjection(target_size, config.d_model, config.output_bias)
+        if config.tie_embeddings:
+            self.output_projection.weight = self.target_embedding.weight
+        initialise(self)
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+        source_mask: Bool[Tensor, "batch source"] | None = None,
+        target_mask: Bool[Tensor, "batch target"] | None = None,
+    ) -> Float[Tensor, "batch target vocab"]:
+        """Logits of the token after each of ``target``, which starts with the start token (teacher forcing)."""
+        return self.output_projection(self.hidden(source, target, source_mask, target_mask))
+
+    def hidden(
+        self, source: Tensor, target: Tensor, source_mask: Tensor | None = None, target_mask: Tensor | None = None
+    ) -> Float[Tensor, "batch target d_model"]:
+        """What the output projection is applied to."""
+        memory = self.encode(source, source_mask)
+        return self.decode(target, memory, source_mask, target_mask)
+
+    def encode(
+        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"] | None = None
+    ) -> Float[Tensor, "batch source d_model"]:
+        return self.encoder(self.source_embedding(source, source_mask), over_keys(source_mask))
+
+    def decode(
+        self,
+        target: Int[Tensor, "rows target"],
+        memory: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"] | None = None,
+        target_mask: Bool[Tensor, "rows target"] | None = None,
+        cache: StackCache | None = None,
+    ) -> Float[Tensor, "rows target d_model"]:
+        """The decoder's output; with a ``cache``, ``target`` continues what the cache holds."""
+        offset = 0 if cache is None else cache.length
+        length = target.size(1)
+        mask = None if length == 1 else causal_mask(length, offset + length, target.device)
+        x = self.target_embedding(target, target_mask, offset)
+        return self.decoder(x, mask, memory, over_keys(source_mask), cache)
+
+    def begin(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        use_cache: bool = True,
+    ) -> DecoderState:
+        """Encode once; ``step`` then reads from it."""
+        cache = StackCache(self.config.n_decoder_layers) if use_cache else None
+        return DecoderState(self.encode(source, source_mask), source_mask, cache)
+
+    def step(self, tokens: Int[Tensor, "rows new"], state: DecoderState) -> Float[Tensor, "rows vocab"]:
+        """Logits after ``tokens``, which continue what ``state`` has seen; ``state`` moves on."""
+        if state.cache is None:
+            state.tokens = tokens if state.tokens is None else torch.cat([state.tokens, tokens], dim=1)
+            tokens = state.tokens
+        x = self.decode(tokens, state.memory, state.memory_mask, cache=state.cache)
+        return self.output_projection(x[:, -1])
+
+    def _embedding(self, vocab_size: int) -> TokenEmbedding:
+        c = self.config
+        kinds = {"sinusoidal": Sinusoidal, "learned": Learned}
+        position = kinds[c.positions](c.max_length, c.d_model) if c.positions in kinds else None
+        return TokenEmbedding(vocab_size, c.d_model, position, Dropout(c.dropout))
+
+    def _stack(self, n_layers: int, cross_attention: bool) -> Stack:
+        c = self.config
+        pre = c.norm_order == "pre"
+
+        def wrap() -> AddNorm:
+            return AddNorm(c.d_model, Dropout(c.dropout), pre)
+
+        def attention(rotary: Rotary | None = None) -> MultiHeadAttention:
+            return MultiHeadAttention(c.d_model, c.n_heads, *c.head_sizes, Dropout(c.dropout), c.attention_bias, rotary)
+
+        blocks = []
+        for _ in range(n_layers):
+            own = attention(Rotary(c.head_sizes[0]) if c.positions == "rotary" else None)
+            feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
+            blocks.append(Block(own, feed_forward, wrap, attention() if cross_attention else None))
+        return Stack(blocks, nn.LayerNorm(c.d_model) if pre else None)
