@@ -1,0 +1,54 @@
+"""The two vocabularies of a translator, or one vocabulary twice, and the file ``tokenizer.json`` that holds them."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Self
+
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.text.config import TextConfig
+from glassformer.text.tokenizer import FORMAT, Tokenizer, fingerprint, verify
+
+
+class TokenizerPair:
+    """``source`` and ``target``: the same object when the vocabulary is joint."""
+
+    def __init__(self, config: TextConfig, source: Tokenizer, target: Tokenizer | None = None) -> None:
+        self.config = config
+        self.source = source
+        self.target = source if target is None else target
+        self.fingerprint = fingerprint(self._content())
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._content(), "fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any], origin: str = "tokenizer") -> Self:
+        """``CheckpointError`` when the document was edited or is no tokenizer; ``origin`` names it in the error."""
+        verify(document, origin)
+        try:
+            config = TextConfig.parse(document["config"], origin)
+            sides = [Tokenizer.from_json(document[side]) for side in ("source", "target") if side in document]
+        except (KeyError, ConfigError) as error:
+            raise CheckpointError(f"{origin}: not a tokenizer of this version ({error}); train it again") from None
+        return cls(config, *sides)
+
+    def save(self, path: Path) -> None:
+        """Write the file under a temporary name, then rename it, so that it is whole or not there."""
+        unfinished = path.with_name(path.name + ".unfinished")
+        unfinished.write_text(json.dumps(self.to_json(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({error.strerror}); name a tokenizer.json") from None
+        except ValueError as error:
+            raise CheckpointError(f"{path}: not valid JSON ({error}); restore the original") from None
+        return cls.from_json(document, str(path))
+
+    def _content(self) -> dict[str, Any]:
+        content = {"format": FORMAT, "config": self.config.model_dump(mode="json"), "source": self.source.to_json()}
+        return content if self.target is self.source else {**content, "target": self.target.to_json()}

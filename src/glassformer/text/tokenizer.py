@@ -1,0 +1,194 @@
+"""One vocabulary: text → token ids, and back to exactly the normalised text."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import tokenizers
+
+from glassformer.config import CheckpointError, ConfigError, DataError
+from glassformer.text.config import SPECIAL_TOKENS
+from glassformer.text.merges import MergeTable, dropper
+from glassformer.text.words import END_OF_WORD, JOINER, join_words, whole_characters
+
+FORMAT = 1
+
+# Encode in parallel, except in a forked process, which inherits the threads' locks but not the threads.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
+
+
+class Merge(NamedTuple):
+    """One step of byte-pair encoding: ``left`` and ``right`` met; ``symbols`` is the word afterwards."""
+
+    rank: int
+    left: str
+    right: str
+    symbols: list[str]
+
+
+class Tokenizer:
+    """A trained vocabulary of kind bpe, word or char. Immutable, and safe to share between threads."""
+
+    def __init__(self, kind: str, special_tokens: dict[str, int], pipeline: dict[str, Any]) -> None:
+        """``pipeline`` is the JSON document of a ``tokenizers.Tokenizer``, which does the encoding."""
+        self.kind = kind
+        self.special_tokens = dict(special_tokens)
+        self._pipeline = pipeline
+        self._encoder = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
+        self.pad_id, self.start_id, self.end_id, self.unknown_id = (special_tokens[name] for name in SPECIAL_TOKENS)
+        self._ids: dict[str, int] = pipeline["model"]["vocab"]
+        self._entries = sorted(self._ids, key=self._ids.__getitem__)
+        special = set(special_tokens.values())
+        end = " " if kind == "word" else ""
+        self._pieces = ["" if i in special else entry + end for i, entry in enumerate(self._entries)]
+        self._ends_word = [piece.endswith(" ") for piece in self._pieces]
+        self.fingerprint = fingerprint(self._content())
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self._entries)
+
+    def normalize(self, text: str) -> str:
+        """The text as this vocabulary sees it, which is what ``decode`` gives back."""
+        return self._joined(self._encoder.normalizer.normalize_str(whole_characters(text)))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids without special tokens. Text that looks like ``<s>`` is text."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        encoded = self._encoder.encode_batch_fast([whole_characters(text) for text in texts], add_special_tokens=False)
+        return [encoding.ids for encoding in encoded]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``; special tokens, ``<unk>`` among them, are left out."""
+        return self._joined("".join([self._pieces[i] for i in self._checked(ids)]))
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The vocabulary entries as text; ``</w>`` marks the end of a word and ``￭`` a side without a space."""
+        entries = [self._entries[i] for i in self._checked(ids)]
+        return [entry.replace(" ", END_OF_WORD) for entry in entries] if self.kind == "bpe" else entries
+
+    def word_of(self, ids: Sequence[int]) -> list[int]:
+        """For each id the index, from 0, of the word between spaces that it is part of; -1 for special tokens.
+
+        A space (char) belongs to the word before it. An unknown symbol is part of a word.
+        """
+        words: list[int] = []
+        index, inside, tail = 0, False, ""
+        for i in self._checked(ids):
+            piece = self._pieces[i]
+            if i == self.unknown_id:
+                piece = "\ufffd " if self.kind == "word" else "\ufffd"
+            if not piece:
+                words.append(-1)
+                continue
+            apart = tail[-1:].isspace() and not tail.endswith(JOINER + " ") and not piece.startswith(JOINER)
+            if not piece.isspace():
+                index += inside and apart
+                inside = True
+            words.append(index)
+            tail = (tail + piece)[-2:]
+        return words
+
+    def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
+        """BPE-dropout: the same text cut differently, every possible merge left out with probability ``dropout``.
+
+        0 gives the segmentation of ``encode``, 1 single characters. Word and char vocabularies return ``ids``.
+        An unknown symbol stays one. Seeded by ``generator`` alone.
+        """
+        if not 0.0 <= dropout <= 1.0:
+            raise ConfigError(f"bpe_dropout={dropout} is not a probability; choose it from 0 to 1")
+        if self.kind != "bpe":
+            return [int(i) for i in ids]
+        dropped = dropper(dropout, generator)
+        segment = self._merges.segment
+        resampled: list[int] = []
+        word: list[int] = []
+        for i in self._checked(ids):
+            word += self._characters[i]
+            if self._ends_word[i]:
+                resampled += segment(tuple(word), dropped)
+                word = []
+        return resampled + list(segment(tuple(word), dropped))
+
+    def merges_of(self, word: str) -> list[Merge]:
+        """The merges that ``encode`` applies to ``word``, in order; for several words, one word after the other."""
+        steps: list[Merge] = []
+        if self.kind != "bpe":
+            return steps
+        normalized = self._encoder.normalizer.normalize_str(whole_characters(word))
+        for part, _ in self._encoder.pre_tokenizer.pre_tokenize_str(normalized):
+            symbols = tuple(self._ids.get(character, self.unknown_id) for character in part)
+            while possible := self._merges.possible(symbols):
+                step = possible[0]
+                left, right = self.tokens(symbols[step.position : step.position + 2])
+                symbols = step.taken(symbols)
+                steps.append(Merge(step.rank, left, right, self.tokens(symbols)))
+        return steps
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._content(), "fingerprint": self.fingerprint}
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Self:
+        """``CheckpointError`` when the document was edited, or this version of ``tokenizers`` cannot read it."""
+        verify(document, "tokenizer")
+        try:
+            return cls(document["kind"], document["special_tokens"], document["pipeline"])
+        except Exception as error:  # the compiled library raises nothing narrower
+            reason = str(error).partition("\n")[0]
+            raise CheckpointError(f"tokenizer: cannot be read ({reason}); install a matching tokenizers") from None
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "kind": self.kind,
+            "special_tokens": self.special_tokens,
+            "pipeline": self._pipeline,
+        }
+
+    def _joined(self, text: str) -> str:
+        return text if self.kind == "char" else join_words(text)
+
+    def _checked(self, ids: Sequence[int]) -> Sequence[int]:
+        if len(ids) and not (min(ids) >= 0 and max(ids) < self.vocab_size):
+            outside = next(i for i in ids if not 0 <= i < self.vocab_size)
+            raise DataError(f"token id {outside} is not in this vocabulary; its ids go from 0 to {self.vocab_size - 1}")
+        return ids
+
+    @cached_property
+    def _merges(self) -> MergeTable:
+        pairs = self._pipeline["model"]["merges"]
+        ids = self._ids
+        return MergeTable([(ids[a], ids[b]) for a, b in pairs], [ids[a + b] for a, b in pairs])
+
+    @cached_property
+    def _characters(self) -> list[list[int]]:
+        """For each id the ids of its single characters; a special token is its own."""
+        return [[self._ids[c] for c in piece] or [i] for i, piece in enumerate(self._pieces)]
+
+
+def fingerprint(document: dict[str, Any]) -> str:
+    """SHA-256, in hexadecimal, of the document as JSON with sorted keys and without spaces."""
+    canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def verify(document: Any, origin: str) -> None:
+    """A ``CheckpointError`` when the document is of another format or is not what was once written."""
+    if not isinstance(document, dict) or "fingerprint" not in document:
+        raise CheckpointError(f"{origin}: not a tokenizer of glassformer; train one and save it")
+    if document.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{origin}: format {document.get('format')!r} is not {FORMAT}; use a matching glassformer"
+        )
+    content = {key: value for key, value in document.items() if key != "fingerprint"}
+    if fingerprint(content) != document["fingerprint"]:
+        raise CheckpointError(f"{origin}: changed since it was written (its SHA-256 differs); restore the original")
