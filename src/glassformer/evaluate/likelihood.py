@@ -1,0 +1,25 @@
+"""How probable a model finds a text. Losses are summed negative log-likelihoods in nats."""
+
+import math
+
+from glassformer.config import DataError
+
+
+def perplexity(total_nll: float, tokens: int) -> float:
+    """exp(``total_nll`` / ``tokens``); infinite past the largest float. Comparable between equal vocabularies only."""
+    mean = _mean(total_nll, tokens, "tokens")
+    try:
+        return math.exp(mean)
+    except OverflowError:
+        return math.inf
+
+
+def bits_per_character(total_nll: float, characters: int) -> float:
+    """The length of the text in bits under the model, a character; comparable across vocabularies."""
+    return _mean(total_nll, characters, "characters") / math.log(2)
+
+
+def _mean(total_nll: float, count: int, unit: str) -> float:
+    if count <= 0:
+        raise DataError(f"{unit}={count}: a mean needs at least one; give a text that is not empty")
+    return total_nll / count

@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from glassformer.config import DataError
+from glassformer.evaluate import alignment_error_rate, read_pharaoh, write_pharaoh
+
+LINKS = st.frozensets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)
+CORPUS = st.lists(st.tuples(LINKS, LINKS, LINKS), min_size=1, max_size=4)
+
+
+def f1(gold, proposed):
+    hits = sum(len(g & p) for g, p in zip(gold, proposed))
+    return 2 * hits / (sum(map(len, gold)) + sum(map(len, proposed)))
+
+
+def test_by_hand():
+    """|A∩S| = 1, |A∩P| = 2, |A| = 3, |S| = 2."""
+    sure = [{(0, 0), (1, 1)}]
+    possible = [{(0, 0), (1, 1), (1, 2)}]
+    assert alignment_error_rate(sure, possible, [{(0, 0), (1, 2), (3, 3)}]) == pytest.approx(1 - 3 / 5)
+
+
+def test_counts_are_pooled_over_the_corpus():
+    """One link right of one, and none of three: not the mean of the two sentences' rates."""
+    gold = [{(0, 0)}, {(0, 0), (1, 1), (2, 2)}]
+    assert alignment_error_rate(gold, gold, [{(0, 0)}, set()]) == pytest.approx(1 - 2 / 5)
+
+
+@given(CORPUS)
+def test_zero_between_sure_and_possible(corpus):
+    assume(any(sure for sure, _, _ in corpus))
+    sure = [s for s, _, _ in corpus]
+    possible = [s | p for s, p, _ in corpus]
+    proposed = [s | (p & a) for s, p, a in corpus]
+    assert alignment_error_rate(sure, possible, proposed) == 0
+
+
+@given(CORPUS)
+def test_one_when_disjoint(corpus):
+    assume(any(sure for sure, _, _ in corpus))
+    proposed = [a - s - p for s, p, a in corpus]
+    assert alignment_error_rate([s for s, _, _ in corpus], [p for _, p, _ in corpus], proposed) == 1
+
+
+@given(CORPUS)
+def test_one_minus_f1_when_all_is_sure(corpus):
+    gold, proposed = [s for s, _, _ in corpus], [a for _, _, a in corpus]
+    assume(any(gold) or any(proposed))
+    assert alignment_error_rate(gold, gold, proposed) == pytest.approx(1 - f1(gold, proposed))
+
+
+@given(CORPUS)
+def test_bounded_and_sure_links_are_possible(corpus):
+    sure, possible, proposed = ([row[i] for row in corpus] for i in range(3))
+    assume(any(sure) or any(proposed))
+    rate = alignment_error_rate(sure, possible, proposed)
+    assert 0 <= rate <= 1
+    assert rate == alignment_error_rate(sure, [s | p for s, p in zip(sure, possible)], proposed)
+
+
+def test_refusals():
+    with pytest.raises(DataError, match="1 sentences with sure, 2 with possible and 1 with proposed"):
+        alignment_error_rate([set()], [set(), set()], [set()])
+    with pytest.raises(DataError, match="undefined"):
+        alignment_error_rate([set()], [{(0, 0)}], [set()])
+
+
+@given(LINKS)
+def test_pharaoh_round_trip(links):
+    assert read_pharaoh(write_pharaoh(links)) == links
+
+
+def test_pharaoh_format():
+    assert read_pharaoh("0-0 1-2\n") == {(0, 0), (1, 2)}
+    assert read_pharaoh("") == frozenset()
+    assert write_pharaoh([(10, 0), (2, 1), (2, 0), (2, 1)]) == "2-0 2-1 10-0"
+
+
+@pytest.mark.parametrize("link", ["0", "0-", "a-b", "0-1-2", "-1-0", "0_1", "0.5-1", "²-1", "٣-1"])
+def test_pharaoh_refuses_what_is_not_a_link(link):
+    with pytest.raises(DataError, match="is not a link"):
+        read_pharaoh(f"0-0 {link}")
