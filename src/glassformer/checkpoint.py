@@ -1,0 +1,258 @@
+"""A checkpoint: a folder of safetensors and JSON, either whole or refused, and never a pickle.
+
+``config.json``, ``model.safetensors`` and ``tokenizer.json`` are all that inference needs, ``training_state/`` all that
+resuming needs on top. ``manifest.json`` holds the size and SHA-256 of each of them, and a digest of itself.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from glassformer.config import CheckpointError
+from glassformer.manifest import MANIFEST, check_manifest, parse_object, refusing, sync, write_manifest
+
+CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+STATE_VALUES, STATE_TENSORS = "training_state/state.json", "training_state/tensors.safetensors"
+UNFINISHED, ASIDE = ".tmp-", ".old-"  # being written or deleted; waiting while its replacement moves in
+
+
+@dataclass
+class TrainingState:
+    """What resuming needs beside the weights: ``values`` that JSON can say, and ``tensors`` (optimizer moments, …)."""
+
+    values: dict[str, Any]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint folder holds, verified; tensors on the CPU. ``training`` is None unless asked for."""
+
+    path: Path
+    config: dict[str, Any]
+    tokenizer: dict[str, Any]
+    weights: dict[str, Tensor]
+    training: TrainingState | None = None
+
+
+def save_checkpoint(
+    path: str | Path,
+    *,
+    config: dict[str, Any],
+    tokenizer: dict[str, Any] | bytes,
+    weights: Mapping[str, Tensor],
+    training: TrainingState | None = None,
+    replace: bool = False,
+) -> None:
+    """Write the folder under a temporary name, flush it to the disk, then rename it, so that it is whole or absent.
+
+    A tied tensor goes under one name; two names for the same memory are refused. ``tokenizer`` as bytes is written as
+    it is. ``CheckpointError``: the folder exists (``replace`` takes a former checkpoint's place), or the disk is full;
+    what was there before is then still there.
+    """
+    path = Path(path)
+    with refusing(f"{path}: cannot be saved"):
+        _refuse_target(path, replace)
+        documents = {CONFIG: _encode(config, CONFIG), TOKENIZER: _encode(tokenizer, TOKENIZER)}
+        tensors = {WEIGHTS: _storable(weights)}
+        if training is not None:
+            documents[STATE_VALUES] = _encode(training.values, STATE_VALUES)
+            tensors[STATE_TENSORS] = _storable(training.tensors)
+        unfinished = path.with_name(f"{UNFINISHED}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            _write_folder(unfinished, documents, tensors)
+            _move_in(unfinished, path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def load_checkpoint(path: str | Path, *, training: bool = False) -> Checkpoint:
+    """Verify every file against the manifest, then read. With ``training`` the training state too, which must be there.
+
+    A single changed bit, a missing or an unlisted file is a ``CheckpointError`` that names the file.
+    """
+    path = Path(path)
+    files = verify(path)
+    if training and not {STATE_VALUES, STATE_TENSORS} <= set(files):
+        raise CheckpointError(f"{path}: has no training_state, so it can be used but not resumed; start a new run")
+    with refusing(f"{path}: cannot be read"):
+        return Checkpoint(
+            path=path,
+            config=_decode(path, CONFIG),
+            tokenizer=_decode(path, TOKENIZER),
+            weights=load_file(path / WEIGHTS),
+            training=TrainingState(_decode(path, STATE_VALUES), load_file(path / STATE_TENSORS)) if training else None,
+        )
+
+
+def verify(path: str | Path) -> list[str]:
+    """Check every file of the checkpoint against its manifest and return their names; ``CheckpointError`` if not so."""
+    return check_manifest(Path(path), {CONFIG, TOKENIZER, WEIGHTS})
+
+
+def average(paths: Sequence[str | Path], destination: str | Path | None = None) -> dict[str, Tensor]:
+    """The arithmetic mean of the weights (Vaswani et al. 2017, section 6.1), summed in float64, in the stored dtype.
+
+    Tensors that are not floating point must be equal. With ``destination`` the mean is also saved as a checkpoint, with
+    the first one's configuration. ``CheckpointError`` names the first difference in names, shapes or tokenizer.
+    """
+    if not paths:
+        raise CheckpointError("nothing to average; name at least one checkpoint")
+    first = load_checkpoint(paths[0])
+    total = {name: w.double() if w.is_floating_point() else w for name, w in first.weights.items()}
+    for path in paths[1:]:
+        other = load_checkpoint(path)
+        if difference := _difference(first, other):
+            raise CheckpointError(f"{path}: {difference} {first.path}; average checkpoints of one training")
+        for name, w in other.weights.items():
+            if w.is_floating_point():
+                total[name] = total[name] + w.double()
+    mean = {
+        name: (total[name] / len(paths)).to(w.dtype) if w.is_floating_point() else w
+        for name, w in first.weights.items()
+    }
+    if destination is not None:
+        save_checkpoint(destination, config=first.config, tokenizer=first.tokenizer, weights=mean)
+    return mean
+
+
+def fingerprint(weights: Mapping[str, Tensor]) -> str:
+    """SHA-256 over the names in order, dtypes, shapes and bytes: equal if and only if equal bit for bit."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        w = weights[name].detach().cpu().contiguous()
+        digest.update(json.dumps([name, str(w.dtype), list(w.shape)]).encode() + b"\n")
+        if w.numel():
+            digest.update(w.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what killed saves and deletions left in ``folder``, and put back a checkpoint set aside but not replaced.
+
+    Only for a folder that no other process is saving into.
+    """
+    for item in sorted(folder.iterdir()):
+        if item.name.startswith(ASIDE):
+            _end_replacement(item.with_name(item.name.removeprefix(ASIDE)))
+        elif item.name.startswith(UNFINISHED):
+            shutil.rmtree(item) if item.is_dir() else item.unlink()
+
+
+def _refuse_target(path: Path, replace: bool) -> None:
+    _end_replacement(path)
+    if not os.path.lexists(path):
+        return
+    if not replace:
+        raise CheckpointError(f"{path}: exists already; name a new folder")
+    if not (path / MANIFEST).is_file():  # such as a home folder, named by mistake
+        raise CheckpointError(f"{path}: exists and is no checkpoint, so it is not replaced; name a new folder")
+
+
+def _encode(document: dict[str, Any] | bytes, name: str) -> bytes:
+    if isinstance(document, bytes):
+        return document
+    if key := _odd_key(document):
+        raise CheckpointError(f"{name}: the key {key} is not text, so JSON would change it; write it as text")
+    try:
+        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{name}: cannot be written as JSON: {error}") from None
+
+
+def _odd_key(document: Any) -> str | None:
+    """The first key at any depth that JSON would silently turn into text, as Python writes it."""
+    if isinstance(document, dict):
+        odd = next((repr(key) for key in document if not isinstance(key, str)), None)
+        return odd or _odd_key(list(document.values()))
+    if isinstance(document, list | tuple):
+        return next(filter(None, map(_odd_key, document)), None)
+    return None
+
+
+def _decode(folder: Path, name: str) -> dict[str, Any]:
+    document = parse_object((folder / name).read_bytes())
+    if document is None:
+        raise CheckpointError(f"{folder}: {name} is not a JSON object; save the checkpoint again")
+    return document
+
+
+def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor on the CPU with memory of its own: safetensors takes neither views nor shared memory."""
+    names: dict[tuple[object, ...], str] = {}
+    for name, w in tensors.items():
+        place = (w.device, w.data_ptr(), w.nbytes)
+        if w.numel() and names.setdefault(place, name) != name:
+            raise CheckpointError(f"{name} and {names[place]} are one tensor in memory; save it under one name")
+    alone = {}
+    for name, w in tensors.items():
+        stored = w.detach().cpu().contiguous()
+        alone[name] = stored if stored.untyped_storage().nbytes() == stored.nbytes else stored.clone()
+    return alone
+
+
+def _write_folder(folder: Path, documents: dict[str, bytes], tensors: dict[str, dict[str, Tensor]]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir()
+    for name, data in documents.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+    for name, group in tensors.items():
+        save_file(group, folder / name)
+        shutil.copymode(folder / CONFIG, folder / name)  # safetensors lets only the owner read what it wrote
+    for name in [*documents, *tensors]:
+        sync(folder / name)
+    write_manifest(folder, [*documents, *tensors])
+    for inner in {(folder / name).parent for name in documents}:
+        sync(inner)
+
+
+def _move_in(unfinished: Path, path: Path) -> None:
+    aside = path.with_name(ASIDE + path.name)
+    replaced = path.exists()
+    if replaced:
+        os.rename(path, aside)
+    try:
+        os.rename(unfinished, path)
+        sync(path.parent)
+    except BaseException:
+        if path.exists():
+            os.rename(path, unfinished)
+        if replaced:
+            os.rename(aside, path)
+        raise
+    if replaced:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _end_replacement(path: Path) -> None:
+    """Finish what a kill in the middle of ``_move_in`` left: the old checkpoint comes back unless the new one is in."""
+    aside = path.with_name(ASIDE + path.name)
+    if aside.exists() and path.exists():
+        shutil.rmtree(aside)
+    elif aside.exists():
+        os.rename(aside, path)
+
+
+def _difference(first: Checkpoint, other: Checkpoint) -> str | None:
+    """The first thing that keeps the two from being averaged, worded to stand before the name of the first."""
+    names = sorted(first.weights.keys() ^ other.weights.keys())
+    if names:
+        return f"{names[0]} is in only one of this and"
+    for name, w in sorted(first.weights.items()):
+        v = other.weights[name]
+        if (v.shape, v.dtype) != (w.shape, w.dtype):
+            return f"{name} is {v.dtype} {list(v.shape)}, not {w.dtype} {list(w.shape)} as in"
+        if not w.is_floating_point() and not torch.equal(v, w):
+            return f"{name} is not floating point and differs from"
+    return "the tokenizer differs from" if first.tokenizer != other.tokenizer else None

@@ -1,0 +1,133 @@
+"""The manifest: what makes a checkpoint folder whole. Size and SHA-256 of every file in it, and a digest of itself."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from glassformer.config import CheckpointError
+
+MANIFEST = "manifest.json"
+FORMAT, VERSION = "glassformer checkpoint", 1
+
+
+def write_manifest(folder: Path, names: Collection[str]) -> None:
+    """Describe the files ``names`` as they are now, and flush the description to the disk."""
+    files = {name: _measure(folder / name) for name in names}
+    (folder / MANIFEST).write_bytes(_digested({"format": FORMAT, "version": VERSION, "files": files}))
+    sync(folder / MANIFEST)
+
+
+def check_manifest(folder: Path, required: Collection[str]) -> list[str]:
+    """Check that the folder holds what its manifest lists, bit for bit, and nothing else; return the names.
+
+    ``CheckpointError`` names the first file that is missing, unlisted or changed.
+    """
+    with refusing(f"{folder}: cannot be read"):
+        listed = _read_manifest(folder)
+        found = _files_in(folder)
+        if missing := sorted((set(required) | set(listed)) - found):
+            raise CheckpointError(f"{folder}: {missing[0]} is missing; copy the whole folder again")
+        if unlisted := sorted(found - set(listed)):
+            raise CheckpointError(f"{folder}: {unlisted[0]} is not listed in {MANIFEST}; move it out of the folder")
+        for name in sorted(listed):
+            if listed[name] != _measure(folder / name):
+                raise CheckpointError(
+                    f"{folder}: {name} is damaged: its size or SHA-256 is not the one in {MANIFEST}; copy it again"
+                )
+        return sorted(listed)
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """Turn an error of the file system into a ``CheckpointError`` of one line: ``what``: the reason."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{what}: {_reason(error)}") from None
+
+
+def sync(path: Path) -> None:
+    """Return once the file, or the folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    # safetensors reports what the system said as text: "I/O error: No space left on device (os error 28)"
+    told = re.search(r"os error (\d+)", str(error))
+    code = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; free some space, or name another folder"
+    return (os.strerror(code) if code else " ".join(str(error).split())).lower()
+
+
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """The JSON object in ``data``, or None where there is no such thing."""
+    try:
+        document = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _digested(content: dict[str, Any]) -> bytes:
+    """The one way these values are written, with a digest of themselves. Later versions keep this rule."""
+    return _canonical({**content, "digest": hashlib.sha256(_canonical(content)).hexdigest()})
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    try:
+        return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+    except RecursionError:  # nested deeper than anything written here
+        return b""
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        if not folder.is_dir():
+            raise CheckpointError(f"{folder}: no such folder; name a checkpoint folder") from None
+        raise CheckpointError(
+            f"{folder}: {MANIFEST} is missing, so this is no whole checkpoint; copy it again"
+        ) from None
+    content = parse_object(data) or {}
+    content.pop("digest", None)
+    if _digested(content) != data:  # byte for byte, so white space counts too
+        raise CheckpointError(f"{folder}: {MANIFEST} is damaged: it does not match its own digest; copy it again")
+    version, files = content.get("version"), content.get("files")
+    if content.get("format") == FORMAT and isinstance(version, int) and version > VERSION:
+        raise CheckpointError(
+            f"{folder}: {MANIFEST} has format version {version}, newer than {VERSION}; upgrade glassformer"
+        )
+    if content.get("format") != FORMAT or version != VERSION or not isinstance(files, dict):
+        raise CheckpointError(f"{folder}: {MANIFEST} is not that of a {FORMAT} of version {VERSION}")
+    return files
+
+
+def _files_in(folder: Path) -> set[str]:
+    def fail(error: OSError) -> None:
+        raise error
+
+    names = {
+        (Path(root) / name).relative_to(folder).as_posix()
+        for root, _, files in os.walk(folder, onerror=fail)
+        for name in files
+    }
+    return names - {MANIFEST}
+
+
+def _measure(path: Path) -> dict[str, int | str]:
+    with path.open("rb") as stream:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}

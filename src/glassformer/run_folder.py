@@ -1,0 +1,272 @@
+"""A run folder: what one training leaves on disk, and the rules that keep it usable whenever the process dies.
+
+``config.toml`` (written by the caller), ``metrics.jsonl``, ``checkpoints/step_00000500/``, ``best.json``, ``lock``.
+"""
+
+import fcntl
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from torch import Tensor
+
+from glassformer.checkpoint import (
+    CONFIG,
+    UNFINISHED,
+    WEIGHTS,
+    TrainingState,
+    clear_leftovers,
+    save_checkpoint,
+    verify,
+)
+from glassformer.config import CheckpointError, nearest
+from glassformer.manifest import MANIFEST, parse_object, refusing, sync
+
+CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
+_STEP = re.compile(r"step_(\d{8,})")
+
+
+class Latest(NamedTuple):
+    """The newest checkpoint that is whole, and a line for each newer one that is not."""
+
+    path: Path
+    step: int
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The checkpoint with the best ``value`` of ``metric`` so far."""
+
+    checkpoint: Path
+    metric: str
+    value: float
+
+
+class RunFolder:
+    """The folder of one run. Everything that writes is for the process that holds ``lock()``; reading needs none."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config_path = self.path / "config.toml"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.checkpoints_path = self.path / CHECKPOINTS
+
+    @classmethod
+    def create(cls, path: str | Path) -> Self:
+        """A new run. One that holds anything already is refused, so that no run is ever overwritten."""
+        run = cls(path)
+        with refusing(f"{run.path}: cannot be created"):
+            run.path.mkdir(parents=True, exist_ok=True)
+            begun = {item.name for item in run.path.iterdir()} - {CHECKPOINTS, LOCK}
+            if begun or run.checkpoints():
+                raise CheckpointError(
+                    f"{run.path}: holds a run already; go on with --resume, or name another with --run"
+                )
+            run.checkpoints_path.mkdir(exist_ok=True)
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """A run that exists."""
+        run = cls(path)
+        with refusing(f"{run.path}: cannot be read"):
+            if not run.checkpoints_path.is_dir():
+                raise CheckpointError(f"{run.path}: no run is there; {_nearby(run.path)}")
+        return run
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the one process that trains here. The system lets go of the lock when the process ends, however it ends.
+
+        What killed saves left behind is cleared away on entering.
+        """
+        with refusing(f"{self.path}: cannot be locked"):
+            handle = (self.path / LOCK).open("a+")
+        os.register_at_fork(after_in_child=handle.close)  # a loader's worker must not keep the lock of a killed parent
+        with handle:
+            _take(handle.fileno(), self.path)
+            with refusing(f"{self.path}: cannot be cleared of unfinished saves"):
+                clear_leftovers(self.path)
+                clear_leftovers(self.checkpoints_path)
+            yield
+
+    def save(
+        self,
+        step: int,
+        *,
+        config: dict[str, Any],
+        tokenizer: dict[str, Any] | bytes,
+        weights: Mapping[str, Tensor],
+        training: TrainingState | None = None,
+    ) -> Path:
+        """Save ``checkpoints/step_…`` and return it.
+
+        A checkpoint of the same step is replaced. Ones of later steps, which a resumed run found damaged or went back
+        behind, are renamed to ``abandoned_…``: they must not count as the newest.
+        """
+        path = self.checkpoints_path / f"step_{step:08d}"
+        with refusing(f"{path}: cannot be replaced"):
+            if path.is_dir() and not (path / MANIFEST).is_file():
+                _delete(path)
+        save_checkpoint(path, config=config, tokenizer=tokenizer, weights=weights, training=training, replace=True)
+        with refusing(f"{self.path}: the later checkpoints cannot be renamed"):
+            for later in self.checkpoints():
+                if step_of(later) > step:
+                    self._abandon(later)
+        return path
+
+    def checkpoints(self) -> list[Path]:
+        """The checkpoint folders, oldest first, unverified."""
+        if not self.checkpoints_path.is_dir():
+            return []
+        steps = [item for item in self.checkpoints_path.iterdir() if _STEP.fullmatch(item.name)]
+        return sorted(steps, key=step_of)
+
+    def latest(self) -> Latest | None:
+        """The newest whole checkpoint, or None when none was ever saved; ``CheckpointError`` when all are damaged."""
+        warnings: list[str] = []
+        for path in reversed(self.checkpoints()):
+            try:
+                verify(path)
+            except CheckpointError as error:
+                warnings.append(str(error))
+            else:
+                return Latest(path, step_of(path), warnings)
+        if warnings:
+            raise CheckpointError(f"{self.path}: none of its {len(warnings)} checkpoints is whole; {warnings[0]}")
+        return None
+
+    def best(self) -> Best | None:
+        """What ``set_best`` last recorded, or None."""
+        path = self.path / BEST
+        with refusing(f"{path}: cannot be read"):
+            if not path.exists():
+                return None
+            match parse_object(path.read_bytes()):
+                case {"checkpoint": str(name), "metric": str(metric), "value": int() | float() as value}:
+                    checkpoint = self.checkpoints_path / name
+                    if _STEP.fullmatch(name) and checkpoint.is_dir():
+                        return Best(checkpoint, metric, value)
+                    raise CheckpointError(
+                        f"{path}: names {name}, which is not there; name a checkpoint instead of the run"
+                    )
+        raise CheckpointError(f"{path}: is damaged; delete it and the newest checkpoint is used")
+
+    def set_best(self, checkpoint: Path, metric: str, value: float) -> None:
+        """Record that ``checkpoint`` of this run is the best so far; ``keep`` will not delete it."""
+        if checkpoint not in self.checkpoints():
+            raise CheckpointError(f"{checkpoint}: is not a checkpoint of {self.path}; save it there first")
+        if not math.isfinite(value):
+            raise CheckpointError(f"{metric}={value}: is not a finite number, so it cannot be the best")
+        content = {"checkpoint": checkpoint.name, "metric": metric, "value": value}
+        _write_whole(self.path / BEST, (json.dumps(content) + "\n").encode())
+
+    def keep(self, last: int) -> None:
+        """Delete all checkpoints but the ``last`` newest and the best."""
+        if last < 1:
+            raise CheckpointError(f"last={last}: at least the newest checkpoint has to be kept; choose 1 or more")
+        best = self.best()
+        with refusing(f"{self.path}: an old checkpoint cannot be deleted"):
+            for path in self.checkpoints()[:-last]:
+                if best is None or path != best.checkpoint:
+                    _delete(path)
+
+    def append_metrics(self, values: dict[str, Any]) -> None:
+        """Add one line to ``metrics.jsonl``, whole, at once. ``step`` among the values is what truncating goes by."""
+        line = (json.dumps(values) + "\n").encode()
+        with refusing(f"{self.metrics_path}: cannot be written"), self.metrics_path.open("ab") as stream:
+            stream.write(line)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of ``metrics.jsonl``. One that a kill left half-written is passed over."""
+        with refusing(f"{self.metrics_path}: cannot be read"):
+            data = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
+        return [values for line in data.split(b"\n") if (values := parse_object(line)) is not None]
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drop the lines after ``step``, which the resumed run will write again, and a half-written one."""
+        kept: list[dict[str, Any]] = []
+        for values in self.metrics():
+            if values.get("step", step) > step:
+                break
+            kept.append(values)
+        if self.metrics_path.exists():
+            _write_whole(self.metrics_path, "".join(json.dumps(values) + "\n" for values in kept).encode())
+
+    def _abandon(self, path: Path) -> None:
+        record = self.path / BEST
+        if record.exists() and (parse_object(record.read_bytes()) or {}).get("checkpoint") == path.name:
+            record.unlink()
+        os.rename(path, path.with_name(f"abandoned_{path.name}_{secrets.token_hex(4)}"))
+
+
+def resolve(path: str | Path) -> Path:
+    """The checkpoint that ``path`` means: a run folder its best, else its newest; a checkpoint folder itself."""
+    path = Path(path)
+    with refusing(f"{path}: cannot be read"):
+        if (path / CHECKPOINTS).is_dir():
+            run = RunFolder(path)
+            if best := run.best():
+                return best.checkpoint
+            if not (saved := run.checkpoints()):
+                raise CheckpointError(f"{path}: this run has saved no checkpoint yet; train it further with --resume")
+            return saved[-1]
+        if any((path / name).is_file() for name in (MANIFEST, WEIGHTS, CONFIG)):
+            return path
+        problem = "is neither a run nor a checkpoint" if path.exists() else "there is no such run or checkpoint"
+        raise CheckpointError(f"{path}: {problem}; {_nearby(path)}")
+
+
+def step_of(path: Path) -> int:
+    """The training step in the name of a checkpoint folder."""
+    return int(path.name.removeprefix("step_"))
+
+
+def _nearby(path: Path) -> str:
+    """A hint naming the run or checkpoint beside ``path`` whose name is nearest."""
+    parent = path.parent
+    beside = [item for item in parent.iterdir() if item != path] if parent.is_dir() else []
+    known = [item.name for item in beside if (item / CHECKPOINTS).is_dir() or (item / MANIFEST).is_file()]
+    return nearest(path.name, known) if known else "name the folder of a run or of a checkpoint"
+
+
+def _take(descriptor: int, path: Path) -> None:
+    with refusing(f"{path}: cannot be locked"):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "?"
+            raise CheckpointError(
+                f"{path}: is being trained by process {holder}; wait for it, or name another run with --run"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+
+
+def _delete(path: Path) -> None:
+    """Delete a checkpoint in such a way that, killed half-way, it does not look like a damaged one."""
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
+    os.rename(path, unfinished)
+    shutil.rmtree(unfinished)
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write the file so that it is, at every moment, either the old one or the new one."""
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
+    with refusing(f"{path}: cannot be written"):
+        try:
+            unfinished.write_bytes(data)
+            sync(unfinished)
+            os.replace(unfinished, path)
+            sync(path.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)

@@ -1,0 +1,161 @@
+"""One process at a time trains in a run folder, and whatever kills it, the next one goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import glassformer.checkpoint
+from example_checkpoint import save_step, weights
+from glassformer.checkpoint import fingerprint, load_checkpoint, verify
+from glassformer.config import CheckpointError
+from glassformer.run_folder import RunFolder, resolve
+
+SOURCE = Path(glassformer.checkpoint.__file__).parents[1]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "first")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(item.name for item in folder.iterdir())
+
+
+@contextmanager
+def python(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Another process; what it prints is read from ``stdout``."""
+    command = [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+# One process at a time
+
+HOLD = """
+import os, sys, time
+from glassformer.run_folder import RunFolder
+with RunFolder.open(sys.argv[1]).lock():
+    if sys.argv[2] == "fork" and os.fork() == 0:
+        os.close(1)
+        time.sleep(10)  # a worker that outlives its parent for a while
+        os._exit(0)
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("workers", ["none", "fork"])
+def test_a_second_training_is_refused_until_the_first_is_killed(run: RunFolder, workers: str) -> None:
+    with python(HOLD, run.path, workers) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        told = f"first: is being trained by process {process.pid}; wait for it, or name another run with --run$"
+        with pytest.raises(CheckpointError, match=told), run.lock():
+            pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        with run.lock():
+            assert (run.path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_the_lock_is_released_after_an_error_and_not_shared_within_a_process(run: RunFolder) -> None:
+    with run.lock(), pytest.raises(CheckpointError, match=f"trained by process {os.getpid()};"), run.lock():
+        pass
+    with pytest.raises(ZeroDivisionError), run.lock():
+        raise ZeroDivisionError
+    with run.lock():
+        pass
+
+
+def test_locking_clears_what_a_killed_save_left(run: RunFolder) -> None:
+    kept = save_step(run, 1)
+    (run.checkpoints_path / ".tmp-step_00000002-99-ab" / "training_state").mkdir(parents=True)
+    (run.path / ".tmp-best.json-ab").write_text("{")
+    with run.lock():
+        assert names(run.checkpoints_path) == [kept.name]
+        assert names(run.path) == ["checkpoints", "lock"]
+
+
+# Killed at any moment
+
+TRAIN = """
+import os, signal, sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from example_checkpoint import save_step
+from glassformer.run_folder import RunFolder
+
+def train(path, kill_at):
+    run, calls = RunFolder.create(path), 0
+    def deadly(function):
+        def call(*arguments, **options):
+            nonlocal calls
+            calls += 1
+            if calls == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **options)
+        return call
+    with run.lock():
+        for step in (1, 2, 2, 3):
+            if step == 2 and kill_at and not calls:
+                os.fsync = deadly(lambda descriptor: None)  # only the death of the system would need the real one
+                for name in ("rename", "replace", "unlink", "rmdir", "mkdir"):
+                    setattr(os, name, deadly(getattr(os, name)))
+            run.append_metrics({"step": step})
+            path = save_step(run, step)
+            run.set_best(path, "step", step)
+            run.keep(last=1)
+    os._exit(0)
+
+folder, random_kills = Path(sys.argv[2]), int(sys.argv[3])
+kill_at = 0
+while True:  # at every call in turn that changes the disk
+    kill_at += 1
+    if (child := os.fork()) == 0:
+        train(folder / f"call_{kill_at:03d}", kill_at)
+    if os.waitpid(child, 0)[1] == 0:
+        break
+for k in range(random_kills):
+    if (child := os.fork()) == 0:
+        train(folder / f"time_{k:03d}", None)
+    time.sleep(0.3 * k / random_kills)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+print(kill_at)
+"""
+
+
+def test_a_run_killed_at_any_moment_can_go_on(tmp_path: Path) -> None:
+    with python(TRAIN, Path(__file__).parent, tmp_path, 20) as process:
+        output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0
+    assert len(list(tmp_path.glob("call_*"))) == int(output) > 40
+    for path in sorted(tmp_path.iterdir()):
+        if path.name.startswith("time_") and not (path / "checkpoints").is_dir():
+            continue  # killed before the run was created
+        run = RunFolder.open(path)
+        with run.lock():
+            latest = run.latest()
+            assert all(name.startswith("step_") for name in names(run.checkpoints_path))
+            if latest is None:
+                assert path.name.startswith("time_")  # killed before the first was whole
+                continue
+            assert latest.warnings == []
+            for checkpoint in run.checkpoints():
+                verify(checkpoint)
+            loaded = load_checkpoint(latest.path, training=True)
+            assert fingerprint(loaded.weights) == fingerprint(weights(latest.step))
+            assert loaded.training is not None
+            assert loaded.training.values["step"] == latest.step
+            load_checkpoint(resolve(path))
