@@ -1,0 +1,177 @@
+"""The endless stream of training batches: decided by the seed, to be stopped and taken up again at any batch."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import DataError
+from glassformer.data.batch import Batch, Ids, collate
+from glassformer.data.corpus import Corpus
+from glassformer.data.plan import Plan, plan_batches
+from glassformer.text import TokenizerPair
+
+
+class Batches:
+    """Batches of at most ``batch_tokens`` padded tokens a side, of every epoch, in an order drawn from (seed, epoch).
+
+    An epoch sees every pair of a corpus as many times as its weight says: at 1 each pair once, at 2.5 each pair twice
+    and a random half of them, drawn anew each epoch, a third time.
+
+    BPE-dropout (Provilkov et al. 2020) segments each sentence anew, drawn from (seed, epoch, pair). Batches are planned
+    on the lengths without it, so with dropout one may exceed ``batch_tokens``; nothing is cut off.
+
+    ``epoch`` and ``position`` are those of the next batch: after the last of an epoch, the next epoch and 0.
+
+    Raises ``DataError`` when a pair alone does not fit ``batch_tokens``.
+    """
+
+    def __init__(
+        self,
+        corpora: Sequence[Corpus],
+        tokenizers: TokenizerPair,
+        batch_tokens: int,
+        seed: int,
+        weights: Sequence[float] = (),
+        bpe_dropout: float = 0.0,
+        bucket_noise: float = 0.02,
+    ) -> None:
+        self.corpora, self.tokenizers = list(corpora), tokenizers
+        self.batch_tokens, self.seed = batch_tokens, seed
+        self.weights = list(weights) or [1.0] * len(self.corpora)
+        self.bpe_dropout, self.bucket_noise = bpe_dropout, bucket_noise
+        self._check()
+        self._starts = np.cumsum([0, *map(len, self.corpora)])
+        self._source_tokens = np.concatenate([corpus.source_lengths for corpus in self.corpora]) + np.int32(1)
+        self._target_tokens = np.concatenate([corpus.target_lengths for corpus in self.corpora]) + np.int32(1)
+        self._check_lengths()
+        self.epoch, self.position = 0, 0
+        self._plan = self._plan_epoch(0)
+
+    def __len__(self) -> int:
+        """Batches in this epoch."""
+        return len(self._plan)
+
+    @property
+    def padding_share(self) -> float:
+        """Share of padding in the padded tokens of both sides, in this epoch."""
+        return self._plan.padding_share
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over the corpora and their weights. A run resumed with another one sees other data."""
+        made_from = [[corpus.fingerprint, weight] for corpus, weight in zip(self.corpora, self.weights, strict=True)]
+        return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+
+    def next(self) -> Batch:
+        batch = self._make(self._plan.batch(self.position))
+        last = self.position + 1 == len(self._plan)
+        self._enter(*((self.epoch + 1, 0) if last else (self.epoch, self.position + 1)))
+        return batch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Batches without end."""
+        while True:
+            yield self.next()
+
+    def largest(self) -> Batch:
+        """The batch of this epoch with the most padded tokens: what fits memory with it fits with the rest."""
+        return self._make(self._plan.batch(int(self._plan.padded_tokens.argmax())))
+
+    def state(self) -> dict[str, int]:
+        """Where the stream is, for ``restore`` on the same corpora, batch size, weights and seed."""
+        return {"epoch": self.epoch, "position": self.position}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The next batch becomes the one that followed when ``state`` was taken."""
+        self._enter(state["epoch"], state["position"])
+
+    def _enter(self, epoch: int, position: int) -> None:
+        plan = self._plan if epoch == self.epoch else self._plan_epoch(epoch)
+        if not 0 <= position < len(plan):
+            raise DataError(
+                f"batch {position} of epoch {epoch} is asked for, which has {len(plan)}; "
+                "the data, data.batch_tokens or the seed are not those of the stored state"
+            )
+        self._plan, self.epoch, self.position = plan, epoch, position
+
+    def _plan_epoch(self, epoch: int) -> Plan:
+        generator = np.random.default_rng((self.seed, epoch))
+        parts = [
+            start + _times(len(corpus), weight, generator)
+            for start, corpus, weight in zip(self._starts, self.corpora, self.weights, strict=False)
+        ]
+        examples, lengths = np.concatenate(parts), (self._source_tokens, self._target_tokens)
+        return plan_batches(examples, *lengths, self.batch_tokens, self.bucket_noise, generator)
+
+    def _make(self, examples: NDArray[np.int64]) -> Batch:
+        numbers = np.searchsorted(self._starts, examples, side="right") - 1
+        pairs = [self._pair(*place) for place in zip(numbers.tolist(), examples.tolist(), strict=True)]
+        return collate([source for source, _ in pairs], [target for _, target in pairs], self.tokenizers, examples)
+
+    def _pair(self, number: int, example: int) -> tuple[Ids, Ids]:
+        source, target = self.corpora[number].pair(example - int(self._starts[number]))
+        if not self.bpe_dropout:
+            return source, target
+        generator = np.random.default_rng((self.seed, self.epoch, example))
+        return (
+            self.tokenizers.source.resample(source.tolist(), self.bpe_dropout, generator),
+            self.tokenizers.target.resample(target.tolist(), self.bpe_dropout, generator),
+        )
+
+    def _check(self) -> None:
+        if not self.corpora:
+            raise DataError("there is no corpus to make batches of; give data.train a path")
+        if len(self.weights) != len(self.corpora):
+            raise DataError(
+                f"data.weights has {len(self.weights)} values for {len(self.corpora)} corpora; give one each"
+            )
+        if not all(0 < weight < float("inf") for weight in self.weights):
+            raise DataError(f"data.weights={self.weights}: every weight is a number above 0")
+        if self.seed < 0:
+            raise DataError(f"seed={self.seed} is negative; give 0 or more")
+
+    def _check_lengths(self) -> None:
+        longest = np.maximum(self._source_tokens, self._target_tokens)
+        worst = int(longest.argmax())
+        if longest[worst] > self.batch_tokens:
+            raise DataError(
+                f"a pair of {self._source_tokens[worst]} source and {self._target_tokens[worst]} target tokens does "
+                f"not fit data.batch_tokens={self.batch_tokens}; raise it to {longest[worst]} or lower data.max_length"
+            )
+
+
+def ordered_batches(
+    sources: Sequence[Ids], targets: Sequence[Ids], tokenizers: TokenizerPair, batch_tokens: int
+) -> list[Batch]:
+    """Every given pair once, in batches by length, the same each time: for validation.
+
+    ``Batch.examples`` says which pair each row is. A pair longer than ``batch_tokens`` has a batch of its own.
+    """
+    lengths = [np.fromiter((len(ids) + 1 for ids in side), np.int32, len(side)) for side in (sources, targets)]
+    order = np.lexsort(lengths)
+    batches, rows, longest = [], list[int](), 0
+    for index in order.tolist():
+        longest = max(longest, lengths[0][index], lengths[1][index])
+        if rows and longest * (len(rows) + 1) > batch_tokens:
+            batches.append(_select(sources, targets, rows, tokenizers))
+            rows, longest = [], max(lengths[0][index], lengths[1][index])
+        rows.append(index)
+    return [*batches, _select(sources, targets, rows, tokenizers)] if rows else batches
+
+
+def _select(sources: Sequence[Ids], targets: Sequence[Ids], rows: list[int], tokenizers: TokenizerPair) -> Batch:
+    return collate([sources[row] for row in rows], [targets[row] for row in rows], tokenizers, np.array(rows))
+
+
+def _times(n_pairs: int, weight: float, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Indices of the pairs an epoch sees. The odd pair is seen by chance: 0.5 of 3 pairs is 1 or 2, on average 1.5."""
+    whole, part = divmod(weight, 1.0)
+    times = np.tile(np.arange(n_pairs), int(whole))
+    if not part:
+        return times
+    n_part = max(int(part * n_pairs + generator.random()), 0 if whole else 1)
+    return np.concatenate([times, generator.choice(n_pairs, n_part, replace=False)])

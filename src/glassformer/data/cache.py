@@ -1,0 +1,108 @@
+"""The folder a prepared corpus lies in: named by what it was made from, complete or not there at all.
+
+A build writes under a temporary name and renames at the end, so a killed one is never taken for a corpus. A folder
+whose files do not have the sizes that follow from its index is damaged, and built again.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from glassformer.config import DataError
+from glassformer.data.account import Account
+from glassformer.data.config import DataConfig
+from glassformer.data.corpus import Corpus, Side
+from glassformer.data.files import find_files, unreadable
+from glassformer.text import TokenizerPair
+
+FORMAT = 1  # of the folder; a reader of another format builds its own
+INDEX = "index.json"
+ABANDONED_SECONDS = 24 * 3600
+
+
+def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair) -> str:
+    """SHA-256 over content, vocabularies and filters; file names do not enter. Reads every file once."""
+    made_from = {
+        "files": [[found.form, *map(_digest, found.files)] for found in (find_files(config, path) for path in paths)],
+        "languages": [config.source, config.target],
+        "vocabularies": [tokenizers.source.fingerprint, tokenizers.target.fingerprint],
+        "filters": [config.max_length, config.max_length_ratio, config.drop_duplicates],
+    }
+    return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+
+
+def corpus_folder(config: DataConfig, key: str) -> Path:
+    """Where the corpus of that fingerprint belongs, whether it is there or not."""
+    return _cache_root(config) / f"{key[:32]}-{FORMAT}"
+
+
+def load(folder: Path, key: str, paths: list[str]) -> Corpus | None:
+    """The corpus in ``folder``; ``None`` when there is none or it is damaged."""
+    try:
+        index = json.loads((folder / INDEX).read_text("utf-8"))
+        if index["format"] != FORMAT or index["fingerprint"] != key:
+            return None
+        account = Account.from_json(index["account"])
+        for file, path in zip(account.files, paths, strict=True):
+            file.path = path  # the same content may have lain elsewhere when it was prepared
+        sides = [Side.open(folder, name, index["dtypes"][name]) for name in ("source", "target")]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if any(len(side.offsets) != account.kept + 1 or side.offsets[-1] != len(side.ids) for side in sides):
+        return None
+    return Corpus(sides[0], sides[1], account, key)
+
+
+def begin(folder: Path) -> Path:
+    """A new empty folder beside ``folder``, on the same file system. Removes a damaged ``folder``, and dead builds."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+    for build in folder.parent.glob(f".{folder.name}.*"):
+        with suppress(OSError):
+            newest = max(file.stat().st_mtime for file in [build, *build.iterdir()])
+            if time.time() - newest > ABANDONED_SECONDS:
+                shutil.rmtree(build)
+    return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+
+
+def commit(build: Path, folder: Path, key: str, dtypes: dict[str, str], account: Account) -> None:
+    """Describe the files of ``build``, then give it its name. When another process was faster, its folder stays."""
+    index = {"format": FORMAT, "fingerprint": key, "dtypes": dtypes, "account": account.to_json()}
+    (build / INDEX).write_text(json.dumps(index, indent=1), "utf-8")
+    try:
+        os.rename(build, folder)
+    except OSError:
+        if not (folder / INDEX).is_file():
+            raise
+        shutil.rmtree(build)
+
+
+def unwritable(folder: Path, error: OSError) -> DataError:
+    return DataError(
+        f"{folder}: the token cache cannot be written ({error.strerror or error}); "
+        "set data.cache to a folder that is writable and has room"
+    )
+
+
+def _cache_root(config: DataConfig) -> Path:
+    try:
+        if config.cache:
+            return Path(config.cache).expanduser()
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "glassformer"
+    except RuntimeError as error:
+        raise DataError(f"the user's home folder is not known ({error}); set data.cache to a folder") from None
+
+
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise unreadable(path, error) from None

@@ -1,0 +1,60 @@
+"""Which texts are read, which pairs are kept, and how they are batched."""
+
+from pydantic import Field, field_validator, model_validator
+
+from glassformer.config import Config
+
+
+class DataConfig(Config):
+    """Where parallel text lies and what becomes of it.
+
+    Every path is a prefix ``P`` (``P.<source>`` and ``P.<target>``, each also ``.gz``), a ``*.tsv[.gz]`` (first column
+    source, second target, further columns are not read) or a ``*.jsonl[.gz]`` (``{"translation": {"en": …, "de": …}}``
+    or ``{"en": …, "de": …}``).
+    """
+
+    source: str = Field(default="source", min_length=1, description="language code: file suffix and JSONL key")
+    target: str = Field(default="target", min_length=1, description="language code: file suffix and JSONL key")
+    train: list[str] = Field(min_length=1, description="paths, one a corpus")
+    validation: list[str] = Field(default=[], description="paths, read as they are")
+    test: list[str] = Field(default=[], description="paths, read as they are")
+    weights: list[float] = Field(default=[], description="times an epoch sees each training corpus; none: each once")
+    max_length: int = Field(
+        default=256, ge=2, description="tokens a side as the model sees them, end of sentence included"
+    )
+    max_length_ratio: float = Field(
+        default=0.0, ge=0, allow_inf_nan=False, description="longer / shorter side; 0: no limit"
+    )
+    drop_duplicates: bool = Field(
+        default=False, description="keep only the first of pairs with the same text, per corpus"
+    )
+    batch_tokens: int = Field(default=4096, ge=2, description="padded tokens a side in a batch, at most")
+    bucket_noise: float = Field(
+        default=0.02, ge=0, le=1, description="share by which lengths are blurred before sorting"
+    )
+    cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
+
+    @field_validator("max_length_ratio")
+    @classmethod
+    def _possible_ratio(cls, ratio: float) -> float:
+        if 0 < ratio < 1:
+            raise ValueError("longer / shorter is never below 1; give 1 or more, or 0 for no limit")
+        return ratio
+
+    @field_validator("weights")
+    @classmethod
+    def _positive_weights(cls, weights: list[float]) -> list[float]:
+        if not all(0 < weight < float("inf") for weight in weights):
+            raise ValueError("every weight is a number above 0; leave a corpus out of train to not see it")
+        return weights
+
+    @model_validator(mode="after")
+    def _weight_for_every_corpus(self) -> "DataConfig":
+        if self.weights and len(self.weights) != len(self.train):
+            raise ValueError(
+                f"weights has {len(self.weights)} values and train {len(self.train)} paths; "
+                "give one weight a path, or none"
+            )
+        if self.source == self.target:
+            raise ValueError(f"source and target are both {self.source!r}; give the two sides different codes")
+        return self

@@ -1,0 +1,240 @@
+"""Parallel text as it lies on disk: two files side by side, TSV or JSONL, plain or gzip, one pair a line.
+
+A line ends at ``\\n`` and nowhere else: U+2028, ``\\x0b`` or ``\\x85`` inside a sentence must not shift one side of a
+parallel corpus against the other.
+"""
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from glassformer.config import DataError
+from glassformer.data.config import DataConfig
+
+Fault = Literal["invalid_utf8", "malformed"]
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Record(NamedTuple):
+    """One pair, or why there is none on this line."""
+
+    line: int  # 1-based
+    source: str
+    target: str
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """The files behind one path of the configuration: two for parallel text, one for ``tsv`` and ``jsonl``."""
+
+    form: Literal["parallel", "tsv", "jsonl"]
+    files: tuple[Path, ...]
+
+
+def find_files(config: DataConfig, path: str) -> PairFiles:
+    """Raises ``DataError`` when a file is missing, a folder, or not a regular file."""
+    try:
+        return _find_files(config, path)
+    except OSError as error:
+        raise unreadable(Path(path), error) from None
+
+
+def _find_files(config: DataConfig, path: str) -> PairFiles:
+    plain = path.removesuffix(".gz")
+    if plain.endswith(".tsv"):
+        return PairFiles("tsv", (_regular(Path(path)),))
+    if plain.endswith(".jsonl"):
+        return PairFiles("jsonl", (_regular(Path(path)),))
+    sides = tuple(_parallel_side(path, language) for language in (config.source, config.target))
+    return PairFiles("parallel", sides)
+
+
+def read_records(config: DataConfig, path: str) -> Iterator[Record]:
+    """Every line of ``path`` in order, lines that hold no pair included."""
+    found = find_files(config, path)
+    if found.form == "parallel":
+        yield from _read_parallel(*found.files)
+        return
+    parse = _parse_tsv if found.form == "tsv" else _parse_jsonl
+    line = 0
+    for line, raw in enumerate(_raw_lines(found.files[0]), start=1):
+        yield parse(config, line, raw)
+    if line == 0:
+        raise _empty(found.files[0])
+
+
+def read_pairs(config: DataConfig, paths: list[str]) -> tuple[list[str], list[str]]:
+    """Sources and targets of validation or test text, in order, unfiltered; a line that holds no pair is an error."""
+    sources, targets = [], []
+    for path in paths:
+        for record in read_records(config, path):
+            if record.fault:
+                raise DataError(f"{path}, line {record.line}: {_EXPLAINED[record.fault]}; mend or remove the line")
+            sources.append(record.source)
+            targets.append(record.target)
+    return sources, targets
+
+
+def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterator[str]:
+    """One side of all training text, for learning a vocabulary. Lines that hold no pair are passed over."""
+    for path in config.train:
+        for record in read_records(config, path):
+            if record.fault is None:
+                yield record.source if side == "source" else record.target
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of one file, plain or ``.gz``; ``-`` is standard input. No lines are no error here."""
+    raw_lines = _split(sys.stdin.buffer) if str(path) == "-" else _raw_lines(Path(path))
+    name = "standard input" if str(path) == "-" else path
+    for number, raw in enumerate(raw_lines, start=1):
+        try:
+            yield raw.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name}, line {number}: {_EXPLAINED['invalid_utf8']} ({error.reason})") from None
+
+
+_EXPLAINED: dict[Fault, str] = {
+    "invalid_utf8": "not valid UTF-8",
+    "malformed": "holds no pair of texts",
+}
+
+
+def parallel_lines(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
+    """The lines of two files that belong together; ``DataError`` names both counts when they differ."""
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    if len(sources) != len(targets):
+        shorter, line = (source, len(sources)) if len(sources) < len(targets) else (target, len(targets))
+        raise DataError(
+            f"{source} has {len(sources):,} lines and {target} {len(targets):,}; "
+            f"the first without a partner is line {line + 1}, which {shorter} does not have"
+        )
+    return sources, targets
+
+
+def _read_parallel(first: Path, second: Path) -> Iterator[Record]:
+    lefts, rights = _raw_lines(first), _raw_lines(second)
+    line = 0
+    while True:
+        left, right = next(lefts, None), next(rights, None)
+        if left is None and right is None:
+            break
+        line += 1
+        if left is None or right is None:
+            raise _unequal(first, second, line, lefts if right is None else rights, left is None)
+        try:
+            yield Record(line, left.decode(), right.decode())
+        except UnicodeDecodeError:
+            yield Record(line, "", "", "invalid_utf8")
+    if line == 0:
+        raise _empty(first)
+
+
+def _unequal(first: Path, second: Path, line: int, rest: Iterator[bytes], first_ended: bool) -> DataError:
+    """``line`` is the first of the longer file that has no partner; ``rest`` what follows it there."""
+    shorter, longer = (first, second) if first_ended else (second, first)
+    if line == 1:
+        return _empty(shorter)
+    total = line + sum(1 for _ in rest)
+    return DataError(
+        f"{shorter} has {line - 1} lines and {longer} has {total}: line {line} of {longer} has no partner; "
+        "parallel files pair up line by line"
+    )
+
+
+def _parse_tsv(config: DataConfig, line: int, raw: bytes) -> Record:
+    try:
+        columns = raw.decode().split("\t")
+    except UnicodeDecodeError:
+        return Record(line, "", "", "invalid_utf8")
+    if len(columns) >= 2:
+        return Record(line, columns[0], columns[1])
+    return Record(line, "", "", "malformed" if columns[0].strip() else None)
+
+
+def _parse_jsonl(config: DataConfig, line: int, raw: bytes) -> Record:
+    try:
+        text = raw.decode()
+        if not text.strip():
+            return Record(line, "", "")
+        value = json.loads(text)
+    except UnicodeDecodeError:
+        return Record(line, "", "", "invalid_utf8")
+    except (ValueError, RecursionError):
+        return Record(line, "", "", "malformed")
+    if isinstance(value, dict):
+        value = value.get("translation", value)
+    if not isinstance(value, dict):
+        return Record(line, "", "", "malformed")
+    source, target = value.get(config.source), value.get(config.target)
+    if not isinstance(source, str) or not isinstance(target, str):
+        return Record(line, "", "", "malformed")
+    try:
+        (source + target).encode()
+    except UnicodeEncodeError:  # "\ud800" is valid JSON and no text
+        return Record(line, "", "", "invalid_utf8")
+    return Record(line, source, target)
+
+
+def _raw_lines(path: Path) -> Iterator[bytes]:
+    try:
+        with _open(path) as file:
+            yield from _split(file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error})") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _open(path: Path) -> BufferedIOBase:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _split(file: Iterable[bytes]) -> Iterator[bytes]:
+    first = True
+    for raw in file:
+        line = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if first:
+            line, first = line.removeprefix(BYTE_ORDER_MARK), False
+        yield line
+
+
+def _parallel_side(prefix: str, language: str) -> Path:
+    plain, compressed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    if plain.exists() or plain.is_symlink():
+        return _regular(plain)
+    if compressed.exists():
+        return _regular(compressed)
+    hint = "a path is a prefix of two such files, a .tsv or a .jsonl, each also .gz"
+    if Path(prefix).is_dir():
+        hint = f"{prefix} is a folder; name the prefix of the files in it"
+    elif prefix.removesuffix(".gz").endswith(f".{language}"):
+        hint = f"give the prefix without .{language}"
+    raise DataError(f"{plain}: no such file (nor {compressed.name}); {hint}")
+
+
+def _regular(path: Path) -> Path:
+    """A pipe cannot be read twice, and text is: for its vocabulary, for its fingerprint, for its tokens."""
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name a file")
+    if path.exists():
+        raise DataError(f"{path}: is not a regular file; store the text in one")
+    raise DataError(f"{path}: no such file")
+
+
+def _empty(path: Path) -> DataError:
+    return DataError(f"{path}: is empty; a corpus needs at least one line")
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot be read ({error.strerror or error})")

@@ -1,0 +1,195 @@
+"""Text files to a ``Corpus``: read, filter, encode, a few thousand lines at a time, whatever the files' size."""
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import DataError
+from glassformer.data import cache
+from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
+from glassformer.data.config import DataConfig
+from glassformer.data.corpus import Corpus
+from glassformer.data.files import Record, read_records
+from glassformer.text import Tokenizer, TokenizerPair
+
+CHUNK_LINES = 4096
+CHUNK_CHARACTERS = 1 << 24
+CHARACTERS_PER_TOKEN = 64  # a line with more than this for each token allowed is too long without being encoded
+
+
+def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair) -> Corpus:
+    """The corpus made from ``paths`` together, from the cache where it is there.
+
+    Raises ``DataError`` for files that cannot be read or do not pair up, when no pair is left, and when the cache
+    cannot be written.
+    """
+    key = cache.fingerprint(config, paths, tokenizers)
+    folder = cache.corpus_folder(config, key)
+    corpus = cache.load(folder, key, paths)
+    if corpus is None:
+        try:
+            _build(config, paths, tokenizers, folder, key)
+        except OSError as error:
+            raise cache.unwritable(folder.parent, error) from None
+        corpus = cache.load(folder, key, paths)
+    if corpus is None:
+        raise DataError(f"{folder}: the token cache changes while it is read; set data.cache to a folder of your own")
+    return corpus
+
+
+def _build(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, folder: Path, key: str) -> None:
+    build = cache.begin(folder)
+    try:
+        account = Account()
+        with (
+            _writer(build, "source", tokenizers.source) as source,
+            _writer(build, "target", tokenizers.target) as target,
+        ):
+            keep = _Filter(config, tokenizers)
+            for path in paths:
+                file = FileAccount(path)
+                account.files.append(file)
+                for chunk in _chunks(read_records(config, path)):
+                    sources, targets = keep(chunk, file)
+                    source.append(sources)
+                    target.append(targets)
+        account.source, account.target = source.account, target.account
+        if not account.kept:
+            raise DataError(f"no pair is left to train on: {'; '.join(file.describe() for file in account.files)}")
+        cache.commit(build, folder, key, {"source": source.dtype, "target": target.dtype}, account)
+    except BaseException:
+        shutil.rmtree(build, ignore_errors=True)
+        raise
+
+
+class _Filter:
+    """Which pairs of a chunk stay. The first reason that applies is the one that is counted."""
+
+    def __init__(self, config: DataConfig, tokenizers: TokenizerPair) -> None:
+        self.config, self.tokenizers = config, tokenizers
+        self.seen = _Seen()
+
+    def __call__(self, chunk: list[Record], file: FileAccount) -> tuple[list[list[int]], list[list[int]]]:
+        file.read += len(chunk)
+        texts = _without(chunk, [self._text_fault(record) for record in chunk], file)
+        sources = self.tokenizers.source.encode_batch([record.source for record in texts])
+        targets = self.tokenizers.target.encode_batch([record.target for record in texts])
+        faults = [self._token_fault(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        if self.config.drop_duplicates:
+            self._find_duplicates(texts, faults)
+        file.kept += len(_without(texts, faults, file))
+        kept = [index for index, fault in enumerate(faults) if fault is None]
+        return [sources[index] for index in kept], [targets[index] for index in kept]
+
+    def _text_fault(self, record: Record) -> Reason | None:
+        if record.fault:
+            return record.fault
+        if not record.source.strip() or not record.target.strip():
+            return "empty"
+        longest = CHARACTERS_PER_TOKEN * self.config.max_length
+        return "too_long" if max(len(record.source), len(record.target)) > longest else None
+
+    def _token_fault(self, source: int, target: int) -> Reason | None:
+        """Text may have no tokens although it is not blank, as when normalisation removes it."""
+        shorter, longer = min(source, target), max(source, target)
+        if not shorter:
+            return "empty"
+        if longer + 1 > self.config.max_length:  # + 1: the end of the sentence
+            return "too_long"
+        limit = self.config.max_length_ratio
+        return "length_ratio" if limit and longer > limit * shorter else None
+
+    def _find_duplicates(self, texts: list[Record], faults: list[Reason | None]) -> None:
+        candidates = [index for index, fault in enumerate(faults) if fault is None]
+        hashes = np.array([_hash(texts[index]) for index in candidates], np.uint64)
+        for index, new in zip(candidates, self.seen.add(hashes), strict=True):
+            if not new:
+                faults[index] = "duplicate"
+
+
+def _without(records: list[Record], faults: list[Reason | None], file: FileAccount) -> list[Record]:
+    kept = []
+    for record, fault in zip(records, faults, strict=True):
+        if fault is None:
+            kept.append(record)
+        else:
+            file.drop(fault, record.line)
+    return kept
+
+
+def _hash(record: Record) -> int:
+    """64 bits; ``\\xff`` occurs in no UTF-8, so it parts the sides without doubt.
+
+    Of n different pairs about n²/2⁶⁵ are lost to chance: one in a million at 6 million pairs.
+    """
+    pair = record.source.encode() + b"\xff" + record.target.encode()
+    return int.from_bytes(hashlib.blake2b(pair, digest_size=8).digest(), "little")
+
+
+class _Seen:
+    """A set of 64-bit hashes at 8 bytes each, as sorted runs; each run is more than twice as long as the next.
+
+    A Python set takes about 70 bytes a hash, and one sorted array would be copied for every chunk.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[NDArray[np.uint64]] = []
+
+    def add(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """For each hash whether it is new, here and ever."""
+        new = np.zeros(len(hashes), np.bool_)
+        new[np.unique(hashes, return_index=True)[1]] = True
+        for run in self.runs:
+            places = np.searchsorted(run, hashes).clip(max=len(run) - 1)
+            new &= run[places] != hashes
+        run = np.sort(hashes[new])
+        while self.runs and len(self.runs[-1]) <= 2 * len(run):
+            run = np.sort(np.concatenate([self.runs.pop(), run]), kind="stable")
+        if len(run):
+            self.runs.append(run)
+        return new
+
+
+class _Writer:
+    """Appends the sentences of one side to its two files."""
+
+    def __init__(self, ids: BufferedIOBase, offsets: BufferedIOBase, tokenizer: Tokenizer) -> None:
+        self.ids, self.offsets = ids, offsets
+        self.dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
+        self.unknown_id = tokenizer.unknown_id
+        self.account = TokenAccount()
+        self.offsets.write(np.zeros(1, "<i8").tobytes())
+
+    def append(self, sentences: list[list[int]]) -> None:
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        ids = np.fromiter(chain.from_iterable(sentences), self.dtype, int(lengths.sum()))
+        self.ids.write(ids.tobytes())
+        self.offsets.write((self.account.tokens + lengths.cumsum()).astype("<i8").tobytes())
+        self.account.tokens += len(ids)
+        self.account.unknown += int(np.count_nonzero(ids == self.unknown_id))
+
+
+@contextmanager
+def _writer(folder: Path, side: str, tokenizer: Tokenizer) -> Iterator[_Writer]:
+    with (folder / f"{side}.ids").open("wb") as ids, (folder / f"{side}.offsets").open("wb") as offsets:
+        yield _Writer(ids, offsets, tokenizer)
+
+
+def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Chunks bounded in lines and in characters: a file of very long lines must not fill the memory either."""
+    chunk, characters = list[Record](), 0
+    for record in records:
+        chunk.append(record)
+        characters += len(record.source) + len(record.target)
+        if len(chunk) == CHUNK_LINES or characters > CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
