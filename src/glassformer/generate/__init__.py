@@ -1,0 +1,19 @@
+"""Choosing tokens: greedy search, beam search and sampling over one protocol, with one list of logit filters."""
+
+from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
+from glassformer.generate.ensemble import Ensemble
+from glassformer.generate.protocol import Decodable, Symbols
+from glassformer.generate.scoring import score_pairs
+from glassformer.generate.search import by_length, generate
+
+__all__ = [
+    "Decodable",
+    "DecodingConfig",
+    "Ensemble",
+    "Hypothesis",
+    "Symbols",
+    "by_length",
+    "generate",
+    "length_penalty",
+    "score_pairs",
+]

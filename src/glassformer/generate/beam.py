@@ -1,0 +1,115 @@
+"""Beam search: the ``beam_size`` best prefixes of each sentence, extended together."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
+from glassformer.generate.filters import Filter, apply, search_filters
+from glassformer.generate.protocol import Decodable, Prompt, log_softmax
+from glassformer.generate.walk import finish
+
+
+@dataclass
+class _Beam:
+    """The live hypotheses of the sentences that are still searched: ``k`` for each, best first."""
+
+    sentence: Tensor
+    """[sentences] index in the prompt."""
+    tokens: Tensor
+    """[sentences, k, length], start token first."""
+    log_probs: Tensor
+    """[sentences, k, length] of each token; 0 for the start token."""
+    total: Tensor
+    """[sentences, k]"""
+    finished: list[list[Hypothesis]] = field(repr=False)
+    """For every sentence of the prompt, best first, at most ``beam_size``."""
+
+
+def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[Hypothesis]]:
+    """For each sentence its ``n_best`` hypotheses, best first.
+
+    A sentence is done when no live hypothesis could still displace one of its ``n_best``, however long it grew: the
+    answer is the one an unbounded number of steps would give. Each sentence is searched as if it were alone.
+    """
+    filters = search_filters(prompt, config)
+    state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
+    device = prompt.source.device
+    live = _Beam(
+        sentence=torch.arange(len(prompt), device=device),
+        tokens=torch.full((len(prompt), 1, 1), prompt.symbols.start, device=device),
+        log_probs=torch.zeros(len(prompt), 1, 1, device=device),
+        total=torch.zeros(len(prompt), 1, device=device),
+        finished=[[] for _ in range(len(prompt))],
+    )
+    while live.sentence.numel():
+        logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
+        parents = _extend(live, logits, filters, prompt.symbols.end, config)
+        going = _undecided(live, prompt, config)
+        if len(going) < live.sentence.numel():
+            kept = torch.tensor(going, dtype=torch.long, device=device)
+            state.select_sentences(kept)
+            live.sentence, parents = live.sentence[kept], parents[kept]
+            live.tokens, live.log_probs, live.total = live.tokens[kept], live.log_probs[kept], live.total[kept]
+        state.select(parents.flatten())
+    return [hypotheses[: config.n_best] for hypotheses in live.finished]
+
+
+def _extend(live: _Beam, logits: Tensor, filters: list[Filter], end: int, config: DecodingConfig) -> Tensor:
+    """Take the best extensions of every sentence; those that end are finished. The rows that the others continue."""
+    sentences, k, _ = live.tokens.shape
+    vocab = logits.size(-1)
+    log_probs = log_softmax(logits)
+    rows = live.sentence.repeat_interleave(k)
+    allowed = apply(filters, log_probs, live.tokens.flatten(0, 1), rows).view(sentences, k, vocab)
+    totals = (live.total[:, :, None] + allowed).flatten(1)
+    # At most k of 2k candidates can end, so k of them go on.
+    best, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)
+    parent, token = index // vocab, index % vocab
+    tokens = torch.cat([_pick(live.tokens, parent), token[:, :, None]], dim=-1)
+    added = log_probs.view(sentences, -1).gather(1, index)
+    history = torch.cat([_pick(live.log_probs, parent), added[:, :, None].to(live.log_probs.dtype)], dim=-1)
+    ends = (token == end) & (best > -torch.inf)
+    _finish(live, tokens, history, ends, config)
+    going = torch.where(token == end, -torch.inf, best)
+    live.total, order = going.topk(min(config.beam_size, going.size(1)), dim=-1)
+    live.tokens, live.log_probs = _pick(tokens, order), _pick(history, order)
+    first_row = torch.arange(sentences, device=parent.device)[:, None] * k
+    return first_row + parent.gather(1, order)
+
+
+def _pick(values: Tensor, index: Tensor) -> Tensor:
+    """values[s, index[s, i]] for ``[sentences, k, length]``."""
+    return values.gather(1, index[:, :, None].expand(-1, -1, values.size(2)))
+
+
+def _finish(live: _Beam, tokens: Tensor, history: Tensor, ends: Tensor, config: DecodingConfig) -> None:
+    where = ends.nonzero()
+    if not where.numel():
+        return
+    row, candidate = where.unbind(1)
+    ended = zip(
+        live.sentence[row].tolist(), tokens[row, candidate].tolist(), history[row, candidate].tolist(), strict=True
+    )
+    for sentence, ids, values in ended:
+        hypotheses = live.finished[sentence]
+        hypotheses.append(finish(ids[1:-1], values[1:], config))
+        hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+        del hypotheses[config.beam_size :]
+
+
+def _undecided(live: _Beam, prompt: Prompt, config: DecodingConfig) -> list[int]:
+    """The rows of ``live`` whose best live hypothesis could still come among the ``n_best``.
+
+    A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the greatest length.
+    """
+    going = []
+    for row, (sentence, best) in enumerate(zip(live.sentence.tolist(), live.total[:, 0].tolist(), strict=True)):
+        longest = prompt.max_lengths[sentence] + 1
+        bound = best / length_penalty(config.length_penalty, longest, config.alpha)
+        hypotheses = live.finished[sentence]
+        full = len(hypotheses) >= config.n_best
+        if best > -torch.inf and not (full and hypotheses[config.n_best - 1].score >= bound):
+            going.append(row)
+    return going

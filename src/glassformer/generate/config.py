@@ -1,0 +1,60 @@
+"""How text is generated, and what comes out."""
+
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from glassformer.config import Config
+
+
+class DecodingConfig(Config):
+    """Section 6.1: beam 4 with length penalty α = 0.6, at most source + 50 tokens."""
+
+    beam_size: int = Field(4, gt=0)
+    """1 is greedy."""
+    n_best: int = Field(1, gt=0)
+    length_penalty: Literal["none", "average", "gnmt"] = "gnmt"
+    alpha: float = Field(0.6, ge=0)
+    max_extra: int = Field(50, ge=0)
+    """Tokens that the target may have more than the source; ``max_length`` is absolute and goes before it."""
+    max_length: int | None = Field(None, gt=0)
+    min_length: int = Field(0, ge=0)
+    no_repeat_ngram: int = Field(0, ge=0)
+    sample: bool = False
+    temperature: float = Field(1.0, gt=0)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    min_p: float = Field(0.0, ge=0, le=1)
+    seed: int = Field(1, ge=0)
+    use_cache: bool = True
+    batch_tokens: int = Field(4096, gt=0)
+    """Padded source tokens decoded together; it changes the speed, never the text."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if not self.sample and self.n_best > self.beam_size:
+            raise ValueError(f"n_best={self.n_best} hypotheses need beam_size of at least that, not {self.beam_size}")
+        return self
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One generated sequence, start and end tokens not included."""
+
+    tokens: list[int]
+    score: float
+    """The log-probability divided by the length penalty."""
+    log_prob: float
+    token_log_probs: list[float] = field(repr=False)
+    """In nats; one more than ``tokens``, since the end is predicted too."""
+
+
+def length_penalty(kind: str, length: int, alpha: float) -> float:
+    """What the log-probability is divided by; ``length`` counts the end token.
+
+    ``average``: |y|^α. ``gnmt``: ((5 + |y|) / 6)^α (Wu et al. 2016, arXiv:1609.08144, equation 14).
+    """
+    if kind == "none":
+        return 1.0
+    return float(length**alpha if kind == "average" else ((5 + length) / 6) ** alpha)

@@ -1,0 +1,83 @@
+"""One hypothesis a sentence, token by token: greedy search, and sampling."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
+from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters
+from glassformer.generate.protocol import Decodable, Prompt, log_softmax
+
+Choose = Callable[[Tensor, Tensor, int], Tensor]
+"""(allowed log-probabilities [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
+
+
+def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
+    """The most probable token at every step."""
+    return _walk(model, prompt, config, lambda log_probs, sentence, step: log_probs.argmax(-1))
+
+
+def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
+    """A token drawn from the filtered distribution at every step.
+
+    Each sentence has random numbers of its own, seeded by ``config.seed``, its source and the number of its draw,
+    so that what it becomes does not depend on what is decoded beside it.
+    """
+    streams = []
+    for ids, visible, draw, longest in zip(
+        prompt.source.tolist(), prompt.source_mask.sum(1).tolist(), draws, prompt.max_lengths, strict=True
+    ):
+        streams.append(np.random.default_rng([config.seed, draw, *ids[:visible]]).random(longest + 1))
+    uniform = torch.from_numpy(np.stack([np.resize(s, max(map(len, streams))) for s in streams]))
+    filters = sampling_filters(config)
+
+    def choose(log_probs: Tensor, sentence: Tensor, step: int) -> Tensor:
+        kept = apply(filters, log_probs.log_softmax(-1), log_probs, sentence)
+        cumulative = kept.double().softmax(-1).cumsum(-1)
+        drawn = uniform.to(kept.device)[sentence, step][:, None] * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, drawn, right=True).squeeze(1).clamp(max=kept.size(1) - 1)
+
+    return _walk(model, prompt, config, choose)
+
+
+def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> list[Hypothesis]:
+    end = prompt.symbols.end
+    filters: list[Filter] = search_filters(prompt, config)
+    state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
+    sentence = torch.arange(len(prompt), device=prompt.source.device)
+    tokens = torch.full((len(prompt), 1), prompt.symbols.start, device=prompt.source.device)
+    steps: list[tuple[list[int], list[int], list[float]]] = []
+    while sentence.numel():
+        log_probs = log_softmax(model.step(tokens[:, -1:], state))
+        allowed = apply(filters, log_probs, tokens, sentence)
+        chosen = choose(allowed, sentence, tokens.size(1) - 1)
+        chosen = chosen.masked_fill(allowed.amax(-1) == -torch.inf, end)
+        steps.append((sentence.tolist(), chosen.tolist(), log_probs.gather(1, chosen[:, None]).squeeze(1).tolist()))
+        tokens = torch.cat([tokens, chosen[:, None]], dim=1)
+        going = (chosen != end).nonzero().squeeze(1)
+        if going.numel() < sentence.numel():
+            state.select_sentences(going)
+            state.select(going)
+            sentence, tokens = sentence[going], tokens[going]
+    return _collect(steps, len(prompt), config)
+
+
+def _collect(
+    steps: list[tuple[list[int], list[int], list[float]]], count: int, config: DecodingConfig
+) -> list[Hypothesis]:
+    tokens: list[list[int]] = [[] for _ in range(count)]
+    log_probs: list[list[float]] = [[] for _ in range(count)]
+    for rows, chosen, values in steps:
+        for row, token, value in zip(rows, chosen, values, strict=True):
+            tokens[row].append(token)
+            log_probs[row].append(value)
+    return [finish(ids[:-1], values, config) for ids, values in zip(tokens, log_probs, strict=True)]
+
+
+def finish(tokens: list[int], log_probs: list[float], config: DecodingConfig) -> Hypothesis:
+    """A hypothesis from its tokens (without end) and the log-probabilities of all of them and of the end."""
+    total = sum(log_probs)
+    penalty = length_penalty(config.length_penalty, len(log_probs), config.alpha)
+    return Hypothesis(tokens, total / penalty, total, log_probs)
