@@ -1,0 +1,125 @@
+"""``glassformer demo``: the whole way from text to translation, on a corpus made here."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.streams import note
+
+if TYPE_CHECKING:
+    from glassformer.data.grammar import AlignedPair
+    from glassformer.translator import CrossAttention, Translator
+
+TRAINING, HELD_OUT = 20_000, 500
+
+
+def command(
+    run: Annotated[Path, typer.Option(help="Folder of the run; an earlier demo there is replaced.")] = Path(
+        "runs/demo"
+    ),
+    max_steps: Annotated[int | None, typer.Option(help="Train shorter or longer than the demo does.")] = None,
+    seed: Annotated[int, typer.Option(help="Of corpus and training.")] = 1,
+) -> None:
+    """Generate an English-French corpus, train on it, translate unseen sentences, show the attention."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from glassformer.cli.heatmap import attention_table
+    from glassformer.cli.train import Screen
+    from glassformer.data.grammar import DEMO_SENTENCE
+    from glassformer.evaluate import bleu, exact_match
+    from glassformer.run_folder import RunFolder
+    from glassformer.train import train
+    from glassformer.translator import Translator
+
+    console = Console()
+    _clear(run)
+    folder = RunFolder.create(run)
+    held_out = _write_corpus(run / "corpus", seed)
+    config = demo_config(run / "corpus", seed, max_steps)
+    note(f"training on {TRAINING:,} sentences of a small grammar; the run is in {run}")
+    with Screen(config.train.max_steps) as screen:
+        for event in train(config, folder):
+            screen.show(event)
+    translator = Translator.load(run)
+    found = translator.translate([pair.source for pair in held_out])
+    references = [pair.target for pair in held_out]
+    console.print(f"\n[bold]{HELD_OUT} sentences never seen in training[/bold]")
+    console.print(f"  exactly right {exact_match(found, references):.1%}", highlight=False)
+    console.print(f"  BLEU          {bleu(found, references, tokenize='none').score:.2f}", highlight=False)
+    for pair, translation in list(zip(held_out, found, strict=True))[:5]:
+        mark = "[green]✓[/green]" if translation == pair.target else "[red]✗[/red]"
+        console.print(f"  {mark} {escape(pair.source)}\n    → {escape(translation)}", highlight=False)
+    translation = translator.translate([DEMO_SENTENCE])[0]
+    console.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]: where the decoder looks")
+    console.print(attention_table(best_cross_attention(translator, held_out, DEMO_SENTENCE, translation)))
+    console.print(f'\nTranslate with it: echo "she loves the red flower" | glassformer translate {run}')
+
+
+def demo_config(corpus: Path, seed: int, max_steps: int | None):  # type: ignore[no-untyped-def]
+    """The demo's run: a word-level model of 0.8 million parameters, a minute of training on two cores."""
+    from glassformer.train import RunConfig
+
+    values = {
+        "model": {"d_model": 128, "n_heads": 4, "d_ff": 512, "n_encoder_layers": 2, "n_decoder_layers": 2},
+        "text": {"kind": "word", "vocab_size": 2000, "min_frequency": 1, "pre_tokenizer": "whitespace"},
+        "data": {
+            "source": "en",
+            "target": "fr",
+            "train": [str(corpus / "train")],
+            "validation": [str(corpus / "validation")],
+            "batch_tokens": 1024,
+        },
+        "optimizer": {"schedule": "cosine", "learning_rate": 2e-3, "warmup_steps": 200, "clip_norm": 1.0},
+        "train": {"max_steps": max_steps or 1200, "seed": seed, "log_every": 100, "save_every": 10_000},
+        "validation": {"every": 10_000, "max_sentences": 200, "tokenize": "none"},
+        "decoding": {"beam_size": 1},
+    }
+    return RunConfig.parse(values, "demo")
+
+
+def best_cross_attention(
+    translator: "Translator", pairs: "list[AlignedPair]", source: str, target: str
+) -> "tuple[CrossAttention, int, int]":
+    """The attention of ``source`` and the layer and head that, on ``pairs``, most often looks at the aligned word.
+
+    Rows are read at the step that predicts the word; the grammar knows which words belong together.
+    """
+    import torch
+
+    hits = torch.zeros(())
+    for pair in pairs[:50]:
+        weights = translator.cross_attention(pair.source, pair.target).weights
+        links = torch.zeros(weights.shape[2:])
+        for from_word, to_word in pair.alignment:
+            links[to_word, from_word] = 1.0
+        hits = hits + (weights * links).sum((2, 3))
+    layer, head = divmod(int(hits.argmax()), hits.size(1))
+    return translator.cross_attention(source, target), layer, head
+
+
+def _write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":
+    """Training, validation and held-out files, with the gold alignments of the last; the held-out pairs."""
+    from glassformer.data.grammar import DEMO_SENTENCE, sample_corpus
+    from glassformer.evaluate import write_pharaoh
+
+    pairs = [pair for pair in sample_corpus(TRAINING + HELD_OUT + 201, seed) if pair.source != DEMO_SENTENCE]
+    parts = {"test": pairs[:HELD_OUT], "validation": pairs[HELD_OUT : HELD_OUT + 200]}
+    parts["train"] = pairs[HELD_OUT + 200 : HELD_OUT + 200 + TRAINING]
+    folder.mkdir(parents=True)
+    for name, part in parts.items():
+        (folder / f"{name}.en").write_text("".join(f"{pair.source}\n" for pair in part), encoding="utf-8")
+        (folder / f"{name}.fr").write_text("".join(f"{pair.target}\n" for pair in part), encoding="utf-8")
+        (folder / f"{name}.align").write_text("".join(f"{write_pharaoh(pair.alignment)}\n" for pair in part))
+    return parts["test"]
+
+
+def _clear(run: Path) -> None:
+    """Remove an earlier demo, and nothing else: a folder that does not look like one is left for the run to refuse."""
+    from glassformer.run_folder import RunFolder
+
+    if (run / "corpus" / "test.align").is_file():
+        with RunFolder(run).lock():
+            shutil.rmtree(run)

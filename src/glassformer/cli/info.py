@@ -1,0 +1,85 @@
+"""``glassformer info``: how large a model is, before or after training it."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def command(
+    what: Annotated[str, typer.Argument(metavar="RUN|CONFIG", help="Run folder, checkpoint folder or configuration.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings over a configuration.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """Configuration, parameters by part, memory, and arithmetic per token."""
+    report = _of_config(what, overrides or []) if _is_config(what) else _of_run(what, overrides or [])
+    print(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
+
+
+def _is_config(what: str) -> bool:
+    return Path(what).is_file() or what.endswith(".toml")
+
+
+def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
+    import torch
+
+    from glassformer.models.registry import build_model
+    from glassformer.train import RunConfig
+
+    config = RunConfig.read(what, overrides)
+    values = config.model.model_dump()
+    if values["vocab_size"] is None:
+        size = config.text.vocab_size
+        values["vocab_size"] = size if config.text.joint else (size, size)
+    with torch.device("meta"):
+        model = build_model(values, what)
+    return _report(model) | {"text": config.text.model_dump(mode="json")}
+
+
+def _of_run(what: str, overrides: list[str]) -> dict[str, Any]:
+    from glassformer.config import ConfigError
+    from glassformer.run_folder import resolve
+    from glassformer.translator import Translator
+
+    if overrides:
+        raise ConfigError(f"{overrides[0]!r}: a trained model cannot be changed; settings go with a configuration file")
+    path = resolve(what)
+    translator = Translator.load(path)
+    text = translator.tokenizers.config.model_dump(mode="json")
+    return {"checkpoint": str(path)} | _report(translator.models[0]) | {"text": text}
+
+
+def _report(model) -> dict[str, Any]:  # type: ignore[no-untyped-def]
+    from glassformer.models.size import flops_per_token, parameters_by_part
+
+    parts = parameters_by_part(model)
+    flops = flops_per_token(model)
+    return {
+        "model": model.config.model_dump(mode="json"),
+        "parameters": parts,
+        "memory": {"weights_bytes": 4 * parts["total"], "training_bytes": 16 * parts["total"]},
+        "flops": {**flops, "training_target_token": 3 * flops["target_token"]},
+    }
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [f"checkpoint {report['checkpoint']}"] if "checkpoint" in report else []
+    for section in ("model", "text"):
+        lines += [
+            f"[{section}]",
+            *(f"  {key} = {value}" for key, value in report[section].items() if value is not None),
+        ]
+    lines += ["parameters", *(f"  {name:18} {count:>13,}" for name, count in report["parameters"].items())]
+    memory, flops = report["memory"], report["flops"]
+    lines += [
+        "memory",
+        f"  weights            {memory['weights_bytes'] / 2**20:>9,.1f} MiB in float32",
+        f"  training           {memory['training_bytes'] / 2**20:>9,.1f} MiB for weights, gradients and Adam",
+        "arithmetic (products with weights, forward; training is three times that)",
+        f"  a source token     {flops['source_token'] / 1e6:>9,.2f} MFLOP",
+        f"  a target token     {flops['target_token'] / 1e6:>9,.2f} MFLOP",
+    ]
+    return "\n".join(lines)

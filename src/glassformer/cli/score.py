@@ -1,0 +1,31 @@
+"""``glassformer score``: how probable given translations are."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from glassformer.cli.streams import writing
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
+    source: Annotated[str, typer.Argument(help="File of source lines.")],
+    target: Annotated[str, typer.Argument(help="File of target lines.")],
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every token.")] = False,
+) -> None:
+    """Log-probability of given translations, in nats, a line each."""
+    from glassformer.data import parallel_lines
+    from glassformer.translator import Translator
+
+    sources, targets = parallel_lines(source, target)
+    translator = Translator.load(run)
+    with writing(output) as stream:
+        for one in translator.score(sources, targets):
+            if as_json:
+                tokens = [*translator.tokenizers.target.tokens(one.tokens), "</s>"]
+                values = {"log_prob": one.log_prob, "score": one.score}
+                stream.write(json.dumps({**values, "tokens": tokens, "token_log_probs": one.token_log_probs}) + "\n")
+            else:
+                stream.write(f"{one.log_prob:.4f}\n")

@@ -1,0 +1,34 @@
+"""``glassformer tokenize``: what a model sees of a text."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from glassformer.cli.streams import read_text, writing
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
+    file: Annotated[str, typer.Argument(help="Text, - for stdin.")] = "-",
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    target: Annotated[bool, typer.Option("--target", help="Use the target side's tokenizer.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Ids instead of tokens.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Tokens and ids, a JSON object a line.")] = False,
+) -> None:
+    """Show the tokens of each line, as the run's tokenizer cuts it."""
+    from glassformer.checkpoint import load_checkpoint
+    from glassformer.run_folder import resolve
+    from glassformer.text import TokenizerPair
+
+    path = resolve(run)
+    pair = TokenizerPair.from_json(load_checkpoint(path).tokenizer, str(path))
+    tokenizer = pair.target if target else pair.source
+    with writing(output) as stream:
+        for line in read_text(file):
+            numbers = tokenizer.encode(line)
+            tokens = tokenizer.tokens(numbers)
+            if as_json:
+                stream.write(json.dumps({"tokens": tokens, "ids": numbers}, ensure_ascii=False) + "\n")
+            else:
+                stream.write(" ".join(map(str, numbers) if ids else tokens) + "\n")

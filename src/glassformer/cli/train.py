@@ -1,0 +1,107 @@
+"""``glassformer train``: a configuration becomes a run folder."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.streams import note
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    from glassformer.train import Event, Finished, Progress, Skipped, Started, Validated
+
+
+def command(
+    config: Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings over it: train.max_steps=200")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/NAME-OF-CONFIG]")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped, exactly.")] = False,
+) -> None:
+    """Train a model on your own text."""
+    from glassformer.run_folder import RunFolder
+    from glassformer.train import RunConfig, train
+
+    settings = RunConfig.read(config, overrides)
+    path = run or Path("runs") / config.stem
+    folder = RunFolder.open(path) if resume else RunFolder.create(path)
+    note(f"run: {path}")
+    with Screen(settings.train.max_steps) as screen:
+        for event in train(settings, folder, resume):
+            screen.show(event)
+
+
+class Screen:
+    """Progress on stderr: a bar for a person, plain lines for a log."""
+
+    def __init__(self, max_steps: int):
+        self.max_steps = max_steps
+        self.bar: Bar | None = None
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> "Screen":
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+            self.bar = Progress(*columns, console=Console(stderr=True))
+            self.bar.start()
+            self.task = self.bar.add_task("starting", total=self.max_steps)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def show(self, event: "Event") -> None:
+        getattr(self, f"_{type(event).__name__.lower()}")(event)
+
+    def _say(self, text: str) -> None:
+        if self.bar is None:
+            note(text)
+        else:
+            self.bar.console.print(text, highlight=False, markup=False)
+
+    def _started(self, event: "Started") -> None:
+        for line in event.accounts:
+            self._say(line)
+        self._say(
+            f"{event.parameters:,} parameters; {event.batches_per_epoch:,} batches an epoch, "
+            f"{event.padding_share:.1%} of them padding; step {event.step:,} of {event.max_steps:,}"
+        )
+
+    def _progress(self, event: "Progress") -> None:
+        rate = f"{event.target_tokens_per_second:,.0f} target tokens/s"
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=event.step, description=f"loss {event.loss:.3f} · {rate}")
+            return
+        left = (self.max_steps - event.step) * event.seconds / event.step
+        self._say(
+            f"step {event.step:,}/{self.max_steps:,}  epoch {event.epoch + 1}  loss {event.loss:.4f}  "
+            f"nll {event.nll:.4f}  lr {event.learning_rate:.2e}  {rate}  "
+            f"{_clock(event.seconds)} gone, {_clock(left)} left"
+        )
+
+    def _validated(self, event: "Validated") -> None:
+        self._say(
+            f"step {event.step:,}  validation: BLEU {event.bleu:.2f}  chrF2 {event.chrf:.2f}  "
+            f"perplexity {event.perplexity:.2f}  after {_clock(event.seconds)}{'  best so far' if event.best else ''}"
+        )
+
+    def _skipped(self, event: "Skipped") -> None:
+        self._say(f"step {event.step:,} skipped: loss {event.loss}, gradient norm {event.gradient_norm}")
+
+    def _finished(self, event: "Finished") -> None:
+        self._say(f"step {event.step:,}: {event.reason}; {_clock(event.seconds)} of training")
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

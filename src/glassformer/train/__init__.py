@@ -1,0 +1,19 @@
+"""Training: a configuration, a visible loop, and everything that resuming needs."""
+
+from glassformer.train.config import OptimizerConfig, RunConfig, TrainConfig, ValidationConfig
+from glassformer.train.log import Event, Finished, Progress, Skipped, Started, Validated
+from glassformer.train.loop import train
+
+__all__ = [
+    "Event",
+    "Finished",
+    "OptimizerConfig",
+    "Progress",
+    "RunConfig",
+    "Skipped",
+    "Started",
+    "TrainConfig",
+    "Validated",
+    "ValidationConfig",
+    "train",
+]

@@ -1,0 +1,69 @@
+"""From a configuration to a run that can take its first step: tokenizers, data, model, optimizer."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from glassformer.config import ConfigError
+from glassformer.data import Account, Batches, prepare, read_texts
+from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.text import TokenizerPair, train_tokenizers
+from glassformer.train.config import RunConfig
+from glassformer.train.optimizer import build_optimizer
+from glassformer.train.state import TrainState
+
+
+def build(config: RunConfig, tokenizers: TokenizerPair | None = None) -> tuple[TrainState, list[Account]]:
+    """Everything before step 0, and the account of every line read. Tokenizers are trained when none are given."""
+    device = choose_device(config.train.device)
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    torch.manual_seed(config.train.seed)
+    if tokenizers is None:
+        tokenizers = train_tokenizers(config.text, *(partial(_texts, config, side) for side in ("source", "target")))
+    corpora = [prepare(config.data, [path], tokenizers) for path in config.data.train]
+    for corpus in corpora:
+        corpus.account.check_unknown(config.text)
+    batches = Batches(
+        corpora,
+        tokenizers,
+        config.data.batch_tokens,
+        config.train.seed,
+        config.data.weights,
+        config.text.bpe_dropout,
+        config.data.bucket_noise,
+    )
+    model = EncoderDecoder(with_vocabulary(config.model, tokenizers)).to(device)
+    state = TrainState(config, tokenizers, model, build_optimizer(config.optimizer, model), batches)
+    if config.train.ema:
+        state.start_average()
+    return state, [corpus.account for corpus in corpora]
+
+
+def with_vocabulary(config: EncoderDecoderConfig, tokenizers: TokenizerPair) -> EncoderDecoderConfig:
+    """The model's configuration with the vocabulary that the tokenizers really have."""
+    sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+    actual = sizes if tokenizers.source is not tokenizers.target else sizes[0]
+    if config.vocab_size not in (None, actual):
+        raise ConfigError(
+            f"model.vocab_size={config.vocab_size}, but the tokenizer has {actual} entries; leave model.vocab_size out"
+        )
+    return EncoderDecoderConfig.parse({**config.model_dump(), "vocab_size": actual}, "model")
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto`` is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"train.device={name!r} is not a device; choose auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"train.device={name!r}, but PyTorch finds no GPU here; choose auto or cpu")
+    return device
+
+
+def _texts(config: RunConfig, side: str) -> Iterator[str]:
+    return read_texts(config.data, "source" if side == "source" else "target")

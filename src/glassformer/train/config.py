@@ -1,0 +1,81 @@
+"""The configuration of one run: what a TOML file in ``configs/`` holds."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from glassformer.config import Config
+from glassformer.data import DataConfig
+from glassformer.generate import DecodingConfig
+from glassformer.models.encoder_decoder import EncoderDecoderConfig
+from glassformer.text import TextConfig
+
+
+class OptimizerConfig(Config):
+    """Section 5.3. With ``schedule = "noam"``, ``learning_rate`` is a factor on equation 3; else it is the peak."""
+
+    kind: Literal["adam", "adamw"] = "adam"
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
+    learning_rate: float = Field(1.0, gt=0)
+    warmup_steps: int = Field(4000, ge=0)
+    betas: tuple[float, float] = (0.9, 0.98)
+    epsilon: float = Field(1e-9, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    clip_norm: float = Field(0.0, ge=0)
+    """Largest norm of the gradient; 0 does not clip."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.weight_decay and self.kind == "adam":
+            raise ValueError("weight_decay needs kind=adamw, which decays weights apart from the gradient")
+        return self
+
+
+class TrainConfig(Config):
+    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
+
+    max_steps: int = Field(100_000, gt=0)
+    max_seconds: float = Field(0.0, ge=0)
+    """Training time after which the run ends, validation and start not counted; 0 is no limit."""
+    seed: int = Field(1, ge=0)
+    precision: Literal["float32", "bfloat16"] = "float32"
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    accumulate: int = Field(1, gt=0)
+    """Batches whose gradients are summed, normalised by their tokens together, before a step."""
+    ema: float = Field(0.0, ge=0, lt=1)
+    """Decay of the exponential moving average of the weights, which is then what is validated and saved; 0 is none."""
+    save_every: int = Field(1000, gt=0)
+    keep_checkpoints: int = Field(5, gt=0)
+    log_every: int = Field(50, gt=0)
+    max_bad_steps: int = Field(10, ge=0)
+    """Steps with a loss or gradient that is not finite that may be skipped before the run stops."""
+    device: str = "auto"
+    threads: int = Field(0, ge=0)
+    """CPU threads; 0 leaves PyTorch's choice."""
+
+
+class ValidationConfig(Config):
+    """What is measured on ``data.validation``, when, and when to stop."""
+
+    every: int = Field(1000, gt=0)
+    metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    """Chooses the best checkpoint and stops the run."""
+    patience: int = Field(0, ge=0)
+    """Validations without a better ``metric`` before the run stops; 0 never stops."""
+    beam_size: int = Field(1, gt=0)
+    max_sentences: int = Field(0, ge=0)
+    """Sentences decoded; 0 is all."""
+    tokenize: Literal["13a", "char", "intl", "none", "zh"] = "13a"
+    """sacreBLEU's tokenizer; ``none`` for text that is already tokenised."""
+
+
+class RunConfig(Config):
+    """Everything one training run depends on."""
+
+    model: EncoderDecoderConfig = EncoderDecoderConfig()
+    text: TextConfig = TextConfig()
+    data: DataConfig
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train: TrainConfig = TrainConfig()
+    validation: ValidationConfig = ValidationConfig()
+    decoding: DecodingConfig = DecodingConfig()

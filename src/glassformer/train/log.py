@@ -1,0 +1,93 @@
+"""What a run reports: events for whoever watches, and the same numbers in ``metrics.jsonl`` and TensorBoard."""
+
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from glassformer.run_folder import RunFolder
+
+SummaryWriter: Any = None
+if find_spec("tensorboard"):
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+
+@dataclass(frozen=True)
+class Started:
+    """Before the first step: what is trained on what."""
+
+    step: int
+    max_steps: int
+    parameters: int
+    accounts: list[str]
+    padding_share: float
+    batches_per_epoch: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Means since the last one. ``loss`` is label-smoothed, ``nll`` is not; both in nats a token."""
+
+    step: int
+    loss: float
+    nll: float
+    learning_rate: float
+    gradient_norm: float
+    source_tokens_per_second: float
+    target_tokens_per_second: float
+    epoch: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Validated:
+    step: int
+    nll: float
+    perplexity: float
+    bleu: float
+    chrf: float
+    seconds: float
+    """Of training until now."""
+    validation_seconds: float
+    best: bool
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A step whose loss or gradient was not finite, and was not taken."""
+
+    step: int
+    loss: float
+    gradient_norm: float
+    skipped: int
+
+
+@dataclass(frozen=True)
+class Finished:
+    step: int
+    reason: str
+    seconds: float
+
+
+Event = Started | Progress | Validated | Skipped | Finished
+
+
+class Log:
+    """Writes each event as one line of ``metrics.jsonl``, and its numbers to TensorBoard where that is installed."""
+
+    def __init__(self, run: RunFolder):
+        self.run = run
+        self.board = SummaryWriter(str(run.path / "tensorboard")) if SummaryWriter else None
+
+    def write(self, event: Event) -> None:
+        kind = type(event).__name__.lower()
+        values: dict[str, Any] = asdict(event)
+        self.run.append_metrics({"event": kind, **values})
+        if self.board is not None and isinstance(event, Progress | Validated):
+            for name, value in values.items():
+                if name != "step":
+                    self.board.add_scalar(f"{kind}/{name}", value, event.step)
+            self.board.flush()
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()

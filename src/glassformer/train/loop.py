@@ -1,0 +1,293 @@
+"""Training, as a loop that can be read from top to bottom.
+
+``train`` is a generator: it yields an event whenever there is something to report, and whoever iterates decides what
+to show. Stopping to iterate stops the run; nothing is lost but the steps since the last save.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from glassformer.checkpoint import load_checkpoint
+from glassformer.config import ConfigError, DataError
+from glassformer.data import Account, Batch
+from glassformer.models.registry import weights_of
+from glassformer.run_folder import RunFolder
+from glassformer.text import TokenizerPair
+from glassformer.train.allocator import keep_freed_memory
+from glassformer.train.build import build
+from glassformer.train.config import RunConfig
+from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Validated
+from glassformer.train.loss import projected_cross_entropy
+from glassformer.train.optimizer import clip_norm_
+from glassformer.train.schedule import learning_rate
+from glassformer.train.state import TrainState
+from glassformer.train.validate import read_validation, validate
+
+MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
+    f"train.{name}"
+    for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps")
+}
+"""What a resumed run may set anew; everything else decides the weights."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Sums over the tokens of one step."""
+
+    loss: float
+    nll: float
+    gradient_norm: float
+    source_tokens: int
+    target_tokens: int
+    seconds: float
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+
+def train(config: RunConfig, run: RunFolder, resume: bool = False) -> Iterator[Event]:
+    """Train in ``run`` until a limit, the patience, or a fault; ``resume`` goes on from its newest whole checkpoint."""
+    with run.lock():
+        log = Log(run)
+        for event in _train(config, run, resume):
+            log.write(event)
+            yield event
+        log.close()
+
+
+def _train(config: RunConfig, run: RunFolder, resume: bool) -> Iterator[Event]:
+    keep_freed_memory()
+    pairs = read_validation(config)
+    state, accounts = restore(config, run) if resume else build(config)
+    config.write(run.config_path)
+    yield _started(state, accounts)
+    if state.counters.step >= config.train.max_steps:
+        yield _finished(state, f"nothing is left to do: max_steps={config.train.max_steps} is reached already")
+        return
+    try_largest(state)
+    recent: list[Step] = []
+    reason = None
+    while reason is None:
+        recent.append(train_step(state, run))
+        counters = state.counters
+        if not recent[-1].finite:
+            yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
+            recent.pop()
+        reason = _reason_to_stop(state)
+        if recent and (every(config.train.log_every, counters.step) or reason):
+            yield _progress(state, recent)
+            recent = []
+        validated = None
+        if pairs is not None and (every(config.validation.every, counters.step) or reason):
+            validated = _validated(state, pairs)
+            yield validated
+            reason = reason or _impatient(state)
+        if validated or every(config.train.save_every, counters.step) or reason:
+            save(state, run, validated)
+    yield _finished(state, reason)
+
+
+def every(n: int, step: int) -> bool:
+    return step % n == 0
+
+
+def train_step(state: TrainState, run: RunFolder) -> Step:
+    """One update of the weights, from ``accumulate`` batches whose gradients are normalised by all their tokens."""
+    began = time.perf_counter()
+    config, counters = state.config, state.counters
+    batches = [state.batches.next() for _ in range(config.train.accumulate)]
+    tokens = sum(batch.target_tokens for batch in batches)
+    counters.step += 1
+    rate = learning_rate(config.optimizer, counters.step, config.model.d_model, config.train.max_steps)
+    for group in state.optimizer.param_groups:
+        group["lr"] = rate
+    state.model.train()
+    state.optimizer.zero_grad(set_to_none=True)
+    sums = [_backward(state, batch, tokens) for batch in batches]
+    norm = clip_norm_(list(state.model.parameters()), config.optimizer.clip_norm).item()
+    step = Step(
+        loss=sum(loss for loss, _ in sums),
+        nll=sum(nll for _, nll in sums),
+        gradient_norm=norm,
+        source_tokens=sum(batch.source_tokens for batch in batches),
+        target_tokens=tokens,
+        seconds=time.perf_counter() - began,
+    )
+    if step.finite:
+        state.optimizer.step()
+        state.update_average()
+        counters.target_tokens += tokens
+    else:
+        _refuse_step(state, batches, run)
+    counters.seconds += time.perf_counter() - began
+    return step
+
+
+def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float]:
+    """Add the gradient of ``batch``, as its share of ``tokens``; the summed loss and negative log-likelihood."""
+    config, model = state.config, state.model
+    batch = batch.to(state.device)
+    inputs, wanted = batch.target[:, :-1], batch.target[:, 1:]
+    counted = wanted != state.tokenizers.target.pad_id
+    with torch.autocast(state.device.type, torch.bfloat16, enabled=config.train.precision == "bfloat16"):
+        hidden = model.hidden(batch.source, inputs, batch.source != state.tokenizers.source.pad_id)
+        projection = model.output_projection
+        loss = projected_cross_entropy(
+            hidden[counted], projection.weight, projection.bias, wanted[counted], config.train.label_smoothing
+        )
+    (loss.smoothed / tokens).backward()
+    return loss.smoothed.item(), loss.nll.item()
+
+
+def try_largest(state: TrainState) -> None:
+    """Forward and backward of the batch with the most padding tokens, so that memory runs out now or never."""
+    random = torch.get_rng_state()
+    batch = state.batches.largest()
+    state.model.train()
+    try:
+        _backward(state, batch, batch.target_tokens)
+    except RuntimeError as error:
+        if "memory" not in str(error).lower():
+            raise
+        raise ConfigError(
+            f"the largest batch, {list(batch.source.shape)} source and {list(batch.target.shape)} target tokens, "
+            f"does not fit the memory; lower data.batch_tokens={state.config.data.batch_tokens} "
+            "and raise train.accumulate"
+        ) from None
+    state.optimizer.zero_grad(set_to_none=True)
+    torch.set_rng_state(random)
+
+
+def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None:
+    """A whole checkpoint of this step; the best one is never deleted."""
+    config = {
+        "model": state.best_model.config.model_dump(mode="json"),
+        "decoding": state.config.decoding.model_dump(mode="json"),
+        "languages": [state.config.data.source, state.config.data.target],
+        "step": state.counters.step,
+    }
+    path = run.save(
+        state.counters.step,
+        config=config,
+        tokenizer=state.tokenizers.to_json(),
+        weights=weights_of(state.best_model),
+        training=state.snapshot(),
+    )
+    if validated is not None and validated.best and state.counters.best is not None:
+        run.set_best(path, state.config.validation.metric, state.counters.best)
+    run.keep(state.config.train.keep_checkpoints)
+
+
+def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account]]:
+    """The state of the newest whole checkpoint; settings that decide the weights must be those it was made with."""
+    found = run.latest()
+    if found is None:
+        return build(config)
+    checkpoint = load_checkpoint(found.path, training=True)
+    assert checkpoint.training is not None
+    _check_unchanged(config, checkpoint.training.values["config"])
+    tokenizers = TokenizerPair.from_json(checkpoint.tokenizer, str(found.path))
+    state, accounts = build(config, tokenizers)
+    state.restore(checkpoint.weights, checkpoint.training, str(found.path))
+    run.truncate_metrics(found.step)
+    return state, accounts
+
+
+def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> None:
+    now = config.model_dump(mode="json")
+    for section, values in now.items():
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            before = saved.get(section, {}).get(key)
+            if value != before and not {section, name} & MAY_CHANGE:
+                raise ConfigError(
+                    f"{name}={value!r}, but the run began with {before!r}; resume with that, or start anew"
+                )
+
+
+def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> None:
+    """Do not take the step; after too many of them stop, with the batch kept for a look."""
+    counters, limit = state.counters, state.config.train.max_bad_steps
+    counters.bad_steps += 1
+    if counters.bad_steps <= limit:
+        return
+    decode = state.tokenizers
+    texts = [
+        [decode.source.decode(source), decode.target.decode(target)]
+        for batch in batches
+        for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True)
+    ]
+    path = run.path / "bad_batch.json"
+    path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1))
+    raise DataError(
+        f"step {counters.step}: loss or gradient is not finite, {counters.bad_steps} times in this run "
+        f"(train.max_bad_steps={limit}); the batch is in {path}; lower optimizer.learning_rate or look at that text"
+    )
+
+
+def _reason_to_stop(state: TrainState) -> str | None:
+    config, counters = state.config.train, state.counters
+    if counters.step >= config.max_steps:
+        return f"max_steps={config.max_steps} reached"
+    if config.max_seconds and counters.seconds >= config.max_seconds:
+        return f"max_seconds={config.max_seconds:g} reached"
+    return None
+
+
+def _impatient(state: TrainState) -> str | None:
+    config, counters = state.config.validation, state.counters
+    if config.patience and counters.without_improvement >= config.patience:
+        return f"{config.metric} has not improved in {counters.without_improvement} validations"
+    return None
+
+
+def _validated(state: TrainState, pairs: tuple[list[str], list[str]]) -> Validated:
+    counters = state.counters
+    scores = validate(state, pairs)
+    value = scores.metric(state.config.validation.metric)
+    best = math.isfinite(value) and (counters.best is None or value > counters.best)
+    if best:
+        counters.best, counters.best_step, counters.without_improvement = value, counters.step, 0
+    else:
+        counters.without_improvement += 1
+    return Validated(
+        counters.step, scores.nll, scores.perplexity, scores.bleu, scores.chrf, counters.seconds, scores.seconds, best
+    )
+
+
+def _progress(state: TrainState, recent: list[Step]) -> Progress:
+    counters, config = state.counters, state.config
+    source, target = sum(step.source_tokens for step in recent), sum(step.target_tokens for step in recent)
+    seconds = sum(step.seconds for step in recent)
+    return Progress(
+        step=counters.step,
+        loss=sum(step.loss for step in recent) / target,
+        nll=sum(step.nll for step in recent) / target,
+        learning_rate=learning_rate(config.optimizer, counters.step, config.model.d_model, config.train.max_steps),
+        gradient_norm=sum(step.gradient_norm for step in recent) / len(recent),
+        source_tokens_per_second=source / seconds,
+        target_tokens_per_second=target / seconds,
+        epoch=state.batches.epoch,
+        seconds=counters.seconds,
+    )
+
+
+def _started(state: TrainState, accounts: list[Account]) -> Started:
+    return Started(
+        step=state.counters.step,
+        max_steps=state.config.train.max_steps,
+        parameters=sum(p.numel() for p in state.model.parameters()),
+        accounts=[line for account in accounts for line in account.lines()],
+        padding_share=state.batches.padding_share,
+        batches_per_epoch=len(state.batches),
+    )
+
+
+def _finished(state: TrainState, reason: str) -> Finished:
+    return Finished(state.counters.step, reason, state.counters.seconds)

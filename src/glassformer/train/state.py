@@ -1,0 +1,113 @@
+"""Everything that a training run is at one moment, so that it can be stopped and go on bit for bit."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassformer.checkpoint import TrainingState
+from glassformer.config import CheckpointError
+from glassformer.data import Batches
+from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.registry import load_weights, weights_of
+from glassformer.text import TokenizerPair
+from glassformer.train.config import RunConfig
+
+
+@dataclass
+class Counters:
+    """Numbers that a resumed run goes on with."""
+
+    step: int = 0
+    target_tokens: int = 0
+    seconds: float = 0.0
+    """Of training, validation not counted; the only number here that the clock decides."""
+    bad_steps: int = 0
+    best: float | None = None
+    best_step: int = 0
+    without_improvement: int = 0
+
+
+@dataclass
+class TrainState:
+    """The parts of a run that change while it trains."""
+
+    config: RunConfig
+    tokenizers: TokenizerPair
+    model: EncoderDecoder
+    optimizer: torch.optim.Optimizer
+    batches: Batches
+    averaged: EncoderDecoder | None = None
+    """The exponential moving average of ``model``, when there is one; what is validated and saved as the model."""
+    counters: Counters = field(default_factory=Counters)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def best_model(self) -> EncoderDecoder:
+        return self.model if self.averaged is None else self.averaged
+
+    def start_average(self) -> None:
+        self.averaged = copy.deepcopy(self.model).requires_grad_(False)
+
+    @torch.no_grad()
+    def update_average(self) -> None:
+        """The decay grows from 0.1, so that the first steps do not stay in the average (as in TensorFlow's)."""
+        if self.averaged is None:
+            return
+        step = self.counters.step
+        decay = min(self.config.train.ema, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.averaged.parameters()), list(self.model.parameters()), 1 - decay)
+
+    def snapshot(self) -> TrainingState:
+        """What ``restore`` needs beside ``best_model``'s weights."""
+        tensors = {f"optimizer.{name}": tensor for name, tensor in self._moments().items()}
+        tensors["random.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
+        if self.averaged is not None:
+            tensors |= {f"live.{name}": tensor for name, tensor in weights_of(self.model).items()}
+        values = {
+            "counters": vars(self.counters).copy(),
+            "batches": self.batches.state(),
+            "data": self.batches.fingerprint,
+            "config": self.config.model_dump(mode="json"),
+        }
+        return TrainingState(values, tensors)
+
+    def restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
+        """Become the run that made ``saved``. Other data than then are refused: the run would not be the same."""
+        if saved.values["data"] != self.batches.fingerprint:
+            raise CheckpointError(f"{origin}: the training data are not those the run began with; start a new run")
+        load_weights(self.best_model, weights, origin)
+        if self.averaged is not None:
+            live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
+            load_weights(self.model, live, origin)
+        self._restore_moments(saved.tensors)
+        self.batches.restore(saved.values["batches"])
+        self.counters = Counters(**saved.values["counters"])
+        torch.set_rng_state(saved.tensors["random.cpu"])
+        if self.device.type == "cuda" and "random.cuda" in saved.tensors:
+            torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
+
+    def _moments(self) -> dict[str, Tensor]:
+        """The optimizer's tensors under the names of the parameters they belong to."""
+        return {
+            f"{name}.{key}": value
+            for name, parameter in weights_of(self.model).items()
+            for key, value in self.optimizer.state.get(parameter, {}).items()
+        }
+
+    def _restore_moments(self, tensors: dict[str, Tensor]) -> None:
+        moments: dict[str, dict[str, Any]] = {}
+        for full, tensor in tensors.items():
+            if full.startswith("optimizer."):
+                name, key = full.removeprefix("optimizer.").rsplit(".", 1)
+                moments.setdefault(name, {})[key] = tensor
+        for name, parameter in weights_of(self.model).items():
+            for key, tensor in moments.get(name, {}).items():
+                self.optimizer.state[parameter][key] = tensor.to(parameter.device if tensor.dim() else "cpu")

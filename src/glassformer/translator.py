@@ -1,0 +1,170 @@
+"""Raw text in, raw text out: a model with its tokenizers. Validation, translation and scoring all go through here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from glassformer.checkpoint import Checkpoint, load_checkpoint
+from glassformer.config import CheckpointError, DataError
+from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.registry import build_model, load_weights
+from glassformer.run_folder import resolve
+from glassformer.text import TokenizerPair
+from glassformer.trace import trace
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One hypothesis as text; ``hypothesis`` holds its tokens and scores."""
+
+    text: str
+    hypothesis: Hypothesis
+
+    @property
+    def score(self) -> float:
+        return self.hypothesis.score
+
+
+@dataclass(frozen=True)
+class CrossAttention:
+    """Who the decoder looked at: ``weights`` is ``[layers, heads, target, source]``, its rows sum to 1.
+
+    The row of a target token is the step that predicted it. Both sides end with the end token.
+    """
+
+    source: list[str]
+    target: list[str]
+    weights: Tensor
+
+
+class Translator:
+    """One model, or several decoded as an ensemble, with the tokenizers they were trained with."""
+
+    def __init__(self, models: Sequence[EncoderDecoder], tokenizers: TokenizerPair, decoding: DecodingConfig):
+        self.models = list(models)
+        self.tokenizers = tokenizers
+        self.decoding = decoding
+        target = tokenizers.target
+        self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
+
+    @classmethod
+    def load(cls, *paths: str | Path, device: str = "cpu") -> Self:
+        """From run folders (their best checkpoint) or checkpoint folders; several make an ensemble."""
+        loaded = [load_checkpoint(resolve(path)) for path in paths]
+        if not loaded:
+            raise CheckpointError("no checkpoint is named")
+        tokenizers = [TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) for checkpoint in loaded]
+        for checkpoint, other in zip(loaded, tokenizers, strict=True):
+            if other.fingerprint != tokenizers[0].fingerprint:
+                raise CheckpointError(f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}")
+        models = [
+            _model(checkpoint, pair).to(device).eval() for checkpoint, pair in zip(loaded, tokenizers, strict=True)
+        ]
+        decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
+        return cls(models, tokenizers[0], decoding)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.models[0].parameters()).device
+
+    def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
+        """The best translation of each text. ``options`` are those of ``DecodingConfig``: ``beam_size=4``, …"""
+        return [found[0].text for found in self.hypotheses(texts, **options)]
+
+    def hypotheses(
+        self, texts: Sequence[str], prefixes: Sequence[str] | None = None, **options: Any
+    ) -> list[list[Translation]]:
+        """The ``n_best`` translations of each text, best first; each begins with its prefix where one is given.
+
+        An empty text has one translation, the empty text.
+        """
+        if isinstance(texts, str):
+            raise DataError("a list of texts is translated, not one text; write [text]")
+        config = self.configure(**options)
+        full = [index for index, text in enumerate(texts) if text.strip()]
+        results = [[Translation("", Hypothesis([], 0.0, 0.0, []))] for _ in texts]
+        sources = self._sources([texts[index] for index in full])
+        forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
+        found = generate(self._decodable(), sources, self.symbols, config, forced, self.device)
+        for index, hypotheses in zip(full, found, strict=True):
+            results[index] = [Translation(self.tokenizers.target.decode(h.tokens), h) for h in hypotheses]
+        return results
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Hypothesis]:
+        """The hypothesis that each target is: its log-probability, token by token, and its score."""
+        if len(sources) != len(targets):
+            raise DataError(f"{len(sources)} sources and {len(targets)} targets; give as many of each")
+        ids = self.tokenizers.target.encode_batch(list(targets))
+        config = self.configure(**options)
+        return score_pairs(self._decodable(), self._sources(sources), ids, self.symbols, config, self.device)
+
+    @torch.inference_mode()
+    def cross_attention(self, source: str, target: str) -> CrossAttention:
+        """The attention of the (first) model's decoder over ``source`` while it reads and predicts ``target``."""
+        model, end = self.models[0], self.symbols.end
+        source_ids = self._sources([source])[0]
+        target_ids = self.tokenizers.target.encode(target)
+        read = torch.tensor([[self.symbols.start, *target_ids]], device=self.device)
+        with trace(model, keep="*.cross_attention.weights") as recorded:
+            model(torch.tensor([source_ids], device=self.device), read)
+        weights = torch.stack([recorded[name][0] for name in recorded]).cpu()
+        return CrossAttention(
+            self.tokenizers.source.tokens(source_ids), self.tokenizers.target.tokens([*target_ids, end]), weights
+        )
+
+    def align(self, source: str, target: str, layer: int = -1) -> list[tuple[int, int]]:
+        """(source word, target word) pairs: for each target word the source word its layer attends to most.
+
+        Averaged over the heads of ``layer``, summed over the pieces of a source word, and read at the step where the
+        target word is the decoder's *input*: the step after its prediction, which aligns better (Chen et al. 2020).
+        """
+        source_ids, target_ids = self.tokenizers.source.encode(source), self.tokenizers.target.encode(target)
+        if not source_ids or not target_ids:
+            return []
+        weights = self.cross_attention(source, target).weights[layer].mean(0)[1:, : len(source_ids)]
+        source_words = torch.tensor(self.tokenizers.source.word_of(source_ids))
+        target_words = torch.tensor(self.tokenizers.target.word_of(target_ids))
+        table = torch.zeros(int(target_words.max()) + 1, int(source_words.max()) + 1)
+        table.index_put_((target_words[:, None], source_words[None, :]), weights, accumulate=True)
+        return sorted((int(best), word) for word, best in enumerate(table.argmax(1)))
+
+    def configure(self, **options: Any) -> DecodingConfig:
+        """The stored decoding settings with ``options`` over them; an unknown one is refused with the nearest known."""
+        if "n_best" in options and "beam_size" not in options:
+            options["beam_size"] = max(options["n_best"], self.decoding.beam_size)
+        return DecodingConfig.parse({**self.decoding.model_dump(), **options}, "decoding")
+
+    def too_long(self, texts: Sequence[str]) -> list[tuple[int, int]]:
+        """(index, tokens) of the texts beyond the length that the model was built for."""
+        limit = min(model.config.max_length for model in self.models)
+        lengths = [len(ids) for ids in self._sources(texts)]
+        return [(index, length) for index, length in enumerate(lengths) if length > limit]
+
+    def _sources(self, texts: Sequence[str]) -> list[list[int]]:
+        end = self.tokenizers.source.end_id
+        return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
+
+    def _decodable(self) -> EncoderDecoder | Ensemble:
+        return self.models[0] if len(self.models) == 1 else Ensemble(self.models)
+
+
+def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> EncoderDecoder:
+    model = build_model(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
+    sizes = (tokenizers.source.vocab_size, tokenizers.target.vocab_size)
+    if model.config.vocab_sizes != sizes:
+        raise CheckpointError(
+            f"{checkpoint.path}: the tokenizer has {sizes} entries and the model {model.config.vocab_sizes}; "
+            "they are not from one training"
+        )
+    load_weights(model, checkpoint.weights, str(checkpoint.path))
+    return model
+
+
+def load(*paths: str | Path, device: str = "cpu") -> Translator:
+    """``glassformer.load("runs/x").translate(["A dog runs."])``; several paths make an ensemble."""
+    return Translator.load(*paths, device=device)
