@@ -119,7 +119,11 @@ def test_the_seed_decides_and_epochs_differ(make) -> None:
     second = an_epoch(once)
     together = [{frozenset(batch.examples.tolist()) for batch in epoch} for epoch in (first, second, an_epoch(other))]
     assert together[0] != together[1] and together[0] != together[2]
-    widths = [batch.source.shape[1] for batch in first]
+
+
+def test_short_and_long_batches_alternate(make) -> None:
+    """Pairs are sorted by target length to be cut into batches, which then come in random order."""
+    widths = [batch.target.shape[1] for batch in an_epoch(make(bucket_noise=0.0))]
     assert widths != sorted(widths)
 
 

