@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
-    from glassformer.trace import tap, trace, tracing
+    from glassformer.taps import tap, trace, tracing
     from glassformer.train import RunConfig
     from glassformer.translator import CrossAttention, Translation, Translator, load
 
@@ -24,9 +24,9 @@ _HOMES = {
     "Translation": "translator",
     "Translator": "translator",
     "load": "translator",
-    "tap": "trace",
-    "trace": "trace",
-    "tracing": "trace",
+    "tap": "taps",
+    "trace": "taps",
+    "tracing": "taps",
 }
 
 __all__ = [

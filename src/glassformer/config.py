@@ -78,10 +78,12 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     except tomllib.TOMLDecodeError:
         value = text
     *parents, last = key.split(".")
-    for parent in parents:
+    for depth, parent in enumerate(parents, start=1):
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
-            raise ConfigError(f"{override!r}: {parent} is a value, not a section")
+            raise ConfigError(
+                f"{override!r}: {'.'.join(parents[:depth])} is a value, not a section; set it without .{last}"
+            )
     values[last] = value
 
 
@@ -99,8 +101,10 @@ def _describe(error: ValidationError, cls: type[BaseModel]) -> str:
     if first["type"] == "extra_forbidden":
         return f"unknown key {path}; {_hint(where, cls)}"
     if first["type"] == "missing":
-        return f"{path} is not given"
-    message = first["msg"].removeprefix("Value error, ")
+        return f"{path} is not given, and it has no default; add it"
+    if first["type"] == "model_type":
+        return f"{path}={first['input']!r}: {path} is a section, not a value; set the keys in it"
+    message = first["msg"].removeprefix("Value error, ").partition(", unable")[0].replace(" after validation", "")
     shown = first.get("input")
     if not where or isinstance(shown, dict | BaseModel):
         return f"{path}: {message}" if where else message
@@ -114,9 +118,6 @@ def _hint(where: list[str], cls: type[BaseModel]) -> str:
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             section = annotation
     prefix = "".join(f"{part}." for part in where[:-1])
-    hint = nearest(where[-1], list(section.model_fields))
-    if hint.startswith("did you mean"):
-        return hint.replace("did you mean ", f"did you mean {prefix}")
     elsewhere = [
         f"{name}.{where[-1]}"
         for name, field in cls.model_fields.items()
@@ -124,4 +125,6 @@ def _hint(where: list[str], cls: type[BaseModel]) -> str:
         and issubclass(field.annotation, BaseModel)
         and where[-1] in field.annotation.model_fields
     ]
-    return f"did you mean {elsewhere[0]}?" if elsewhere else hint
+    if elsewhere:
+        return f"did you mean {elsewhere[0]}?"
+    return nearest(where[-1], list(section.model_fields)).replace("did you mean ", f"did you mean {prefix}")

@@ -14,8 +14,8 @@ from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, 
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import resolve
+from glassformer.taps import trace
 from glassformer.text import TokenizerPair
-from glassformer.trace import trace
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,13 @@ class Translator:
         """From run folders (their best checkpoint) or checkpoint folders; several make an ensemble."""
         loaded = [load_checkpoint(resolve(path)) for path in paths]
         if not loaded:
-            raise CheckpointError("no checkpoint is named")
+            raise CheckpointError("no checkpoint is named; name at least one")
         tokenizers = [TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) for checkpoint in loaded]
         for checkpoint, other in zip(loaded, tokenizers, strict=True):
             if other.fingerprint != tokenizers[0].fingerprint:
-                raise CheckpointError(f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}")
+                raise CheckpointError(
+                    f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}; an ensemble has one vocabulary"
+                )
         models = [
             _model(checkpoint, pair).to(device).eval() for checkpoint, pair in zip(loaded, tokenizers, strict=True)
         ]
@@ -79,7 +81,7 @@ class Translator:
     def hypotheses(
         self, texts: Sequence[str], prefixes: Sequence[str] | None = None, **options: Any
     ) -> list[list[Translation]]:
-        """The ``n_best`` translations of each text, best first; each begins with its prefix where one is given.
+        """The ``n_best`` translations of each text, best first (drawn ones in the order drawn); each begins with its prefix where one is given.
 
         An empty text has one translation, the empty text.
         """
@@ -89,8 +91,10 @@ class Translator:
         full = [index for index, text in enumerate(texts) if text.strip()]
         results = [[Translation("", Hypothesis([], 0.0, 0.0, []))] for _ in texts]
         sources = self._sources([texts[index] for index in full])
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
         forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
-        found = generate(self._decodable(), sources, self.symbols, config, forced, self.device)
+        found = generate(self._decodable(), sources, self.symbols, config, forced, self.device, self._longest_target)
         for index, hypotheses in zip(full, found, strict=True):
             results[index] = [Translation(self.tokenizers.target.decode(h.tokens), h) for h in hypotheses]
         return results
@@ -145,6 +149,11 @@ class Translator:
         lengths = [len(ids) for ids in self._sources(texts)]
         return [(index, length) for index, length in enumerate(lengths) if length > limit]
 
+    @property
+    def _longest_target(self) -> int | None:
+        """Learned positions end; the start token takes one of them."""
+        return min((m.config.max_length - 1 for m in self.models if m.config.positions == "learned"), default=None)
+
     def _sources(self, texts: Sequence[str]) -> list[list[int]]:
         end = self.tokenizers.source.end_id
         return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
@@ -159,7 +168,11 @@ def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> EncoderDecoder:
     if model.config.vocab_sizes != sizes:
         raise CheckpointError(
             f"{checkpoint.path}: the tokenizer has {sizes} entries and the model {model.config.vocab_sizes}; "
-            "they are not from one training"
+            "they are not from one training; restore the original"
+        )
+    if checkpoint.config.get("tokenizer", tokenizers.fingerprint) != tokenizers.fingerprint:
+        raise CheckpointError(
+            f"{checkpoint.path}: the tokenizer is not the one the model was trained with; restore the original"
         )
     load_weights(model, checkpoint.weights, str(checkpoint.path))
     return model

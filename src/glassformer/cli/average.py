@@ -19,8 +19,10 @@ def command(
     from glassformer.run_folder import RunFolder
 
     if last < 1:
-        raise ConfigError(f"--last {last}: at least one checkpoint is averaged")
+        raise ConfigError(f"--last {last}: at least one checkpoint is averaged; give 1 or more")
     chosen = RunFolder.open(run).checkpoints()[-last:]
+    if not chosen:
+        raise ConfigError(f"{run}: this run has saved no checkpoint yet; train it further with --resume")
     destination = output or run / "averaged"
     average(chosen, destination)
     note(f"averaged {', '.join(path.name for path in chosen)}")

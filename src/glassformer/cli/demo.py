@@ -109,7 +109,7 @@ def best_cross_attention(translator: "Translator", pairs: "list[AlignedPair]", s
     from glassformer.cli.heatmap import Heatmap
 
     hits = torch.zeros(())
-    for pair in pairs[:50]:
+    for pair in pairs[:100]:
         weights = translator.cross_attention(pair.source, pair.target).weights
         links = torch.zeros(weights.shape[2:])
         for from_word, to_word in pair.alignment:

@@ -1,9 +1,10 @@
 """Text in and out of the verbs: a file or stdin, stdout or a file that appears only when it is whole."""
 
+import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -23,26 +24,36 @@ def read_text(file: str) -> Iterator[str]:
 @contextmanager
 def writing(output: str) -> Iterator[TextIO]:
     """stdout for ``-``; else a file written aside and renamed at the end, so that it is never half there."""
+    from glassformer.config import DataError
+
     if output == "-":
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale: input is read so too
         yield sys.stdout
         sys.stdout.flush()
         return
     path = Path(output)
+    if path.is_dir() or not path.parent.is_dir():
+        fault = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise DataError(f"{path}: cannot be written ({fault}); name a file in a folder that exists")
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with unfinished.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
         os.replace(unfinished, path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink()
 
 
-def chunks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
-    """Lists of ``size`` lines; of one line when a person types them."""
-    if sys.stdin.isatty():
+def chunks(file: str, size: int) -> Iterator[list[str]]:
+    """The lines of ``file`` in lists of ``size``; of one line when a person types them."""
+    if file == "-" and sys.stdin.isatty():
         size = 1
     chunk: list[str] = []
-    for line in lines:
+    for line in read_text(file):
         chunk.append(line)
         if len(chunk) == size:
             yield chunk

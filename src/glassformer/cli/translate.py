@@ -1,6 +1,7 @@
 """``glassformer translate``: text in, text out."""
 
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
 ) -> None:
     """Translate text, line by line."""
-    from glassformer.config import ConfigError, apply_override
+    from glassformer.config import ConfigError, DataError, apply_override
+    from glassformer.evaluate import write_pharaoh
     from glassformer.translator import Translator
 
     if len(run) > 2:
@@ -38,17 +40,27 @@ def command(
     given = {"beam_size": beam_size, "n_best": n_best, "seed": seed, "sample": sample or None}
     options |= {name: value for name, value in given.items() if value is not None}
     translator = Translator.load(run[0], *(ensemble or []))
-    translator.configure(**options)
+    several = translator.configure(**options).n_best > 1
+    file = run[1] if len(run) == 2 else "-"
     starts = None if prefix is None else read_text(prefix)
     done = 0
     with writing(output) as stream:
-        for lines in chunks(read_text(run[1] if len(run) == 2 else "-"), 512):
+        for lines in chunks(file, 512):
             _warn_of_length(translator, lines, done)
-            forced = None if starts is None else [next(starts, "") for _ in lines]
+            forced = None if starts is None else list(islice(starts, len(lines)))
+            if forced is not None and len(forced) < len(lines):
+                raise DataError(f"{prefix} has fewer lines than {file}; give one for each, empty where none is")
             for line, found in zip(lines, translator.hypotheses(lines, forced, **options), strict=True):
-                stream.write(_format(translator, line, found, alignments, as_json, done) + "\n")
+                links = [write_pharaoh(translator.align(line, one.text)) for one in found] if alignments else None
+                number = done if several else None
+                row = _json(translator, line, found, links) if as_json else _text(found, links, number)
+                stream.write(row + "\n")
                 done += 1
             stream.flush()
+        if starts is not None and next(starts, None) is not None:
+            raise DataError(
+                f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
+            )
 
 
 def _warn_of_length(translator: "Translator", lines: list[str], done: int) -> None:
@@ -57,29 +69,25 @@ def _warn_of_length(translator: "Translator", lines: list[str], done: int) -> No
         note(f"glassformer: warning: line {done + index + 1} has {length} tokens, more than max_length={limit}")
 
 
-def _format(
-    translator: "Translator", line: str, found: "list[Translation]", alignments: bool, as_json: bool, number: int
-) -> str:
-    from glassformer.evaluate import write_pharaoh
-
-    linked = [write_pharaoh(translator.align(line, one.text)) if alignments else None for one in found]
-    if as_json:
-        results = [
-            {
-                "text": one.text,
-                "score": one.score,
-                "log_prob": one.hypothesis.log_prob,
-                "tokens": translator.tokenizers.target.tokens(one.hypothesis.tokens),
-                "token_log_probs": one.hypothesis.token_log_probs,
-                **({} if links is None else {"alignment": links}),
-            }
-            for one, links in zip(found, linked, strict=True)
-        ]
-        return json.dumps({"source": line, "translations": results}, ensure_ascii=False)
-    if len(found) == 1:
-        return found[0].text + ("" if linked[0] is None else f" ||| {linked[0]}")
-    rows = [
-        f"{number} ||| {one.text} ||| {one.score:.4f}" + ("" if links is None else f" ||| {links}")
-        for one, links in zip(found, linked, strict=True)
+def _json(translator: "Translator", line: str, found: "list[Translation]", links: list[str] | None) -> str:
+    results = [
+        {
+            "text": one.text,
+            "score": one.score,
+            "log_prob": one.hypothesis.log_prob,
+            "tokens": translator.tokenizers.target.tokens(one.hypothesis.tokens),
+            "token_log_probs": one.hypothesis.token_log_probs,
+            **({} if links is None else {"alignment": links[rank]}),
+        }
+        for rank, one in enumerate(found)
     ]
+    return json.dumps({"source": line, "translations": results}, ensure_ascii=False)
+
+
+def _text(found: "list[Translation]", links: list[str] | None, number: int | None) -> str:
+    """One translation as it is; of several, each with the ``number`` of its line before it and its score after it."""
+    rows = []
+    for rank, one in enumerate(found):
+        columns = [one.text] if number is None else [str(number), one.text, f"{one.score:.4f}"]
+        rows.append(" ||| ".join([*columns, *([] if links is None else [links[rank]])]))
     return "\n".join(rows)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
-from glassformer.generate.filters import Filter, apply, search_filters
+from glassformer.generate.filters import Filter, search_filters, what_may_follow
 from glassformer.generate.protocol import Decodable, Prompt, log_softmax
 from glassformer.generate.walk import finish
 
@@ -62,14 +62,14 @@ def _extend(live: _Beam, logits: Tensor, filters: list[Filter], end: int, config
     vocab = logits.size(-1)
     log_probs = log_softmax(logits)
     rows = live.sentence.repeat_interleave(k)
-    allowed = apply(filters, log_probs, live.tokens.flatten(0, 1), rows).view(sentences, k, vocab)
+    allowed = what_may_follow(filters, log_probs, live.tokens.flatten(0, 1), rows, end).view(sentences, k, vocab)
     totals = (live.total[:, :, None] + allowed).flatten(1)
     # At most k of 2k candidates can end, so k of them go on.
     best, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)
     parent, token = index // vocab, index % vocab
     tokens = torch.cat([_pick(live.tokens, parent), token[:, :, None]], dim=-1)
     added = log_probs.view(sentences, -1).gather(1, index)
-    history = torch.cat([_pick(live.log_probs, parent), added[:, :, None].to(live.log_probs.dtype)], dim=-1)
+    history = torch.cat([_pick(live.log_probs, parent), added[:, :, None]], dim=-1)
     ends = (token == end) & (best > -torch.inf)
     _finish(live, tokens, history, ends, config)
     going = torch.where(token == end, -torch.inf, best)

@@ -16,14 +16,12 @@ Filter = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
-    """What holds for every kind of search: symbols, n-grams, lengths, and last the forced prefix, which overrules."""
+    """What holds for every kind of search: symbols, n-grams, lengths, and the forced prefix, which overrules them."""
     filters: list[Filter] = [never([prompt.symbols.pad, prompt.symbols.start])]
     if config.no_repeat_ngram:
         filters.append(no_repeat_ngram(config.no_repeat_ngram, prompt.symbols.end))
     filters.append(lengths(prompt))
-    if any(prompt.prefixes):
-        filters.append(forced_prefix(prompt))
-    return filters
+    return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
 
 
 def sampling_filters(config: DecodingConfig) -> list[Filter]:
@@ -44,6 +42,14 @@ def apply(filters: list[Filter], log_probs: Tensor, tokens: Tensor, sentence: Te
     for one in filters:
         log_probs = one(log_probs, tokens, sentence)
     return log_probs
+
+
+def what_may_follow(filters: list[Filter], log_probs: Tensor, tokens: Tensor, sentence: Tensor, end: int) -> Tensor:
+    """What the ``filters`` leave; where they leave nothing the text ends, as when all words are used up."""
+    allowed = apply(filters, log_probs, tokens, sentence)
+    stuck = allowed.amax(-1) == -torch.inf
+    allowed[:, end] = torch.where(stuck, log_probs[:, end], allowed[:, end])
+    return allowed
 
 
 def never(ids: list[int]) -> Filter:
@@ -73,22 +79,22 @@ def lengths(prompt: Prompt) -> Filter:
     return apply
 
 
-def forced_prefix(prompt: Prompt) -> Filter:
-    """While a sentence's prefix lasts, only its next token."""
+def forced_prefix(prompt: Prompt, others: list[Filter]) -> Filter:
+    """While a sentence's prefix lasts, only its next token, even one that ``others`` forbid; then what they allow."""
     longest = max(map(len, prompt.prefixes))
     forced = torch.full((len(prompt), longest), -1)
     for row, prefix in enumerate(prompt.prefixes):
         forced[row, : len(prefix)] = torch.tensor(prefix, dtype=torch.long)
 
-    def apply(log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
-        length = tokens.size(1) - 1
+    def force(log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        allowed, length = apply(others, log_probs, tokens, sentence), tokens.size(1) - 1
         if length >= longest:
-            return log_probs
+            return allowed
         wanted = forced.to(sentence.device)[sentence, length][:, None]
         other = torch.arange(log_probs.size(1), device=log_probs.device) != wanted
-        return log_probs.masked_fill(other & (wanted >= 0), -torch.inf)
+        return torch.where(wanted >= 0, log_probs.masked_fill(other, -torch.inf), allowed)
 
-    return apply
+    return force
 
 
 def no_repeat_ngram(n: int, end: int) -> Filter:

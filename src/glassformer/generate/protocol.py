@@ -62,8 +62,12 @@ def build_prompt(
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     device: torch.device | None = None,
+    longest_target: int | None = None,
 ) -> Prompt:
-    """Pad ``sources`` (which end with the end symbol) to one tensor and work out each sentence's limits."""
+    """Pad ``sources`` (which end with the end symbol) to one tensor and work out each sentence's limits.
+
+    ``longest_target`` is the model's own limit, in tokens without start and end.
+    """
     longest = max(len(ids) for ids in sources)
     source = torch.full((len(sources), longest), symbols.pad, dtype=torch.long)
     visible = torch.zeros_like(source, dtype=torch.bool)
@@ -71,6 +75,8 @@ def build_prompt(
         source[row, : len(ids)] = torch.tensor(ids, dtype=torch.long)
         visible[row, : len(ids)] = True
     maxima = [config.max_length or len(ids) - 1 + config.max_extra for ids in sources]
+    if longest_target is not None:
+        maxima = [min(maximum, longest_target) for maximum in maxima]
     forced = [list(prefix) for prefix in prefixes] if prefixes else [[] for _ in sources]
     for prefix, maximum in zip(forced, maxima, strict=True):
         if len(prefix) > maximum:
@@ -79,6 +85,6 @@ def build_prompt(
     return Prompt(source.to(device), visible.to(device), forced, minima, maxima, symbols)
 
 
-def log_softmax(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+def log_softmax(logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
     """In float32 at least, so that bfloat16 logits give usable scores."""
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))

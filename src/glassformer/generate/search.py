@@ -18,14 +18,15 @@ def generate(
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     device: torch.device | None = None,
+    longest_target: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each source (ids that end with the end symbol) its ``n_best`` hypotheses, best first."""
+    """For each source (ids that end with the end symbol) its ``n_best`` hypotheses, best first (drawn ones in the order drawn)."""
     results: list[list[Hypothesis]] = [[] for _ in sources]
     copies = config.n_best if config.sample else 1
     for batch in by_length([len(ids) for ids in sources], max(1, config.batch_tokens // copies)):
         rows = [index for index in batch for _ in range(copies)]
         forced = [prefixes[index] for index in rows] if prefixes else None
-        prompt = build_prompt([sources[index] for index in rows], symbols, config, forced, device)
+        prompt = build_prompt([sources[index] for index in rows], symbols, config, forced, device, longest_target)
         if config.sample:
             drawn = sample(model, prompt, config, [draw for _ in batch for draw in range(copies)])
             found = [drawn[start : start + copies] for start in range(0, len(drawn), copies)]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
-from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters
+from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters, what_may_follow
 from glassformer.generate.protocol import Decodable, Prompt, log_softmax
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
@@ -51,9 +51,8 @@ def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choo
     steps: list[tuple[list[int], list[int], list[float]]] = []
     while sentence.numel():
         log_probs = log_softmax(model.step(tokens[:, -1:], state))
-        allowed = apply(filters, log_probs, tokens, sentence)
+        allowed = what_may_follow(filters, log_probs, tokens, sentence, end)
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
-        chosen = chosen.masked_fill(allowed.amax(-1) == -torch.inf, end)
         steps.append((sentence.tolist(), chosen.tolist(), log_probs.gather(1, chosen[:, None]).squeeze(1).tolist()))
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         going = (chosen != end).nonzero().squeeze(1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.position import Rotary
-from glassformer.trace import tap, tracing
+from glassformer.taps import tap, tracing
 
 
 class MultiHeadAttention(nn.Module):

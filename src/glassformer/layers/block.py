@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import BlockCache, StackCache
 from glassformer.layers.feed_forward import FeedForward
-from glassformer.trace import tap
+from glassformer.taps import tap
 
 
 class AddNorm(nn.Module):

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from glassformer.trace import tap
+from glassformer.taps import tap
 
 
 class TokenEmbedding(nn.Module):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glassformer.trace import tap
+from glassformer.taps import tap
 
 
 class FeedForward(nn.Module):

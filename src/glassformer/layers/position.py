@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.config import DataError
-from glassformer.trace import tap
+from glassformer.taps import tap
 
 
 def sinusoids(positions: Float[Tensor, " length"], d_model: int) -> Float[Tensor, "length d_model"]:

@@ -37,6 +37,8 @@ class EncoderDecoderConfig(Config):
     n_encoder_layers: int = Field(6, gt=0)
     n_decoder_layers: int = Field(6, gt=0)
     dropout: float = Field(0.1, ge=0, lt=0.99)
+    attention_dropout: float | None = Field(None, ge=0, lt=0.99)
+    """Of the attention weights; that of everything else when not given."""
     norm_order: Literal["post", "pre"] = "post"
     positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     activation: Literal["relu", "gelu", "silu"] = "relu"
@@ -53,10 +55,12 @@ class EncoderDecoderConfig(Config):
                 f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; choose n_heads from {whole}"
             )
         if self.positions == "rotary" and self.head_sizes[0] % 2:
-            raise ValueError(f"rotary positions turn pairs of dimensions, and d_k={self.head_sizes[0]} is odd")
+            raise ValueError(
+                f"rotary positions turn pairs of dimensions, and d_k={self.head_sizes[0]} is odd; choose an even one"
+            )
         sizes = self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size or 1,) * 2
         if min(sizes) < 1:
-            raise ValueError(f"vocab_size={self.vocab_size} holds no token")
+            raise ValueError(f"vocab_size={self.vocab_size} holds no token; leave it out, and it is the tokenizer's")
         if self.tie_embeddings and sizes[0] != sizes[1]:
             raise ValueError(
                 "tie_embeddings=true needs one vocabulary; set text.joint=true or model.tie_embeddings=false"
@@ -180,12 +184,15 @@ class EncoderDecoder(nn.Module):
     def _stack(self, n_layers: int, cross_attention: bool) -> Stack:
         c = self.config
         pre = c.norm_order == "pre"
+        on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
 
         def wrap() -> AddNorm:
             return AddNorm(c.d_model, Dropout(c.dropout), pre)
 
         def attention(rotary: Rotary | None = None) -> MultiHeadAttention:
-            return MultiHeadAttention(c.d_model, c.n_heads, *c.head_sizes, Dropout(c.dropout), c.attention_bias, rotary)
+            return MultiHeadAttention(
+                c.d_model, c.n_heads, *c.head_sizes, Dropout(on_weights), c.attention_bias, rotary
+            )
 
         blocks = []
         for _ in range(n_layers):

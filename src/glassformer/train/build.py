@@ -7,6 +7,7 @@ import torch
 
 from glassformer.config import ConfigError
 from glassformer.data import Account, Batches, prepare, read_texts
+from glassformer.data.preparation import CHARACTERS_PER_TOKEN
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.text import TokenizerPair, train_tokenizers
 from glassformer.train.config import RunConfig
@@ -66,4 +67,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def _texts(config: RunConfig, side: str) -> Iterator[str]:
-    return read_texts(config.data, "source" if side == "source" else "target")
+    """Lines that will be dropped as too long teach no vocabulary: a word of a million letters would take minutes."""
+    longest = CHARACTERS_PER_TOKEN * config.data.max_length
+    texts = read_texts(config.data, "source" if side == "source" else "target")
+    return (text for text in texts if len(text) <= longest)

@@ -79,3 +79,16 @@ class RunConfig(Config):
     train: TrainConfig = TrainConfig()
     validation: ValidationConfig = ValidationConfig()
     decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.model.tie_embeddings and not self.text.joint:
+            raise ValueError(
+                "model.tie_embeddings=true needs one vocabulary; set text.joint=true or model.tie_embeddings=false"
+            )
+        if self.model.positions == "learned" and self.data.max_length > self.model.max_length:
+            raise ValueError(
+                f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
+                "learned positions; lower the first or raise the second"
+            )
+        return self

@@ -76,13 +76,14 @@ class Log:
 
     def __init__(self, run: RunFolder):
         self.run = run
-        self.board = SummaryWriter(str(run.path / "tensorboard")) if SummaryWriter else None
+        self.board: Any = None
 
     def write(self, event: Event) -> None:
         kind = type(event).__name__.lower()
         values: dict[str, Any] = asdict(event)
         self.run.append_metrics({"event": kind, **values})
-        if self.board is not None and isinstance(event, Progress | Validated):
+        if SummaryWriter and isinstance(event, Progress | Validated):
+            self.board = self.board or SummaryWriter(str(self.run.path / "tensorboard"))
             for name, value in values.items():
                 if name != "step":
                     self.board.add_scalar(f"{kind}/{name}", value, event.step)

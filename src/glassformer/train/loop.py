@@ -12,27 +12,20 @@ from dataclasses import dataclass
 
 import torch
 
-from glassformer.checkpoint import load_checkpoint
 from glassformer.config import ConfigError, DataError
 from glassformer.data import Account, Batch
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder
-from glassformer.text import TokenizerPair
 from glassformer.train.allocator import keep_freed_memory
 from glassformer.train.build import build
 from glassformer.train.config import RunConfig
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Validated
 from glassformer.train.loss import projected_cross_entropy
 from glassformer.train.optimizer import clip_norm_
+from glassformer.train.resume import restore
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
 from glassformer.train.validate import read_validation, validate
-
-MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
-    f"train.{name}"
-    for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps")
-}
-"""What a resumed run may set anew; everything else decides the weights."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +60,12 @@ def _train(config: RunConfig, run: RunFolder, resume: bool) -> Iterator[Event]:
     state, accounts = restore(config, run) if resume else build(config)
     config.write(run.config_path)
     yield _started(state, accounts)
-    if state.counters.step >= config.train.max_steps:
-        yield _finished(state, f"nothing is left to do: max_steps={config.train.max_steps} is reached already")
+    reason = _reason_to_stop(state) or _impatient(state)
+    if reason:
+        yield _finished(state, f"nothing is left to do: {reason}; raise that to train further")
         return
     try_largest(state)
     recent: list[Step] = []
-    reason = None
     while reason is None:
         recent.append(train_step(state, run))
         counters = state.counters
@@ -80,15 +73,17 @@ def _train(config: RunConfig, run: RunFolder, resume: bool) -> Iterator[Event]:
             yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
             recent.pop()
         reason = _reason_to_stop(state)
-        if recent and (every(config.train.log_every, counters.step) or reason):
-            yield _progress(state, recent)
+        validating = pairs is not None and (every(config.validation.every, counters.step) or reason is not None)
+        saving = validating or every(config.train.save_every, counters.step) or reason is not None
+        if recent and (every(config.train.log_every, counters.step) or saving):
+            yield _progress(state, recent)  # with every save too: a resumed run does not know the steps before it
             recent = []
         validated = None
-        if pairs is not None and (every(config.validation.every, counters.step) or reason):
+        if pairs is not None and validating:
             validated = _validated(state, pairs)
             yield validated
             reason = reason or _impatient(state)
-        if validated or every(config.train.save_every, counters.step) or reason:
+        if saving:
             save(state, run, validated)
     yield _finished(state, reason)
 
@@ -147,11 +142,11 @@ def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, floa
 
 def try_largest(state: TrainState) -> None:
     """Forward and backward of the batch with the most padding tokens, so that memory runs out now or never."""
-    random = torch.get_rng_state()
     batch = state.batches.largest()
     state.model.train()
     try:
-        _backward(state, batch, batch.target_tokens)
+        with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
+            _backward(state, batch, batch.target_tokens)
     except RuntimeError as error:
         if "memory" not in str(error).lower():
             raise
@@ -161,7 +156,6 @@ def try_largest(state: TrainState) -> None:
             "and raise train.accumulate"
         ) from None
     state.optimizer.zero_grad(set_to_none=True)
-    torch.set_rng_state(random)
 
 
 def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None:
@@ -171,6 +165,7 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None
         "decoding": state.config.decoding.model_dump(mode="json"),
         "languages": [state.config.data.source, state.config.data.target],
         "step": state.counters.step,
+        "tokenizer": state.tokenizers.fingerprint,
     }
     path = run.save(
         state.counters.step,
@@ -182,33 +177,6 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None
     if validated is not None and validated.best and state.counters.best is not None:
         run.set_best(path, state.config.validation.metric, state.counters.best)
     run.keep(state.config.train.keep_checkpoints)
-
-
-def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account]]:
-    """The state of the newest whole checkpoint; settings that decide the weights must be those it was made with."""
-    found = run.latest()
-    if found is None:
-        return build(config)
-    checkpoint = load_checkpoint(found.path, training=True)
-    assert checkpoint.training is not None
-    _check_unchanged(config, checkpoint.training.values["config"])
-    tokenizers = TokenizerPair.from_json(checkpoint.tokenizer, str(found.path))
-    state, accounts = build(config, tokenizers)
-    state.restore(checkpoint.weights, checkpoint.training, str(found.path))
-    run.truncate_metrics(found.step)
-    return state, accounts
-
-
-def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> None:
-    now = config.model_dump(mode="json")
-    for section, values in now.items():
-        for key, value in values.items():
-            name = f"{section}.{key}"
-            before = saved.get(section, {}).get(key)
-            if value != before and not {section, name} & MAY_CHANGE:
-                raise ConfigError(
-                    f"{name}={value!r}, but the run began with {before!r}; resume with that, or start anew"
-                )
 
 
 def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> None:
@@ -224,7 +192,7 @@ def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> Non
         for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True)
     ]
     path = run.path / "bad_batch.json"
-    path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1))
+    path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1), encoding="utf-8")
     raise DataError(
         f"step {counters.step}: loss or gradient is not finite, {counters.bad_steps} times in this run "
         f"(train.max_bad_steps={limit}); the batch is in {path}; lower optimizer.learning_rate or look at that text"
@@ -234,16 +202,16 @@ def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> Non
 def _reason_to_stop(state: TrainState) -> str | None:
     config, counters = state.config.train, state.counters
     if counters.step >= config.max_steps:
-        return f"max_steps={config.max_steps} reached"
+        return f"train.max_steps={config.max_steps} is reached"
     if config.max_seconds and counters.seconds >= config.max_seconds:
-        return f"max_seconds={config.max_seconds:g} reached"
+        return f"train.max_seconds={config.max_seconds:g} is reached"
     return None
 
 
 def _impatient(state: TrainState) -> str | None:
     config, counters = state.config.validation, state.counters
     if config.patience and counters.without_improvement >= config.patience:
-        return f"{config.metric} has not improved in {counters.without_improvement} validations"
+        return f"{config.metric} has not improved in validation.patience={config.patience} validations"
     return None
 
 

@@ -45,7 +45,9 @@ class _Projected(torch.autograd.Function):
     """The terms that are the same for every entry are kept out of the V-wide passes.
 
     mean_v logit_v = hidden · mean_v weight_v, and the −ε/V of the gradient reaches ``hidden`` as −ε · mean_v weight_v
-    and each row of ``weight`` as −ε/V · Σ hidden.
+    and each row of ``weight`` as −ε/V · Σ hidden. The logarithm of the softmax's denominator is read off the greatest
+    entry of a row, which cannot underflow: max logit − log max p. (In bfloat16 that rounds the reported loss of a token
+    by up to 0.004 nats, in either direction; the gradient is rounded to that type anyway.)
     """
 
     @staticmethod
@@ -72,26 +74,24 @@ class _Projected(torch.autograd.Function):
             rows = slice(start, start + ROWS_AT_ONCE)
             chosen = target[rows, None]
             logits = torch.nn.functional.linear(low_hidden[rows], low_weight, low_bias)
-            at_target = logits.gather(1, chosen).to(nll.dtype)
-            log_p = logits.log_softmax(-1, dtype=nll.dtype)
-            chosen_log_p = log_p.gather(1, chosen)
-            nll -= chosen_log_p.sum()
-            log_sums += (at_target - chosen_log_p).sum()
+            p = logits.softmax(-1)
+            log_sum = logits.amax(-1).to(nll.dtype) - p.amax(-1).to(nll.dtype).log()
+            nll += (log_sum - logits.gather(1, chosen).squeeze(1)).sum()
+            log_sums += log_sum.sum()
             if d_hidden is None or d_weight is None:
                 continue
-            gradient = log_p.exp_()
-            gradient.scatter_add_(1, chosen, torch.full_like(chosen_log_p, smoothing - 1))
+            p.scatter_add_(1, chosen, torch.full_like(chosen, smoothing - 1, dtype=dtype))
             if d_bias is not None:
-                d_bias += gradient.sum(0)
-            gradient = gradient.to(dtype)
-            d_hidden[rows] = gradient @ low_weight
-            d_weight += gradient.T @ low_hidden[rows]
+                d_bias += p.sum(0)
+            d_hidden[rows] = p @ low_weight
+            d_weight += p.T @ low_hidden[rows]
         if d_hidden is not None and d_weight is not None:
             d_hidden -= smoothing * mean_weight
             d_weight -= (smoothing / weight.size(0)) * hidden.sum(0)
         if d_bias is not None:
             d_bias -= smoothing * hidden.size(0) / weight.size(0)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.mark_non_differentiable(nll)
         smooth = log_sums - mean_logits.sum()
         return (1 - smoothing) * nll + smoothing * smooth, nll
 

@@ -110,4 +110,4 @@ class TrainState:
                 moments.setdefault(name, {})[key] = tensor
         for name, parameter in weights_of(self.model).items():
             for key, tensor in moments.get(name, {}).items():
-                self.optimizer.state[parameter][key] = tensor.to(parameter.device if tensor.dim() else "cpu")
+                self.optimizer.state[parameter][key] = tensor.to(parameter.device)

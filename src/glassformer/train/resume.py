@@ -1,0 +1,63 @@
+"""Going on with a run that was stopped: from its newest whole checkpoint, with the settings it was made with."""
+
+from typing import Any
+
+from glassformer.checkpoint import load_checkpoint
+from glassformer.config import ConfigError
+from glassformer.data import Account
+from glassformer.run_folder import RunFolder
+from glassformer.text import TokenizerPair
+from glassformer.train.build import build
+from glassformer.train.config import RunConfig
+from glassformer.train.state import TrainState
+
+MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
+    f"train.{name}"
+    for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps")
+}
+"""What a resumed run may set anew; everything else decides the weights."""
+
+
+def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account]]:
+    """The state of the newest whole checkpoint; settings that decide the weights must be those it was made with."""
+    found = run.latest()
+    if found is None:
+        run.truncate_metrics(-1)
+        return build(config)
+    checkpoint = load_checkpoint(found.path, training=True)
+    assert checkpoint.training is not None
+    before = checkpoint.training.values["config"]
+    _check_unchanged(config, before)
+    tokenizers = TokenizerPair.from_json(checkpoint.tokenizer, str(found.path))
+    state, accounts = build(config, tokenizers)
+    state.restore(checkpoint.weights, checkpoint.training, str(found.path))
+    run.truncate_metrics(found.step)
+    _restore_best(state, run, before)
+    return state, accounts
+
+
+def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> None:
+    now = config.model_dump(mode="json")
+    for section, values in now.items():
+        for key, value in values.items():
+            name = f"{section}.{key}"
+            before = saved.get(section, {}).get(key)
+            if value != before and not {section, name} & MAY_CHANGE:
+                raise ConfigError(
+                    f"{name}={value!r}, but the run began with {before!r}; resume with that, or start anew"
+                )
+
+
+def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any]) -> None:
+    """The best so far counts only when it was measured as it is now; a kill may have come before it was recorded."""
+    counters = state.counters
+    if _measured(state.config.model_dump(mode="json")) != _measured(before):
+        counters.best, counters.best_step, counters.without_improvement = None, 0, 0
+    path = run.checkpoints_path / f"step_{counters.best_step:08d}"
+    if counters.best is not None and path.is_dir():
+        run.set_best(path, state.config.validation.metric, counters.best)
+
+
+def _measured(config: dict[str, Any]) -> list[Any]:
+    how = {key: value for key, value in config["validation"].items() if key not in ("every", "patience")}
+    return [how, config["data"]["validation"], config["decoding"]]

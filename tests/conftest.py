@@ -1,0 +1,42 @@
+"""Every shape annotation of the package is checked while the tests run; every test starts from the same seed."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+from shape_checker import modules_with_shapes
+
+if TYPE_CHECKING:
+    from glassformer.models.encoder_decoder import EncoderDecoder
+
+# Only what is imported after this is checked, so nothing of the package is imported above.
+install_import_hook(modules_with_shapes(), "shape_checker.check")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def make_model() -> "Callable[..., EncoderDecoder]":
+    """Builds a small model for equivalence tests: float64, evaluation mode, d_k ≠ d_v; any value can be given."""
+
+    from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+
+    def make(seed: int = 0, **values: object) -> EncoderDecoder:
+        small = {"vocab_size": 12, "d_model": 16, "n_heads": 2, "d_k": 6, "d_v": 4, "d_ff": 24, "max_length": 32}
+        layers = {"n_encoder_layers": 2, "n_decoder_layers": 2, "dropout": 0.0}
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            model = EncoderDecoder(EncoderDecoderConfig.parse({**small, **layers, **values}))
+            # Vectors other than 0 and 1 where a fresh model has biases and norms, so that none can be forgotten.
+            for name, parameter in model.named_parameters():
+                if name.endswith("bias") or ".norm." in name or "final_norm" in name:
+                    torch.nn.init.normal_(parameter, mean=parameter.detach().mean().item(), std=0.2)
+        return model.double().eval()
+
+    return make

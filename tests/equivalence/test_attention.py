@@ -1,0 +1,84 @@
+"""Equation 1 computed by its definition, by the fused path and by PyTorch is one function."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.mask import causal_mask, over_keys
+from glassformer.taps import trace
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
+BATCH, HEADS, D_K, D_V = 3, 2, 6, 4
+
+
+def attention(dtype: torch.dtype = torch.float64) -> MultiHeadAttention:
+    return MultiHeadAttention(8, HEADS, D_K, D_V, nn.Identity()).to(dtype).eval()
+
+
+def tensors(length: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v = (torch.randn(BATCH, HEADS, length, d, dtype=torch.float64) for d in (D_K, D_K, D_V))
+    return (2 * q).to(dtype), k.to(dtype), v.to(dtype)
+
+
+def mask_of(kind: str, length: int) -> Tensor | None:
+    """The sentences of the batch have length, about half of it, and 1 real tokens."""
+    real = torch.tensor([length, (length + 1) // 2, 1])
+    padding = over_keys(torch.arange(length) < real[:, None])
+    masks = {"none": None, "padding": padding, "causal": causal_mask(length, length)}
+    return padding & causal_mask(length, length) if kind == "both" else masks[kind]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("length", [1, 2, 9, 33, 64])
+@pytest.mark.parametrize("kind", ["none", "padding", "causal", "both"])
+def test_definition_fused_path_and_pytorch_agree(kind: str, length: int, dtype: torch.dtype) -> None:
+    (q, k, v), mask, module = tensors(length, dtype), mask_of(kind, length), attention(dtype)
+    with trace(module) as recorded:
+        defined = module.attend(q, k, v, mask)
+    for other in (module.attend(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, attn_mask=mask)):
+        assert other.dtype == defined.dtype == dtype
+        torch.testing.assert_close(defined, other, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    weights = recorded["weights"]
+    sums = weights.double().sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), atol=TOLERANCE[dtype], rtol=0)
+    if mask is not None:
+        assert weights.masked_select(~mask.expand_as(weights)).count_nonzero() == 0
+
+
+@pytest.mark.parametrize("path", ["definition", "fused"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: str, dtype: torch.dtype) -> None:
+    module, mask = attention(dtype), causal_mask(5, 5).repeat(BATCH, 1, 1, 1)
+    mask[1, :, 2], mask[2] = False, False
+    inputs = [tensor.requires_grad_() for tensor in tensors(5, dtype)]
+    if path == "definition":
+        with trace(module):
+            context = module.attend(*inputs, mask)
+    else:
+        context = module.attend(*inputs, mask)
+    assert context[1, :, 2].count_nonzero() == 0
+    assert context[2].count_nonzero() == 0
+    assert context[0].count_nonzero() == context[0].numel()
+    context.square().sum().backward()
+    for tensor in inputs:
+        assert tensor.grad is not None and tensor.grad.isfinite().all()
+        assert tensor.grad[2].count_nonzero() == 0
+        assert tensor.grad[0].count_nonzero() > 0
+
+
+@pytest.mark.parametrize("kind", ["none", "padding", "causal", "both"])
+def test_both_paths_have_the_same_gradients(kind: str) -> None:
+    mask, module, gradients = mask_of(kind, 9), attention(), []
+    inputs = [tensor.requires_grad_() for tensor in tensors(9)]
+    with trace(module):
+        defined = module.attend(*inputs, mask)
+    for context in (defined, module.attend(*inputs, mask)):
+        gradients.append(torch.autograd.grad(context.sin().sum(), inputs))
+    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
+
+
+def test_the_last_query_of_a_causal_mask_sees_every_key() -> None:
+    assert causal_mask(2, 5)[0, 0].tolist() == [[True, True, True, True, False], [True] * 5]
+    assert torch.equal(causal_mask(6, 6)[:, :, 4:], causal_mask(2, 6))

@@ -1,0 +1,83 @@
+"""What a sentence becomes does not depend on what is decoded beside it."""
+
+from collections.abc import Callable
+from itertools import chain
+
+import pytest
+import torch
+
+from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.models.encoder_decoder import EncoderDecoder
+
+Maker = Callable[..., EncoderDecoder]
+SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [3, 8, 7, 4, 6, 5, 2], [8, 5, 3, 6, 2]]
+PREFIXES = [[], [5], [3, 4], [], [7, 7, 7], [], [6]]
+SEARCHES = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4, "n_best": 2},
+    "beam without cache": {"beam_size": 3, "length_penalty": "average", "alpha": 1.0, "use_cache": False},
+    "sampling": {"sample": True},
+    "several draws": {"sample": True, "n_best": 3, "top_p": 0.9, "temperature": 1.5},
+}
+
+
+def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]], tolerance: float) -> None:
+    assert [[h.tokens for h in hypotheses] for hypotheses in one] == [[h.tokens for h in hs] for hs in other]
+    for first, second in zip(chain(*one), chain(*other), strict=True):
+        assert first.score == pytest.approx(second.score, abs=tolerance)
+        assert first.token_log_probs == pytest.approx(second.token_log_probs, abs=tolerance)
+
+
+@pytest.mark.parametrize("prefixes", [None, PREFIXES], ids=["free", "forced"])
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=str)
+def test_a_batch_is_its_sentences_alone(
+    make_peaked: Maker,
+    symbols: Symbols,
+    dtype: torch.dtype,
+    tolerance: float,
+    search: str,
+    prefixes: list[list[int]] | None,
+) -> None:
+    model = make_peaked(3).to(dtype)
+    config = DecodingConfig(max_extra=6, **SEARCHES[search])
+    alone = [
+        generate(model, [source], symbols, config, prefixes and [prefixes[index]])[0]
+        for index, source in enumerate(SOURCES)
+    ]
+    assert len({len(h.tokens) for hypotheses in alone for h in hypotheses}) > 2
+    for batch_tokens in (1, 13, 4096):
+        together = generate(model, SOURCES, symbols, config.model_copy(update={"batch_tokens": batch_tokens}), prefixes)
+        assert_same(together, alone, tolerance)
+
+
+def test_scores_do_not_depend_on_the_batch(make_peaked: Maker, symbols: Symbols) -> None:
+    model, targets = make_peaked(0), [[3] * length for length in (0, 5, 1, 2, 7, 3, 0)]
+    alone = [score_pairs(model, [s], [t], symbols, DecodingConfig())[0] for s, t in zip(SOURCES, targets)]
+    for batch_tokens in (1, 13, 4096):
+        together = score_pairs(model, SOURCES, targets, symbols, DecodingConfig(batch_tokens=batch_tokens))
+        assert_same([together], [alone], 1e-10)
+
+
+@pytest.mark.parametrize("search", ["greedy", "beam", "several draws"])
+def test_a_model_twice_is_the_model(make_peaked: Maker, symbols: Symbols, search: str) -> None:
+    model, config = make_peaked(1), DecodingConfig(max_extra=6, **SEARCHES[search])
+    found = [generate(each, SOURCES, symbols, config) for each in (model, Ensemble([model, model]))]
+    assert_same(*found, 1e-10)
+
+
+def test_an_ensemble_has_the_mean_of_the_probabilities(make_peaked: Maker, symbols: Symbols) -> None:
+    members = [make_peaked(0), make_peaked(1, d_model=8, positions="rotary")]
+    source, tokens = torch.tensor([SOURCES[1]]), torch.tensor([[1, 5, 4, 7]])
+    seen = torch.ones_like(source, dtype=torch.bool)
+    ensemble = Ensemble(members)
+    mean = sum(model(source, tokens).softmax(-1) for model in members) / 2
+    torch.testing.assert_close(ensemble(source, tokens, seen).exp(), mean, atol=1e-12, rtol=0)
+    state = ensemble.begin(source, seen)
+    for step in range(4):
+        logits = ensemble.step(tokens[:, step : step + 1], state)
+        torch.testing.assert_close(logits.softmax(-1), mean[:, step], atol=1e-12, rtol=0)
+    config = DecodingConfig(beam_size=3)
+    best = generate(ensemble, [SOURCES[1]], symbols, config)[0][0]
+    again = score_pairs(ensemble, [SOURCES[1]], [best.tokens], symbols, config)[0]
+    assert best.token_log_probs == pytest.approx(again.token_log_probs, abs=1e-10)

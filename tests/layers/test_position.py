@@ -1,0 +1,56 @@
+"""Section 3.5: known values, any length, and for rotary positions nothing but the distance."""
+
+import math
+
+import pytest
+import torch
+
+from glassformer.config import DataError
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.taps import trace
+
+
+@pytest.mark.parametrize("d_model", [6, 7])
+@pytest.mark.parametrize("offset", [0, 3, 5, 90])
+def test_sinusoids_are_those_of_the_paper_at_any_length(offset: int, d_model: int) -> None:
+    """Before, across and behind the end of the table of 8; to 1e-6, as the table is float32."""
+    encoding = Sinusoidal(8, d_model)(offset, 4)
+    for row, position in zip(encoding.tolist(), range(offset, offset + 4), strict=True):
+        angles = [position / 10000 ** (2 * (column // 2) / d_model) for column in range(d_model)]
+        wanted = [math.cos(angle) if column % 2 else math.sin(angle) for column, angle in enumerate(angles)]
+        assert row == pytest.approx(wanted, abs=1e-6)
+
+
+def test_learned_positions_end_where_they_were_learned() -> None:
+    position = Learned(8, 4)
+    assert torch.equal(position(5, 3), position.weight[5:8])
+    with pytest.raises(DataError, match=r"^9 tokens are longer than max_length=8, and learned positions end there; "):
+        position(5, 4)
+
+
+def test_rotary_scores_depend_on_the_distance_alone() -> None:
+    rotary, q, k = Rotary(6), *torch.randn(2, 1, 2, 1, 6, dtype=torch.float64)
+
+    def score(query: int, key: int) -> torch.Tensor:
+        return (rotary(q, query) * rotary(k, key)).sum(-1)
+
+    for distance in (0, 1, 7):
+        for shift in (1, 2, 500):
+            one, other = score(distance, 0), score(distance + shift, shift)
+            torch.testing.assert_close(one, other, atol=1e-10, rtol=0)
+    assert not torch.allclose(score(0, 0), score(1, 0))
+    torch.testing.assert_close(rotary(q, 9).norm(dim=-1), q.norm(dim=-1), atol=1e-12, rtol=0)
+
+
+def test_rotary_attention_reads_the_distance_and_not_the_place() -> None:
+    """The same token at every place: all scores of a diagonal are one number."""
+    module = MultiHeadAttention(8, 2, 6, 4, torch.nn.Identity(), rotary=Rotary(6)).double().eval()
+    x = torch.randn(1, 1, 8, dtype=torch.float64).expand(1, 5, 8)
+    with trace(module) as recorded:
+        module(x)
+    scores = recorded["scores"]
+    for distance in range(-4, 5):
+        diagonal = scores.diagonal(distance, dim1=-2, dim2=-1)
+        torch.testing.assert_close(diagonal, diagonal[..., :1].expand_as(diagonal), atol=1e-12, rtol=0)
+    assert scores[0, 0, 0].unique().numel() == 5

@@ -1,0 +1,135 @@
+"""Recording and editing tensors by name, and leaving the model as it was."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassformer import ConfigError, tap, trace, tracing
+from glassformer.models.encoder_decoder import EncoderDecoder
+
+WEIGHTS = "decoder.layers.1.cross_attention.weights"
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    return torch.randint(3, 12, (2, 6)), torch.randint(3, 12, (2, 4))
+
+
+def test_tensors_are_recorded_under_the_path_of_their_module(make_model: Callable[..., EncoderDecoder]) -> None:
+    model = make_model()
+    with trace(model) as recorded:
+        logits = model(*inputs())
+    assert recorded[WEIGHTS].shape == (2, 2, 4, 6)
+    assert torch.equal(recorded["output_projection.logits"], logits)
+    assert not recorded["output_projection.logits"].requires_grad
+    assert len(recorded.all("source_embedding.tokens")) == 2, "source and target go through one embedding"
+    modules = dict(model.named_modules())
+    assert len(recorded) > 50
+    assert all(name.rpartition(".")[0] in modules for name in recorded)
+
+
+def test_keep_is_a_glob_over_names(make_model: Callable[..., EncoderDecoder]) -> None:
+    with trace(model := make_model(), keep="*.cross_attention.weights") as recorded:
+        model(*inputs())
+    assert list(recorded) == ["decoder.layers.0.cross_attention.weights", WEIGHTS]
+    with pytest.raises(ConfigError, match=rf"nothing was recorded under '{WEIGHTS}s'; did you mean {WEIGHTS}\?"):
+        recorded[WEIGHTS + "s"]
+
+
+def test_tracing_and_edits_that_change_nothing_change_no_bit(make_model: Callable[..., EncoderDecoder]) -> None:
+    """In training mode without dropout, where the definition runs anyway."""
+    model, (source, target) = make_model().train(), inputs()
+    plain = model(source, target)
+    with trace(model) as recorded:
+        assert torch.equal(model(source, target), plain)
+    with trace(model, edits={name: lambda tensor: tensor for name in recorded}):
+        assert torch.equal(model(source, target), plain)
+    assert torch.equal(model(source, target), plain)
+
+
+def test_an_edit_takes_the_place_of_the_tensor(make_model: Callable[..., EncoderDecoder]) -> None:
+    """Attention weights set to zero leave no context; weights taken from another run bring its output."""
+    model, (source, target) = make_model(), inputs()
+    with trace(model, edits={WEIGHTS: torch.zeros_like}) as recorded:
+        model(source, target)
+    assert recorded["decoder.layers.1.cross_attention.context"].count_nonzero() == 0
+    assert recorded["decoder.layers.0.cross_attention.context"].count_nonzero() > 0
+    memory = "encoder.layers.1.feed_forward_norm.normed"
+    with trace(model) as other:
+        wanted = model(source.flip(1), target)
+    with trace(model, edits={memory: lambda _: other[memory]}):
+        torch.testing.assert_close(model(source, target), wanted, atol=1e-12, rtol=1e-12)
+
+
+def test_what_cannot_be_done_is_said(make_model: Callable[..., EncoderDecoder]) -> None:
+    model, (source, target) = make_model(), inputs()
+    with (
+        pytest.raises(ConfigError, match="the trace recorded nothing: the model did not run, or ran compiled"),
+        trace(model),
+    ):
+        make_model()(source, target)
+    with pytest.raises(ConfigError, match=r"no tensor matches keep='\*\.weigths'; "), trace(model, keep="*.weigths"):
+        model(source, target)
+    with (
+        pytest.raises(ConfigError, match=rf"no tensor to edit under '{WEIGHTS}s'; did you mean {WEIGHTS}\?"),
+        trace(model, edits={WEIGHTS + "s": torch.zeros_like}),
+    ):
+        model(source, target)
+
+
+def test_after_an_error_nothing_is_traced(make_model: Callable[..., EncoderDecoder]) -> None:
+    model = make_model()
+    with pytest.raises(IndexError), trace(model):
+        model(torch.tensor([[99]]), torch.tensor([[1]]))
+    assert not tracing()
+
+
+def test_threads_do_not_see_each_other(make_model: Callable[..., EncoderDecoder]) -> None:
+    """Both trace one model at one time, one of them with an edit; a third does not trace."""
+    model, (source, target), barrier, found = make_model().train(), inputs(), threading.Barrier(3), {}
+
+    def record(name: str, edits: dict[str, Callable[[Tensor], Tensor]]) -> None:
+        with trace(model, keep=WEIGHTS, edits=edits) as recorded:
+            barrier.wait(10)
+            found[name] = model(source, target)
+            barrier.wait(10)
+        found[f"{name} weights"] = recorded.all(WEIGHTS)
+
+    def run() -> None:
+        barrier.wait(10)
+        found["untraced"], found["tracing"] = model(source, target), tracing()
+        barrier.wait(10)
+
+    threads = [threading.Thread(target=record, args=("plain", {}))]
+    threads += [
+        threading.Thread(target=record, args=("edited", {WEIGHTS: torch.zeros_like})),
+        threading.Thread(target=run),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found["tracing"] is False
+    assert torch.equal(found["untraced"], found["plain"])
+    assert not torch.equal(found["edited"], found["plain"])
+    assert len(found["plain weights"]) == len(found["edited weights"]) == 1
+    assert found["edited weights"][0].count_nonzero() == 0 < found["plain weights"][0].count_nonzero()
+
+
+def test_a_tap_is_the_identity_outside_a_trace() -> None:
+    module, tensor = torch.nn.Identity(), torch.ones(2)
+    assert tap(module, "x", tensor) is tensor
+
+
+def test_a_compiled_model_is_one_graph_and_its_trace_says_that_it_saw_nothing() -> None:
+    class Tapped(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return tap(self, "double", 2 * x)
+
+    module = Tapped()
+    module.compile(backend="eager", fullgraph=True)
+    assert torch.equal(module(torch.ones(2)), torch.full((2,), 2.0))
+    with pytest.raises(ConfigError, match="or ran compiled; trace it uncompiled"), trace(module):
+        module(torch.ones(2))
