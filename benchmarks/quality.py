@@ -2,8 +2,8 @@
 
     python -m benchmarks.quality configs/multi30k.toml --data ../shared/data/multi30k/raw --test test_2016_flickr
 
-``data/NAME/`` in the configuration's paths is read as the folder given by ``--data``. Each seed is a run of its own; the
-result is ``benchmarks/results/NAME.json``.
+``data/NAME/`` in the configuration's paths is read as the folder given by ``--data``. Each seed is a run of its own;
+the result is ``benchmarks/results/NAME.json``.
 """
 
 import argparse

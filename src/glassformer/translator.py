@@ -81,7 +81,7 @@ class Translator:
     def hypotheses(
         self, texts: Sequence[str], prefixes: Sequence[str] | None = None, **options: Any
     ) -> list[list[Translation]]:
-        """The ``n_best`` translations of each text, best first (drawn ones in the order drawn); each begins with its prefix where one is given.
+        """The ``n_best`` translations of each text, best first (drawn ones as drawn), each after its prefix.
 
         An empty text has one translation, the empty text.
         """

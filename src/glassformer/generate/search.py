@@ -20,7 +20,7 @@ def generate(
     device: torch.device | None = None,
     longest_target: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each source (ids that end with the end symbol) its ``n_best`` hypotheses, best first (drawn ones in the order drawn)."""
+    """For each source (ids that end with the end symbol) its ``n_best`` hypotheses, best first; drawn ones as drawn."""
     results: list[list[Hypothesis]] = [[] for _ in sources]
     copies = config.n_best if config.sample else 1
     for batch in by_length([len(ids) for ids in sources], max(1, config.batch_tokens // copies)):

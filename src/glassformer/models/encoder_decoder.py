@@ -58,7 +58,8 @@ class EncoderDecoderConfig(Config):
             raise ValueError(
                 f"rotary positions turn pairs of dimensions, and d_k={self.head_sizes[0]} is odd; choose an even one"
             )
-        sizes = self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size or 1,) * 2
+        vocab_size = 1 if self.vocab_size is None else self.vocab_size
+        sizes = vocab_size if isinstance(vocab_size, tuple) else (vocab_size, vocab_size)
         if min(sizes) < 1:
             raise ValueError(f"vocab_size={self.vocab_size} holds no token; leave it out, and it is the tokenizer's")
         if self.tie_embeddings and sizes[0] != sizes[1]:
