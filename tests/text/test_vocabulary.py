@@ -124,7 +124,7 @@ def run(script: str, **environment: str) -> str:
         env={**inherited, "PYTHONPATH": str(source), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.strip()
@@ -199,3 +199,14 @@ def test_real_text_comes_back():
         ids = tokenizer.encode(line)
         assert tokenizer.unknown_id not in ids and tokenizer.decode(ids) == tokenizer.normalize(line)
         assert tokenizer.word_of(ids)[-1] == len(tokenizer.normalize(line).split(" ")) - 1
+
+
+def test_merges_stop_at_the_number_asked_for_and_are_the_first_of_more() -> None:
+    lines = ["low lower lowest newer newest wide wider widest"] * 5
+    few, many = (
+        train_tokenizers(TextConfig(merges=count), lambda: iter(lines), lambda: iter(lines)).source for count in (7, 20)
+    )
+    ranks = {merge.rank for word in lines[0].split() for merge in few.merges_of(word)}
+    assert max(ranks) == 6 and few.vocab_size < many.vocab_size
+    assert few.merges_of("lowest")[:3] == many.merges_of("lowest")[:3]
+    assert few.decode(few.encode("lowest wider")) == "lowest wider"

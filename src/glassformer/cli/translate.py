@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: Annotated[list[str], typer.Argument(help="Run or checkpoint folder. [FILE]: what to translate, - for stdin.")],
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
+    file: Annotated[str, typer.Argument(help="What to translate, a sentence a line; - for stdin.")] = "-",
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     ensemble: Annotated[list[str] | None, typer.Option(help="A further run to decode together with.")] = None,
     setting: Annotated[
@@ -26,22 +27,22 @@ def command(
     prefix: Annotated[str | None, typer.Option(help="File with the beginning of each translation.")] = None,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
+    attention: Annotated[bool, typer.Option("--attention", help="With --json: the cross-attention of each.")] = False,
 ) -> None:
     """Translate text, line by line."""
     from glassformer.config import ConfigError, DataError, apply_override
     from glassformer.evaluate import write_pharaoh
     from glassformer.translator import Translator
 
-    if len(run) > 2:
-        raise ConfigError(f"translate takes RUN and FILE, not {len(run)} names; join files before, or call it for each")
+    if attention and not as_json:
+        raise ConfigError("--attention goes with --json; for a picture see glassformer demo --picture")
     options: dict[str, Any] = {}
     for text in setting or []:
         apply_override(options, text)
     given = {"beam_size": beam_size, "n_best": n_best, "seed": seed, "sample": sample or None}
     options |= {name: value for name, value in given.items() if value is not None}
-    translator = Translator.load(run[0], *(ensemble or []))
+    translator = Translator.load(run, *(ensemble or []))
     several = translator.configure(**options).n_best > 1
-    file = run[1] if len(run) == 2 else "-"
     starts = None if prefix is None else read_text(prefix)
     done = 0
     with writing(output) as stream:
@@ -53,8 +54,10 @@ def command(
             for line, found in zip(lines, translator.hypotheses(lines, forced, **options), strict=True):
                 links = [write_pharaoh(translator.align(line, one.text)) for one in found] if alignments else None
                 number = done if several else None
-                row = _json(translator, line, found, links) if as_json else _text(found, links, number)
-                stream.write(row + "\n")
+                if as_json:
+                    stream.write(_json(translator, line, found, links, attention) + "\n")
+                else:
+                    stream.write(_text(found, links, number) + "\n")
                 done += 1
             stream.flush()
         if starts is not None and next(starts, None) is not None:
@@ -69,7 +72,9 @@ def _warn_of_length(translator: "Translator", lines: list[str], done: int) -> No
         note(f"glassformer: warning: line {done + index + 1} has {length} tokens, more than max_length={limit}")
 
 
-def _json(translator: "Translator", line: str, found: "list[Translation]", links: list[str] | None) -> str:
+def _json(
+    translator: "Translator", line: str, found: "list[Translation]", links: list[str] | None, attention: bool
+) -> str:
     results = [
         {
             "text": one.text,
@@ -78,10 +83,17 @@ def _json(translator: "Translator", line: str, found: "list[Translation]", links
             "tokens": translator.tokenizers.target.tokens(one.hypothesis.tokens),
             "token_log_probs": one.hypothesis.token_log_probs,
             **({} if links is None else {"alignment": links[rank]}),
+            **({"cross_attention": _attention(translator, line, one.text)} if attention else {}),
         }
         for rank, one in enumerate(found)
     ]
     return json.dumps({"source": line, "translations": results}, ensure_ascii=False)
+
+
+def _attention(translator: "Translator", source: str, target: str) -> dict[str, Any]:
+    """Who looks at whom: tokens, and ``[layer, head, target, source]`` to four decimals."""
+    seen = translator.cross_attention(source, target)
+    return {"source": seen.source, "target": seen.target, "weights": (seen.weights * 1e4).round().div(1e4).tolist()}
 
 
 def _text(found: "list[Translation]", links: list[str] | None, number: int | None) -> str:

@@ -19,6 +19,8 @@ class TextConfig(Config):
     kind: Literal["bpe", "word", "char"] = "bpe"
     vocab_size: int = Field(8000, gt=0)
     """Entries at most, special tokens included."""
+    merges: int | None = Field(None, ge=0)
+    """Merges at most (bpe), where ``vocab_size`` has room for them. Not given: as many as fit."""
     min_frequency: int = Field(2, gt=0)
     """Fewest occurrences of a merge (bpe) or a word (word). Characters are kept however rare they are."""
     joint: bool = True

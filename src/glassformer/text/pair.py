@@ -13,14 +13,28 @@ from glassformer.text.tokenizer import FORMAT, Tokenizer, fingerprint, verify
 class TokenizerPair:
     """``source`` and ``target``: the same object when the vocabulary is joint."""
 
-    def __init__(self, config: TextConfig, source: Tokenizer, target: Tokenizer | None = None) -> None:
+    def __init__(
+        self,
+        config: TextConfig,
+        source: Tokenizer,
+        target: Tokenizer | None = None,
+        document: dict[str, Any] | None = None,
+    ) -> None:
+        """``document`` is what the pair was read from. It is kept, so that a later version, whose configuration has
+        more keys, writes the same file and finds the same fingerprint."""
         self.config = config
         self.source = source
         self.target = source if target is None else target
-        self.fingerprint = fingerprint(self._content())
+        content = self._content()
+        self._document = document or {**content, "fingerprint": fingerprint(content)}
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that was chosen and learned."""
+        return str(self._document["fingerprint"])
 
     def to_json(self) -> dict[str, Any]:
-        return {**self._content(), "fingerprint": self.fingerprint}
+        return dict(self._document)
 
     @classmethod
     def from_json(cls, document: dict[str, Any], origin: str = "tokenizer") -> Self:
@@ -28,10 +42,11 @@ class TokenizerPair:
         verify(document, origin)
         try:
             config = TextConfig.parse(document["config"], origin)
-            sides = [Tokenizer.from_json(document[side]) for side in ("source", "target") if side in document]
+            source = Tokenizer.from_json(document["source"])
+            target = Tokenizer.from_json(document["target"]) if "target" in document else None
         except (KeyError, ConfigError) as error:
             raise CheckpointError(f"{origin}: not a tokenizer of this version ({error}); train it again") from None
-        return cls(config, *sides)
+        return cls(config, source, target, document)
 
     def save(self, path: Path) -> None:
         """Write the file under a temporary name, then rename it, so that it is whole or not there."""

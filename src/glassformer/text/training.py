@@ -63,7 +63,19 @@ def _learn_merges(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Iter
         show_progress=False,
     )
     encoder.train_from_iterator(lines, trainer)
-    return json.loads(encoder.to_str())
+    pipeline = json.loads(encoder.to_str())
+    if config.merges is not None:
+        _cut_merges(pipeline["model"], config.merges, config.special_tokens)
+    return pipeline
+
+
+def _cut_merges(model: dict[str, Any], count: int, specials: tuple[str, ...]) -> None:
+    """Keep the first ``count`` merges, which are the same however many are learned, and the entries they make."""
+    model["merges"] = model["merges"][:count]
+    wanted = {left + right for left, right in model["merges"]}.union(specials)
+    entries = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    kept = [entry for entry in entries if len(entry) == 1 or entry in wanted]
+    model["vocab"] = {entry: id for id, entry in enumerate(kept)}
 
 
 def _learn_words(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Iterator[str]) -> dict[str, Any]:
