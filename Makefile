@@ -1,5 +1,5 @@
 # One verb each; every verb makes .venv itself when it is missing.
-.PHONY: setup demo test check bench clean
+.PHONY: setup demo test check bench docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -23,6 +23,13 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Figures against ../shared/data or a folder of your own: make bench DATA=folder
+bench: setup
+	$(BIN)/python -m benchmarks.quality configs/multi30k.toml --data $(or $(DATA),../shared/data/multi30k/raw) --test test_2016_flickr
+
+docs: setup
+	$(BIN)/python docs/make_configuration.py
 
 clean:
 	rm -rf .venv build dist

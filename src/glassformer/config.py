@@ -31,7 +31,7 @@ class CheckpointError(GlassformerError):
 class Config(BaseModel):
     """Base of every configuration: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @classmethod
     def parse(cls, values: dict[str, Any], origin: str = "configuration") -> Self:

@@ -13,21 +13,23 @@ class DecodingConfig(Config):
 
     beam_size: int = Field(4, gt=0)
     """1 is greedy."""
-    n_best: int = Field(1, gt=0)
-    length_penalty: Literal["none", "average", "gnmt"] = "gnmt"
-    alpha: float = Field(0.6, ge=0)
+    n_best: int = Field(1, gt=0, description="translations of each text")
+    length_penalty: Literal["none", "average", "gnmt"] = Field(
+        "gnmt", description="what the log-probability is divided by: 1, |y|^alpha, ((5+|y|)/6)^alpha"
+    )
+    alpha: float = Field(0.6, ge=0, description="of the length penalty")
     max_extra: int = Field(50, ge=0)
     """Tokens that the target may have more than the source; ``max_length`` is absolute and goes before it."""
-    max_length: int | None = Field(None, gt=0)
-    min_length: int = Field(0, ge=0)
-    no_repeat_ngram: int = Field(0, ge=0)
-    sample: bool = False
-    temperature: float = Field(1.0, gt=0)
-    top_k: int = Field(0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
-    min_p: float = Field(0.0, ge=0, le=1)
-    seed: int = Field(1, ge=0)
-    use_cache: bool = True
+    max_length: int | None = Field(None, gt=0, description="tokens at most")
+    min_length: int = Field(0, ge=0, description="tokens at least")
+    no_repeat_ngram: int = Field(0, ge=0, description="no n-gram of this length twice; 0 is off")
+    sample: bool = Field(False, description="draw instead of search")
+    temperature: float = Field(1.0, gt=0, description="of the softmax when drawing")
+    top_k: int = Field(0, ge=0, description="draw from the k most probable; 0 is off")
+    top_p: float = Field(1.0, gt=0, le=1, description="draw from the smallest set with this probability")
+    min_p: float = Field(0.0, ge=0, le=1, description="draw from those at least this share as probable as the best")
+    seed: int = Field(1, ge=0, description="of drawing")
+    use_cache: bool = Field(True, description="keep keys and values")
     batch_tokens: int = Field(4096, gt=0)
     """Padded source tokens decoded together; it changes the speed, never the text."""
 

@@ -6,6 +6,7 @@ With the keys and values of earlier positions kept, a decoding step costs one po
 from dataclasses import dataclass, field
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -80,3 +81,27 @@ class StackCache(list[BlockCache]):
     def _rows(self) -> int:
         keys = self[0].self_attention.keys if self else None
         return 0 if keys is None else keys.size(0)
+
+
+@dataclass
+class DecoderState:
+    """What decoding carries from step to step; ``rows`` hypotheses, k for each of ``batch`` sentences."""
+
+    memory: Float[Tensor, "batch source d_model"]
+    memory_mask: Bool[Tensor, "batch source"]
+    cache: StackCache | None
+    tokens: Int[Tensor, "rows length"] | None = None
+    """The prefix so far; kept only without a cache, when every step computes all of it again."""
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep these hypotheses, in this order."""
+        if self.cache is not None:
+            self.cache.select(rows)
+        if self.tokens is not None:
+            self.tokens = self.tokens[rows]
+
+    def select_sentences(self, sentences: Int[Tensor, " batch"]) -> None:
+        """Keep the memory of these sentences, in this order."""
+        self.memory, self.memory_mask = self.memory[sentences], self.memory_mask[sentences]
+        if self.cache is not None:
+            self.cache.select_sentences(sentences)

@@ -1,7 +1,6 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017): an encoder and a decoder stack."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, Self
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from glassformer.config import Config
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.cache import StackCache
+from glassformer.layers.cache import DecoderState, StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
@@ -28,24 +27,28 @@ class EncoderDecoderConfig(Config):
     """Table 3's columns. ``vocab_size`` may be a pair (source, target), and is the tokenizer's when not given."""
 
     kind: Literal["encoder_decoder"] = "encoder_decoder"
-    vocab_size: int | tuple[int, int] | None = None
-    d_model: int = Field(512, gt=0)
-    n_heads: int = Field(8, gt=0)
-    d_k: int | None = Field(None, gt=0)
-    d_v: int | None = Field(None, gt=0)
-    d_ff: int = Field(2048, gt=0)
-    n_encoder_layers: int = Field(6, gt=0)
-    n_decoder_layers: int = Field(6, gt=0)
-    dropout: float = Field(0.1, ge=0, lt=0.99)
+    vocab_size: int | tuple[int, int] | None = Field(None, description="entries; a pair for separate vocabularies")
+    d_model: int = Field(512, gt=0, description="width of the residual stream")
+    n_heads: int = Field(8, gt=0, description="attention heads, h in the paper")
+    d_k: int | None = Field(None, gt=0, description="query and key width of a head; d_model / n_heads when not given")
+    d_v: int | None = Field(None, gt=0, description="value width of a head; likewise")
+    d_ff: int = Field(2048, gt=0, description="inner width of the feed-forward layers")
+    n_encoder_layers: int = Field(6, gt=0, description="N of the encoder")
+    n_decoder_layers: int = Field(6, gt=0, description="N of the decoder")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
     attention_dropout: float | None = Field(None, ge=0, lt=0.99)
     """Of the attention weights; that of everything else when not given."""
-    norm_order: Literal["post", "pre"] = "post"
-    positions: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    activation: Literal["relu", "gelu", "silu"] = "relu"
-    attention_bias: bool = True
-    output_bias: bool = False
-    tie_embeddings: bool = True
-    max_length: int = Field(1024, gt=0)
+    norm_order: Literal["post", "pre"] = Field(
+        "post", description="LayerNorm after the sum (the paper) or before the sub-layer"
+    )
+    positions: Literal["sinusoidal", "learned", "rotary"] = Field(
+        "sinusoidal", description="how the order of tokens is told"
+    )
+    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="of the feed-forward layers")
+    attention_bias: bool = Field(True, description="biases in the four projections")
+    output_bias: bool = Field(False, description="bias before the softmax")
+    tie_embeddings: bool = Field(True, description="one matrix for source, target and output (section 3.4)")
+    max_length: int = Field(1024, gt=0, description="positions prepared; learned ones end there")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -79,30 +82,6 @@ class EncoderDecoderConfig(Config):
         if self.vocab_size is None:
             raise ValueError("vocab_size is not known yet; it comes from the tokenizer")
         return self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size, self.vocab_size)
-
-
-@dataclass
-class DecoderState:
-    """What decoding carries from step to step; ``rows`` hypotheses, k for each of ``batch`` sentences."""
-
-    memory: Float[Tensor, "batch source d_model"]
-    memory_mask: Bool[Tensor, "batch source"]
-    cache: StackCache | None
-    tokens: Int[Tensor, "rows length"] | None = None
-    """The prefix so far; kept only without a cache, when every step computes all of it again."""
-
-    def select(self, rows: Int[Tensor, " rows"]) -> None:
-        """Keep these hypotheses, in this order."""
-        if self.cache is not None:
-            self.cache.select(rows)
-        if self.tokens is not None:
-            self.tokens = self.tokens[rows]
-
-    def select_sentences(self, sentences: Int[Tensor, " batch"]) -> None:
-        """Keep the memory of these sentences, in this order."""
-        self.memory, self.memory_mask = self.memory[sentences], self.memory_mask[sentences]
-        if self.cache is not None:
-            self.cache.select_sentences(sentences)
 
 
 class EncoderDecoder(nn.Module):

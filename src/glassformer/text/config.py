@@ -16,7 +16,7 @@ _MARKED = re.compile(r"[<\[]/?\w+[>\]]")
 class TextConfig(Config):
     """How text becomes token ids."""
 
-    kind: Literal["bpe", "word", "char"] = "bpe"
+    kind: Literal["bpe", "word", "char"] = Field("bpe", description="byte-pair encoding, words or characters")
     vocab_size: int = Field(8000, gt=0)
     """Entries at most, special tokens included."""
     merges: int | None = Field(None, ge=0)
@@ -25,8 +25,10 @@ class TextConfig(Config):
     """Fewest occurrences of a merge (bpe) or a word (word). Characters are kept however rare they are."""
     joint: bool = True
     """One vocabulary for source and target, which a tied embedding needs (section 3.4)."""
-    normalization: Literal["none", "nfc", "nfkc"] = "nfc"
-    lowercase: bool = False
+    normalization: Literal["none", "nfc", "nfkc"] = Field(
+        "nfc", description="Unicode form, stored and applied everywhere"
+    )
+    lowercase: bool = Field(False, description="before anything else")
     pre_tokenizer: Literal["punctuation", "whitespace"] = "punctuation"
     """``punctuation`` for raw text, ``whitespace`` for a corpus that is already tokenised. No effect on char."""
     bpe_dropout: float = Field(0.0, ge=0.0, le=1.0)

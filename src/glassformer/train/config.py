@@ -14,13 +14,13 @@ from glassformer.text import TextConfig
 class OptimizerConfig(Config):
     """Section 5.3. With ``schedule = "noam"``, ``learning_rate`` is a factor on equation 3; else it is the peak."""
 
-    kind: Literal["adam", "adamw"] = "adam"
-    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = "noam"
-    learning_rate: float = Field(1.0, gt=0)
-    warmup_steps: int = Field(4000, ge=0)
-    betas: tuple[float, float] = (0.9, 0.98)
-    epsilon: float = Field(1e-9, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    kind: Literal["adam", "adamw"] = Field("adam", description="Kingma and Ba 2015, or with decoupled weight decay")
+    schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = Field("noam", description="of the learning rate")
+    learning_rate: float = Field(1.0, gt=0, description="factor (noam) or peak")
+    warmup_steps: int = Field(4000, ge=0, description="steps of rising rate")
+    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's")
+    epsilon: float = Field(1e-9, gt=0, description="Adam's")
+    weight_decay: float = Field(0.0, ge=0, description="of matrices only; adamw")
     clip_norm: float = Field(0.0, ge=0)
     """Largest norm of the gradient; 0 does not clip."""
 
@@ -34,22 +34,22 @@ class OptimizerConfig(Config):
 class TrainConfig(Config):
     """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
 
-    max_steps: int = Field(100_000, gt=0)
+    max_steps: int = Field(100_000, gt=0, description="updates in all")
     max_seconds: float = Field(0.0, ge=0)
     """Training time after which the run ends, validation and start not counted; 0 is no limit."""
-    seed: int = Field(1, ge=0)
-    precision: Literal["float32", "bfloat16"] = "float32"
-    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    seed: int = Field(1, ge=0, description="of weights, batches and dropout")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products")
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="the paper's epsilon_ls")
     accumulate: int = Field(1, gt=0)
     """Batches whose gradients are summed, normalised by their tokens together, before a step."""
     ema: float = Field(0.0, ge=0, lt=1)
     """Decay of the exponential moving average of the weights, which is then what is validated and saved; 0 is none."""
-    save_every: int = Field(1000, gt=0)
-    keep_checkpoints: int = Field(5, gt=0)
-    log_every: int = Field(50, gt=0)
+    save_every: int = Field(1000, gt=0, description="steps between checkpoints")
+    keep_checkpoints: int = Field(5, gt=0, description="newest ones kept, beside the best")
+    log_every: int = Field(50, gt=0, description="steps between progress reports")
     max_bad_steps: int = Field(10, ge=0)
     """Steps with a loss or gradient that is not finite that may be skipped before the run stops."""
-    device: str = "auto"
+    device: str = Field("auto", description="auto, cpu, cuda")
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves PyTorch's choice."""
 
@@ -57,12 +57,12 @@ class TrainConfig(Config):
 class ValidationConfig(Config):
     """What is measured on ``data.validation``, when, and when to stop."""
 
-    every: int = Field(1000, gt=0)
+    every: int = Field(1000, gt=0, description="steps between validations")
     metric: Literal["bleu", "chrf", "loss"] = "bleu"
     """Chooses the best checkpoint and stops the run."""
     patience: int = Field(0, ge=0)
     """Validations without a better ``metric`` before the run stops; 0 never stops."""
-    beam_size: int = Field(1, gt=0)
+    beam_size: int = Field(1, gt=0, description="of validation; 1 is greedy")
     max_sentences: int = Field(0, ge=0)
     """Sentences decoded; 0 is all."""
     tokenize: Literal["13a", "char", "intl", "none", "zh"] = "13a"
