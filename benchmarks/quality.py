@@ -25,6 +25,7 @@ from glassformer.translator import Translator
 def main() -> None:
     arguments = _arguments()
     results = Path(__file__).parent / "results" / f"{arguments.name or arguments.config.stem}.json"
+    results.parent.mkdir(exist_ok=True)
     report: dict[str, Any] = {"command": arguments.command, "machine": describe(), "runs": []}
     for seed in arguments.seeds:
         report["runs"].append(measure(arguments, seed))

@@ -1,0 +1,293 @@
+"""What a user can mend is one line on stderr and exit code 2, and leaves nothing half written."""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassformer.checkpoint import load_checkpoint, save_checkpoint
+from glassformer.run_folder import RunFolder, resolve
+from glassformer.text import TextConfig, train_tokenizers
+from tiny_run import TinyRun, run_to_the_end, write_lines
+
+Refused = Callable[..., str]
+
+
+def nothing_begun(run: Path) -> bool:
+    """There is no run, or an empty one, with which a second attempt can begin."""
+    return not run.exists() or {item.name for item in run.rglob("*")} <= {"checkpoints", "lock"}
+
+
+# train
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["train.max_step=3"], r"unknown key train\.max_step; did you mean train\.max_steps\?"),
+        (["optimizer.max_steps=3"], r"unknown key optimizer\.max_steps; did you mean train\.max_steps\?"),
+        (["trian.max_steps=3"], r"unknown key trian; did you mean train\?"),
+        (["train.max_steps=many"], r"train\.max_steps='many': input should be a valid integer"),
+        (["train.max_steps=0"], r"train\.max_steps=0: input should be greater than 0"),
+        (["train.max_steps"], r"'train\.max_steps' is not key=value; write for example train\.max_steps=200"),
+        (
+            ["train.max_steps.x=1"],
+            r"'train\.max_steps\.x=1': train\.max_steps is a value, not a section; set it without \.x",
+        ),
+        (["model=3"], r"model=3: model is a section, not a value; set the keys in it"),
+        (["model.n_heads=5"], r"model: d_model=16 is not divisible by n_heads=5; choose n_heads from 1, 2, 4, 8, 16"),
+        (["model.positions=rotary", "model.d_k=3"], r"rotary .*d_k=3 is odd; choose an even one"),
+        (["optimizer.weight_decay=0.1"], r"weight_decay needs kind=adamw"),
+        (["text.joint=false"], r"tie_embeddings=true needs one vocabulary; set text\.joint=true or .*=false"),
+        (["text.vocab_size=10"], r"vocab_size=10 is too small: .*choose at least \d+"),
+        (["data.train=[]"], r"data\.train=\[\]: .*at least 1 item"),
+        (['data.train=["/nowhere/train"]'], r"/nowhere/train\.en: no such file \(nor train\.en\.gz\); a path is .*"),
+        (['data.validation=["/nowhere/v"]'], r"/nowhere/v\.en: no such file"),
+        (["data.batch_tokens=5"], r"does not fit data\.batch_tokens=5; raise it to \d+ or lower data\.max_length"),
+        (["data.max_length=2"], r"no pair is left to train on: .*train: 300 read, 0 kept, too_long 300 \(line 1, 2,"),
+        (
+            ["text.kind=word", "text.vocab_size=20", "text.max_unknown_rate=0.05"],
+            r"tokens are unknown .*rate=0\.05; raise",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_trained_with(
+    refused: Refused, tiny: TinyRun, tmp_path: Path, overrides: list[str], told: str
+) -> None:
+    run = tmp_path / "run"
+    line = refused("train", tiny.write_config(tmp_path / "run.toml"), *overrides, "--run", run)
+    assert re.search(told, line), line
+    assert nothing_begun(run)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, r"run\.toml: no such file; name a configuration file in TOML"),
+        (b"[train\n", r"run\.toml: not valid TOML: .*line 1"),
+        (b"\xff\xfe[\x00", r"run\.toml: not valid TOML: .*"),
+        (b"", r"run\.toml: data is not given, and it has no default; add it"),
+        (
+            b"[data]\nsource = 'en'\ntarget = 'fr'\n",
+            r"run\.toml: data\.train is not given, and it has no default; add it",
+        ),
+        (b"[data]\nsource = 'en'\ntarget = 'en'\ntrain = ['x']\n", r"source and target are both 'en'; give"),
+    ],
+)
+def test_a_configuration_that_is_none(refused: Refused, tmp_path: Path, content: bytes | None, told: str) -> None:
+    path = tmp_path / "run.toml"
+    if content is not None:
+        path.write_bytes(content)
+    line = refused("train", path, "--run", tmp_path / "run")
+    assert re.search(told, line), line
+    assert nothing_begun(tmp_path / "run")
+    assert "no such file" in refused("info", tmp_path / "other.toml")
+
+
+@pytest.mark.parametrize(
+    ("english", "french", "told"),
+    [
+        (b"a\nb\nc\n", b"a\nb\n", r"t\.fr has 2 lines and .*t\.en has 3: line 3 of .*t\.en has no partner; parallel"),
+        (b"a\n", b"", r"t\.fr: is empty; a corpus needs at least one line"),
+        (b"", b"", r"t\.en: is empty; a corpus needs at least one line"),
+        (b"\xff\n\xfe\n", b"a\nb\n", r".*"),
+        (b"\n \n", b"a\nb\n", r".*"),
+    ],
+)
+def test_text_that_cannot_be_trained_on(
+    refused: Refused, tiny: TinyRun, tmp_path: Path, english: bytes, french: bytes, told: str
+) -> None:
+    (tmp_path / "t.en").write_bytes(english)
+    (tmp_path / "t.fr").write_bytes(french)
+    config = tiny.write_config(tmp_path / "run.toml", {"data.train": [str(tmp_path / "t")]})
+    line = refused("train", config, "--run", tmp_path / "run")
+    assert re.search(told, line), line
+    assert nothing_begun(tmp_path / "run")
+
+
+def test_validation_text_that_cannot_be_read(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    (tmp_path / "v.en").write_bytes(b"a\n\xff\n")
+    (tmp_path / "v.fr").write_bytes(b"a\nb\n")
+    config = tiny.write_config(tmp_path / "run.toml", {"data.validation": [str(tmp_path / "v")]})
+    line = refused("train", config, "--run", tmp_path / "run")
+    assert re.search(r"v, line 2: not valid UTF-8; mend or remove the line$", line)
+    assert nothing_begun(tmp_path / "run")
+
+
+def test_a_run_that_exists_and_one_that_does_not(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    config = tiny.write_config(tmp_path / "run.toml")
+    assert "holds a run already; go on with --resume, or name another" in refused("train", config, "--run", tiny.run)
+    line = refused("train", config, "--resume", "--run", tiny.run.with_name("rum"))
+    assert line.endswith("rum: no run is there; did you mean run?")
+    line = refused("train", config, "model.d_model=32", "--resume", "--run", tiny.run)
+    assert line == "model.d_model=32, but the run began with 16; resume with that, or start anew"
+
+
+# Checkpoints
+
+
+@pytest.fixture
+def copied(tiny: TinyRun, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(resolve(tiny.run), tmp_path / "copied"))
+
+
+@pytest.mark.parametrize("verb", [["translate"], ["tokenize"], ["score"], ["evaluate"], ["info"]])
+def test_a_damaged_checkpoint_is_refused_by_every_verb(
+    refused: Refused, tiny: TinyRun, copied: Path, verb: list[str]
+) -> None:
+    sides = [f"{tiny.folder}/validation.en", f"{tiny.folder}/validation.fr"]
+    rest = sides if verb[0] in ("score", "evaluate") else []
+    weights = copied / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    line = refused(*verb, copied, *rest)
+    assert line.startswith(f"{copied}: model.safetensors is damaged: ")
+    assert line.endswith("; copy it again")
+
+
+def test_edited_and_incomplete_checkpoints_are_refused(refused: Refused, copied: Path, tmp_path: Path) -> None:
+    config = copied / "config.json"
+    written = config.read_text()
+    config.write_text(written.replace('"n_heads": 2', '"n_heads": 4'))
+    assert "config.json is damaged" in refused("translate", copied)
+    config.unlink()
+    assert "config.json is missing; copy the whole folder again" in refused("translate", copied)
+    assert "there is no such run or checkpoint; did you mean copied?" in refused("translate", tmp_path / "copid")
+    (tmp_path / "other").mkdir()
+    assert "other: is neither a run nor a checkpoint; known: copied" in refused("translate", tmp_path / "other")
+
+
+def save_with(copied: Path, **changes: Any) -> None:
+    """A checkpoint whole in itself, whose parts do not belong together."""
+    loaded = load_checkpoint(copied)
+    parts = {"config": loaded.config, "tokenizer": loaded.tokenizer, "weights": loaded.weights} | changes
+    save_checkpoint(copied, replace=True, **parts)
+
+
+def test_a_tokenizer_of_another_training_is_refused(refused: Refused, tiny: TinyRun, copied: Path) -> None:
+    def lines(text: str) -> Any:
+        return lambda: iter([text] * 3)
+
+    smaller = train_tokenizers(TextConfig(kind="char"), lines("abc"), lines("abc"))
+    save_with(copied, tokenizer=smaller.to_json())
+    assert re.search(
+        r"the tokenizer has \(7, 7\) entries and the model \(300, 300\); they are not", refused("info", copied)
+    )
+
+    letters = "".join(chr(0x4E00 + i) for i in range(296))
+    as_large = train_tokenizers(TextConfig(kind="char"), lines(letters), lines(letters))
+    save_with(copied, tokenizer=as_large.to_json())
+    told = "the tokenizer is not the one the model was trained with; restore the original"
+    assert refused("translate", copied) == f"{copied}: {told}"
+
+    edited = tiny.translator.tokenizers.to_json()
+    edited["config"]["lowercase"] = True
+    save_with(copied, tokenizer=edited)
+    assert "changed since it was written (its SHA-256 differs); restore" in refused("translate", copied)
+
+
+def test_weights_of_another_configuration_are_refused(refused: Refused, copied: Path) -> None:
+    config = load_checkpoint(copied).config
+    save_with(copied, config={**config, "model": {**config["model"], "d_ff": 64}})
+    assert "the weights do not fit the configuration: encoder" in refused("translate", copied)
+    save_with(copied, config={**config, "model": {**config["model"], "kind": "encoder_decoda"}})
+    assert "'encoder_decoda' is not a model; did you mean encoder_decoder?" in refused("translate", copied)
+
+
+def test_ensembles_of_different_tokenizers_are_refused(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    settings = {"text.vocab_size": 200, "train.max_steps": 1, "data.validation": []}
+    run_to_the_end(tiny.config(settings), tmp_path / "other")
+    line = refused("translate", tiny.run, "--ensemble", tmp_path / "other")
+    assert re.search(r"its tokenizer is not that of .*; an ensemble has one vocabulary$", line), line
+
+
+def test_what_cannot_be_averaged(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    assert refused("average", tiny.run, "-n", "0").startswith("--last 0: at least one")
+    RunFolder.create(tmp_path / "empty")
+    assert "empty: this run has saved no checkpoint yet" in refused("average", tmp_path / "empty")
+    assert "exists already; name a new folder" in refused("average", tiny.run, "-o", tmp_path)
+
+
+# Text to translate
+
+
+def test_input_and_output_that_cannot_be(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    output = tmp_path / "out.fr"
+    output.write_text("before\n")
+    assert "nowhere.en: cannot be read" in refused("translate", tiny.run, tmp_path / "nowhere.en", "-o", output)
+    broken = tmp_path / "broken.en"
+    broken.write_bytes(b"she sleeps\n" * 3 + b"\xe9t\xe9\n")
+    assert "broken.en, line 4: not valid UTF-8" in refused("translate", tiny.run, broken, "-o", output)
+    assert "standard input, line 1: not valid UTF-8" in refused("tokenize", tiny.run, stdin=b"\xff\n")
+    assert output.read_text() == "before\n"
+    assert "no folder" in refused("translate", tiny.run, "-o", tmp_path / "none" / "out.fr")
+    assert "is a folder" in refused("translate", tiny.run, "-o", tmp_path)
+    assert {item.name for item in tmp_path.iterdir()} == {"broken.en", "out.fr"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["translate", "run", "a", "b"], "Error: Got unexpected extra argument(s) (b)"),
+        (["train"], "Error: Missing argument 'config'."),
+        (["translate", "run", "--beam-size", "x"], "Error: Invalid value for '--beam-size': "),
+        (["trian"], "Error: No such command 'trian'."),
+    ],
+)
+def test_a_command_written_wrongly_is_told_with_its_usage(cli: Any, arguments: list[str], told: str) -> None:
+    result = cli(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Usage: glassformer ")
+    assert result.err.splitlines()[-1].startswith(told)
+
+
+def test_decoding_settings_that_cannot_be(refused: Refused, tiny: TinyRun) -> None:
+    assert "unknown key beamsize; did you mean beam_size?" in refused("translate", tiny.run, "-s", "beamsize=3")
+    assert "beam_size=0: input should be greater than 0" in refused("translate", tiny.run, "--beam-size", "0")
+    line = refused("translate", tiny.run, "--n-best", "5", "--beam-size", "2")
+    assert "n_best=5 hypotheses need beam_size of at least that, not 2" in line
+
+
+def test_files_that_do_not_pair_up(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    three, two = write_lines(tmp_path / "three", list("abc")), write_lines(tmp_path / "two", list("ab"))
+    for verb in ("score", "evaluate"):
+        told = f"{three} has 3 lines and {two} 2; the first without a partner is line 3, which {two} does not have"
+        assert refused(verb, tiny.run, three, two) == told
+    assert "two has fewer lines than" in refused("translate", tiny.run, three, "--prefix", two, "-o", tmp_path / "o")
+    assert "three has more lines than the 2 of" in refused(
+        "translate", tiny.run, two, "--prefix", three, "-o", tmp_path / "o"
+    )
+    assert not (tmp_path / "o").exists()
+    assert "tokenize='14a' is not known; choose from 13a" in refused(
+        "evaluate", tiny.run, two, two, "--tokenize", "14a"
+    )
+
+
+def test_no_line_to_evaluate(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    empty = write_lines(tmp_path / "empty", [])
+    assert refused("evaluate", tiny.run, empty, empty).endswith("; give at least one of each")
+
+
+def test_learned_positions_refuse_what_is_longer(refused: Refused, cli: Any, tiny: TinyRun, tmp_path: Path) -> None:
+    settings = {
+        "model.positions": "learned",
+        "model.max_length": 40,
+        "data.max_length": 40,
+        "train.max_steps": 1,
+        "data.validation": [],
+    }
+    run_to_the_end(tiny.config(settings), tmp_path / "run")
+    line = "the cat " * 60
+    result = cli("translate", tmp_path / "run", "-o", tmp_path / "out", stdin=f"she sleeps\n{line}\n")
+    assert result.code == 2
+    assert re.fullmatch(
+        r"glassformer: error: .*\d+ tokens are longer than max_length=40, and learned positions end there; "
+        r"shorten the text, or train with positions=sinusoidal",
+        result.err.splitlines()[-1],
+    )
+    assert "line 2 has" in result.err
+    assert not (tmp_path / "out").exists()
+    long_enough = cli("translate", tmp_path / "run", stdin="she sleeps\n")
+    assert long_enough.code == 0

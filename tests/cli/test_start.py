@@ -1,0 +1,56 @@
+"""How the command starts and ends, in a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import glassformer
+from tiny_run import TinyRun, write_lines
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False
+    )
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = """
+import sys
+from glassformer.cli import main
+for arguments in (["--help"], ["train", "--help"]):
+    sys.argv = ["glassformer", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 0
+print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu"} & set(sys.modules)), "imported")
+"""
+    done = python("-c", script)
+    assert done.stderr == ""
+    for verb in ("train", "translate", "score", "evaluate", "average", "info", "tokenize", "demo"):
+        assert f"\n  {verb} " in done.stdout
+    assert "--resume" in done.stdout
+    assert done.stdout.splitlines()[-1].strip() == "imported"
+
+
+def test_an_error_of_the_module_is_one_line() -> None:
+    done = python("-m", "glassformer", "train", "/nowhere/run.toml")
+    told = "glassformer: error: /nowhere/run.toml: no such file; name a configuration file in TOML\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
+
+
+def test_a_reader_that_has_gone_is_no_error(tiny: TinyRun, tmp_path: Path) -> None:
+    """``glassformer tokenize … | head -1``: more than a pipe holds, and nobody reads on."""
+    text = write_lines(tmp_path / "text", ["the old cat sleeps"] * 20_000)
+    command = [sys.executable, "-m", "glassformer", "tokenize", str(tiny.run), text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith(b"the")
+        process.stdout.close()
+        assert process.wait(timeout=60) in (1, -signal.SIGPIPE)
+        assert process.stderr.read() == b""

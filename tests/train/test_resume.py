@@ -1,0 +1,230 @@
+"""A run that was stopped and resumed is, bit for bit, the run that was never stopped."""
+
+import shutil
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glassformer.train.loop
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.run_folder import RunFolder
+from glassformer.train import Finished, Started, train
+from tiny_run import TinyRun, run_to_the_end, state_of
+
+EVERYTHING = {
+    "model.dropout": 0.2,
+    "text.bpe_dropout": 0.1,
+    "optimizer.schedule": "cosine",
+    "optimizer.kind": "adamw",
+    "optimizer.weight_decay": 0.1,
+    "optimizer.clip_norm": 1.0,
+    "train.accumulate": 2,
+    "train.ema": 0.9,
+    "train.max_steps": 14,
+    "train.save_every": 4,
+    "train.log_every": 3,
+    "train.keep_checkpoints": 2,
+    "validation.every": 6,
+    "validation.metric": "loss",
+    "validation.max_sentences": 1,
+    "decoding.max_extra": 2,
+}
+"""Every part whose state could be lost. An epoch ends within, and no two of the intervals fall together."""
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.fixture(scope="module")
+def undisturbed_run(tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "undisturbed"
+    run_to_the_end(tiny.config(EVERYTHING), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(undisturbed_run: Path) -> dict[str, Any]:
+    return state_of(undisturbed_run)
+
+
+def go_on(tiny: TinyRun, path: Path, **changes: Any) -> list[Any]:
+    settings = EVERYTHING | {name.replace("__", "."): value for name, value in changes.items()}
+    return run_to_the_end(tiny.config(settings), path, resume=True)
+
+
+def test_the_undisturbed_run_uses_what_could_be_lost(undisturbed: dict[str, Any], tiny: TinyRun) -> None:
+    values = undisturbed["counters and batches"]
+    assert values["counters"]["step"] == 14
+    assert values["counters"]["best"] is not None
+    assert values["batches"]["epoch"] >= 1
+    assert undisturbed["best"][0] == f"step_{values['counters']['best_step']:08d}"
+    assert [line["event"] for line in undisturbed["metrics"]].count("progress") == 7  # 3 4 6 8 9 12 14
+
+
+@pytest.mark.parametrize("steps", [[1], [4, 5, 7], [2, 13, 14]])
+def test_stopped_within_a_step(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, Any], steps: list[int]
+) -> None:
+    """After a stop in ``steps[0]`` it is resumed until ``steps[1]``, and so on."""
+    run = RunFolder.create(tmp_path / "run")
+    whole = glassformer.train.loop.train_step
+    for number, step in enumerate(steps):
+
+        def stopping(state: Any, *rest: Any, last: int = step) -> Any:
+            done = whole(state, *rest)
+            if state.counters.step == last:
+                raise StoppedError
+            return done
+
+        with monkeypatch.context() as patched:
+            patched.setattr(glassformer.train.loop, "train_step", stopping)
+            with pytest.raises(StoppedError):
+                list(train(tiny.config(EVERYTHING), run, resume=number > 0))
+    go_on(tiny, run.path)
+    assert state_of(run.path) == undisturbed
+
+
+@pytest.mark.parametrize("events", [[2, 2, 4], [5, 1, 2, 2]])
+def test_no_longer_listened_to(tiny: TinyRun, tmp_path: Path, undisturbed: dict[str, Any], events: list[int]) -> None:
+    run = RunFolder.create(tmp_path / "run")
+    for number, count in enumerate(events):
+        going = train(tiny.config(EVERYTHING), run, resume=number > 0)
+        assert len(list(islice(going, count))) == count
+        going.close()
+    go_on(tiny, run.path)
+    assert state_of(run.path) == undisturbed
+
+
+@pytest.mark.parametrize("moment", ["save", "set_best"])
+def test_stopped_while_saving_the_last_and_best(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, Any], moment: str
+) -> None:
+    """Before the checkpoint is there, and before it is recorded as the best, which no later one then is."""
+    assert undisturbed["best"][0] == "step_00000014"
+    whole = getattr(RunFolder, moment)
+
+    def stopping(run: RunFolder, which: Any, *rest: Any, **named: Any) -> Any:
+        if which == 14 or getattr(which, "name", "") == "step_00000014":
+            raise StoppedError
+        return whole(run, which, *rest, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, moment, stopping)
+        with pytest.raises(StoppedError):
+            run_to_the_end(tiny.config(EVERYTHING), tmp_path / "run")
+    go_on(tiny, tmp_path / "run")
+    state = state_of(tmp_path / "run")
+    for part in ("weights", "optimizer, random numbers, live weights", "counters and batches", "best"):
+        assert state[part] == undisturbed[part]
+
+
+def test_a_damaged_newest_checkpoint_is_gone_behind(
+    tiny: TinyRun, tmp_path: Path, undisturbed_run: Path, undisturbed: dict[str, Any]
+) -> None:
+    shutil.copytree(undisturbed_run, tmp_path / "run")
+    weights = tmp_path / "run" / "checkpoints" / "step_00000014" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    started, *_ = go_on(tiny, tmp_path / "run")
+    assert started.step == 12
+    assert state_of(tmp_path / "run")["weights"] == undisturbed["weights"]
+
+
+def test_with_the_end_moved_the_longer_run_is_that_of_the_longer_limit(tiny: TinyRun, tmp_path: Path) -> None:
+    short, long = {"train.max_steps": 5}, {"train.max_steps": 9}
+    settings = {"train.save_every": 3, "model.dropout": 0.3, "data.validation": []}
+    run_to_the_end(tiny.config(settings | long), tmp_path / "at once")
+    run_to_the_end(tiny.config(settings | short), tmp_path / "in two")
+    run_to_the_end(tiny.config(settings | long), tmp_path / "in two", resume=True)
+    at_once, in_two = state_of(tmp_path / "at once"), state_of(tmp_path / "in two")
+    assert at_once["weights"] == in_two["weights"]
+    assert at_once["counters and batches"]["counters"]["step"] == 9
+
+
+# When there is nothing to go on with, or not with these settings
+
+
+def test_nothing_left_to_do(tiny: TinyRun) -> None:
+    before = state_of(tiny.run)
+    started, finished = run_to_the_end(tiny.config(), tiny.run, resume=True)
+    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert finished.reason == ("nothing is left to do: train.max_steps=40 is reached; raise that to train further")
+    after = state_of(tiny.run)
+    assert after.pop("metrics")[:-1] == before.pop("metrics")
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"model.dropout": 0.3},
+            r"^model\.dropout=0\.3, but the run began with 0\.1; resume with that, or start anew$",
+        ),
+        ({"train.seed": 2}, r"^train\.seed=2, but the run began with 1;"),
+        ({"optimizer.learning_rate": 0.02}, r"^optimizer\.learning_rate=0\.02, but the run began with 0\.01;"),
+        ({"data.batch_tokens": 400}, r"^data\.batch_tokens=400, but"),
+        ({"text.lowercase": True}, r"^text\.lowercase=True, but"),
+    ],
+)
+def test_what_decides_the_weights_cannot_be_changed(tiny: TinyRun, changes: dict[str, Any], told: str) -> None:
+    written = (tiny.run / "config.toml").read_bytes()
+    with pytest.raises(ConfigError, match=told):
+        run_to_the_end(tiny.config(changes), tiny.run, resume=True)
+    assert (tiny.run / "config.toml").read_bytes() == written
+
+
+def test_what_does_not_decide_the_weights_can(tiny: TinyRun, tmp_path: Path) -> None:
+    run_to_the_end(tiny.config({"train.max_steps": 2}), tmp_path / "run")
+    changes = {
+        "train.max_steps": 3,
+        "validation.max_sentences": 1,
+        "train.log_every": 1,
+        "validation.every": 1,
+        "decoding.beam_size": 3,
+    }
+    assert run_to_the_end(tiny.config(changes), tmp_path / "run", resume=True)[-1].step == 3
+
+
+def test_a_best_measured_otherwise_is_forgotten(tiny: TinyRun, tmp_path: Path) -> None:
+    settings = {"train.max_steps": 2, "validation.metric": "chrf", "validation.every": 1}
+    run_to_the_end(tiny.config(settings), tmp_path / "run")
+    settings |= {"train.max_steps": 3, "validation.metric": "loss"}
+    run_to_the_end(tiny.config(settings), tmp_path / "run", resume=True)
+    best = RunFolder.open(tmp_path / "run").best()
+    assert best is not None
+    assert best.metric == "loss" and best.value < 0 and best.checkpoint.name == "step_00000003"
+
+
+def test_other_text_under_the_same_name_is_refused(tiny: TinyRun, tmp_path: Path) -> None:
+    corpus = {}
+    for language in ("en", "fr"):
+        corpus[language] = tmp_path / f"text.{language}"
+        corpus[language].write_bytes((tiny.folder / f"train.{language}").read_bytes())
+    settings = {"data.train": [str(tmp_path / "text")], "train.max_steps": 2}
+    run_to_the_end(tiny.config(settings), tmp_path / "run")
+    corpus["en"].write_text(corpus["en"].read_text().replace("the", "a", 1))
+    with pytest.raises(CheckpointError, match=r"the training data are not those the run began with; start a new run$"):
+        run_to_the_end(tiny.config(settings | {"train.max_steps": 3}), tmp_path / "run", resume=True)
+
+
+def test_two_trainings_in_one_run_are_refused(tiny: TinyRun, tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run")
+    first = train(tiny.config({"train.max_steps": 2}), run)
+    next(first)
+    with pytest.raises(CheckpointError, match=r"run: is being trained by process \d+; wait for it"):
+        next(train(tiny.config(), run, resume=True))
+    assert list(first)[-1].step == 2
+
+
+def test_a_run_that_exists_is_not_begun_again(tiny: TinyRun) -> None:
+    with pytest.raises(CheckpointError, match=r"run: holds a run already; go on with --resume, or name another"):
+        RunFolder.create(tiny.run)
+
+
+def test_a_start_that_failed_can_be_repeated(tiny: TinyRun, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="vocab_size"):
+        run_to_the_end(tiny.config({"model.vocab_size": 7}), tmp_path / "run")
+    assert run_to_the_end(tiny.config({"train.max_steps": 1}), tmp_path / "run")[-1].step == 1

@@ -1,0 +1,188 @@
+"""One update of the weights: whose gradient it is, how long, and when it is refused."""
+
+import json
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import glassformer.train.loop
+from glassformer.checkpoint import fingerprint
+from glassformer.config import DataError
+from glassformer.data import Batch, collate
+from glassformer.models.registry import weights_of
+from glassformer.run_folder import RunFolder
+from glassformer.train import Skipped, train
+from glassformer.train.build import build
+from glassformer.train.loop import train_step
+from glassformer.train.optimizer import build_optimizer, clip_norm_
+from glassformer.train.state import TrainState
+from tiny_run import TinyRun
+
+
+class Given:
+    """These batches instead of those of the data."""
+
+    def __init__(self, batches: Sequence[Batch]):
+        self.queue = list(batches)
+
+    def next(self) -> Batch:
+        return self.queue.pop(0)
+
+
+def state_with(tiny: TinyRun, batches: Sequence[Batch], **changes: Any) -> TrainState:
+    settings = {"model.dropout": 0.0, "train.accumulate": len(batches)}
+    state, _ = build(tiny.config(settings | {name.replace("__", "."): value for name, value in changes.items()}))
+    state.model.double()
+    state.optimizer = build_optimizer(state.config.optimizer, state.model)
+    state.batches = Given(batches)  # type: ignore[assignment]
+    return state
+
+
+def gradients(state: TrainState) -> dict[str, Tensor]:
+    return {name: p.grad for name, p in state.model.named_parameters() if p.grad is not None}
+
+
+PAIRS = [([5, 6], [7, 8, 9, 10]), ([11], [12]), ([13, 14, 15], [16, 17]), ([5, 9], [30]), ([40, 41, 42], [43])]
+
+
+@pytest.mark.parametrize("cuts", [[5], [1, 4], [2, 1, 2], [1, 1, 1, 1, 1]])
+def test_the_gradient_of_the_parts_is_that_of_the_whole(tiny: TinyRun, tmp_path: Path, cuts: list[int]) -> None:
+    """Parts of unequal length: a mean of means would weigh the tokens of short parts more. Tolerance: float64's."""
+    run = RunFolder.create(tmp_path)
+    parts, begin = [], 0
+    tokenizers = tiny.translator.tokenizers
+    for size in cuts:
+        parts.append(collate(*zip(*PAIRS[begin : begin + size], strict=True), tokenizers))
+        begin += size
+    whole = state_with(tiny, [collate(*zip(*PAIRS, strict=True), tokenizers)])
+    split = state_with(tiny, parts)
+    at_once, summed = train_step(whole, run), train_step(split, run)
+    assert summed.loss == pytest.approx(at_once.loss, rel=1e-12)
+    assert summed.target_tokens == at_once.target_tokens == sum(len(target) + 1 for _, target in PAIRS)
+    expected = gradients(whole)
+    assert len(expected) == len(list(whole.model.parameters()))
+    for name, gradient in gradients(split).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-10, atol=1e-14)
+
+
+def test_the_gradient_is_of_the_mean_over_tokens(tiny: TinyRun, tmp_path: Path) -> None:
+    """Against plain cross-entropy over all logits, label smoothing included."""
+    batch = collate(*zip(*PAIRS, strict=True), tiny.translator.tokenizers)
+    state = state_with(tiny, [batch], train__label_smoothing=0.1)
+    logits = state.model(batch.source, batch.target[:, :-1], batch.source != 0)
+    loss = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), batch.target[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1
+    )
+    expected = torch.autograd.grad(loss, list(state.model.parameters()))
+    step = train_step(state, RunFolder.create(tmp_path))
+    assert step.loss / step.target_tokens == pytest.approx(loss.item(), rel=1e-10)
+    for gradient, parameter in zip(expected, state.model.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-8, atol=1e-13)
+
+
+@pytest.mark.parametrize(("limit", "factor"), [(0.0, 1.0), (1.0, 0.2), (5.0, 1.0), (6.0, 1.0), (2.5, 0.5)])
+def test_clipping_scales_all_gradients_together(limit: float, factor: float) -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1, 1))]
+    parameters[0].grad, parameters[1].grad = torch.tensor([3.0, 0.0]), torch.tensor([[4.0]])
+    assert clip_norm_(parameters, limit).item() == pytest.approx(5.0)
+    torch.testing.assert_close(parameters[0].grad, torch.tensor([3.0, 0.0]) * factor)
+    torch.testing.assert_close(parameters[1].grad, torch.tensor([[4.0]]) * factor)
+
+
+def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
+    """With no gradient AdamW only decays: w ← (1 − lr · decay) w."""
+    config = tiny.config({"optimizer.kind": "adamw", "optimizer.weight_decay": 0.1, "optimizer.learning_rate": 0.5})
+    state, _ = build(config)
+    before = {name: w.detach().clone().add_(1) for name, w in weights_of(state.model).items()}
+    with torch.no_grad():
+        for name, w in weights_of(state.model).items():
+            w.copy_(before[name])
+            w.grad = torch.zeros_like(w)
+    state.optimizer.step()
+    kinds = set()
+    for name, w in weights_of(state.model).items():
+        kinds.add(w.dim())
+        torch.testing.assert_close(w.detach(), before[name] * (0.95 if w.dim() > 1 else 1.0))
+    assert kinds == {1, 2}
+
+
+# Steps that are not taken
+
+
+def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = math.nan) -> None:
+    """The loss of these steps is not finite, and neither are its gradients."""
+    whole = glassformer.train.loop.projected_cross_entropy
+    calls = [0]
+
+    def loss(*arguments: Any) -> Any:
+        calls[0] += 1
+        result = whole(*arguments)
+        step = calls[0] - 1  # the first call tries the largest batch
+        return result._replace(smoothed=result.smoothed * value) if step in steps else result
+
+    monkeypatch.setattr(glassformer.train.loop, "projected_cross_entropy", loss)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_step_that_is_not_finite_changes_nothing(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    poisoned(monkeypatch, {2, 4}, value)
+    weights: list[str] = []
+    whole = glassformer.train.loop.train_step
+
+    def observed(state: TrainState, run: RunFolder) -> Any:
+        done = whole(state, run)
+        moments = {
+            f"{n}.{k}": v for n, p in weights_of(state.model).items() for k, v in state.optimizer.state[p].items()
+        }
+        assert state.averaged is not None
+        averaged = {f"averaged.{name}": w for name, w in weights_of(state.averaged).items()}
+        weights.append(fingerprint(weights_of(state.model) | moments | averaged))
+        return done
+
+    monkeypatch.setattr(glassformer.train.loop, "train_step", observed)
+    config = tiny.config({"train.max_steps": 5, "train.max_bad_steps": 2, "train.ema": 0.9, "data.validation": []})
+    events = list(train(config, RunFolder.create(tmp_path / "run")))
+    skipped = [event for event in events if isinstance(event, Skipped)]
+    assert [(event.step, event.skipped) for event in skipped] == [(2, 1), (4, 2)]
+    assert not math.isfinite(skipped[0].loss)
+    changed = [before != after for before, after in pairwise(weights)]
+    assert changed == [False, True, False, True]
+    progress = events[-2]
+    assert progress.step == 5 and math.isfinite(progress.loss)
+
+
+def test_too_many_of_them_stop_the_run_and_keep_the_text(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poisoned(monkeypatch, {2, 3, 5})
+    run = RunFolder.create(tmp_path / "run")
+    config = tiny.config({"train.max_bad_steps": 2, "data.validation": []})
+    told = (
+        r"^step 5: loss or gradient is not finite, 3 times in this run \(train\.max_bad_steps=2\); the batch is in "
+        r".*run/bad_batch\.json; lower optimizer\.learning_rate or look at that text$"
+    )
+    with pytest.raises(DataError, match=told):
+        list(train(config, run))
+    kept = json.loads((run.path / "bad_batch.json").read_text(encoding="utf-8"))
+    assert kept["step"] == 5
+    english = set((tiny.folder / "train.en").read_text().splitlines())
+    french = set((tiny.folder / "train.fr").read_text().splitlines())
+    assert kept["pairs"] and all(one in english and other in french for one, other in kept["pairs"])
+    with run.lock():  # let go of
+        pass
+
+
+def test_a_poisoned_weight_stops_the_run(tiny: TinyRun, tmp_path: Path) -> None:
+    state, _ = build(tiny.config({"train.max_bad_steps": 0}))
+    with torch.no_grad():
+        next(state.model.decoder.parameters()).fill_(math.nan)
+    with pytest.raises(DataError, match=r"^step 1: loss or gradient is not finite, 1 times"):
+        train_step(state, RunFolder.create(tmp_path))

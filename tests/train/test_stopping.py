@@ -1,0 +1,153 @@
+"""When a run ends by itself, what it leaves behind, and what it never does."""
+
+import json
+import pickle
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import glassformer.train.loop
+from glassformer.config import ConfigError
+from glassformer.run_folder import RunFolder
+from glassformer.train import Finished, Progress, RunConfig, Started, Validated
+from glassformer.train.validate import Scores
+from glassformer.translator import Translator
+from tiny_run import TinyRun, run_to_the_end
+
+
+@pytest.fixture
+def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Validations score what is given to it, one after the other."""
+
+    def score(*values: float) -> None:
+        left = list(values)
+        monkeypatch.setattr(
+            glassformer.train.loop, "validate", lambda *_: Scores(nll=1.0, bleu=left.pop(0), chrf=0.0, seconds=0.0)
+        )
+
+    return score
+
+
+def test_patience_ends_the_run_and_the_best_is_kept(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
+    scored(10.0, 30.0, 20.0, 30.0, 25.0, 99.0)
+    settings = {"validation.every": 2, "validation.patience": 3, "train.keep_checkpoints": 1}
+    events = run_to_the_end(tiny.config(settings), tmp_path / "run")
+    assert [event.best for event in events if isinstance(event, Validated)] == [True, True, False, False, False]
+    assert events[-1].step == 10
+    assert events[-1].reason == "bleu has not improved in validation.patience=3 validations"
+    run = RunFolder.open(tmp_path / "run")
+    assert [path.name for path in run.checkpoints()] == ["step_00000004", "step_00000010"]
+    best = run.best()
+    assert best is not None and (best.checkpoint.name, best.value) == ("step_00000004", 30.0)
+
+    _, finished = run_to_the_end(tiny.config(settings), tmp_path / "run", resume=True)
+    assert finished.step == 10
+    assert finished.reason.startswith("nothing is left to do: bleu has not improved in validation.patience=3")
+
+
+def test_a_score_that_is_not_a_number_is_never_the_best(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
+    scored(float("nan"), 1.0)
+    settings = {"validation.every": 1, "train.max_steps": 2}
+    events = run_to_the_end(tiny.config(settings), tmp_path / "run")
+    assert [event.best for event in events if isinstance(event, Validated)] == [False, True]
+
+
+def test_max_steps_counts_from_the_first_step_of_all(tiny: TinyRun, tmp_path: Path) -> None:
+    short = {"train.max_steps": 3, "data.validation": []}
+    assert run_to_the_end(tiny.config(short), tmp_path / "run")[-1].step == 3
+    started, *_, finished = run_to_the_end(tiny.config(short | {"train.max_steps": 4}), tmp_path / "run", resume=True)
+    assert isinstance(started, Started) and started.step == 3
+    assert isinstance(finished, Finished) and finished.step == 4
+    assert finished.reason == "train.max_steps=4 is reached"
+
+
+def test_max_seconds_counts_training_only(tiny: TinyRun, tmp_path: Path) -> None:
+    settings = {"train.max_seconds": 1e-6, "data.validation": []}
+    assert run_to_the_end(tiny.config(settings), tmp_path / "run")[-1].reason == "train.max_seconds=1e-06 is reached"
+    _, finished = run_to_the_end(tiny.config(settings), tmp_path / "run", resume=True)
+    assert finished.step == 1
+
+
+def test_what_a_run_reports(tiny: TinyRun) -> None:
+    """``metrics.jsonl`` holds each event; the last lines of the account say what was read."""
+    lines = [json.loads(line) for line in (tiny.run / "metrics.jsonl").read_text().splitlines()]
+    kinds = [line["event"] for line in lines[:7]]
+    assert kinds == ["started", "progress", "progress", "validated", "progress", "progress", "validated"]
+    started, *progress = (line for line in lines[:7] if line["event"] != "validated")
+    assert f"{tiny.folder}/train: 300 read, 300 kept" in started["accounts"]
+    assert [line["step"] for line in progress] == [10, 20, 30, 40]
+    assert progress[-1]["nll"] < progress[0]["nll"] - 0.5
+    assert set(progress[0]) >= set(Progress.__annotations__)
+    parameters = sum(p.numel() for p in tiny.translator.models[0].parameters())
+    assert started["parameters"] == parameters
+
+
+def test_the_stored_configuration_is_all_of_it(tiny: TinyRun) -> None:
+    stored = RunConfig.read(tiny.run / "config.toml")
+    assert stored == tiny.config()
+
+
+def test_learned_positions_must_reach_as_far_as_the_text(tiny: TinyRun) -> None:
+    told = (
+        r"data\.max_length=256 is more than the model\.max_length=20 learned positions; "
+        r"lower the first or raise the second$"
+    )
+    with pytest.raises(ConfigError, match=told):
+        tiny.config({"model.positions": "learned", "model.max_length": 20})
+
+
+def test_a_validation_of_learned_positions_does_not_run_past_them(tiny: TinyRun, tmp_path: Path) -> None:
+    """An untrained model does not end its sentences; its positions end here before the limit on length does."""
+    settings = {
+        "model.positions": "learned",
+        "model.max_length": 40,
+        "data.max_length": 40,
+        "decoding.max_extra": 60,
+        "train.max_steps": 1,
+    }
+    assert run_to_the_end(tiny.config(settings), tmp_path / "run")[-1].step == 1
+
+
+def test_a_batch_that_does_not_fit_the_memory_is_told(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes")
+
+    monkeypatch.setattr(glassformer.train.loop, "projected_cross_entropy", full)
+    with pytest.raises(
+        ConfigError, match=r"does not fit the memory; lower data\.batch_tokens=500 and raise train\.acc"
+    ):
+        run_to_the_end(tiny.config(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda"])
+def test_a_device_that_is_not_there_is_told(tiny: TinyRun, tmp_path: Path, device: str) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    with pytest.raises(ConfigError, match=rf"^train\.device='{device}'.*; choose auto"):
+        run_to_the_end(tiny.config({"train.device": device}), tmp_path / "run")
+
+
+def test_no_socket_is_opened_and_nothing_is_unpickled(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From reading the text to resuming and translating."""
+
+    def forbidden(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError(f"called with {arguments} {options}")
+
+    for module, names in {
+        socket: ("socket", "create_connection", "getaddrinfo"),
+        pickle: ("load", "loads", "Unpickler"),
+        torch: ("load", "save"),
+    }.items():
+        for name in names:
+            monkeypatch.setattr(module, name, forbidden)
+    settings = {"train.max_steps": 2, "data.cache": str(tmp_path / "cache"), "validation.every": 1}
+    run_to_the_end(tiny.config(settings), tmp_path / "run")
+    run_to_the_end(tiny.config(settings | {"train.max_steps": 3}), tmp_path / "run", resume=True)
+    assert len(Translator.load(tmp_path / "run").translate(["the cat sleeps", ""])) == 2
