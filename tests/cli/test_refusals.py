@@ -239,7 +239,7 @@ def test_input_and_output_that_cannot_be(refused: Refused, tiny: TinyRun, tmp_pa
 def test_a_command_written_wrongly_is_told_with_its_usage(cli: Any, arguments: list[str], told: str) -> None:
     result = cli(*arguments)
     assert (result.code, result.out) == (2, "")
-    assert result.err.startswith("Usage: glassformer ")
+    assert result.err.startswith("Usage: ")
     assert result.err.splitlines()[-1].startswith(told)
 
 

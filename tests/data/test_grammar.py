@@ -6,7 +6,7 @@ import pytest
 
 from glassformer.config import DataError
 from glassformer.data import lexicon
-from glassformer.data.grammar import DEMO_SENTENCE, MAX_WORDS, MIN_WORDS, AlignedPair, sample_corpus
+from glassformer.data.grammar import DEMO_PAIR, MAX_WORDS, MIN_WORDS, AlignedPair, sample_corpus
 from glassformer.data.syntax import Clause, NounPhrase, translate
 
 VERBS = {verb.english: verb for verb in (*lexicon.TRANSITIVE, *lexicon.OBLIQUE, *lexicon.INTRANSITIVE)}
@@ -117,7 +117,7 @@ def test_known_translations(clause, english, french, alignment):
 
 
 def test_the_demo_sentence_is_of_the_language():
-    assert translate([Clause(ME, VERBS["love"], YOU)]).source == DEMO_SENTENCE
+    assert translate([Clause(ME, VERBS["love"], YOU)]) == DEMO_PAIR
 
 
 def test_two_clauses_are_joined_with_elision_of_the_conjunction():

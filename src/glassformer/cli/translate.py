@@ -1,6 +1,7 @@
 """``glassformer translate``: text in, text out."""
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,9 +49,9 @@ def command(
     with writing(output) as stream:
         for lines in chunks(file, 512):
             _warn_of_length(translator, lines, done)
-            forced = None if starts is None else list(islice(starts, len(lines)))
-            if forced is not None and len(forced) < len(lines):
-                raise DataError(f"{prefix} has fewer lines than {file}; give one for each, empty where none is")
+            forced = (
+                None if starts is None else _beginnings(starts, len(lines), f"{prefix} has fewer lines than {file}")
+            )
             for line, found in zip(lines, translator.hypotheses(lines, forced, **options), strict=True):
                 links = [write_pharaoh(translator.align(line, one.text)) for one in found] if alignments else None
                 number = done if several else None
@@ -64,6 +65,15 @@ def command(
             raise DataError(
                 f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
             )
+
+
+def _beginnings(starts: Iterator[str], count: int, fault: str) -> list[str]:
+    from glassformer.config import DataError
+
+    taken = list(islice(starts, count))
+    if len(taken) < count:
+        raise DataError(f"{fault}; give one for each, empty where none is")
+    return taken
 
 
 def _warn_of_length(translator: "Translator", lines: list[str], done: int) -> None:

@@ -13,7 +13,8 @@ from glassformer.data import lexicon
 from glassformer.data.lexicon import Preposition, Pronoun
 from glassformer.data.syntax import AlignedPair, Clause, NounPhrase, translate
 
-DEMO_SENTENCE = "I love you"
+DEMO_PAIR = AlignedPair("I love you", "je t' aime", ((0, 0), (1, 2), (2, 1)))
+DEMO_SENTENCE = DEMO_PAIR.source
 MIN_WORDS, MAX_WORDS = 3, 20  # of the English sentence
 
 

@@ -40,7 +40,11 @@ def _train(config: TextConfig, lines: Iterator[str], side: str) -> Tokenizer:
     vocabulary = pipeline["model"]["vocab"]
     special_tokens = {token: vocabulary[token] for token in config.special_tokens}
     if len(vocabulary) == specials + (2 if config.kind == "bpe" else 0):
-        found = f"no word occurs min_frequency={config.min_frequency} times" if config.kind == "word" else "no text"
+        found = (
+            f"no word occurs min_frequency={config.min_frequency} times"
+            if config.kind == "word"
+            else "no text, empty lines and lines of invalid UTF-8 left out"
+        )
         raise DataError(f"{side}: {found}, so there is no vocabulary to learn; give more text")
     if len(vocabulary) > config.vocab_size:
         raise DataError(

@@ -1,5 +1,6 @@
 """What a run reports: events for whoever watches, and the same numbers in ``metrics.jsonl`` and TensorBoard."""
 
+import math
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -80,8 +81,8 @@ class Log:
 
     def write(self, event: Event) -> None:
         kind = type(event).__name__.lower()
-        values: dict[str, Any] = asdict(event)
-        self.run.append_metrics({"event": kind, **values})
+        values = asdict(event)
+        self.run.append_metrics({"event": kind, **{key: _strict(value) for key, value in values.items()}})
         if SummaryWriter and isinstance(event, Progress | Validated):
             self.board = self.board or SummaryWriter(str(self.run.path / "tensorboard"))
             for name, value in values.items():
@@ -92,3 +93,8 @@ class Log:
     def close(self) -> None:
         if self.board is not None:
             self.board.close()
+
+
+def _strict(value: Any) -> Any:
+    """JSON knows no NaN and no infinity; as text they are still read."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
