@@ -153,7 +153,7 @@ def test_a_batch_is_encoded_as_its_texts_are():
 def test_no_text_is_refused(kind):
     with pytest.raises(
         DataError,
-        match=r"^source and target: no (text, empty lines and lines of invalid UTF-8 left out|word occurs min_frequency=2 times), so",
+        match=r"^source and target: no (text, empty lines and .*|word occurs min_frequency=2 times), so there is",
     ):
         trained([], [], kind=kind)
     with pytest.raises(DataError, match=r"^target: no "):
