@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import glassformer.train.loop
+import glassformer.train.step
 from glassformer.checkpoint import fingerprint
 from glassformer.config import DataError
 from glassformer.data import Batch, collate
@@ -19,9 +20,9 @@ from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder
 from glassformer.train import Skipped, train
 from glassformer.train.build import build
-from glassformer.train.loop import train_step
 from glassformer.train.optimizer import build_optimizer, clip_norm_
 from glassformer.train.state import TrainState
+from glassformer.train.step import train_step
 from tiny_run import TinyRun
 
 
@@ -117,7 +118,7 @@ def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
 
 def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = math.nan) -> None:
     """The loss of these steps is not finite, and neither are its gradients."""
-    whole = glassformer.train.loop.projected_cross_entropy
+    whole = glassformer.train.step.projected_cross_entropy
     calls = [0]
 
     def loss(*arguments: Any) -> Any:
@@ -126,7 +127,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = ma
         step = calls[0] - 1  # the first call tries the largest batch
         return result._replace(smoothed=result.smoothed * value) if step in steps else result
 
-    monkeypatch.setattr(glassformer.train.loop, "projected_cross_entropy", loss)
+    monkeypatch.setattr(glassformer.train.step, "projected_cross_entropy", loss)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import glassformer.train.loop
+import glassformer.train.step
 from glassformer.config import ConfigError
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Progress, RunConfig, Started, Validated
@@ -117,7 +118,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_told(
     def full(*_: Any) -> None:
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes")
 
-    monkeypatch.setattr(glassformer.train.loop, "projected_cross_entropy", full)
+    monkeypatch.setattr(glassformer.train.step, "projected_cross_entropy", full)
     with pytest.raises(
         ConfigError, match=r"does not fit the memory; lower data\.batch_tokens=500 and raise train\.acc"
     ):

@@ -1,0 +1,118 @@
+"""One step of training: forward, backward, update, or the refusal of an update that is not finite."""
+
+import json
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+
+from glassformer.config import ConfigError, DataError
+from glassformer.data import Batch
+from glassformer.run_folder import RunFolder
+from glassformer.train.loss import projected_cross_entropy
+from glassformer.train.optimizer import clip_norm_
+from glassformer.train.schedule import learning_rate
+from glassformer.train.state import TrainState
+
+
+@dataclass(frozen=True)
+class Step:
+    """Sums over the tokens of one step."""
+
+    loss: float
+    nll: float
+    gradient_norm: float
+    source_tokens: int
+    target_tokens: int
+    seconds: float
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
+
+
+def train_step(state: TrainState, run: RunFolder) -> Step:
+    """One update of the weights, from ``accumulate`` batches whose gradients are normalised by all their tokens."""
+    began = time.perf_counter()
+    config, counters = state.config, state.counters
+    batches = [state.batches.next() for _ in range(config.train.accumulate)]
+    tokens = sum(batch.target_tokens for batch in batches)
+    counters.step += 1
+    rate = learning_rate(config.optimizer, counters.step, config.model.d_model, config.train.max_steps)
+    for group in state.optimizer.param_groups:
+        group["lr"] = rate
+    state.model.train()
+    state.optimizer.zero_grad(set_to_none=True)
+    sums = [_backward(state, batch, tokens) for batch in batches]
+    norm = clip_norm_(list(state.model.parameters()), config.optimizer.clip_norm).item()
+    step = Step(
+        loss=sum(loss for loss, _ in sums),
+        nll=sum(nll for _, nll in sums),
+        gradient_norm=norm,
+        source_tokens=sum(batch.source_tokens for batch in batches),
+        target_tokens=tokens,
+        seconds=time.perf_counter() - began,
+    )
+    if step.finite:
+        state.optimizer.step()
+        state.update_average()
+        counters.target_tokens += tokens
+    else:
+        _refuse_step(state, batches, run)
+    counters.seconds += time.perf_counter() - began
+    return step
+
+
+def try_largest(state: TrainState) -> None:
+    """Forward and backward of the batch with the most padding tokens, so that memory runs out now or never."""
+    batch = state.batches.largest()
+    state.model.train()
+    try:
+        with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
+            _backward(state, batch, batch.target_tokens)
+    except RuntimeError as error:
+        if "memory" not in str(error).lower():
+            raise
+        raise ConfigError(
+            f"the largest batch, {list(batch.source.shape)} source and {list(batch.target.shape)} target tokens, "
+            f"does not fit the memory; lower data.batch_tokens={state.config.data.batch_tokens} "
+            "and raise train.accumulate"
+        ) from None
+    state.optimizer.zero_grad(set_to_none=True)
+
+
+def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float]:
+    """Add the gradient of ``batch``, as its share of ``tokens``; the summed loss and negative log-likelihood."""
+    config, model = state.config, state.model
+    batch = batch.to(state.device)
+    inputs, wanted = batch.target[:, :-1], batch.target[:, 1:]
+    counted = wanted != state.tokenizers.target.pad_id
+    with torch.autocast(state.device.type, torch.bfloat16, enabled=config.train.precision == "bfloat16"):
+        hidden = model.hidden(batch.source, inputs, batch.source != state.tokenizers.source.pad_id)
+        projection = model.output_projection
+        loss = projected_cross_entropy(
+            hidden[counted], projection.weight, projection.bias, wanted[counted], config.train.label_smoothing
+        )
+    (loss.smoothed / tokens).backward()
+    return loss.smoothed.item(), loss.nll.item()
+
+
+def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> None:
+    """Do not take the step; after too many of them stop, with the batch kept for a look."""
+    counters, limit = state.counters, state.config.train.max_bad_steps
+    counters.bad_steps += 1
+    if counters.bad_steps <= limit:
+        return
+    decode = state.tokenizers
+    texts = [
+        [decode.source.decode(source), decode.target.decode(target)]
+        for batch in batches
+        for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True)
+    ]
+    path = run.path / "bad_batch.json"
+    path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1), encoding="utf-8")
+    raise DataError(
+        f"step {counters.step}: loss or gradient is not finite, {counters.bad_steps} times in this run "
+        f"(train.max_bad_steps={limit}); the batch is in {path}; lower optimizer.learning_rate or look at that text"
+    )
