@@ -63,6 +63,12 @@ def test_an_unknown_key_is_told_with_the_nearest(values: dict[str, Any], told: s
         ({"train": {"max_steps": 2.5}}, "train.max_steps=2.5: input should be a valid integer"),
         ({"train": {"max_seconds": -1}}, "train.max_seconds=-1: input should be greater than or equal to 0"),
         ({"text": {"kind": "char", "bpe_dropout": 0.1}}, 'bpe_dropout=0.1 needs kind="bpe", not "char"; set it to 0'),
+        ({"optimizer": {"betas": [1.5, 0.9]}}, "optimizer.betas.0=1.5: input should be less than 1"),
+        ({"train": {"seed": 2**70}}, "input should be less than 9223372036854775808"),
+        (
+            {"model": {"positions": "learned"}, "text": {"bpe_dropout": 0.1}},
+            "text.bpe_dropout lengthens sentences, and learned positions end; set it to 0",
+        ),
         ({"text": {"joint": False}}, "set text.joint=true or model.tie_embeddings=false"),
         ({"data": {**DATA, "train": []}}, "data.train=[]: list should have at least 1 item, not 0"),
         (

@@ -14,7 +14,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parent
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=ENVIRONMENT, timeout=60, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, env=ENVIRONMENT, timeout=600, check=False
     )
 
 
@@ -52,5 +52,9 @@ def test_a_reader_that_has_gone_is_no_error(tiny: TinyRun, tmp_path: Path) -> No
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline().startswith(b"the")
         process.stdout.close()
-        assert process.wait(timeout=60) in (1, -signal.SIGPIPE)
+        assert process.wait(timeout=600) in (1, -signal.SIGPIPE)
         assert process.stderr.read() == b""
+
+
+def test_the_version_is_told() -> None:
+    assert python("-m", "glassformer", "--version").stdout == f"glassformer {glassformer.__version__}\n"

@@ -228,3 +228,14 @@ def test_a_start_that_failed_can_be_repeated(tiny: TinyRun, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="vocab_size"):
         run_to_the_end(tiny.config({"model.vocab_size": 7}), tmp_path / "run")
     assert run_to_the_end(tiny.config({"train.max_steps": 1}), tmp_path / "run")[-1].step == 1
+
+
+def test_a_damaged_newest_checkpoint_is_said(tiny: TinyRun, undisturbed_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(undisturbed_run, path)
+    newest = RunFolder(path).checkpoints()[-1]
+    weights = newest / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    started = go_on(tiny, path)[0]
+    assert isinstance(started, Started)
+    assert started.step < 14 and len(started.warnings) == 1 and str(newest) in started.warnings[0]

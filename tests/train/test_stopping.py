@@ -11,7 +11,7 @@ import torch
 
 import glassformer.train.loop
 import glassformer.train.step
-from glassformer.config import ConfigError
+from glassformer.config import ConfigError, DataError
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Progress, RunConfig, Started, Validated
 from glassformer.train.validate import Scores
@@ -152,3 +152,31 @@ def test_no_socket_is_opened_and_nothing_is_unpickled(
     run_to_the_end(tiny.config(settings), tmp_path / "run")
     run_to_the_end(tiny.config(settings | {"train.max_steps": 3}), tmp_path / "run", resume=True)
     assert len(Translator.load(tmp_path / "run").translate(["the cat sleeps", ""])) == 2
+
+
+def test_a_validation_line_beyond_learned_positions_is_told_before_the_first_step(
+    tiny: TinyRun, tmp_path: Path
+) -> None:
+    settings = {"model.positions": "learned", "model.max_length": 6, "data.max_length": 6, "train.max_steps": 1}
+    told = r"^data\.validation, pair \d+: \d+ tokens are more than the model\.max_length=6 learned positions; shorten"
+    with pytest.raises(DataError, match=told):
+        run_to_the_end(tiny.config(settings), tmp_path / "run")
+    assert RunFolder(tmp_path / "run").checkpoints() == []
+
+
+@pytest.mark.parametrize("device", ["meta", "mps", "nonsense"])
+def test_a_device_that_cannot_be_used_is_told(tiny: TinyRun, tmp_path: Path, device: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^train\.device='{device}' is not a device.*choose auto, cpu or cuda$"):
+        run_to_the_end(tiny.config({"train.device": device}), tmp_path / "run")
+
+
+def test_the_validation_at_the_last_step_does_not_try_the_patience(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run stopped at a limit and taken further would lose patience earlier than one that went through."""
+    scores = Scores(nll=1.0, bleu=1.0, chrf=0.0, seconds=0.0)
+    monkeypatch.setattr(glassformer.train.loop, "validate", lambda *_: scores)
+    settings = {"validation.every": 2, "validation.patience": 2, "train.max_steps": 3}
+    assert "max_steps" in run_to_the_end(tiny.config(settings), tmp_path / "run")[-1].reason
+    events = run_to_the_end(tiny.config(settings | {"train.max_steps": 9}), tmp_path / "run", resume=True)
+    assert events[-1].step == 6 and "patience" in events[-1].reason

@@ -2,19 +2,33 @@
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from glassformer import __version__
 from glassformer.cli import average, demo, evaluate, info, score, tokenize, train, translate
 
 app = typer.Typer(
     name="glassformer",
     help="The Transformer you can see through: train one on your own text, use it, look at every number in it.",
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+@app.callback(help=app.info.help)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and end.", is_eager=True)] = False,
+) -> None:
+    if version:
+        print(f"glassformer {__version__}")
+        raise typer.Exit
+
+
 for _verb in (train, translate, score, evaluate, average, info, tokenize, demo):
     app.command(name=_verb.__name__.rpartition(".")[2])(_verb.command)
 
@@ -27,9 +41,6 @@ def main() -> None:
         # The reader (``| head``) has gone; the interpreter must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("\nglassformer: interrupted", file=sys.stderr)
-        sys.exit(130)
     except (ValueError, OSError) as error:
         from glassformer.config import GlassformerError
 

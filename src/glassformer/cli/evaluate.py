@@ -30,6 +30,7 @@ def command(
         apply_override(options, text)
     sources, references = parallel_lines(source, target)
     translator = Translator.load(run)
+    translator.configure(**options)
     began = time.perf_counter()
     found = translator.translate(sources, **options)
     seconds = time.perf_counter() - began

@@ -69,6 +69,8 @@ class Screen:
             self.bar.console.print(text, highlight=False, markup=False)
 
     def _started(self, event: "Started") -> None:
+        for line in event.warnings:
+            self._say(f"warning: {line}; going on from an older checkpoint")
         for line in event.accounts:
             self._say(line)
         self._say(

@@ -17,7 +17,6 @@ class DataConfig(Config):
     target: str = Field(default="target", min_length=1, description="language code: file suffix and JSONL key")
     train: list[str] = Field(min_length=1, description="paths, one a corpus")
     validation: list[str] = Field(default=[], description="paths, read as they are")
-    test: list[str] = Field(default=[], description="paths, read as they are")
     weights: list[float] = Field(default=[], description="times an epoch sees each training corpus; none: each once")
     max_length: int = Field(
         default=256, ge=2, description="tokens a side as the model sees them, end of sentence included"

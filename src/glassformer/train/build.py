@@ -63,6 +63,8 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"train.device={name!r} is not a device; choose auto, cpu or cuda") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"train.device={name!r}, but PyTorch finds no GPU here; choose auto or cpu")
+    if device.type not in ("cpu", "cuda") or (device.index or 0) >= max(1, torch.cuda.device_count()):
+        raise ConfigError(f"train.device={name!r} is not a device that can be used here; choose auto, cpu or cuda")
     return device
 
 

@@ -1,6 +1,6 @@
 """The configuration of one run: what a TOML file in ``configs/`` holds."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,7 +18,9 @@ class OptimizerConfig(Config):
     schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = Field("noam", description="of the learning rate")
     learning_rate: float = Field(1.0, gt=0, description="factor (noam) or peak")
     warmup_steps: int = Field(4000, ge=0, description="steps of rising rate")
-    betas: tuple[float, float] = Field((0.9, 0.98), description="Adam's")
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
+        (0.9, 0.98), description="Adam's"
+    )
     epsilon: float = Field(1e-9, gt=0, description="Adam's")
     weight_decay: float = Field(0.0, ge=0, description="of matrices only; adamw")
     clip_norm: float = Field(0.0, ge=0)
@@ -32,12 +34,15 @@ class OptimizerConfig(Config):
 
 
 class TrainConfig(Config):
-    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
+    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would.
+
+    ``max_steps`` may be raised on resuming; under ``schedule = "cosine"`` the rate is then that of the longer run.
+    """
 
     max_steps: int = Field(100_000, gt=0, description="updates in all")
     max_seconds: float = Field(0.0, ge=0)
     """Training time after which the run ends, validation and start not counted; 0 is no limit."""
-    seed: int = Field(1, ge=0, description="of weights, batches and dropout")
+    seed: int = Field(1, ge=0, lt=2**63, description="of weights, batches and dropout")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="the paper's epsilon_ls")
     accumulate: int = Field(1, gt=0)
@@ -90,5 +95,10 @@ class RunConfig(Config):
             raise ValueError(
                 f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
                 "learned positions; lower the first or raise the second"
+            )
+        if self.model.positions == "learned" and self.text.bpe_dropout:
+            raise ValueError(
+                "text.bpe_dropout lengthens sentences, and learned positions end; "
+                "set it to 0, or model.positions=sinusoidal"
             )
         return self

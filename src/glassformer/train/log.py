@@ -22,6 +22,8 @@ class Started:
     accounts: list[str]
     padding_share: float
     batches_per_epoch: int
+    warnings: list[str]
+    """Newer checkpoints that were passed over because they are damaged."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Log:
         values = asdict(event)
         self.run.append_metrics({"event": kind, **{key: _strict(value) for key, value in values.items()}})
         if SummaryWriter and isinstance(event, Progress | Validated):
-            self.board = self.board or SummaryWriter(str(self.run.path / "tensorboard"))
+            self.board = self.board or SummaryWriter(str(self.run.path / "tensorboard"), purge_step=event.step)
             for name, value in values.items():
                 if name != "step":
                     self.board.add_scalar(f"{kind}/{name}", value, event.step)

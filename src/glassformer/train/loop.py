@@ -6,6 +6,7 @@ to show. Stopping to iterate stops the run; nothing is lost but the steps since 
 
 import math
 from collections.abc import Iterator
+from contextlib import closing
 
 from glassformer.data import Account
 from glassformer.models.registry import weights_of
@@ -18,25 +19,25 @@ from glassformer.train.resume import restore
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
 from glassformer.train.step import Step, train_step, try_largest
-from glassformer.train.validate import read_validation, validate
+from glassformer.train.validate import check_validation, read_validation, validate
 
 
 def train(config: RunConfig, run: RunFolder, resume: bool = False) -> Iterator[Event]:
     """Train in ``run`` until a limit, the patience, or a fault; ``resume`` goes on from its newest whole checkpoint."""
-    with run.lock():
-        log = Log(run)
+    with run.lock(), closing(Log(run)) as log:
         for event in _train(config, run, resume):
             log.write(event)
             yield event
-        log.close()
 
 
 def _train(config: RunConfig, run: RunFolder, resume: bool) -> Iterator[Event]:
     keep_freed_memory()
     pairs = read_validation(config)
-    state, accounts = restore(config, run) if resume else build(config)
+    state, accounts, warnings = restore(config, run) if resume else (*build(config), [])
+    if pairs is not None:
+        check_validation(state, pairs)
     config.write(run.config_path)
-    yield _started(state, accounts)
+    yield _started(state, accounts, warnings)
     reason = _reason_to_stop(state) or _impatient(state)
     if reason:
         yield _finished(state, f"nothing is left to do: {reason}; raise that to train further")
@@ -113,7 +114,7 @@ def _validated(state: TrainState, pairs: tuple[list[str], list[str]]) -> Validat
     best = math.isfinite(value) and (counters.best is None or value > counters.best)
     if best:
         counters.best, counters.best_step, counters.without_improvement = value, counters.step, 0
-    else:
+    elif every(state.config.validation.every, counters.step):  # not the one that a limit brings about
         counters.without_improvement += 1
     return Validated(
         counters.step, scores.nll, scores.perplexity, scores.bleu, scores.chrf, counters.seconds, scores.seconds, best
@@ -137,7 +138,7 @@ def _progress(state: TrainState, recent: list[Step]) -> Progress:
     )
 
 
-def _started(state: TrainState, accounts: list[Account]) -> Started:
+def _started(state: TrainState, accounts: list[Account], warnings: list[str]) -> Started:
     return Started(
         step=state.counters.step,
         max_steps=state.config.train.max_steps,
@@ -145,6 +146,7 @@ def _started(state: TrainState, accounts: list[Account]) -> Started:
         accounts=[line for account in accounts for line in account.lines()],
         padding_share=state.batches.padding_share,
         batches_per_epoch=len(state.batches),
+        warnings=warnings,
     )
 
 

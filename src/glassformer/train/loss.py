@@ -74,7 +74,7 @@ class _Projected(torch.autograd.Function):
             rows = slice(start, start + ROWS_AT_ONCE)
             chosen = target[rows, None]
             logits = torch.nn.functional.linear(low_hidden[rows], low_weight, low_bias)
-            p = logits.softmax(-1)
+            p = logits.softmax(-1, dtype=dtype)  # under autocast a GPU would give float32
             log_sum = logits.amax(-1).to(nll.dtype) - p.amax(-1).to(nll.dtype).log()
             nll += (log_sum - logits.gather(1, chosen).squeeze(1)).sum()
             log_sums += log_sum.sum()

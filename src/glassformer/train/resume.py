@@ -5,25 +5,28 @@ from typing import Any
 from glassformer.checkpoint import load_checkpoint
 from glassformer.config import ConfigError
 from glassformer.data import Account
-from glassformer.run_folder import RunFolder
+from glassformer.run_folder import BEST, RunFolder
 from glassformer.text import TokenizerPair
 from glassformer.train.build import build
 from glassformer.train.config import RunConfig
 from glassformer.train.state import TrainState
 
-MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
+MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation"} | {
     f"train.{name}"
     for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps")
 }
 """What a resumed run may set anew; everything else decides the weights."""
 
 
-def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account]]:
-    """The state of the newest whole checkpoint; settings that decide the weights must be those it was made with."""
+def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account], list[str]]:
+    """The state of the newest whole checkpoint, and a line for each newer one that is damaged.
+
+    Settings that decide the weights must be those it was made with.
+    """
     found = run.latest()
     if found is None:
         run.truncate_metrics(-1)
-        return build(config)
+        return *build(config), []
     checkpoint = load_checkpoint(found.path, training=True)
     assert checkpoint.training is not None
     before = checkpoint.training.values["config"]
@@ -33,7 +36,7 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account
     state.restore(checkpoint.weights, checkpoint.training, str(found.path))
     run.truncate_metrics(found.step)
     _restore_best(state, run, before)
-    return state, accounts
+    return state, accounts, found.warnings
 
 
 def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> None:
@@ -53,6 +56,7 @@ def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any]) -> 
     counters = state.counters
     if _measured(state.config.model_dump(mode="json")) != _measured(before):
         counters.best, counters.best_step, counters.without_improvement = None, 0, 0
+        (run.path / BEST).unlink(missing_ok=True)
     path = run.checkpoints_path / f"step_{counters.best_step:08d}"
     if counters.best is not None and path.is_dir():
         run.set_best(path, state.config.validation.metric, counters.best)

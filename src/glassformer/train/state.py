@@ -83,6 +83,9 @@ class TrainState:
         """Become the run that made ``saved``. Other data than then are refused: the run would not be the same."""
         if saved.values["data"] != self.batches.fingerprint:
             raise CheckpointError(f"{origin}: the training data are not those the run began with; start a new run")
+        if ("random.cuda" in saved.tensors) != (self.device.type == "cuda"):
+            kind = "a GPU" if "random.cuda" in saved.tensors else "a CPU"
+            raise CheckpointError(f"{origin}: was trained on {kind} and goes on exactly only there; set train.device")
         load_weights(self.best_model, weights, origin)
         if self.averaged is not None:
             live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
@@ -91,7 +94,7 @@ class TrainState:
         self.batches.restore(saved.values["batches"])
         self.counters = Counters(**saved.values["counters"])
         torch.set_rng_state(saved.tensors["random.cpu"])
-        if self.device.type == "cuda" and "random.cuda" in saved.tensors:
+        if self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
 
     def _moments(self) -> dict[str, Tensor]:

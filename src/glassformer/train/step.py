@@ -3,6 +3,8 @@
 import json
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +46,8 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
         group["lr"] = rate
     state.model.train()
     state.optimizer.zero_grad(set_to_none=True)
-    sums = [_backward(state, batch, tokens) for batch in batches]
+    with explaining_memory(state, batches[0]):
+        sums = [_backward(state, batch, tokens) for batch in batches]
     norm = clip_norm_(list(state.model.parameters()), config.optimizer.clip_norm).item()
     step = Step(
         loss=sum(loss for loss, _ in sums),
@@ -65,21 +68,30 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
 
 
 def try_largest(state: TrainState) -> None:
-    """Forward and backward of the batch with the most padding tokens, so that memory runs out now or never."""
+    """Forward and backward of the batch with the most padded tokens, so that memory runs out now, not later."""
     batch = state.batches.largest()
     state.model.train()
+    with (
+        explaining_memory(state, batch),
+        torch.random.fork_rng([state.device] if state.device.type == "cuda" else []),
+    ):
+        _backward(state, batch, batch.target_tokens)
+    state.optimizer.zero_grad(set_to_none=True)
+
+
+@contextmanager
+def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
+    """Turns what PyTorch says when memory runs out into what can be done about it."""
     try:
-        with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
-            _backward(state, batch, batch.target_tokens)
+        yield
     except RuntimeError as error:
         if "memory" not in str(error).lower():
             raise
         raise ConfigError(
-            f"the largest batch, {list(batch.source.shape)} source and {list(batch.target.shape)} target tokens, "
+            f"a batch of {list(batch.source.shape)} source and {list(batch.target.shape)} target tokens, "
             f"does not fit the memory; lower data.batch_tokens={state.config.data.batch_tokens} "
             "and raise train.accumulate"
         ) from None
-    state.optimizer.zero_grad(set_to_none=True)
 
 
 def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from glassformer.config import DataError
 from glassformer.data import ordered_batches, read_pairs
 from glassformer.evaluate import bleu, chrf
 from glassformer.generate import DecodingConfig
@@ -57,6 +58,20 @@ def validate(state: TrainState, pairs: tuple[list[str], list[str]]) -> Scores:
 
 def read_validation(config: RunConfig) -> tuple[list[str], list[str]] | None:
     return read_pairs(config.data, config.data.validation) if config.data.validation else None
+
+
+def check_validation(state: TrainState, pairs: tuple[list[str], list[str]]) -> None:
+    """Learned positions end: say so before the first step, not at the first validation."""
+    limit = state.config.model.max_length
+    if state.config.model.positions != "learned":
+        return
+    for tokenizer, texts in zip((state.tokenizers.source, state.tokenizers.target), pairs, strict=True):
+        for line, ids in enumerate(tokenizer.encode_batch(texts), start=1):
+            if len(ids) + 1 > limit:
+                raise DataError(
+                    f"data.validation, pair {line}: {len(ids) + 1} tokens are more than the model.max_length={limit} "
+                    "learned positions; shorten or remove it"
+                )
 
 
 @torch.inference_mode()
