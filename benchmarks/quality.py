@@ -67,7 +67,7 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         "target_tokens_per_second": round(statistics.median(rates)),
         "validations": curve,
         "test": scores,
-        "config": config.model_dump(mode="json"),
+        "config": {"file": arguments.config.name, "overrides": arguments.overrides},
     }
 
 
