@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from glassformer.cli.streams import settings
+
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
@@ -20,14 +22,11 @@ def command(
     """BLEU and chrF of a run on a test set, detokenised, with their signatures."""
     import time
 
-    from glassformer.config import apply_override
     from glassformer.data import parallel_lines
     from glassformer.evaluate import bleu, chrf
     from glassformer.translator import Translator
 
-    options: dict[str, Any] = {}
-    for text in setting or []:
-        apply_override(options, text)
+    options = settings(setting)
     sources, references = parallel_lines(source, target)
     translator = Translator.load(run)
     translator.configure(**options)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 
 def note(text: str) -> None:
@@ -60,3 +60,13 @@ def chunks(file: str, size: int) -> Iterator[list[str]]:
             chunk = []
     if chunk:
         yield chunk
+
+
+def settings(overrides: list[str] | None) -> dict[str, Any]:
+    """``["beam_size=5"]`` as ``{"beam_size": 5}``."""
+    from glassformer.config import apply_override
+
+    values: dict[str, Any] = {}
+    for override in overrides or []:
+        apply_override(values, override)
+    return values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.streams import chunks, note, read_text, writing
+from glassformer.cli.streams import chunks, note, read_text, settings, writing
 
 if TYPE_CHECKING:
     from glassformer.translator import Translation, Translator
@@ -31,17 +31,14 @@ def command(
     attention: Annotated[bool, typer.Option("--attention", help="With --json: the cross-attention of each.")] = False,
 ) -> None:
     """Translate text, line by line."""
-    from glassformer.config import ConfigError, DataError, apply_override
+    from glassformer.config import ConfigError, DataError
     from glassformer.evaluate import write_pharaoh
     from glassformer.translator import Translator
 
     if attention and not as_json:
         raise ConfigError("--attention goes with --json; for a picture see glassformer demo --picture")
-    options: dict[str, Any] = {}
-    for text in setting or []:
-        apply_override(options, text)
     given = {"beam_size": beam_size, "n_best": n_best, "seed": seed, "sample": sample or None}
-    options |= {name: value for name, value in given.items() if value is not None}
+    options = settings(setting) | {name: value for name, value in given.items() if value is not None}
     translator = Translator.load(run, *(ensemble or []))
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)
