@@ -37,7 +37,8 @@ def test_definition_fused_path_and_pytorch_agree(kind: str, length: int, dtype: 
     (q, k, v), mask, module = tensors(length, dtype), mask_of(kind, length), attention(dtype)
     with trace(module) as recorded:
         defined = module.attend(q, k, v, mask)
-    for other in (module.attend(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, attn_mask=mask)):
+    batched = attention(dtype).train().attend(q, k, v, mask)
+    for other in (module.attend(q, k, v, mask), batched, F.scaled_dot_product_attention(q, k, v, attn_mask=mask)):
         assert other.dtype == defined.dtype == dtype
         torch.testing.assert_close(defined, other, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     weights = recorded["weights"]
@@ -47,7 +48,7 @@ def test_definition_fused_path_and_pytorch_agree(kind: str, length: int, dtype: 
         assert weights.masked_select(~mask.expand_as(weights)).count_nonzero() == 0
 
 
-@pytest.mark.parametrize("path", ["definition", "fused"])
+@pytest.mark.parametrize("path", ["definition", "fused", "batched"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: str, dtype: torch.dtype) -> None:
     module, mask = attention(dtype), causal_mask(5, 5).repeat(BATCH, 1, 1, 1)
@@ -57,7 +58,7 @@ def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: st
         with trace(module):
             context = module.attend(*inputs, mask)
     else:
-        context = module.attend(*inputs, mask)
+        context = module.train(path == "batched").attend(*inputs, mask)
     assert context[1, :, 2].count_nonzero() == 0
     assert context[2].count_nonzero() == 0
     assert context[0].count_nonzero() == context[0].numel()
@@ -69,8 +70,10 @@ def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: st
 
 
 @pytest.mark.parametrize("kind", ["none", "padding", "causal", "both"])
-def test_both_paths_have_the_same_gradients(kind: str) -> None:
-    mask, module, gradients = mask_of(kind, 9), attention(), []
+@pytest.mark.parametrize("training", [True, False])
+def test_all_paths_have_the_same_gradients(kind: str, training: bool) -> None:
+    """Training takes the batched definition with its own gradient, otherwise the fused kernel."""
+    mask, module, gradients = mask_of(kind, 9), attention().train(training), []
     inputs = [tensor.requires_grad_() for tensor in tensors(9)]
     with trace(module):
         defined = module.attend(*inputs, mask)
