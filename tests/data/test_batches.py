@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from glassformer.config import DataError
 from glassformer.data import Batch, Batches, Corpus, DataConfig, collate, ordered_batches, prepare
+from glassformer.data.packing import pack_rows
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 
@@ -62,15 +63,15 @@ def test_an_epoch_holds_every_pair_once_and_whole(corpora: list[Corpus], make, t
             ):
                 a, b = (ids.tolist() for ids in pairs[example])
                 assert source == [*a, 2] + [0] * (len(source) - len(a) - 1)
-                assert target == [1, *b, 2] + [0] * (len(target) - len(b) - 2)
+                assert target == [1, *b] + [0] * (len(target) - len(b) - 1)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.5])
 @pytest.mark.parametrize("batch_tokens", [31, 64, 1000, 100_000])
 def test_no_batch_is_over_budget_and_none_pads_needlessly(make, batch_tokens: int, noise: float) -> None:
     for batch in an_epoch(make(batch_tokens, bucket_noise=noise)):
-        assert batch.source.numel() <= batch_tokens and batch.target[:, 1:].numel() <= batch_tokens
-        assert (batch.source[:, -1] == 2).any() and (batch.target[:, -1] == 2).any()
+        assert max(batch.source.numel(), batch.target.numel()) <= batch_tokens
+        assert (batch.source[:, -1] == 2).any() and (batch.wanted[:, -1] == 2).any()
         assert batch.source.dtype == batch.target.dtype == torch.int64
 
 
@@ -80,8 +81,8 @@ def test_token_counts_and_the_share_of_padding_are_those_of_the_tensors(make) ->
     epoch = an_epoch(batches)
     for batch in epoch:
         assert batch.source_tokens == int((batch.source != 0).sum())
-        assert batch.target_tokens == int((batch.target[:, 1:] != 0).sum())
-        assert batch.padded_tokens == batch.source.numel() + batch.target[:, 1:].numel()
+        assert batch.target_tokens == int((batch.wanted != 0).sum())
+        assert batch.padded_tokens == batch.source.numel() + batch.target.numel()
     real = sum(batch.source_tokens + batch.target_tokens for batch in epoch)
     padded = sum(batch.padded_tokens for batch in epoch)
     assert share == pytest.approx(1 - real / padded, abs=1e-12) and 0 < real < padded
@@ -251,16 +252,60 @@ def test_ordered_batches_hold_every_pair_once(
     batches = ordered_batches(sources, targets, tokenizers, batch_tokens)
     assert sorted(example for batch in batches for example in batch.examples) == list(range(len(lengths)))
     for batch in batches:
-        assert len(batch) == 1 or max(batch.source.numel(), batch.target[:, 1:].numel()) <= batch_tokens
+        assert len(batch) == 1 or max(batch.source.numel(), batch.target.numel()) <= batch_tokens
         for example, source, target in zip(batch.examples, batch.source, batch.target, strict=True):
             assert source.tolist()[: lengths[example][0] + 1] == [*sources[example], 2]
-            assert target.tolist()[: lengths[example][1] + 2] == [1, *targets[example], 2]
+            assert target.tolist()[: lengths[example][1] + 1] == [1, *targets[example]]
+
+
+def test_a_row_may_hold_several_sentences(tokenizers: TokenizerPair) -> None:
+    batch = collate([[([7, 8], [9]), ([], [4, 5])], [([6], [])]], tokenizers, multiple=4)
+    assert batch.source.tolist() == [[7, 8, 2, 2], [6, 2, 0, 0]]
+    assert batch.target.tolist() == [[1, 9, 1, 4, 5, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
+    assert batch.wanted.tolist() == [[9, 2, 4, 5, 2, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]]
+    assert batch.source_sentences.tolist() == [[1, 1, 1, 2], [1, 1, 0, 0]]
+    assert batch.target_sentences.tolist() == [[1, 1, 2, 2, 2, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
+    assert (len(batch), batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (3, 6, 6, 24)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80),
+    row_tokens=st.sampled_from([8, 16, 64]),
+)
+def test_rows_hold_every_pair_once_and_are_as_wide_as_their_longest_needs(
+    lengths: list[tuple[int, int]], row_tokens: int
+) -> None:
+    source, target = (np.array(side, np.int32) for side in zip(*lengths, strict=True))
+    rows = pack_rows(np.arange(len(lengths)), source, target, row_tokens, np.random.default_rng(1))
+    assert sorted(rows.examples.tolist()) == list(range(len(lengths)))
+    for number in range(len(rows)):
+        row = rows.row(number)
+        for side, width in ((source, rows.source[number]), (target, rows.target[number])):
+            assert width % row_tokens == 0 and side[row].sum() <= width < side[row[0]] + row_tokens
+    assert len(pack_rows(np.arange(len(lengths)), source, target, 0, np.random.default_rng(1))) == len(lengths)
+
+
+def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> None:
+    batches = make(256, row_tokens=64)
+    epoch = an_epoch(batches)
+    assert sorted(seen(epoch)) == list(range(341))
+    for batch in epoch:
+        assert max(batch.source.numel(), batch.target.numel()) <= 256
+        assert batch.source.shape[1] % 64 == batch.target.shape[1] % 64 == 0
+        assert batch.source_tokens == int((batch.source != 0).sum()) == int((batch.source_sentences != 0).sum())
+        assert batch.target_tokens == int((batch.wanted != 0).sum()) == int((batch.target_sentences != 0).sum())
+    real = sum(batch.source_tokens + batch.target_tokens for batch in epoch)
+    padded = sum(batch.padded_tokens for batch in epoch)
+    assert batches.padding_share == pytest.approx(1 - real / padded, abs=1e-12)
 
 
 def test_a_batch_keeps_its_rows_in_order(tokenizers: TokenizerPair) -> None:
-    batch = collate([[7, 8], np.array([9], np.uint16), []], [[], [4], [5, 6]], tokenizers)
+    batch = collate([[([7, 8], [])], [(np.array([9], np.uint16), [4])], [([], [5, 6])]], tokenizers)
     assert batch.source.tolist() == [[7, 8, 2], [9, 2, 0], [2, 0, 0]]
-    assert batch.target.tolist() == [[1, 2, 0, 0], [1, 4, 2, 0], [1, 5, 6, 2]]
+    assert batch.target.tolist() == [[1, 0, 0], [1, 4, 0], [1, 5, 6]]
+    assert batch.wanted.tolist() == [[2, 0, 0], [4, 2, 0], [5, 6, 2]]
+    assert batch.source_sentences.tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
     assert (len(batch), batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (3, 6, 6, 18)
     moved = batch.to("meta")
     assert moved.source.device.type == moved.target.device.type == "meta"

@@ -59,9 +59,9 @@ def test_the_gradient_of_the_parts_is_that_of_the_whole(tiny: TinyRun, tmp_path:
     parts, begin = [], 0
     tokenizers = tiny.translator.tokenizers
     for size in cuts:
-        parts.append(collate(*zip(*PAIRS[begin : begin + size], strict=True), tokenizers))
+        parts.append(collate([[pair] for pair in PAIRS[begin : begin + size]], tokenizers))
         begin += size
-    whole = state_with(tiny, [collate(*zip(*PAIRS, strict=True), tokenizers)])
+    whole = state_with(tiny, [collate([[pair] for pair in PAIRS], tokenizers)])
     split = state_with(tiny, parts)
     at_once, summed = train_step(whole, run), train_step(split, run)
     assert summed.loss == pytest.approx(at_once.loss, rel=1e-12)
@@ -74,17 +74,51 @@ def test_the_gradient_of_the_parts_is_that_of_the_whole(tiny: TinyRun, tmp_path:
 
 def test_the_gradient_is_of_the_mean_over_tokens(tiny: TinyRun, tmp_path: Path) -> None:
     """Against plain cross-entropy over all logits, label smoothing included."""
-    batch = collate(*zip(*PAIRS, strict=True), tiny.translator.tokenizers)
+    batch = collate([[pair] for pair in PAIRS], tiny.translator.tokenizers)
     state = state_with(tiny, [batch], train__label_smoothing=0.1)
-    logits = state.model(batch.source, batch.target[:, :-1], batch.source != 0)
+    logits = state.model(batch.source, batch.target, batch.source != 0)
     loss = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), batch.target[:, 1:].flatten(), ignore_index=0, label_smoothing=0.1
+        logits.flatten(0, 1), batch.wanted.flatten(), ignore_index=0, label_smoothing=0.1
     )
     expected = torch.autograd.grad(loss, list(state.model.parameters()))
     step = train_step(state, RunFolder.create(tmp_path))
     assert step.loss / step.target_tokens == pytest.approx(loss.item(), rel=1e-10)
     for gradient, parameter in zip(expected, state.model.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-8, atol=1e-13)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+def test_sentences_that_share_a_row_are_as_if_alone(tiny: TinyRun, tmp_path: Path, positions: str) -> None:
+    """Loss and gradients of rows with several sentences are those of a row a sentence. Tolerance: float64's."""
+    run, tokenizers = RunFolder.create(tmp_path), tiny.translator.tokenizers
+    settings = {"model__positions": positions, "model__max_length": 256}
+    alone = state_with(tiny, [collate([[pair] for pair in PAIRS], tokenizers)], **settings)
+    packed = state_with(tiny, [collate([PAIRS[:3], PAIRS[3:]], tokenizers, multiple=16)], **settings)
+    one, other = train_step(alone, run), train_step(packed, run)
+    assert other.loss == pytest.approx(one.loss, rel=1e-12)
+    expected = gradients(alone)
+    for name, gradient in gradients(packed).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-10, atol=1e-14)
+
+
+def test_low_precision_is_the_same_step_rounded(tiny: TinyRun, tmp_path: Path) -> None:
+    """The weights stay float32; gradients, over several batches, are within bfloat16's 8 bits of float32's."""
+    run, batches = RunFolder.create(tmp_path), [collate([[pair] for pair in PAIRS], tiny.translator.tokenizers)] * 2
+    states = []
+    for precision in ("float32", "bfloat16"):
+        settings = {"model.dropout": 0.0, "train.accumulate": 2, "train.precision": precision}
+        state, _ = build(tiny.config(settings))
+        state.batches = Given(batches * 2)  # type: ignore[assignment]
+        states.append((state, train_step(state, run)))
+    (high, exact), (low, rounded) = states
+    assert low.working is not low.model and low.working.encoder.dtype == torch.bfloat16
+    assert {p.dtype for p in low.model.parameters()} == {torch.float32}
+    assert rounded.loss == pytest.approx(exact.loss, rel=1e-2) and rounded.loss != exact.loss
+    second = [train_step(state, run).loss for state in (high, low)]
+    assert second[1] == pytest.approx(second[0], rel=1e-2)
+    assert abs(second[0] - exact.loss) > 3e-2 * exact.loss  # the second step began where the first had led
+    difference = math.hypot(*((g - gradients(high)[name]).norm() for name, g in gradients(low).items()))
+    assert 0 < difference < 0.1 * math.hypot(*(gradient.norm() for gradient in gradients(high).values()))
 
 
 @pytest.mark.parametrize(("limit", "factor"), [(0.0, 1.0), (1.0, 0.2), (5.0, 1.0), (6.0, 1.0), (2.5, 0.5)])

@@ -9,14 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import DataError
-from glassformer.data.batch import Batch, Ids, collate
+from glassformer.data.batch import Batch, Ids, Pair, collate
 from glassformer.data.corpus import Corpus
+from glassformer.data.packing import Rows, pack_rows
 from glassformer.data.plan import Plan, plan_batches
 from glassformer.text import TokenizerPair
 
 
 class Batches:
     """Batches of at most ``batch_tokens`` padded tokens a side, of every epoch, in an order drawn from (seed, epoch).
+
+    Short sentences share a row of ``row_tokens``, longer ones have rows of a multiple of it; 0: a row a sentence.
 
     An epoch sees every pair of a corpus as many times as its weight says: at 1 each pair once, at 2.5 each pair twice
     and a random half of them, drawn anew each epoch, a third time.
@@ -38,18 +41,20 @@ class Batches:
         weights: Sequence[float] = (),
         bpe_dropout: float = 0.0,
         bucket_noise: float = 0.02,
+        row_tokens: int = 0,
     ) -> None:
         self.corpora, self.tokenizers = list(corpora), tokenizers
         self.batch_tokens, self.seed = batch_tokens, seed
         self.weights = list(weights) or [1.0] * len(self.corpora)
         self.bpe_dropout, self.bucket_noise = bpe_dropout, bucket_noise
+        self.row_tokens = min(row_tokens, batch_tokens)
         self._check()
         self._starts = np.cumsum([0, *map(len, self.corpora)])
         self._source_tokens = np.concatenate([corpus.source_lengths for corpus in self.corpora]) + np.int32(1)
         self._target_tokens = np.concatenate([corpus.target_lengths for corpus in self.corpora]) + np.int32(1)
         self._check_lengths()
         self.epoch, self.position = 0, 0
-        self._plan = self._plan_epoch(0)
+        self._rows, self._plan = self._plan_epoch(0)
 
     def __len__(self) -> int:
         """Batches in this epoch."""
@@ -58,7 +63,8 @@ class Batches:
     @property
     def padding_share(self) -> float:
         """Share of padding in the padded tokens of both sides, in this epoch."""
-        return self._plan.padding_share
+        real = self._source_tokens[self._rows.examples].sum() + self._target_tokens[self._rows.examples].sum()
+        return 1 - int(real) / int(self._plan.padded_tokens.sum())
 
     @property
     def fingerprint(self) -> str:
@@ -90,29 +96,32 @@ class Batches:
         self._enter(state["epoch"], state["position"])
 
     def _enter(self, epoch: int, position: int) -> None:
-        plan = self._plan if epoch == self.epoch else self._plan_epoch(epoch)
+        rows, plan = (self._rows, self._plan) if epoch == self.epoch else self._plan_epoch(epoch)
         if not 0 <= position < len(plan):
             raise DataError(
                 f"batch {position} of epoch {epoch} is asked for, which has {len(plan)}; "
                 "the data, data.batch_tokens or the seed are not those of the stored state"
             )
-        self._plan, self.epoch, self.position = plan, epoch, position
+        self._rows, self._plan, self.epoch, self.position = rows, plan, epoch, position
 
-    def _plan_epoch(self, epoch: int) -> Plan:
+    def _plan_epoch(self, epoch: int) -> tuple[Rows, Plan]:
         generator = np.random.default_rng((self.seed, epoch))
         parts = [
             start + _times(len(corpus), weight, generator)
             for start, corpus, weight in zip(self._starts, self.corpora, self.weights, strict=False)
         ]
-        examples, lengths = np.concatenate(parts), (self._source_tokens, self._target_tokens)
-        return plan_batches(examples, *lengths, self.batch_tokens, self.bucket_noise, generator)
+        lengths = self._source_tokens, self._target_tokens
+        rows = pack_rows(np.concatenate(parts), *lengths, self.row_tokens, generator)
+        noise = 0.0 if self.row_tokens else self.bucket_noise
+        return rows, plan_batches(rows.source, rows.target, self.batch_tokens, noise, generator)
 
-    def _make(self, examples: NDArray[np.int64]) -> Batch:
-        numbers = np.searchsorted(self._starts, examples, side="right") - 1
-        pairs = [self._pair(*place) for place in zip(numbers.tolist(), examples.tolist(), strict=True)]
-        return collate([source for source, _ in pairs], [target for _, target in pairs], self.tokenizers, examples)
+    def _make(self, rows: NDArray[np.int64]) -> Batch:
+        examples = [self._rows.row(row) for row in rows.tolist()]
+        pairs = [[self._pair(example) for example in row.tolist()] for row in examples]
+        return collate(pairs, self.tokenizers, np.concatenate(examples), self.row_tokens or 1)
 
-    def _pair(self, number: int, example: int) -> tuple[Ids, Ids]:
+    def _pair(self, example: int) -> Pair:
+        number = int(np.searchsorted(self._starts, example, side="right")) - 1
         source, target = self.corpora[number].pair(example - int(self._starts[number]))
         if not self.bpe_dropout:
             return source, target
@@ -137,10 +146,12 @@ class Batches:
     def _check_lengths(self) -> None:
         longest = np.maximum(self._source_tokens, self._target_tokens)
         worst = int(longest.argmax())
-        if longest[worst] > self.batch_tokens:
+        multiple = self.row_tokens or 1
+        width = -(-int(longest[worst]) // multiple) * multiple
+        if width > self.batch_tokens:
             raise DataError(
                 f"a pair of {self._source_tokens[worst]} source and {self._target_tokens[worst]} target tokens does "
-                f"not fit data.batch_tokens={self.batch_tokens}; raise it to {longest[worst]} or lower data.max_length"
+                f"not fit data.batch_tokens={self.batch_tokens}; raise it to {width} or lower data.max_length"
             )
 
 
@@ -164,7 +175,7 @@ def ordered_batches(
 
 
 def _select(sources: Sequence[Ids], targets: Sequence[Ids], rows: list[int], tokenizers: TokenizerPair) -> Batch:
-    return collate([sources[row] for row in rows], [targets[row] for row in rows], tokenizers, np.array(rows))
+    return collate([[(sources[row], targets[row])] for row in rows], tokenizers, np.array(rows))
 
 
 def _times(n_pairs: int, weight: float, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -28,8 +28,11 @@ class DataConfig(Config):
         default=False, description="keep only the first of pairs with the same text, per corpus"
     )
     batch_tokens: int = Field(default=4096, ge=2, description="padded tokens a side in a batch, at most")
+    row_tokens: int = Field(
+        default=64, ge=0, description="width of a row that short sentences share; 0: a row a sentence"
+    )
     bucket_noise: float = Field(
-        default=0.02, ge=0, le=1, description="share by which lengths are blurred before sorting"
+        default=0.02, ge=0, le=1, description="blur of lengths before sorting; with row_tokens=0"
     )
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
 

@@ -1,4 +1,4 @@
-"""Which sentences share a batch: those of similar length, as many as a budget of padded tokens holds."""
+"""Which rows share a batch: those of similar length, as many as a budget of padded tokens holds."""
 
 from dataclasses import dataclass
 
@@ -8,44 +8,40 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Plan:
-    """Batches of one epoch: batch ``i`` holds ``examples[starts[i]:stops[i]]``."""
+    """Batches of one epoch: batch ``i`` holds ``rows[starts[i]:stops[i]]``."""
 
-    examples: NDArray[np.int64]
+    rows: NDArray[np.int64]
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     padded_tokens: NDArray[np.int64]  # of each batch, both sides
-    padding_share: float  # of padding in all padded tokens, both sides
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def batch(self, position: int) -> NDArray[np.int64]:
-        return self.examples[self.starts[position] : self.stops[position]]
+        return self.rows[self.starts[position] : self.stops[position]]
 
 
 def plan_batches(
-    examples: NDArray[np.int64],
     source: NDArray[np.int32],
     target: NDArray[np.int32],
     batch_tokens: int,
     noise: float,
     generator: np.random.Generator,
 ) -> Plan:
-    """``source`` and ``target``: the tokens of every example, the end of the sentence included.
+    """``source`` and ``target``: the width of every row.
 
-    A batch of n pairs costs n times its longest side, and at most ``batch_tokens``. Lengths are blurred by up to the
-    share ``noise`` before sorting, and pairs of one length come in random order, so that epochs have different batches.
+    A batch of n rows costs n times its widest side, and at most ``batch_tokens``. Widths are blurred by up to the
+    share ``noise`` before sorting, and rows of one width come in random order, so that epochs have different batches.
     """
-    examples = generator.permutation(examples)
-    examples = examples[_order_by_length(source[examples], target[examples], noise, generator)]
-    source, target = source[examples], target[examples]
+    rows = generator.permutation(len(source))
+    rows = rows[_order_by_length(source[rows], target[rows], noise, generator)]
+    source, target = source[rows], target[rows]
     bounds = _cut(np.maximum(source, target), batch_tokens)
     starts, stops = bounds[:-1], bounds[1:]
     widths = np.maximum.reduceat(source, starts).astype(np.int64) + np.maximum.reduceat(target, starts)
-    padded = (stops - starts) * widths
-    real = int(source.sum(dtype=np.int64) + target.sum(dtype=np.int64))
     shuffled = generator.permutation(len(starts))
-    return Plan(examples, starts[shuffled], stops[shuffled], padded[shuffled], 1 - real / int(padded.sum()))
+    return Plan(rows, starts[shuffled], stops[shuffled], ((stops - starts) * widths)[shuffled])
 
 
 def _order_by_length(

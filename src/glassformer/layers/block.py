@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -73,6 +74,11 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(blocks)
         self.final_norm = final_norm
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and so of what is computed: while training it may be lower than that of the embeddings."""
+        return next(self.parameters()).dtype
+
     def forward(
         self,
         x: Float[Tensor, "batch length d_model"],
@@ -81,6 +87,7 @@ class Stack(nn.Module):
         memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None = None,
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
+        x = x.to(self.dtype)
         for index, block in enumerate(self.layers):
             x = block(x, mask, memory, memory_mask, None if cache is None else cache[index])
         return x if self.final_norm is None else tap(self, "normed", self.final_norm(x))

@@ -4,9 +4,10 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from glassformer.layers.mask import Sentences, positions_within
 from glassformer.taps import tap
 
 
@@ -25,17 +26,24 @@ class TokenEmbedding(nn.Module):
     def forward(
         self,
         ids: Int[Tensor, "batch length"],
-        visible: Bool[Tensor, "batch length"] | None = None,
+        sentences: Sentences | None = None,
         offset: int = 0,
     ) -> Float[Tensor, "batch length d_model"]:
-        """What is not ``visible`` becomes zero, so that nothing behind the padding can reach the rest."""
+        """Padding becomes zero, so that nothing behind it can reach the rest; positions count within a sentence."""
         rows = tap(self, "tokens", F.embedding(ids, self.weight))
         x = tap(self, "scaled", rows * math.sqrt(self.weight.size(1)))
         if self.position is not None:
-            x = tap(self, "positioned", x + self.position(offset, ids.size(1)))
-        if visible is not None:
-            x = x.masked_fill(~visible[..., None], 0.0)
+            x = tap(self, "positioned", x + self._positions(self.position, ids, sentences, offset))
+        if sentences is not None:
+            x = x.masked_fill((sentences == 0)[..., None], 0.0)
         return self.dropout(x)
+
+    @staticmethod
+    def _positions(position: nn.Module, ids: Tensor, sentences: Sentences | None, offset: int) -> Tensor:
+        if sentences is None or sentences.dtype == torch.bool:
+            return position(offset, ids.size(1))
+        within = positions_within(sentences)
+        return F.embedding(within, position(0, int(within.max()) + 1))
 
 
 class OutputProjection(nn.Module):

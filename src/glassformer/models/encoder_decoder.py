@@ -17,7 +17,7 @@ from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialise
-from glassformer.layers.mask import causal_mask, over_keys
+from glassformer.layers.mask import Sentences, causal_mask, over_keys, same_sentence
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -104,38 +104,47 @@ class EncoderDecoder(nn.Module):
         self,
         source: Int[Tensor, "batch source"],
         target: Int[Tensor, "batch target"],
-        source_mask: Bool[Tensor, "batch source"] | None = None,
-        target_mask: Bool[Tensor, "batch target"] | None = None,
+        source_mask: Sentences | None = None,
+        target_mask: Sentences | None = None,
     ) -> Float[Tensor, "batch target vocab"]:
-        """Logits of the token after each of ``target``, which starts with the start token (teacher forcing)."""
+        """Logits of the token after each of ``target``, which starts with the start token (teacher forcing).
+
+        Where a row holds several sentences, both masks number them (``layers.mask``).
+        """
         return self.output_projection(self.hidden(source, target, source_mask, target_mask))
 
     def hidden(
-        self, source: Tensor, target: Tensor, source_mask: Tensor | None = None, target_mask: Tensor | None = None
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_mask: Sentences | None = None,
+        target_mask: Sentences | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
         """What the output projection is applied to."""
         memory = self.encode(source, source_mask)
         return self.decode(target, memory, source_mask, target_mask)
 
     def encode(
-        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"] | None = None
+        self, source: Int[Tensor, "batch source"], source_mask: Sentences | None = None
     ) -> Float[Tensor, "batch source d_model"]:
-        return self.encoder(self.source_embedding(source, source_mask), over_keys(source_mask))
+        return self.encoder(self.source_embedding(source, source_mask), over_keys(source_mask, source_mask))
 
     def decode(
         self,
         target: Int[Tensor, "rows target"],
         memory: Float[Tensor, "batch source d_model"],
-        source_mask: Bool[Tensor, "batch source"] | None = None,
-        target_mask: Bool[Tensor, "rows target"] | None = None,
+        source_mask: Sentences | None = None,
+        target_mask: Sentences | None = None,
         cache: StackCache | None = None,
     ) -> Float[Tensor, "rows target d_model"]:
         """The decoder's output; with a ``cache``, ``target`` continues what the cache holds."""
         offset = 0 if cache is None else cache.length
         length = target.size(1)
         mask = None if length == 1 else causal_mask(length, offset + length, target.device)
+        if mask is not None and target_mask is not None and target_mask.dtype != torch.bool:
+            mask = mask & same_sentence(target_mask, target_mask)
         x = self.target_embedding(target, target_mask, offset)
-        return self.decoder(x, mask, memory, over_keys(source_mask), cache)
+        return self.decoder(x, mask, memory, over_keys(source_mask, target_mask), cache)
 
     def begin(
         self,

@@ -12,6 +12,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderCon
 from glassformer.text import TokenizerPair, train_tokenizers
 from glassformer.train.config import RunConfig
 from glassformer.train.optimizer import build_optimizer
+from glassformer.train.precision import working_copy
 from glassformer.train.state import TrainState
 
 
@@ -34,9 +35,12 @@ def build(config: RunConfig, tokenizers: TokenizerPair | None = None) -> tuple[T
         config.data.weights,
         config.text.bpe_dropout,
         config.data.bucket_noise,
+        config.data.row_tokens,
     )
     model = EncoderDecoder(with_vocabulary(config.model, tokenizers)).to(device)
-    state = TrainState(config, tokenizers, model, build_optimizer(config.optimizer, model), batches)
+    optimizer = build_optimizer(config.optimizer, model)
+    working = working_copy(model, torch.bfloat16) if config.train.precision == "bfloat16" else model
+    state = TrainState(config, tokenizers, model, optimizer, batches, working)
     if config.train.ema:
         state.start_average()
     return state, [corpus.account for corpus in corpora]

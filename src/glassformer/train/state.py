@@ -39,6 +39,8 @@ class TrainState:
     model: EncoderDecoder
     optimizer: torch.optim.Optimizer
     batches: Batches
+    working: EncoderDecoder
+    """What forward and backward run on: ``model``, or its copy in the lower precision (``train.precision``)."""
     averaged: EncoderDecoder | None = None
     """The exponential moving average of ``model``, when there is one; what is validated and saved as the model."""
     counters: Counters = field(default_factory=Counters)

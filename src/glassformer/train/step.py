@@ -14,6 +14,7 @@ from glassformer.data import Batch
 from glassformer.run_folder import RunFolder
 from glassformer.train.loss import projected_cross_entropy
 from glassformer.train.optimizer import clip_norm_
+from glassformer.train.precision import collect_gradients, refresh
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
 
@@ -44,7 +45,8 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     rate = learning_rate(config.optimizer, counters.step, config.model.d_model, config.train.max_steps)
     for group in state.optimizer.param_groups:
         group["lr"] = rate
-    state.model.train()
+    state.working.train()
+    refresh(state.working, state.model)
     state.optimizer.zero_grad(set_to_none=True)
     with explaining_memory(state, batches[0]):
         sums = [_backward(state, batch, tokens) for batch in batches]
@@ -70,7 +72,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
 def try_largest(state: TrainState) -> None:
     """Forward and backward of the batch with the most padded tokens, so that memory runs out now, not later."""
     batch = state.batches.largest()
-    state.model.train()
+    state.working.train()
     with (
         explaining_memory(state, batch),
         torch.random.fork_rng([state.device] if state.device.type == "cuda" else []),
@@ -96,17 +98,20 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
 
 def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float]:
     """Add the gradient of ``batch``, as its share of ``tokens``; the summed loss and negative log-likelihood."""
-    config, model = state.config, state.model
+    model = state.working
     batch = batch.to(state.device)
-    inputs, wanted = batch.target[:, :-1], batch.target[:, 1:]
-    counted = wanted != state.tokenizers.target.pad_id
-    with torch.autocast(state.device.type, torch.bfloat16, enabled=config.train.precision == "bfloat16"):
-        hidden = model.hidden(batch.source, inputs, batch.source != state.tokenizers.source.pad_id)
-        projection = model.output_projection
-        loss = projected_cross_entropy(
-            hidden[counted], projection.weight, projection.bias, wanted[counted], config.train.label_smoothing
-        )
+    counted = batch.target_sentences.flatten().nonzero().squeeze(1)
+    hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
+    projection = model.output_projection
+    loss = projected_cross_entropy(
+        hidden.flatten(0, 1).index_select(0, counted),
+        projection.weight,
+        projection.bias,
+        batch.wanted.flatten()[counted],
+        state.config.train.label_smoothing,
+    )
     (loss.smoothed / tokens).backward()
+    collect_gradients(state.working, state.model)
     return loss.smoothed.item(), loss.nll.item()
 
 
@@ -120,7 +125,7 @@ def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> Non
     texts = [
         [decode.source.decode(source), decode.target.decode(target)]
         for batch in batches
-        for source, target in zip(batch.source.tolist(), batch.target.tolist(), strict=True)
+        for source, target in batch.pairs()
     ]
     path = run.path / "bad_batch.json"
     path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1), encoding="utf-8")

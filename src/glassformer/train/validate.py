@@ -81,10 +81,9 @@ def _mean_nll(state: TrainState, sources: list[str], targets: list[str]) -> floa
     total, tokens = 0.0, 0
     for batch in ordered_batches(source_ids, target_ids, tokenizers, state.config.data.batch_tokens):
         batch = batch.to(state.device)
-        inputs, wanted = batch.target[:, :-1], batch.target[:, 1:]
-        counted = wanted != tokenizers.target.pad_id
-        hidden = model.hidden(batch.source, inputs, batch.source != tokenizers.source.pad_id)
+        counted = batch.target_sentences != 0
+        hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
         projection = model.output_projection
-        loss = projected_cross_entropy(hidden[counted], projection.weight, projection.bias, wanted[counted], 0.0)
+        loss = projected_cross_entropy(hidden[counted], projection.weight, projection.bias, batch.wanted[counted], 0.0)
         total, tokens = total + loss.nll.item(), tokens + batch.target_tokens
     return total / tokens
