@@ -16,6 +16,7 @@ import glassformer.train.step
 from glassformer.checkpoint import fingerprint
 from glassformer.config import DataError
 from glassformer.data import Batch, collate
+from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder
 from glassformer.train import Skipped, train
@@ -145,6 +146,17 @@ def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
         kinds.add(w.dim())
         torch.testing.assert_close(w.detach(), before[name] * (0.95 if w.dim() > 1 else 1.0))
     assert kinds == {1, 2}
+
+
+def test_dropout_rises_with_the_steps(tiny: TinyRun, tmp_path: Path) -> None:
+    """The first of ten steps drops a tenth, the tenth and those after it all of the rate."""
+    config = tiny.config({"model.dropout": 0.5, "train.dropout_warmup_steps": 10})
+    state, _ = build(config)
+    rates = []
+    for _ in range(12):
+        train_step(state, RunFolder.create(tmp_path / str(len(rates))))
+        rates.append({m.threshold / 256 for m in state.working.modules() if isinstance(m, Dropout)})
+    assert [round(rate, 1) for (rate,) in (rates[1], rates[5], rates[9], rates[11])] == [0.1, 0.3, 0.5, 0.5]
 
 
 # Steps that are not taken

@@ -17,13 +17,17 @@ class Dropout(nn.Module):
     def __init__(self, p: float):
         super().__init__()
         self.p = p
-        self.threshold = round(p * 256)
+        self.share(1.0)
+
+    def share(self, share: float) -> None:
+        """From now on drop this share of ``p``, as when dropout rises in the course of training."""
+        self.threshold = round(share * self.p * 256)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:
             return x
         if x.device.type != "cpu":
-            return nn.functional.dropout(x, self.p)
+            return nn.functional.dropout(x, self.threshold / 256)
         return _Masked.apply(x, self.threshold)
 
     def extra_repr(self) -> str:

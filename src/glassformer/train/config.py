@@ -45,6 +45,8 @@ class TrainConfig(Config):
     seed: int = Field(1, ge=0, lt=2**63, description="of weights, batches and dropout")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of matrix products")
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="the paper's epsilon_ls")
+    dropout_warmup_steps: int = Field(0, ge=0)
+    """Steps over which dropout rises from 0 to the model's (Morerio et al. 2017, arXiv:1703.06229)."""
     accumulate: int = Field(1, gt=0)
     """Batches whose gradients are summed, normalised by their tokens together, before a step."""
     ema: float = Field(0.0, ge=0, lt=1)

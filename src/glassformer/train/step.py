@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from glassformer.config import ConfigError, DataError
 from glassformer.data import Batch
+from glassformer.layers.dropout import Dropout
 from glassformer.run_folder import RunFolder
 from glassformer.train.loss import projected_cross_entropy
 from glassformer.train.optimizer import clip_norm_
@@ -46,6 +48,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     for group in state.optimizer.param_groups:
         group["lr"] = rate
     state.working.train()
+    set_dropout(state.working, counters.step, config.train.dropout_warmup_steps)
     refresh(state.working, state.model)
     state.optimizer.zero_grad(set_to_none=True)
     with explaining_memory(state, batches[0]):
@@ -67,6 +70,13 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
         _refuse_step(state, batches, run)
     counters.seconds += time.perf_counter() - began
     return step
+
+
+def set_dropout(model: nn.Module, step: int, warmup_steps: int) -> None:
+    """What ``model`` drops in this step; a function of the step alone, so that a resumed run goes on with it."""
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
 
 
 def try_largest(state: TrainState) -> None:
