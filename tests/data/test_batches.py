@@ -158,6 +158,21 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Corpus], Tokeniz
     return [prepare(config, config.train, tokenizers)], tokenizers
 
 
+def test_dropout_adds_rows_and_widens_none(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
+    corpora, tokenizers = bpe
+    plain, dropped = (Batches(corpora, tokenizers, 128, 3, bpe_dropout=p, row_tokens=64) for p in (0.0, 0.3))
+    one, other = an_epoch(plain), an_epoch(dropped)
+    assert [sorted(batch.examples) for batch in one] == [sorted(batch.examples) for batch in other]
+    assert sum(len(batch.source) for batch in other) > sum(len(batch.source) for batch in one)
+    assert {batch.source.shape[1] for batch in other} == {64}
+    decode = tokenizers.source.decode
+    texts = [
+        {i: decode(source) for batch in epoch for i, (source, _) in zip(batch.examples, batch.pairs(), strict=True)}
+        for epoch in (one, other)
+    ]
+    assert texts[0] == texts[1]
+
+
 def test_dropout_cuts_the_same_text_anew_each_epoch(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
     corpora, tokenizers = bpe
     plain, dropped = (Batches(corpora, tokenizers, 80, 3, bpe_dropout=p) for p in (0.0, 0.3))
