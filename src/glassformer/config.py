@@ -51,7 +51,16 @@ class Config(BaseModel):
 
     def write(self, path: str | Path) -> None:
         """Write every value, defaults included, as TOML. ``None`` has no TOML form, so such keys are left out."""
-        Path(path).write_bytes(tomli_w.dumps(self.model_dump(mode="json", exclude_none=True)).encode())
+        Path(path).write_bytes(to_toml(self.model_dump(mode="json")).encode())
+
+
+def to_toml(values: dict[str, Any]) -> str:
+    """TOML of nested values; what is ``None`` is left out."""
+
+    def without_none(values: dict[str, Any]) -> dict[str, Any]:
+        return {k: without_none(v) if isinstance(v, dict) else v for k, v in values.items() if v is not None}
+
+    return tomli_w.dumps(without_none(values))
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,7 +222,8 @@ def test_info_counts_the_same_before_and_after_training(cli: Cli, tiny: TinyRun,
     assert wider["parameters"]["total"] - total == 3 * (2 * 16 * 32 + 32)
     text = cli("info", tiny.run).out
     assert re.search(rf"^  total +{total:,}$", text, re.MULTILINE)
-    assert "  n_heads = 2\n" in text
+    settings = tomllib.loads(text[text.index("[model]") : text.index("parameters\n")])
+    assert settings["model"]["n_heads"] == 2 and settings["text"]["joint"] is True
     assert cli("info", tiny.run, "model.d_ff=64").code == 2
 
 

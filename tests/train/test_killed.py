@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import glassformer
 from tiny_run import TinyRun, run_to_the_end, state_of
 
@@ -24,20 +26,47 @@ EVERYTHING = {
 }
 
 
+def command(config: Path, run: Path) -> list[str]:
+    return [sys.executable, "-W", "ignore", "-m", "glassformer", "train", str(config), "--run", str(run)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+
+
+def reached(run: Path) -> int:
+    return max((int(path.name[5:]) for path in run.glob("checkpoints/step_*")), default=0)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop_it_saves_and_loses_no_step(tiny: TinyRun, tmp_path: Path, kind: signal.Signals) -> None:
+    settings, run = EVERYTHING | {"train.save_every": 1000}, tmp_path / "stopped"
+    config = tiny.write_config(tmp_path / "tiny.toml", settings)
+    with subprocess.Popen(command(config, run), stderr=subprocess.PIPE, env=environment(), text=True) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("step "):
+            pass
+        process.send_signal(kind)
+        said = process.stderr.read()
+        assert process.wait() == 128 + kind
+    assert "saving after this step" in said and "asked to stop; --resume goes on from here" in said
+    assert 0 < reached(run) < 40
+    run_to_the_end(tiny.config(settings), run, resume=True)
+    run_to_the_end(tiny.config(settings), tmp_path / "undisturbed")
+    stopped, undisturbed = state_of(run), state_of(tmp_path / "undisturbed")
+    for more in ("checkpoints", "metrics"):  # of the step where it was stopped
+        assert len(stopped.pop(more)) > len(undisturbed.pop(more))
+    assert stopped == undisturbed
+
+
 def test_killed_three_times_and_resumed_it_is_the_undisturbed_run(tiny: TinyRun, tmp_path: Path) -> None:
     """Through the command line; where each kill strikes is left to the seed and to the machine."""
     draw, run = random.Random(7), tmp_path / "killed"
     config = tiny.write_config(tmp_path / "tiny.toml", EVERYTHING)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(glassformer.__file__).parents[1]),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-W", "ignore", "-m", "glassformer", "train", str(config), "--run", str(run)]
-    reached = []
+    after = []
     for number in range(3):
-        arguments = command + ["--resume"] * (number > 0)
-        with subprocess.Popen(arguments, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        arguments = command(config, run) + ["--resume"] * (number > 0)
+        with subprocess.Popen(arguments, stderr=subprocess.PIPE, env=environment(), text=True) as process:
             assert process.stderr is not None
             wanted = draw.randint(1, 4)  # reports of progress
             for line in process.stderr:
@@ -48,8 +77,8 @@ def test_killed_three_times_and_resumed_it_is_the_undisturbed_run(tiny: TinyRun,
             time.sleep(draw.random() * 0.02)
             process.send_signal(signal.SIGKILL)
             assert process.wait() == -signal.SIGKILL
-        reached.append(max((int(path.name[5:]) for path in run.glob("checkpoints/step_*")), default=0))
-    assert 0 < reached[0] < reached[-1] < 40, reached
+        after.append(reached(run))
+    assert 0 < after[0] < after[-1] < 40, after
     run_to_the_end(tiny.config(EVERYTHING), run, resume=True)
     run_to_the_end(tiny.config(EVERYTHING), tmp_path / "undisturbed")
     assert state_of(run) == state_of(tmp_path / "undisturbed")

@@ -66,12 +66,10 @@ def _report(model) -> dict[str, Any]:  # type: ignore[no-untyped-def]
 
 
 def _text(report: dict[str, Any]) -> str:
+    from glassformer.config import to_toml
+
     lines = [f"checkpoint {report['checkpoint']}"] if "checkpoint" in report else []
-    for section in ("model", "text"):
-        lines += [
-            f"[{section}]",
-            *(f"  {key} = {value}" for key, value in report[section].items() if value is not None),
-        ]
+    lines += to_toml({section: report[section] for section in ("model", "text")}).splitlines()
     lines += ["parameters", *(f"  {name:18} {count:>13,}" for name, count in report["parameters"].items())]
     memory, flops = report["memory"], report["flops"]
     lines += [

@@ -1,6 +1,9 @@
 """``glassformer train``: a configuration becomes a run folder."""
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,9 +34,29 @@ def command(
     path = run or Path("runs") / config.stem
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
     note(f"run: {path}")
-    with Screen(settings.train.max_steps) as screen:
-        for event in train(settings, folder, resume):
+    with Screen(settings.train.max_steps) as screen, signals() as caught:
+        for event in train(settings, folder, resume, lambda: bool(caught)):
             screen.show(event)
+    if caught:
+        raise typer.Exit(128 + caught[0])
+
+
+@contextmanager
+def signals() -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM are noted, and their usual effect comes with the second one."""
+    caught: list[int] = []
+
+    def notice(number: int, frame: object) -> None:
+        caught.append(number)
+        signal.signal(number, before[number])
+        note("saving after this step; once more to stop at once")
+
+    before = {int(number): signal.signal(number, notice) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Screen:

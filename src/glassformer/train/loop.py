@@ -5,7 +5,7 @@ to show. Stopping to iterate stops the run; nothing is lost but the steps since 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from glassformer.data import Account
@@ -22,15 +22,20 @@ from glassformer.train.step import Step, train_step, try_largest
 from glassformer.train.validate import check_validation, read_validation, validate
 
 
-def train(config: RunConfig, run: RunFolder, resume: bool = False) -> Iterator[Event]:
-    """Train in ``run`` until a limit, the patience, or a fault; ``resume`` goes on from its newest whole checkpoint."""
+def train(
+    config: RunConfig, run: RunFolder, resume: bool = False, asked_to_stop: Callable[[], bool] = lambda: False
+) -> Iterator[Event]:
+    """Train in ``run`` until a limit, the patience, or a fault; ``resume`` goes on from its newest whole checkpoint.
+
+    Once ``asked_to_stop`` says so, the step at hand is ended and saved, and nothing is lost.
+    """
     with run.lock(), closing(Log(run)) as log:
-        for event in _train(config, run, resume):
+        for event in _train(config, run, resume, asked_to_stop):
             log.write(event)
             yield event
 
 
-def _train(config: RunConfig, run: RunFolder, resume: bool) -> Iterator[Event]:
+def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool]) -> Iterator[Event]:
     keep_freed_memory()
     pairs = read_validation(config)
     state, accounts, warnings = restore(config, run) if resume else (*build(config), [])
@@ -52,6 +57,8 @@ def _train(config: RunConfig, run: RunFolder, resume: bool) -> Iterator[Event]:
             recent.pop()
         reason = _reason_to_stop(state)
         validating = pairs is not None and (every(config.validation.every, counters.step) or reason is not None)
+        if reason is None and asked_to_stop():
+            reason = "asked to stop; --resume goes on from here"
         saving = validating or every(config.train.save_every, counters.step) or reason is not None
         if recent and (every(config.train.log_every, counters.step) or saving):
             yield _progress(state, recent)  # with every save too: a resumed run does not know the steps before it
