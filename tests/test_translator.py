@@ -62,6 +62,19 @@ def test_the_score_of_what_was_found_is_what_was_reported(translator: Translator
         assert all(value <= 0 for value in hypothesis.token_log_probs)
 
 
+def test_bfloat16_scores_are_float32s_rounded_and_the_model_stays_what_it_is(translator: Translator) -> None:
+    """A token's log-probability is off by what eight bits make of logits below ten."""
+    before = translator.translate(TEXTS)
+    exact, rounded = (translator.score(TEXTS, before, precision=p) for p in ("float32", "bfloat16"))
+    for one, other in zip(exact, rounded, strict=True):
+        assert other.token_log_probs == pytest.approx(one.token_log_probs, abs=0.1)
+        assert other.token_log_probs != one.token_log_probs
+    together = translator.translate(TEXTS, precision="bfloat16")
+    assert together == [translator.translate([text], precision="bfloat16")[0] for text in TEXTS]
+    assert translator.translate(TEXTS) == before
+    assert {p.dtype for p in translator.models[0].parameters()} == {torch.float32}
+
+
 def test_options_go_over_what_the_run_stored(translator: Translator) -> None:
     assert translator.decoding.beam_size == 2
     assert translator.configure(beam_size=7).beam_size == 7

@@ -12,6 +12,7 @@ from glassformer.checkpoint import Checkpoint, load_checkpoint
 from glassformer.config import CheckpointError, DataError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.precision import for_decoding
 from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import resolve
 from glassformer.taps import trace
@@ -49,6 +50,7 @@ class Translator:
         self.models = list(models)
         self.tokenizers = tokenizers
         self.decoding = decoding
+        self._lower: dict[str, list[EncoderDecoder]] = {}
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
 
@@ -94,7 +96,9 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
         forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
-        found = generate(self._decodable(), sources, self.symbols, config, forced, self.device, self._longest_target)
+        found = generate(
+            self._decodable(config.precision), sources, self.symbols, config, forced, self.device, self._longest_target
+        )
         for index, hypotheses in zip(full, found, strict=True):
             results[index] = [Translation(self.tokenizers.target.decode(h.tokens), h) for h in hypotheses]
         return results
@@ -105,7 +109,9 @@ class Translator:
             raise DataError(f"{len(sources)} sources and {len(targets)} targets; give as many of each")
         ids = self.tokenizers.target.encode_batch(list(targets))
         config = self.configure(**options)
-        return score_pairs(self._decodable(), self._sources(sources), ids, self.symbols, config, self.device)
+        return score_pairs(
+            self._decodable(config.precision), self._sources(sources), ids, self.symbols, config, self.device
+        )
 
     @torch.inference_mode()
     def cross_attention(self, source: str, target: str) -> CrossAttention:
@@ -158,8 +164,13 @@ class Translator:
         end = self.tokenizers.source.end_id
         return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
 
-    def _decodable(self) -> EncoderDecoder | Ensemble:
-        return self.models[0] if len(self.models) == 1 else Ensemble(self.models)
+    def _decodable(self, precision: str) -> EncoderDecoder | Ensemble:
+        models = self.models
+        if precision != "float32":
+            if precision not in self._lower:
+                self._lower[precision] = [for_decoding(model, getattr(torch, precision)) for model in models]
+            models = self._lower[precision]
+        return models[0] if len(models) == 1 else Ensemble(models)
 
 
 def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> EncoderDecoder:

@@ -75,7 +75,7 @@ def test_a_beam_that_holds_every_prefix_is_exhaustive_search(
             everything.append((tokens, sum(log_probs) / penalty(kind, length + 1, alpha)))
     everything.sort(key=lambda one: -one[1])
     config = DecodingConfig(
-        beam_size=len(words) ** longest, n_best=20, max_length=longest, length_penalty=kind, alpha=alpha
+        beam_size=len(words) ** longest, patience=0, n_best=20, max_length=longest, length_penalty=kind, alpha=alpha
     )
     assert_same(generate(model, [source], symbols, config)[0], everything[:20])
     best_only = config.model_copy(update={"n_best": 1})
@@ -96,7 +96,7 @@ VARIANTS = {
 def test_it_finds_what_a_beam_that_never_stops_early_finds(
     make_peaked: Maker, symbols: Symbols, kind: str, alpha: float, variant: str
 ) -> None:
-    values = {"max_length": 9, "length_penalty": kind, "alpha": alpha, **VARIANTS[variant]}
+    values = {"max_length": 9, "patience": 0, "length_penalty": kind, "alpha": alpha, **VARIANTS[variant]}
     config = DecodingConfig.parse(values)
     prefixes = [[], [4], [6, 6, 6]]
     for seed in range(3):
@@ -123,7 +123,7 @@ class Scripted:
     def step(self, tokens: Tensor, state: "Scripted") -> Tensor:
         end = {0: 0.8, 19: 0.998}.get(self.steps, 0.001)
         self.steps += 1
-        return torch.tensor([[0.0005, 0.0005, end, 0.999 - end]], dtype=torch.float64).log().expand(len(tokens), -1)
+        return torch.tensor([[0.0005, 0.0005, end, 0.999 - end]], dtype=torch.float64).log().repeat(len(tokens), 1)
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,21 @@ def test_it_stops_when_nothing_better_can_come_and_not_before(
 ) -> None:
     """Divided by its length, the long text wins in the end, though for many steps it looks beaten."""
     model = Scripted()
-    config = DecodingConfig(beam_size=2, max_length=19, length_penalty=kind, alpha=alpha)
+    config = DecodingConfig(beam_size=2, patience=0, max_length=19, length_penalty=kind, alpha=alpha)
     (hypothesis,) = generate(model, [[3, END]], symbols, config)[0]
     assert hypothesis.tokens == [3] * best
     assert model.steps == steps
     log_prob = math.log(0.199) + 18 * math.log(0.998) + math.log(0.998) if best else math.log(0.8)
     assert hypothesis.score == pytest.approx(log_prob / penalty(kind, best + 1, alpha), abs=1e-10)
+
+
+@pytest.mark.parametrize(("patience", "steps"), [(0.5, 1), (1.0, 2), (1.5, 3), (2.0, 4), (100.0, 20)])
+def test_patience_counts_the_hypotheses_that_ended(symbols: Symbols, patience: float, steps: int) -> None:
+    """One ends at each step, and with so long a penalty the search could go on to the end."""
+    model = Scripted()
+    config = DecodingConfig(beam_size=2, patience=patience, max_length=19, length_penalty="average", alpha=1.0)
+    generate(model, [[3, END]], symbols, config)
+    assert model.steps == steps
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -6,14 +6,17 @@ import torch
 from torch import Tensor
 
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
-from glassformer.generate.filters import Filter, search_filters, what_may_follow
-from glassformer.generate.protocol import Decodable, Prompt, log_softmax
+from glassformer.generate.filters import Filter, apply, search_filters
+from glassformer.generate.protocol import Decodable, Prompt, best, keep, log_sum
 from glassformer.generate.walk import finish
 
 
 @dataclass
 class _Beam:
-    """The live hypotheses of the sentences that are still searched: ``k`` for each, best first."""
+    """The live hypotheses of the sentences that are still searched, ``k`` for each, best first.
+
+    Decided sentences may stay for a while; their hypotheses have a total of −∞.
+    """
 
     sentence: Tensor
     """[sentences] index in the prompt."""
@@ -25,13 +28,15 @@ class _Beam:
     """[sentences, k]"""
     finished: list[list[Hypothesis]] = field(repr=False)
     """For every sentence of the prompt, best first, at most ``beam_size``."""
+    ended: list[int] = field(repr=False)
+    """For every sentence of the prompt, how many hypotheses have ended among the ``beam_size`` best of their step."""
 
 
 def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[Hypothesis]]:
     """For each sentence its ``n_best`` hypotheses, best first.
 
-    A sentence is done when no live hypothesis could still displace one of its ``n_best``, however long it grew: the
-    answer is the one an unbounded number of steps would give. Each sentence is searched as if it were alone.
+    A sentence is done when ``patience`` says so, or when no live hypothesis could still displace one of its ``n_best``,
+    however long it grew. Each sentence is searched as if it were alone.
     """
     filters = search_filters(prompt, config)
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
@@ -42,15 +47,17 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
         log_probs=torch.zeros(len(prompt), 1, 1, device=device),
         total=torch.zeros(len(prompt), 1, device=device),
         finished=[[] for _ in range(len(prompt))],
+        ended=[0] * len(prompt),
     )
-    while live.sentence.numel():
+    undecided = torch.ones(len(prompt), dtype=torch.bool, device=device)
+    while undecided.any():
         logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
         parents = _extend(live, logits, filters, prompt.symbols.end, config)
-        going = _undecided(live, prompt, config)
-        if len(going) < live.sentence.numel():
-            kept = torch.tensor(going, dtype=torch.long, device=device)
+        undecided = torch.tensor(_undecided(live, prompt, config), device=device)
+        live.total[~undecided] = -torch.inf
+        if (kept := keep(undecided)) is not None:
             state.select_sentences(kept)
-            live.sentence, parents = live.sentence[kept], parents[kept]
+            live.sentence, parents, undecided = live.sentence[kept], parents[kept], undecided[kept]
             live.tokens, live.log_probs, live.total = live.tokens[kept], live.log_probs[kept], live.total[kept]
         state.select(parents.flatten())
     return [hypotheses[: config.n_best] for hypotheses in live.finished]
@@ -59,20 +66,20 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
 def _extend(live: _Beam, logits: Tensor, filters: list[Filter], end: int, config: DecodingConfig) -> Tensor:
     """Take the best extensions of every sentence; those that end are finished. The rows that the others continue."""
     sentences, k, _ = live.tokens.shape
-    vocab = logits.size(-1)
-    log_probs = log_softmax(logits)
-    rows = live.sentence.repeat_interleave(k)
-    allowed = what_may_follow(filters, log_probs, live.tokens.flatten(0, 1), rows, end).view(sentences, k, vocab)
-    totals = (live.total[:, :, None] + allowed).flatten(1)
-    # At most k of 2k candidates can end, so k of them go on.
-    best, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)
-    parent, token = index // vocab, index % vocab
+    normaliser = log_sum(logits)
+    allowed = apply(filters, logits, live.tokens.flatten(0, 1), live.sentence.repeat_interleave(k))
+    # At most k of 2k candidates can end, so k of them go on; and no hypothesis has more than 2k among them.
+    values, ids = best(allowed, min(2 * config.beam_size, allowed.size(1)))
+    added = (values - normaliser[:, None]).view(sentences, -1)
+    each = values.size(1)
+    totals = (live.total[:, :, None] + added.view(sentences, k, each)).flatten(1)
+    reached, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)
+    parent, token = index // each, ids.view(sentences, -1).gather(1, index)
     tokens = torch.cat([_pick(live.tokens, parent), token[:, :, None]], dim=-1)
-    added = log_probs.view(sentences, -1).gather(1, index)
-    history = torch.cat([_pick(live.log_probs, parent), added[:, :, None]], dim=-1)
-    ends = (token == end) & (best > -torch.inf)
+    history = torch.cat([_pick(live.log_probs, parent), added.gather(1, index)[:, :, None]], dim=-1)
+    ends = (token == end) & (reached > -torch.inf)
     _finish(live, tokens, history, ends, config)
-    going = torch.where(token == end, -torch.inf, best)
+    going = torch.where(token == end, -torch.inf, reached)
     live.total, order = going.topk(min(config.beam_size, going.size(1)), dim=-1)
     live.tokens, live.log_probs = _pick(tokens, order), _pick(history, order)
     first_row = torch.arange(sentences, device=parent.device)[:, None] * k
@@ -90,26 +97,31 @@ def _finish(live: _Beam, tokens: Tensor, history: Tensor, ends: Tensor, config: 
         return
     row, candidate = where.unbind(1)
     ended = zip(
-        live.sentence[row].tolist(), tokens[row, candidate].tolist(), history[row, candidate].tolist(), strict=True
+        live.sentence[row].tolist(),
+        candidate.tolist(),
+        tokens[row, candidate].tolist(),
+        history[row, candidate].tolist(),
+        strict=True,
     )
-    for sentence, ids, values in ended:
+    for sentence, rank, ids, values in ended:
+        live.ended[sentence] += rank < config.beam_size
         hypotheses = live.finished[sentence]
         hypotheses.append(finish(ids[1:-1], values[1:], config))
         hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
         del hypotheses[config.beam_size :]
 
 
-def _undecided(live: _Beam, prompt: Prompt, config: DecodingConfig) -> list[int]:
-    """The rows of ``live`` whose best live hypothesis could still come among the ``n_best``.
+def _undecided(live: _Beam, prompt: Prompt, config: DecodingConfig) -> list[bool]:
+    """For each row of ``live``, whether its best live hypothesis could still come among the ``n_best``.
 
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the greatest length.
     """
     going = []
-    for row, (sentence, best) in enumerate(zip(live.sentence.tolist(), live.total[:, 0].tolist(), strict=True)):
+    for sentence, total in zip(live.sentence.tolist(), live.total[:, 0].tolist(), strict=True):
         longest = prompt.max_lengths[sentence] + 1
-        bound = best / length_penalty(config.length_penalty, longest, config.alpha)
+        bound = total / length_penalty(config.length_penalty, longest, config.alpha)
         hypotheses = live.finished[sentence]
-        full = len(hypotheses) >= config.n_best
-        if best > -torch.inf and not (full and hypotheses[config.n_best - 1].score >= bound):
-            going.append(row)
+        settled = len(hypotheses) >= config.n_best and hypotheses[config.n_best - 1].score >= bound
+        enough = 0 < config.patience * config.beam_size <= live.ended[sentence]
+        going.append(total > -torch.inf and not settled and not enough)
     return going

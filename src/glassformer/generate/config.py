@@ -14,6 +14,9 @@ class DecodingConfig(Config):
     beam_size: int = Field(4, gt=0)
     """1 is greedy."""
     n_best: int = Field(1, gt=0, description="translations of each text")
+    patience: float = Field(1.0, ge=0)
+    """A beam ends with patience · beam_size finished hypotheses (Kasai et al. 2022, arXiv:2204.05424); 0: not before
+    nothing better can come, however long that takes."""
     length_penalty: Literal["none", "average", "gnmt"] = Field(
         "gnmt", description="what the log-probability is divided by: 1, |y|^alpha, ((5+|y|)/6)^alpha"
     )
@@ -29,6 +32,7 @@ class DecodingConfig(Config):
     top_p: float = Field(1.0, gt=0, le=1, description="draw from the smallest set with this probability")
     min_p: float = Field(0.0, ge=0, le=1, description="draw from those at least this share as probable as the best")
     seed: int = Field(1, ge=0, description="of drawing")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the layers and the output projection")
     use_cache: bool = Field(True, description="keep keys and values")
     batch_tokens: int = Field(4096, gt=0)
     """Padded source tokens decoded together; it changes the speed, never the text."""

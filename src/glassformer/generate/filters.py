@@ -1,7 +1,8 @@
-"""Logit filters: each takes log-probabilities and sets to −∞ what may not come next.
+"""Logit filters: each takes logits and sets to −∞ what may not come next.
 
-All have one signature, ``(log_probs [rows, vocab], tokens [rows, length], sentence [rows])``: ``tokens`` begins
-with the start token, and ``sentence`` says to which sentence of the prompt each row belongs.
+All have one signature, ``(logits [rows, vocab], tokens [rows, length], sentence [rows])``: ``tokens`` begins
+with the start token, and ``sentence`` says to which sentence of the prompt each row belongs. What a filter is given it
+may overwrite: a pass over the vocabulary costs as much as a tenth of a decoder layer.
 """
 
 from collections.abc import Callable
@@ -17,10 +18,10 @@ Filter = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
     """What holds for every kind of search: symbols, n-grams, lengths, and the forced prefix, which overrules them."""
-    filters: list[Filter] = [never([prompt.symbols.pad, prompt.symbols.start])]
+    end = prompt.symbols.end
+    filters: list[Filter] = [never([prompt.symbols.pad, prompt.symbols.start]), lengths(prompt)]
     if config.no_repeat_ngram:
-        filters.append(no_repeat_ngram(config.no_repeat_ngram, prompt.symbols.end))
-    filters.append(lengths(prompt))
+        filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end), *filters], end)]
     return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
 
 
@@ -38,23 +39,28 @@ def sampling_filters(config: DecodingConfig) -> list[Filter]:
     return filters
 
 
-def apply(filters: list[Filter], log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+def apply(filters: list[Filter], logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
     for one in filters:
-        log_probs = one(log_probs, tokens, sentence)
-    return log_probs
+        logits = one(logits, tokens, sentence)
+    return logits
 
 
-def what_may_follow(filters: list[Filter], log_probs: Tensor, tokens: Tensor, sentence: Tensor, end: int) -> Tensor:
+def or_the_end(filters: list[Filter], end: int) -> Filter:
     """What the ``filters`` leave; where they leave nothing the text ends, as when all words are used up."""
-    allowed = apply(filters, log_probs, tokens, sentence)
-    stuck = allowed.amax(-1) == -torch.inf
-    allowed[:, end] = torch.where(stuck, log_probs[:, end], allowed[:, end])
-    return allowed
+
+    def let_end(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        ending = logits[:, end].clone()
+        allowed = apply(filters, logits, tokens, sentence)
+        stuck = allowed.amax(-1) == -torch.inf
+        allowed[:, end] = torch.where(stuck, ending, allowed[:, end])
+        return allowed
+
+    return let_end
 
 
 def never(ids: list[int]) -> Filter:
-    def apply(log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
-        return log_probs.index_fill(1, torch.tensor(ids, device=log_probs.device), -torch.inf)
+    def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        return logits.index_fill_(1, torch.tensor(ids, device=logits.device), -torch.inf)
 
     return apply
 
@@ -64,17 +70,16 @@ def lengths(prompt: Prompt) -> Filter:
     minima, maxima = torch.tensor(prompt.min_lengths), torch.tensor(prompt.max_lengths)
     least, first_end, end = max(prompt.min_lengths), min(prompt.max_lengths), prompt.symbols.end
 
-    def apply(log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+    def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
         length = tokens.size(1) - 1
         if length < least:
-            early = (minima.to(sentence.device)[sentence] > length)[:, None]
-            is_end = torch.arange(log_probs.size(1), device=log_probs.device) == end
-            log_probs = log_probs.masked_fill(early & is_end, -torch.inf)
+            early = minima.to(sentence.device)[sentence] > length
+            logits[:, end].masked_fill_(early, -torch.inf)
         if length >= first_end:
             late = (maxima.to(sentence.device)[sentence] <= length)[:, None]
-            not_end = torch.arange(log_probs.size(1), device=log_probs.device) != end
-            log_probs = log_probs.masked_fill(late & not_end, -torch.inf)
-        return log_probs
+            not_end = torch.arange(logits.size(1), device=logits.device) != end
+            logits.masked_fill_(late & not_end, -torch.inf)
+        return logits
 
     return apply
 
@@ -86,13 +91,14 @@ def forced_prefix(prompt: Prompt, others: list[Filter]) -> Filter:
     for row, prefix in enumerate(prompt.prefixes):
         forced[row, : len(prefix)] = torch.tensor(prefix, dtype=torch.long)
 
-    def force(log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
-        allowed, length = apply(others, log_probs, tokens, sentence), tokens.size(1) - 1
+    def force(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        length = tokens.size(1) - 1
         if length >= longest:
-            return allowed
+            return apply(others, logits, tokens, sentence)
+        allowed = apply(others, logits.clone(), tokens, sentence)
         wanted = forced.to(sentence.device)[sentence, length][:, None]
-        other = torch.arange(log_probs.size(1), device=log_probs.device) != wanted
-        return torch.where(wanted >= 0, log_probs.masked_fill(other, -torch.inf), allowed)
+        other = torch.arange(logits.size(1), device=logits.device) != wanted
+        return torch.where(wanted >= 0, logits.masked_fill(other, -torch.inf), allowed)
 
     return force
 
@@ -100,14 +106,17 @@ def forced_prefix(prompt: Prompt, others: list[Filter]) -> Filter:
 def no_repeat_ngram(n: int, end: int) -> Filter:
     """No token that would complete an n-gram already in the row (Paulus et al. 2017); the end is always allowed."""
 
-    def apply(log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
-        banned = torch.zeros_like(log_probs, dtype=torch.bool)
-        for row, ids in enumerate(tokens[:, 1:].tolist()):
-            last = ids[len(ids) - n + 1 :]
-            for start in range(len(ids) - n + 1):
-                if ids[start : start + n - 1] == last and ids[start + n - 1] != end:
-                    banned[row, ids[start + n - 1]] = True
-        return log_probs.masked_fill(banned, -torch.inf)
+    def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        banned = [
+            (row, ids[start + n - 1])
+            for row, ids in enumerate(tokens[:, 1:].tolist())
+            for start in range(len(ids) - n + 1)
+            if ids[start : start + n - 1] == ids[len(ids) - n + 1 :] and ids[start + n - 1] != end
+        ]
+        if banned:
+            rows, ids = torch.tensor(banned, device=logits.device).unbind(1)
+            logits[rows, ids] = -torch.inf
+        return logits
 
     return apply
 

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
-from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters, what_may_follow
-from glassformer.generate.protocol import Decodable, Prompt, log_softmax
+from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters
+from glassformer.generate.protocol import Decodable, Prompt, best, keep, log_softmax, log_sum
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""(allowed log-probabilities [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
+"""(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
 
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
     """The most probable token at every step."""
-    return _walk(model, prompt, config, lambda log_probs, sentence, step: log_probs.argmax(-1))
+    return _walk(model, prompt, config, lambda logits, sentence, step: best(logits, 1)[1].squeeze(1))
 
 
 def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
@@ -33,8 +33,8 @@ def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list
     uniform = torch.from_numpy(np.stack([np.resize(s, max(map(len, streams))) for s in streams]))
     filters = sampling_filters(config)
 
-    def choose(log_probs: Tensor, sentence: Tensor, step: int) -> Tensor:
-        kept = apply(filters, log_probs.log_softmax(-1), log_probs, sentence)
+    def choose(logits: Tensor, sentence: Tensor, step: int) -> Tensor:
+        kept = apply(filters, log_softmax(logits), logits, sentence)
         cumulative = kept.double().softmax(-1).cumsum(-1)
         drawn = uniform.to(kept.device)[sentence, step][:, None] * cumulative[:, -1:]
         return torch.searchsorted(cumulative, drawn, right=True).squeeze(1).clamp(max=kept.size(1) - 1)
@@ -49,17 +49,20 @@ def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choo
     sentence = torch.arange(len(prompt), device=prompt.source.device)
     tokens = torch.full((len(prompt), 1), prompt.symbols.start, device=prompt.source.device)
     steps: list[tuple[list[int], list[int], list[float]]] = []
-    while sentence.numel():
-        log_probs = log_softmax(model.step(tokens[:, -1:], state))
-        allowed = what_may_follow(filters, log_probs, tokens, sentence, end)
+    going = torch.ones_like(sentence, dtype=torch.bool)
+    while going.any():
+        logits = model.step(tokens[:, -1:], state)
+        normaliser = log_sum(logits)
+        allowed = apply(filters, logits, tokens, sentence)
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
-        steps.append((sentence.tolist(), chosen.tolist(), log_probs.gather(1, chosen[:, None]).squeeze(1).tolist()))
+        log_probs = allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser
+        steps.append((sentence[going].tolist(), chosen[going].tolist(), log_probs[going].tolist()))
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
-        going = (chosen != end).nonzero().squeeze(1)
-        if going.numel() < sentence.numel():
-            state.select_sentences(going)
-            state.select(going)
-            sentence, tokens = sentence[going], tokens[going]
+        going = going & (chosen != end)
+        if (kept := keep(going)) is not None:
+            state.select_sentences(kept)
+            state.select(kept)
+            sentence, tokens, going = sentence[kept], tokens[kept], going[kept]
     return _collect(steps, len(prompt), config)
 
 

@@ -56,7 +56,7 @@ class MultiHeadAttention(nn.Module):
         them as further queries of the same sentence, so that the memory is never copied.
         """
         if memory is None:
-            q, k, v = self._own(x, cache)
+            q, k, v = self._own(x, mask, cache)
             return self._merge(self.attend(q, k, v, mask), x)
         k, v = self._memory(memory, cache)
         q = self._heads(self.query(x.reshape(k.size(0), -1, x.size(-1))), "q")
@@ -95,13 +95,13 @@ class MultiHeadAttention(nn.Module):
             return not self.training
         return not self.training and q.dtype != torch.bfloat16
 
-    def _own(self, x: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _own(self, x: Tensor, mask: Tensor | None, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = map(self._heads, _together(x, self.query, self.key, self.value), ("q", "k", "v"))
         offset = 0 if cache is None else cache.length
         if self.rotary is not None:
             q, k = tap(self, "rotated_q", self.rotary(q, offset)), tap(self, "rotated_k", self.rotary(k, offset))
         if cache is not None:
-            k, v = cache.append(k, v)
+            k, v = cache.append(k, v, None if mask is None else mask.size(-1))
         return q, k, v
 
     def _memory(self, memory: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:

@@ -9,36 +9,52 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+ROOM = 16
+"""Positions that buffers of keys and values grow by, at least. Attention reads them whole, with those to come masked:
+a product of a new shape every step would cost more than the zeros do."""
+
+
+def capacity_for(length: int) -> int:
+    """Positions of a buffer for ``length``: the next multiple of ``ROOM``, or of a power of two near an eighth."""
+    step = max(ROOM, 1 << max(0, length.bit_length() - 4))
+    return -(-length // step) * step
+
 
 @dataclass
 class KeyValueCache:
-    """Keys and values of one attention, ``[rows, heads, length, d_head]``, in buffers that grow by doubling."""
+    """Keys and values of one attention, ``[rows, heads, length, d_head]``, in buffers with some room to grow."""
 
     keys: Tensor | None = None
     values: Tensor | None = None
     length: int = 0
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add new positions and return all of them."""
+    def append(self, keys: Tensor, values: Tensor, size: int | None = None) -> tuple[Tensor, Tensor]:
+        """Add new positions and return all of them; with ``size``, that many, of which those to come are zeros."""
         end = self.length + keys.size(2)
         self.keys = self._room(self.keys, keys, end)
         self.values = self._room(self.values, values, end)
         self.keys[:, :, self.length : end] = keys
         self.values[:, :, self.length : end] = values
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return self.keys[:, :, : size or end], self.values[:, :, : size or end]
 
     def select(self, rows: Tensor) -> None:
         """Keep ``rows`` in this order; a row may appear several times, as when a beam branches."""
         if self.keys is not None and self.values is not None:
-            self.keys = self.keys.index_select(0, rows)
-            self.values = self.values.index_select(0, rows)
+            self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+
+    def replace(self, rows: Tensor, by: Tensor) -> None:
+        """``rows`` become what the rows ``by`` were; the others stay where they are, uncopied."""
+        for buffer in (self.keys, self.values):
+            if buffer is not None:
+                used = buffer[:, :, : self.length]
+                used.index_copy_(0, rows, used.index_select(0, by))
 
     def _room(self, buffer: Tensor | None, new: Tensor, end: int) -> Tensor:
         if buffer is not None and buffer.size(2) >= end:
             return buffer
-        capacity = max(16, end, 2 * self.length)
-        larger = new.new_empty(new.size(0), new.size(1), capacity, new.size(3))
+        capacity = capacity_for(end)
+        larger = new.new_zeros(new.size(0), new.size(1), capacity, new.size(3))
         if buffer is not None:
             larger[:, :, : self.length] = buffer[:, :, : self.length]
         return larger
@@ -65,14 +81,14 @@ class StackCache(list[BlockCache]):
 
     def select(self, rows: Tensor) -> None:
         """Keep ``rows`` of the past; what is kept of the memory is per sentence, see ``select_sentences``."""
-        if (
-            rows.numel()
-            and torch.equal(rows, torch.arange(rows.numel(), device=rows.device))
-            and self._rows() == len(rows)
-        ):
-            return
+        moved = None
+        if len(rows) == self._rows():
+            moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
         for block in self:
-            block.self_attention.select(rows)
+            if moved is None or 2 * len(moved) > len(rows):
+                block.self_attention.select(rows)
+            elif len(moved):
+                block.self_attention.replace(moved, rows[moved])
 
     def select_sentences(self, sentences: Tensor) -> None:
         for block in self:

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from glassformer.config import Config
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.cache import DecoderState, StackCache
+from glassformer.layers.cache import DecoderState, StackCache, capacity_for
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialise
 from glassformer.layers.mask import Sentences, causal_mask, over_keys, same_sentence
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.taps import tracing
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -140,9 +141,11 @@ class EncoderDecoder(nn.Module):
         """The decoder's output; with a ``cache``, ``target`` continues what the cache holds."""
         offset = 0 if cache is None else cache.length
         length = target.size(1)
-        mask = None if length == 1 else causal_mask(length, offset + length, target.device)
-        if mask is not None and target_mask is not None and target_mask.dtype != torch.bool:
+        mask = causal_mask(length, offset + length, target.device)
+        if target_mask is not None and target_mask.dtype != torch.bool:
             mask = mask & same_sentence(target_mask, target_mask)
+        if cache is not None and not tracing():
+            mask = F.pad(mask, (0, capacity_for(offset + length) - offset - length), value=False)
         x = self.target_embedding(target, target_mask, offset)
         return self.decoder(x, mask, memory, over_keys(source_mask, target_mask), cache)
 

@@ -1,26 +1,11 @@
-"""Low precision: forward and backward run on a copy of the layers, the weights and their update stay as they are.
+"""Low precision: forward and backward run on a copy of the layers (``models.precision``), the weights stay as they are.
 
 Micikevicius et al. 2018 (arXiv:1710.03740), section 3.1, with bfloat16, whose exponent needs no loss scaling. The
 embeddings and the output projection are not copied: their gradients are sums over many tokens, which 8 bits lose.
 """
 
-import copy
-
 import torch
 from torch import Tensor, nn
-
-from glassformer.layers.block import Stack
-from glassformer.models.encoder_decoder import EncoderDecoder
-
-
-def working_copy(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
-    """``model`` with its stacks in ``dtype``, and everything else shared."""
-    stacks = {name for name, module in model.named_modules() if isinstance(module, Stack)}
-    copied = {id(p) for name in stacks for p in model.get_submodule(name).parameters()}
-    working = copy.deepcopy(model, {id(p): p for p in model.parameters() if id(p) not in copied})
-    for name in stacks:
-        working.get_submodule(name).to(dtype)
-    return working
 
 
 @torch.no_grad()

@@ -1,0 +1,31 @@
+"""Copies of a model whose layers compute in a lower precision than its weights are kept in."""
+
+import copy
+
+import torch
+from torch import nn
+
+from glassformer.layers.block import Stack
+from glassformer.models.encoder_decoder import EncoderDecoder
+
+
+def lower_stacks(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
+    """``model`` with its stacks in ``dtype``; embeddings and output projection are shared, not copied."""
+    stacks = {name for name, module in model.named_modules() if isinstance(module, Stack)}
+    copied = {id(p) for name in stacks for p in model.get_submodule(name).parameters()}
+    lower = copy.deepcopy(model, {id(p): p for p in model.parameters() if id(p) not in copied})
+    for name in stacks:
+        lower.get_submodule(name).to(dtype)
+    return lower
+
+
+def for_decoding(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
+    """``model`` with its stacks and its output projection in ``dtype``; embeddings are shared."""
+    lower = lower_stacks(model, dtype)
+    projection = copy.copy(lower.output_projection)
+    projection._parameters = {
+        name: None if p is None else nn.Parameter(p.detach().to(dtype), requires_grad=False)
+        for name, p in projection._parameters.items()
+    }
+    lower.output_projection = projection
+    return lower
