@@ -22,12 +22,14 @@ def command(
     """BLEU and chrF of a run on a test set, detokenised, with their signatures."""
     import time
 
+    from glassformer.allocator import keep_freed_memory
     from glassformer.data import parallel_lines
     from glassformer.evaluate import bleu, chrf
     from glassformer.translator import Translator
 
     options = settings(setting)
     sources, references = parallel_lines(source, target)
+    keep_freed_memory()
     translator = Translator.load(run)
     translator.configure(**options)
     began = time.perf_counter()

@@ -31,6 +31,7 @@ def command(
     attention: Annotated[bool, typer.Option("--attention", help="With --json: the cross-attention of each.")] = False,
 ) -> None:
     """Translate text, line by line."""
+    from glassformer.allocator import keep_freed_memory
     from glassformer.config import ConfigError, DataError
     from glassformer.evaluate import write_pharaoh
     from glassformer.translator import Translator
@@ -39,6 +40,7 @@ def command(
         raise ConfigError("--attention goes with --json; for a picture see glassformer demo --picture")
     given = {"beam_size": beam_size, "n_best": n_best, "seed": seed, "sample": sample or None}
     options = settings(setting) | {name: value for name, value in given.items() if value is not None}
+    keep_freed_memory()
     translator = Translator.load(run, *(ensemble or []))
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)

@@ -70,7 +70,7 @@ def _extend(live: _Beam, logits: Tensor, filters: list[Filter], end: int, config
     allowed = apply(filters, logits, live.tokens.flatten(0, 1), live.sentence.repeat_interleave(k))
     # At most k of 2k candidates can end, so k of them go on; and no hypothesis has more than 2k among them.
     values, ids = best(allowed, min(2 * config.beam_size, allowed.size(1)))
-    added = (values - normaliser[:, None]).view(sentences, -1)
+    added = (values - normaliser[:, None]).clamp_(max=0).view(sentences, -1)
     each = values.size(1)
     totals = (live.total[:, :, None] + added.view(sentences, k, each)).flatten(1)
     reached, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)

@@ -1,6 +1,7 @@
 """Any number of sentences: cut into batches, searched, and given back in their order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -8,9 +9,9 @@ from glassformer.generate.beam import beam
 from glassformer.generate.config import DecodingConfig, Hypothesis
 from glassformer.generate.protocol import Decodable, Symbols, build_prompt
 from glassformer.generate.walk import greedy, sample
+from glassformer.taps import tracing
 
 
-@torch.inference_mode()
 def generate(
     model: Decodable,
     sources: Sequence[Sequence[int]],
@@ -21,22 +22,44 @@ def generate(
     longest_target: int | None = None,
 ) -> list[list[Hypothesis]]:
     """For each source (ids that end with the end symbol) its ``n_best`` hypotheses, best first; drawn ones as drawn."""
-    results: list[list[Hypothesis]] = [[] for _ in sources]
     copies = config.n_best if config.sample else 1
-    for batch in by_length([len(ids) for ids in sources], max(1, config.batch_tokens // copies)):
+
+    @torch.inference_mode()
+    def search(batch: list[int]) -> list[list[Hypothesis]]:
         rows = [index for index in batch for _ in range(copies)]
         forced = [prefixes[index] for index in rows] if prefixes else None
         prompt = build_prompt([sources[index] for index in rows], symbols, config, forced, device, longest_target)
         if config.sample:
             drawn = sample(model, prompt, config, [draw for _ in batch for draw in range(copies)])
-            found = [drawn[start : start + copies] for start in range(0, len(drawn), copies)]
-        elif config.beam_size == 1:
-            found = [[hypothesis] for hypothesis in greedy(model, prompt, config)]
-        else:
-            found = beam(model, prompt, config)
+            return [drawn[start : start + copies] for start in range(0, len(drawn), copies)]
+        if config.beam_size == 1:
+            return [[hypothesis] for hypothesis in greedy(model, prompt, config)]
+        return beam(model, prompt, config)
+
+    results: list[list[Hypothesis]] = [[] for _ in sources]
+    batches = list(by_length([len(ids) for ids in sources], max(1, config.batch_tokens // copies)))
+    for batch, found in zip(batches, _side_by_side(search, batches, device), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
+
+
+def _side_by_side(
+    search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], device: torch.device | None
+) -> Iterable[list[list[Hypothesis]]]:
+    """Each batch searched, on a CPU by as many threads as there are cores to compute on, each with one of them.
+
+    Between the products of matrices there are many small passes, which one core does nearly as fast as several.
+    """
+    cores = torch.get_num_threads()
+    workers = 1 if tracing() or (device is not None and device.type != "cpu") else min(cores, max(1, len(batches)))
+    if workers == 1:
+        return map(search, batches)
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(cores // workers,)) as pool:
+        try:
+            return list(pool.map(search, batches))
+        finally:
+            torch.set_num_threads(cores)
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -55,7 +55,7 @@ def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choo
         normaliser = log_sum(logits)
         allowed = apply(filters, logits, tokens, sentence)
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
-        log_probs = allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser
+        log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
         steps.append((sentence[going].tolist(), chosen[going].tolist(), log_probs[going].tolist()))
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         going = going & (chosen != end)

@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
+from glassformer.allocator import keep_freed_memory
 from glassformer.data import Account
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder
-from glassformer.train.allocator import keep_freed_memory
 from glassformer.train.build import build
 from glassformer.train.config import RunConfig
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Validated
