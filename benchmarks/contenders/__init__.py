@@ -1,0 +1,1 @@
+"""Programs that do the same work, each run in a process and an environment of its own."""

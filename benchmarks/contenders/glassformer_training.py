@@ -1,0 +1,40 @@
+"""glassformer's own training step, on the same text; its batches are packed rows instead of padded ones."""
+
+import os
+from itertools import repeat
+from pathlib import Path
+
+from timing import BETAS, DROPOUT, EPSILON, RATE, SIZES, SMOOTHING, arguments, measure
+
+from glassformer.allocator import keep_freed_memory
+from glassformer.run_folder import RunFolder
+from glassformer.train import RunConfig
+from glassformer.train.build import build
+from glassformer.train.step import train_step
+
+
+def main() -> None:
+    options = arguments()
+    keep_freed_memory()
+    size = SIZES[options.size]
+    n_layers = size.pop("n_layers")
+    values = {
+        "model": {**size, "n_encoder_layers": n_layers, "n_decoder_layers": n_layers, "dropout": DROPOUT},
+        "text": {"vocab_size": options.vocab},
+        "data": {"source": "en", "target": "de", "train": [os.environ["TRAIN"]], "batch_tokens": 2048},
+        "optimizer": {"schedule": "constant", "learning_rate": RATE, "betas": BETAS, "epsilon": EPSILON},
+        "train": {"precision": options.precision, "label_smoothing": SMOOTHING},
+    }
+    values["model"]["attention_dropout"] = 0.0
+    state, _ = build(RunConfig.parse(values, "benchmark"))
+    run = RunFolder(Path(os.devnull))
+
+    def step(_: None) -> tuple[int, int]:
+        done = train_step(state, run)
+        return done.source_tokens, done.target_tokens
+
+    measure(step, repeat(None), options.seconds)
+
+
+if __name__ == "__main__":
+    main()
