@@ -109,6 +109,7 @@ class MultiHeadAttention(nn.Module):
             return cache.keys, cache.values
         k, v = map(self._heads, _together(memory, self.key, self.value), ("k", "v"))
         if cache is not None:
+            k, v = k.contiguous(), v.contiguous()  # once, and not at every step
             cache.keys, cache.values, cache.length = k, v, k.size(2)
         return k, v
 
