@@ -46,8 +46,15 @@ class CrossAttention:
 class Translator:
     """One model, or several decoded as an ensemble, with the tokenizers they were trained with."""
 
-    def __init__(self, models: Sequence[EncoderDecoder], tokenizers: TokenizerPair, decoding: DecodingConfig):
+    def __init__(
+        self,
+        models: Sequence[EncoderDecoder],
+        tokenizers: TokenizerPair,
+        decoding: DecodingConfig,
+        bleu_tokenize: str = "13a",
+    ):
         self.models = list(models)
+        self.bleu_tokenize = bleu_tokenize
         self.tokenizers = tokenizers
         self.decoding = decoding
         self._lower: dict[str, list[EncoderDecoder]] = {}
@@ -70,7 +77,7 @@ class Translator:
             _model(checkpoint, pair).to(device).eval() for checkpoint, pair in zip(loaded, tokenizers, strict=True)
         ]
         decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
-        return cls(models, tokenizers[0], decoding)
+        return cls(models, tokenizers[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"))
 
     @property
     def device(self) -> torch.device:

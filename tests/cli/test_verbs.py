@@ -15,7 +15,7 @@ import pytest
 from glassformer.checkpoint import average, fingerprint, load_checkpoint
 from glassformer.evaluate import bleu, chrf
 from glassformer.run_folder import RunFolder, resolve
-from tiny_run import TinyRun, state_of, write_lines
+from tiny_run import TinyRun, run_to_the_end, state_of, write_lines
 
 Cli = Callable[..., Any]
 LINES = ["the old cat sleeps", "", "she sees a tree", "  ", "I love you"]
@@ -199,6 +199,14 @@ def test_evaluate_is_the_score_of_translate(cli: Cli, tiny: TinyRun) -> None:
     text = cli("evaluate", tiny.run, *sides, "-s", "beam_size=1", "--tokenize", "none").out.splitlines()
     assert text[0].startswith("BLEU ") and "tok:none" in text[0]
     assert text[1].split()[:2] == ["chrF2", f"{report['chrf']['score']:.2f}"]
+
+
+def test_bleu_is_of_the_words_that_the_run_was_validated_on(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    run = tmp_path / "tokenised"
+    run_to_the_end(tiny.config({"validation.tokenize": "none", "train.max_steps": 2}), run)
+    sides = [write_lines(tmp_path / name, LINES) for name in ("source", "target")]
+    for given, shown in (([], "tok:none"), (["--tokenize", "char"], "tok:char")):
+        assert shown in cli("evaluate", run, *sides, "-s", "beam_size=1", *given).out
 
 
 def test_average_is_the_mean_of_the_last_checkpoints(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:

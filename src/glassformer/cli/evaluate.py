@@ -16,7 +16,9 @@ def command(
     setting: Annotated[
         list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
     ] = None,
-    tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer; none for tokenised text.")] = "13a",
+    tokenize: Annotated[
+        str | None, typer.Option(help="sacreBLEU's tokenizer. [default: that of the run's validation]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Scores and signatures as JSON.")] = False,
 ) -> None:
     """BLEU and chrF of a run on a test set, detokenised, with their signatures."""
@@ -32,6 +34,7 @@ def command(
     keep_freed_memory()
     translator = Translator.load(run)
     translator.configure(**options)
+    tokenize = tokenize or translator.bleu_tokenize
     began = time.perf_counter()
     found = translator.translate(sources, **options)
     seconds = time.perf_counter() - began

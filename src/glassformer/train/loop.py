@@ -82,6 +82,7 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None
     config = {
         "model": state.best_model.config.model_dump(mode="json"),
         "decoding": state.config.decoding.model_dump(mode="json"),
+        "bleu_tokenize": state.config.validation.tokenize,
         "languages": [state.config.data.source, state.config.data.target],
         "step": state.counters.step,
         "tokenizer": state.tokenizers.fingerprint,
