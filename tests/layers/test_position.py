@@ -7,7 +7,7 @@ import torch
 
 from glassformer.config import DataError
 from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.layers.position import Learned, Rotary, Sinusoidal, sinusoids
 from glassformer.taps import trace
 
 
@@ -54,3 +54,12 @@ def test_rotary_attention_reads_the_distance_and_not_the_place() -> None:
         diagonal = scores.diagonal(distance, dim1=-2, dim2=-1)
         torch.testing.assert_close(diagonal, diagonal[..., :1].expand_as(diagonal), atol=1e-12, rtol=0)
     assert scores[0, 0, 0].unique().numel() == 5
+
+
+def test_positions_are_exact_whatever_the_type_of_the_model() -> None:
+    """A table rounded once stays rounded: converted models compute theirs anew, and angles are not kept in eight bits."""
+    exact = Sinusoidal(300, 8).double()(0, 300)
+    torch.testing.assert_close(exact, sinusoids(torch.arange(300).double(), 8), rtol=0, atol=1e-15)
+    torch.testing.assert_close(Sinusoidal(300, 8).bfloat16().double()(0, 300), exact, rtol=0, atol=0)
+    q = torch.randn(1, 1, 3, 8, dtype=torch.float64)
+    torch.testing.assert_close(Rotary(8).bfloat16()(q, 1000), Rotary(8)(q, 1000), rtol=0, atol=0)

@@ -3,6 +3,9 @@
 Sinusoidal (the paper's), learned (its alternative, Table 3 row E), and rotary (Su et al. 2021, arXiv:2104.09864).
 """
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,6 +31,14 @@ class Sinusoidal(nn.Module):
         self.d_model = d_model
         table = sinusoids(torch.arange(max_length).double(), d_model)
         self.register_buffer("table", table.to(torch.get_default_dtype()), persistent=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """In another type the table is computed anew: float32's rounding must not stay in a float64 model."""
+        super()._apply(fn, recurse)
+        if not self.table.is_meta:
+            positions = torch.arange(self.table.size(0), device=self.table.device).double()
+            self.table = sinusoids(positions, self.d_model).to(self.table.dtype)
+        return self
 
     def forward(self, offset: int, length: int) -> Float[Tensor, "length d_model"]:
         """The encodings of positions ``offset`` … ``offset + length - 1``."""
@@ -57,21 +68,20 @@ class Learned(nn.Module):
 class Rotary(nn.Module):
     """Turns each pair of query and key dimensions by an angle proportional to the position.
 
-    The product q·k then depends on the distance alone. Nothing is added to the embedding.
+    The product q·k then depends on the distance alone. Nothing is added to the embedding. Angles are computed in
+    float64 whatever the type of the model: eight bits cannot tell neighbouring positions apart.
     """
-
-    rates: Tensor
 
     def __init__(self, d_head: int):
         super().__init__()
-        rates = 10000.0 ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
-        self.register_buffer("rates", rates, persistent=False)
+        self.d_head = d_head
 
     def forward(
         self, x: Float[Tensor, "batch heads length d_head"], offset: int
     ) -> Float[Tensor, "batch heads length d_head"]:
         positions = torch.arange(offset, offset + x.size(-2), device=x.device)
-        angles = positions.double()[:, None] * self.rates.double()
+        rates = 10000.0 ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64, device=x.device) / self.d_head)
+        angles = positions.double()[:, None] * rates
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
