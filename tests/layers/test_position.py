@@ -57,7 +57,7 @@ def test_rotary_attention_reads_the_distance_and_not_the_place() -> None:
 
 
 def test_positions_are_exact_whatever_the_type_of_the_model() -> None:
-    """A table rounded once stays rounded: converted models compute theirs anew, and angles are not kept in eight bits."""
+    """A table rounded once stays so: converted models compute theirs anew; angles are not kept in eight bits."""
     exact = Sinusoidal(300, 8).double()(0, 300)
     torch.testing.assert_close(exact, sinusoids(torch.arange(300).double(), 8), rtol=0, atol=1e-15)
     torch.testing.assert_close(Sinusoidal(300, 8).bfloat16().double()(0, 300), exact, rtol=0, atol=0)
