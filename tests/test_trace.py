@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from glassformer import ConfigError, tap, trace, tracing
+from glassformer.generate import DecodingConfig, Symbols, generate
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 WEIGHTS = "decoder.layers.1.cross_attention.weights"
@@ -133,3 +134,12 @@ def test_a_compiled_model_is_one_graph_and_its_trace_says_that_it_saw_nothing() 
     assert torch.equal(module(torch.ones(2)), torch.full((2,), 2.0))
     with pytest.raises(ConfigError, match="or ran compiled; trace it uncompiled"), trace(module):
         module(torch.ones(2))
+
+
+def test_a_trace_of_a_search_holds_the_logits_as_the_model_gave_them(make_model: Callable[..., EncoderDecoder]) -> None:
+    """The search sets what may not follow to −∞, in its own copy."""
+    model, symbols = make_model(), Symbols(pad=0, start=1, end=2)
+    for beam_size in (1, 3):
+        with trace(model, keep="output_projection.logits") as recorded:
+            generate(model, [[5, 7, 2]], symbols, DecodingConfig(beam_size=beam_size, max_length=3))
+        assert all(logits.isfinite().all() for logits in recorded.all("output_projection.logits"))

@@ -15,7 +15,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import for_decoding
 from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import resolve
-from glassformer.taps import trace
+from glassformer.taps import trace, tracing
 from glassformer.text import TokenizerPair
 
 
@@ -57,7 +57,7 @@ class Translator:
         self.bleu_tokenize = bleu_tokenize
         self.tokenizers = tokenizers
         self.decoding = decoding
-        self._lower: dict[str, list[EncoderDecoder]] = {}
+        self._lower: dict[str, tuple[list[Any], list[EncoderDecoder]]] = {}
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
 
@@ -172,11 +172,13 @@ class Translator:
         return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
 
     def _decodable(self, precision: str) -> EncoderDecoder | Ensemble:
+        """In a lower precision a copy, made anew when the weights have changed; a trace sees the model itself."""
         models = self.models
-        if precision != "float32":
-            if precision not in self._lower:
-                self._lower[precision] = [for_decoding(model, getattr(torch, precision)) for model in models]
-            models = self._lower[precision]
+        if precision != "float32" and not tracing():
+            made_of = [(p.device, p.data_ptr(), p._version) for model in models for p in model.parameters()]
+            if self._lower.get(precision, ([], []))[0] != made_of:
+                self._lower[precision] = made_of, [for_decoding(model, getattr(torch, precision)) for model in models]
+            models = self._lower[precision][1]
         return models[0] if len(models) == 1 else Ensemble(models)
 
 

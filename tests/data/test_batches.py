@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from glassformer.config import DataError
 from glassformer.data import Batch, Batches, Corpus, DataConfig, collate, ordered_batches, prepare
-from glassformer.data.packing import pack_rows
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 
@@ -158,21 +157,6 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Corpus], Tokeniz
     return [prepare(config, config.train, tokenizers)], tokenizers
 
 
-def test_dropout_adds_rows_and_widens_none(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
-    corpora, tokenizers = bpe
-    plain, dropped = (Batches(corpora, tokenizers, 128, 3, bpe_dropout=p, row_tokens=64) for p in (0.0, 0.3))
-    one, other = an_epoch(plain), an_epoch(dropped)
-    assert [sorted(batch.examples) for batch in one] == [sorted(batch.examples) for batch in other]
-    assert sum(len(batch.source) for batch in other) > sum(len(batch.source) for batch in one)
-    assert {batch.source.shape[1] for batch in other} == {64}
-    decode = tokenizers.source.decode
-    texts = [
-        {i: decode(source) for batch in epoch for i, (source, _) in zip(batch.examples, batch.pairs(), strict=True)}
-        for epoch in (one, other)
-    ]
-    assert texts[0] == texts[1]
-
-
 def test_dropout_cuts_the_same_text_anew_each_epoch(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
     corpora, tokenizers = bpe
     plain, dropped = (Batches(corpora, tokenizers, 80, 3, bpe_dropout=p) for p in (0.0, 0.3))
@@ -271,48 +255,6 @@ def test_ordered_batches_hold_every_pair_once(
         for example, source, target in zip(batch.examples, batch.source, batch.target, strict=True):
             assert source.tolist()[: lengths[example][0] + 1] == [*sources[example], 2]
             assert target.tolist()[: lengths[example][1] + 1] == [1, *targets[example]]
-
-
-def test_a_row_may_hold_several_sentences(tokenizers: TokenizerPair) -> None:
-    batch = collate([[([7, 8], [9]), ([], [4, 5])], [([6], [])]], tokenizers, multiple=4)
-    assert batch.source.tolist() == [[7, 8, 2, 2], [6, 2, 0, 0]]
-    assert batch.target.tolist() == [[1, 9, 1, 4, 5, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
-    assert batch.wanted.tolist() == [[9, 2, 4, 5, 2, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]]
-    assert batch.source_sentences.tolist() == [[1, 1, 1, 2], [1, 1, 0, 0]]
-    assert batch.target_sentences.tolist() == [[1, 1, 2, 2, 2, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
-    assert (len(batch), batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (3, 6, 6, 24)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    lengths=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80),
-    row_tokens=st.sampled_from([8, 16, 64]),
-)
-def test_rows_hold_every_pair_once_and_are_as_wide_as_their_longest_needs(
-    lengths: list[tuple[int, int]], row_tokens: int
-) -> None:
-    source, target = (np.array(side, np.int32) for side in zip(*lengths, strict=True))
-    rows = pack_rows(np.arange(len(lengths)), source, target, row_tokens, np.random.default_rng(1))
-    assert sorted(rows.examples.tolist()) == list(range(len(lengths)))
-    for number in range(len(rows)):
-        row = rows.row(number)
-        for side, width in ((source, rows.source[number]), (target, rows.target[number])):
-            assert width % row_tokens == 0 and side[row].sum() <= width < side[row[0]] + row_tokens
-    assert len(pack_rows(np.arange(len(lengths)), source, target, 0, np.random.default_rng(1))) == len(lengths)
-
-
-def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> None:
-    batches = make(256, row_tokens=64)
-    epoch = an_epoch(batches)
-    assert sorted(seen(epoch)) == list(range(341))
-    for batch in epoch:
-        assert max(batch.source.numel(), batch.target.numel()) <= 256
-        assert batch.source.shape[1] % 64 == batch.target.shape[1] % 64 == 0
-        assert batch.source_tokens == int((batch.source != 0).sum()) == int((batch.source_sentences != 0).sum())
-        assert batch.target_tokens == int((batch.wanted != 0).sum()) == int((batch.target_sentences != 0).sum())
-    real = sum(batch.source_tokens + batch.target_tokens for batch in epoch)
-    padded = sum(batch.padded_tokens for batch in epoch)
-    assert batches.padding_share == pytest.approx(1 - real / padded, abs=1e-12)
 
 
 def test_a_batch_keeps_its_rows_in_order(tokenizers: TokenizerPair) -> None:

@@ -1,5 +1,6 @@
 """What a sentence becomes does not depend on what is decoded beside it."""
 
+import random
 from collections.abc import Callable
 from itertools import chain
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate.candidates import log_sum
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 Maker = Callable[..., EncoderDecoder]
@@ -81,3 +83,45 @@ def test_an_ensemble_has_the_mean_of_the_probabilities(make_peaked: Maker, symbo
     best = generate(ensemble, [SOURCES[1]], symbols, config)[0][0]
     again = score_pairs(ensemble, [SOURCES[1]], [best.tokens], symbols, config)[0]
     assert best.token_log_probs == pytest.approx(again.token_log_probs, abs=1e-10)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_idle_rows_and_searches_side_by_side_change_nothing(
+    make_peaked: Maker, symbols: Symbols, search: str, threads: int
+) -> None:
+    """More sentences than every row of which is dropped as it ends, in batches that two threads share."""
+    model, generator = make_peaked(3), random.Random(1)
+    sources = [[generator.randint(3, 8) for _ in range(generator.randint(1, 9))] + [2] for _ in range(60)]
+    config = DecodingConfig(max_extra=6, **SEARCHES[search])
+    alone = [generate(model, [source], symbols, config)[0] for source in sources]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for batch_tokens in (200, 4096):
+            many = config.model_copy(update={"batch_tokens": batch_tokens})
+            assert_same(generate(model, sources, symbols, many), alone, 1e-10)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_fault_in_one_of_the_threads_is_told(make_peaked: Maker, symbols: Symbols) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(IndexError):
+            generate(make_peaked(0), [[3, 2], [99, 2], [4, 4, 4, 2]], symbols, DecodingConfig(batch_tokens=1))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_in_bfloat16_a_score_does_not_depend_on_other_rows() -> None:
+    """One row whose exponentials overflow must not change how the others are summed."""
+    rows = torch.randn(5, 640).mul(4).bfloat16()
+    alone = log_sum(rows.clone())
+    rows[2, 7] = 300.0
+    together = log_sum(rows)
+    assert torch.equal(together[[0, 1, 3, 4]], alone[[0, 1, 3, 4]])
+    assert together[2].item() == pytest.approx(300.0)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.generate.protocol import best, log_sum
+from glassformer.generate.candidates import best, log_sum
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,6 +18,8 @@ EVERYTHING = {
     "text.bpe_dropout": 0.1,
     "optimizer.schedule": "cosine",
     "train.accumulate": 2,
+    "train.precision": "bfloat16",
+    "train.dropout_warmup_steps": 20,
     "train.ema": 0.9,
     "train.max_steps": 40,
     "train.save_every": 2,

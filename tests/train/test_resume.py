@@ -21,6 +21,8 @@ EVERYTHING = {
     "optimizer.weight_decay": 0.1,
     "optimizer.clip_norm": 1.0,
     "train.accumulate": 2,
+    "train.precision": "bfloat16",
+    "train.dropout_warmup_steps": 20,
     "train.ema": 0.9,
     "train.max_steps": 14,
     "train.save_every": 4,

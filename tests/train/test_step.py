@@ -92,7 +92,7 @@ def test_the_gradient_is_of_the_mean_over_tokens(tiny: TinyRun, tmp_path: Path) 
 def test_sentences_that_share_a_row_are_as_if_alone(tiny: TinyRun, tmp_path: Path, positions: str) -> None:
     """Loss and gradients of rows with several sentences are those of a row a sentence. Tolerance: float64's."""
     run, tokenizers = RunFolder.create(tmp_path), tiny.translator.tokenizers
-    settings = {"model__positions": positions, "model__max_length": 256}
+    settings = {"model__positions": positions, "model__max_length": 40, "data__max_length": 40}
     alone = state_with(tiny, [collate([[pair] for pair in PAIRS], tokenizers)], **settings)
     packed = state_with(tiny, [collate([PAIRS[:3], PAIRS[3:]], tokenizers, multiple=16)], **settings)
     one, other = train_step(alone, run), train_step(packed, run)

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,22 +36,28 @@ def command(
     note(f"run: {path}")
     with Screen(settings.train.max_steps) as screen, signals() as caught:
         for event in train(settings, folder, resume, lambda: bool(caught)):
-            screen.show(event)
+            with suppress(OSError) if caught else nullcontext():  # who read it may be gone, and saving comes first
+                screen.show(event)
     if caught:
         raise typer.Exit(128 + caught[0])
 
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are noted, and their usual effect comes with the second one."""
+    """Ctrl-C and SIGTERM are noted, and their usual effect comes with the second one. What was ignored stays so."""
     caught: list[int] = []
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def notice(number: int, frame: object) -> None:
         caught.append(number)
-        signal.signal(number, before[number])
-        note("saving after this step; once more to stop at once")
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        with suppress(OSError):
+            note("saving after this step; once more to stop at once")
 
-    before = {int(number): signal.signal(number, notice) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, notice)
     try:
         yield caught
     finally:

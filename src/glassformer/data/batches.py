@@ -25,7 +25,7 @@ class Batches:
     and a random half of them, drawn anew each epoch, a third time.
 
     BPE-dropout (Provilkov et al. 2020) segments each sentence anew, drawn from (seed, epoch, pair). Batches are planned
-    on the lengths without it, so with dropout one may exceed ``batch_tokens`` by some rows; nothing is cut off.
+    on the lengths without it, so with dropout one may exceed ``batch_tokens`` somewhat; nothing is cut off.
 
     ``epoch`` and ``position`` are those of the next batch: after the last of an epoch, the next epoch and 0.
 
@@ -123,10 +123,14 @@ class Batches:
         return collate(pairs, self.tokenizers, np.concatenate(examples), self.row_tokens or 1)
 
     def _pack_again(self, examples: NDArray[np.int64], pairs: list[Pair]) -> Batch:
-        """Dropout has made sentences longer than their rows: the same pairs in as many rows as they need now."""
+        """Dropout has made sentences longer than their rows: the same pairs in as many rows as they need now.
+
+        All rows are as wide as the longest sentence needs, so that none of them is mostly padding.
+        """
         source, target = (np.array([len(pair[side]) + 1 for pair in pairs], np.int32) for side in (0, 1))
         generator = np.random.default_rng((self.seed, self.epoch, int(examples[0])))
-        rows = pack_rows(np.arange(len(pairs)), source, target, self.row_tokens, generator)
+        width = -(-int(max(source.max(), target.max())) // self.row_tokens) * self.row_tokens
+        rows = pack_rows(np.arange(len(pairs)), source, target, width, generator)
         packed = [[pairs[i] for i in rows.row(number).tolist()] for number in range(len(rows))]
         return collate(packed, self.tokenizers, examples[rows.examples], self.row_tokens)
 

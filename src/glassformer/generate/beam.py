@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from glassformer.generate.candidates import best, log_sum, own
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, search_filters
-from glassformer.generate.protocol import Decodable, Prompt, best, keep, log_sum
+from glassformer.generate.idle import keep
+from glassformer.generate.protocol import Decodable, Prompt
 from glassformer.generate.walk import finish
 
 
@@ -51,7 +53,7 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     )
     undecided = torch.ones(len(prompt), dtype=torch.bool, device=device)
     while undecided.any():
-        logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
+        logits = own(model.step(live.tokens[:, :, -1].reshape(-1, 1), state))
         parents = _extend(live, logits, filters, prompt.symbols.end, config)
         undecided = torch.tensor(_undecided(live, prompt, config), device=device)
         live.total[~undecided] = -torch.inf

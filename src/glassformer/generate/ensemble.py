@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.generate.protocol import Decodable, State, log_softmax
+from glassformer.generate.candidates import log_softmax
+from glassformer.generate.protocol import Decodable, State
 
 
 @dataclass

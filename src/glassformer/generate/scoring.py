@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
+from glassformer.generate.candidates import log_softmax
 from glassformer.generate.config import DecodingConfig, Hypothesis
-from glassformer.generate.protocol import Decodable, Symbols, build_prompt, log_softmax
+from glassformer.generate.protocol import Decodable, Symbols, build_prompt
 from glassformer.generate.search import by_length
 from glassformer.generate.walk import finish
 

@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from glassformer.generate.candidates import best, log_softmax, log_sum, own
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters
-from glassformer.generate.protocol import Decodable, Prompt, best, keep, log_softmax, log_sum
+from glassformer.generate.idle import keep
+from glassformer.generate.protocol import Decodable, Prompt
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
@@ -51,7 +53,7 @@ def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choo
     steps: list[tuple[list[int], list[int], list[float]]] = []
     going = torch.ones_like(sentence, dtype=torch.bool)
     while going.any():
-        logits = model.step(tokens[:, -1:], state)
+        logits = own(model.step(tokens[:, -1:], state))
         normaliser = log_sum(logits)
         allowed = apply(filters, logits, tokens, sentence)
         chosen = choose(allowed, sentence, tokens.size(1) - 1)

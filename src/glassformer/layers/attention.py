@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
@@ -86,7 +87,9 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def _drops(self) -> bool:
-        return self.training and isinstance(self.dropout, Dropout) and self.dropout.threshold > 0
+        if isinstance(self.dropout, Dropout):
+            return self.training and self.dropout.threshold > 0
+        return not isinstance(self.dropout, nn.Identity)
 
     def _fused_is_faster(self, q: Tensor) -> bool:
         """On a CPU the fused kernel knows no dropout (PyTorch then falls back to a slower definition than this one),
@@ -155,6 +158,7 @@ class _Attention(torch.autograd.Function):
         return weights @ v
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_context: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights = ctx.saved_tensors
         d_context = d_context.contiguous()

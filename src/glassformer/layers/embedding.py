@@ -42,7 +42,7 @@ class TokenEmbedding(nn.Module):
     def _positions(position: nn.Module, ids: Tensor, sentences: Sentences | None, offset: int) -> Tensor:
         if sentences is None or sentences.dtype == torch.bool:
             return position(offset, ids.size(1))
-        within = positions_within(sentences)
+        within = positions_within(sentences).masked_fill(sentences == 0, 0)  # padding has no place to run out of
         return F.embedding(within, position(0, int(within.max()) + 1))
 
 

@@ -19,8 +19,8 @@ from glassformer.train.state import TrainState
 def build(config: RunConfig, tokenizers: TokenizerPair | None = None) -> tuple[TrainState, list[Account]]:
     """Everything before step 0, and the account of every line read. Tokenizers are trained when none are given."""
     device = choose_device(config.train.device)
-    if config.train.threads:
-        torch.set_num_threads(config.train.threads)
+    # Also when the number stays what it is: setting it fixes how MKL cuts its sums, and a resumed run must agree.
+    torch.set_num_threads(config.train.threads or torch.get_num_threads())
     torch.manual_seed(config.train.seed)
     if tokenizers is None:
         tokenizers = train_tokenizers(config.text, *(partial(_texts, config, side) for side in ("source", "target")))

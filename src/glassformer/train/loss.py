@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 ROWS_AT_ONCE = 512
 """Rows of logits held at a time: 512 × 8,000 in float32 are 16 MB, half of a server core's last-level cache."""
@@ -100,6 +101,7 @@ class _Projected(torch.autograd.Function):
         return (1 - smoothing) * nll + smoothing * smooth, nll
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, d_nll: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         bias = None if d_bias is None else d_bias * d_loss

@@ -44,8 +44,15 @@ def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> 
     for section, values in now.items():
         for key, value in values.items():
             name = f"{section}.{key}"
-            before = saved.get(section, {}).get(key)
-            if value != before and not {section, name} & MAY_CHANGE:
+            if {section, name} & MAY_CHANGE:
+                continue
+            if value is not None and key not in saved.get(section, {}):
+                raise ConfigError(
+                    f"the run was begun by a version that did not know {name} and trains differently; "
+                    "go on with that version, or start anew"
+                )
+            before = saved[section].get(key)
+            if value != before:
                 raise ConfigError(
                     f"{name}={value!r}, but the run began with {before!r}; resume with that, or start anew"
                 )
