@@ -67,6 +67,8 @@ class RunFolder:
         with refusing(f"{run.path}: cannot be created"):
             run.path.mkdir(parents=True, exist_ok=True)
             begun = {item.name for item in run.path.iterdir()} - {CHECKPOINTS, LOCK}
+            if begun and run.config_path.name not in begun:
+                raise CheckpointError(f"{run.path}: holds other files and no run; name another folder with --run")
             if begun or run.checkpoints():
                 raise CheckpointError(
                     f"{run.path}: holds a run already; go on with --resume, or name another with --run"

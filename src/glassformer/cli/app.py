@@ -35,16 +35,32 @@ for _verb in (train, translate, score, evaluate, average, info, tokenize, demo):
 
 def main() -> None:
     """Run one verb. What a user can mend is one line on stderr and exit code 2; no traceback hides it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     try:
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BrokenPipeError:
         # The reader (``| head``) has gone; the interpreter must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, OSError) as error:
-        from glassformer.config import GlassformerError
-
-        if not isinstance(error, GlassformerError | OSError):
+    except typer.Abort:  # Ctrl-C
+        sys.exit(130)
+    except Exception as error:
+        fault = _what_can_be_mended(error)
+        if fault is None:
             raise
-        print(f"glassformer: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"glassformer: error: {' '.join(fault.split())}", file=sys.stderr)
         sys.exit(2)
+
+
+def _what_can_be_mended(error: Exception) -> str | None:
+    """The message for a user, or None for a fault of the program."""
+    from glassformer.config import GlassformerError
+
+    if isinstance(error, GlassformerError | OSError):
+        return str(error)
+    if hasattr(error, "format_message"):  # the parser's: which class it is depends on the version of typer
+        context = getattr(error, "ctx", None)
+        return f"{error.format_message().rstrip('.')}; see {context.command_path if context else 'glassformer'} --help"
+    return None

@@ -21,16 +21,19 @@ def command(
     run: Annotated[Path, typer.Option(help="Folder of the run; an earlier demo there is replaced.")] = Path(
         "runs/demo"
     ),
-    max_steps: Annotated[int | None, typer.Option(help="Train shorter or longer than the demo does.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Train shorter or longer than the demo does.")] = None,
     seed: Annotated[int, typer.Option(help="Of corpus and training.")] = 1,
     picture: Annotated[Path | None, typer.Option(help="SVG file for the attention matrix.")] = None,
 ) -> None:
     """Generate an English-French corpus, train on it, translate unseen sentences, show the attention."""
     from glassformer.cli.train import Screen
+    from glassformer.config import DataError
     from glassformer.run_folder import RunFolder
     from glassformer.train import train
     from glassformer.translator import Translator
 
+    if picture is not None and not picture.resolve().parent.is_dir():
+        raise DataError(f"{picture}: there is no folder {picture.parent}; name a file in one that exists")
     _clear(run)
     folder = RunFolder.create(run)
     held_out = _write_corpus(run / "corpus", seed)

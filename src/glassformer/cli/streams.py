@@ -32,7 +32,16 @@ def writing(output: str) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    path = Path(output)
+    path = Path(output).resolve()  # the file that a link leads to, and not the link, is replaced
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is written to, not replaced
+        try:
+            with path.open("w", encoding="utf-8", newline="\n") as stream:
+                yield stream
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise DataError(f"{path}: cannot be written ({error.strerror or error}); name another") from None
+        return
     if path.is_dir() or not path.parent.is_dir():
         fault = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise DataError(f"{path}: cannot be written ({fault}); name a file in a folder that exists")
@@ -40,9 +49,11 @@ def writing(output: str) -> Iterator[TextIO]:
     try:
         with unfinished.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
+        if path.exists():
+            unfinished.chmod(path.stat().st_mode)
         os.replace(unfinished, path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise DataError(f"{path}: cannot be written ({error.strerror or error}); name another") from None
     finally:
         with suppress(OSError):
             unfinished.unlink()
