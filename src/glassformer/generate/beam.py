@@ -119,11 +119,12 @@ def _undecided(live: _Beam, prompt: Prompt, config: DecodingConfig) -> list[bool
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the greatest length.
     """
     going = []
+    penalty_now = length_penalty(config.length_penalty, live.tokens.size(2), config.alpha)
     for sentence, total in zip(live.sentence.tolist(), live.total[:, 0].tolist(), strict=True):
         longest = prompt.max_lengths[sentence] + 1
         bound = total / length_penalty(config.length_penalty, longest, config.alpha)
         hypotheses = live.finished[sentence]
-        settled = len(hypotheses) >= config.n_best and hypotheses[config.n_best - 1].score >= bound
-        enough = 0 < config.patience * config.beam_size <= live.ended[sentence]
-        going.append(total > -torch.inf and not settled and not enough)
+        least = hypotheses[config.n_best - 1].score if len(hypotheses) >= config.n_best else -torch.inf
+        enough = 0 < config.patience * config.beam_size <= live.ended[sentence] and least >= total / penalty_now
+        going.append(total > -torch.inf and least < bound and not enough)
     return going

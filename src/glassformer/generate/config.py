@@ -15,8 +15,8 @@ class DecodingConfig(Config):
     """1 is greedy."""
     n_best: int = Field(1, gt=0, description="translations of each text")
     patience: float = Field(1.0, ge=0)
-    """A beam ends with patience · beam_size finished hypotheses (Kasai et al. 2022, arXiv:2204.05424); 0: not before
-    nothing better can come, however long that takes."""
+    """A beam ends with patience · beam_size finished hypotheses (Kasai et al. 2022, arXiv:2204.05424), if no live one
+    would be better if it ended now; 0: not before nothing better can come, however long that takes."""
     length_penalty: Literal["none", "average", "gnmt"] = Field(
         "gnmt", description="what the log-probability is divided by: 1, |y|^alpha, ((5+|y|)/6)^alpha"
     )
