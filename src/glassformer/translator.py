@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from glassformer.checkpoint import Checkpoint, load_checkpoint
+from glassformer.compiled import faster
 from glassformer.config import CheckpointError, DataError
-from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
 from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.models.precision import for_decoding
 from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import resolve
 from glassformer.taps import trace, tracing
@@ -57,7 +57,8 @@ class Translator:
         self.bleu_tokenize = bleu_tokenize
         self.tokenizers = tokenizers
         self.decoding = decoding
-        self._lower: dict[str, tuple[list[Any], list[EncoderDecoder]]] = {}
+        self._parameters = [module._parameters for model in self.models for module in model.modules()]
+        self._faster: dict[tuple[str, bool], tuple[list[Any], list[Decodable]]] = {}
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
 
@@ -104,7 +105,7 @@ class Translator:
             raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
         forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
         found = generate(
-            self._decodable(config.precision), sources, self.symbols, config, forced, self.device, self._longest_target
+            self._decodable(config), sources, self.symbols, config, forced, self.device, self._longest_target
         )
         for index, hypotheses in zip(full, found, strict=True):
             results[index] = [Translation(self.tokenizers.target.decode(h.tokens), h) for h in hypotheses]
@@ -116,9 +117,7 @@ class Translator:
             raise DataError(f"{len(sources)} sources and {len(targets)} targets; give as many of each")
         ids = self.tokenizers.target.encode_batch(list(targets))
         config = self.configure(**options)
-        return score_pairs(
-            self._decodable(config.precision), self._sources(sources), ids, self.symbols, config, self.device
-        )
+        return score_pairs(self._decodable(config), self._sources(sources), ids, self.symbols, config, self.device)
 
     @torch.inference_mode()
     def cross_attention(self, source: str, target: str) -> CrossAttention:
@@ -171,14 +170,15 @@ class Translator:
         end = self.tokenizers.source.end_id
         return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
 
-    def _decodable(self, precision: str) -> EncoderDecoder | Ensemble:
-        """In a lower precision a copy, made anew when the weights have changed; a trace sees the model itself."""
-        models = self.models
-        if precision != "float32" and not tracing():
-            made_of = [(p.device, p.data_ptr(), p._version) for model in models for p in model.parameters()]
-            if self._lower.get(precision, ([], []))[0] != made_of:
-                self._lower[precision] = made_of, [for_decoding(model, getattr(torch, precision)) for model in models]
-            models = self._lower[precision][1]
+    def _decodable(self, config: DecodingConfig) -> Decodable:
+        """Copies made for speed, anew when the weights have changed; a trace sees the model itself."""
+        models: list[Decodable] = list(self.models)
+        if not tracing():
+            made_of = [(p.data_ptr(), p._version) for held in self._parameters for p in held.values() if p is not None]
+            if self._faster.get((config.precision, config.compiled), ([], []))[0] != made_of:
+                copies: list[Decodable] = [faster(model, config.precision, config.compiled) for model in self.models]
+                self._faster[config.precision, config.compiled] = made_of, copies
+            models = self._faster[config.precision, config.compiled][1]
         return models[0] if len(models) == 1 else Ensemble(models)
 
 

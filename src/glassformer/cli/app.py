@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -38,6 +39,7 @@ def main() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    warnings.showwarning = lambda message, *_: print(f"glassformer: warning: {message}", file=sys.stderr)
     try:
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except BrokenPipeError:

@@ -68,10 +68,10 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
 def _extend(live: _Beam, logits: Tensor, filters: list[Filter], end: int, config: DecodingConfig) -> Tensor:
     """Take the best extensions of every sentence; those that end are finished. The rows that the others continue."""
     sentences, k, _ = live.tokens.shape
-    normaliser = log_sum(logits)
+    normaliser = log_sum(logits, config.compiled)
     allowed = apply(filters, logits, live.tokens.flatten(0, 1), live.sentence.repeat_interleave(k))
     # At most k of 2k candidates can end, so k of them go on; and no hypothesis has more than 2k among them.
-    values, ids = best(allowed, min(2 * config.beam_size, allowed.size(1)))
+    values, ids = best(allowed, min(2 * config.beam_size, allowed.size(1)), config.compiled)
     added = (values - normaliser[:, None]).clamp_(max=0).view(sentences, -1)
     each = values.size(1)
     totals = (live.total[:, :, None] + added.view(sentences, k, each)).flatten(1)

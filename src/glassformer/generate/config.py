@@ -32,9 +32,10 @@ class DecodingConfig(Config):
     top_p: float = Field(1.0, gt=0, le=1, description="draw from the smallest set with this probability")
     min_p: float = Field(0.0, ge=0, le=1, description="draw from those at least this share as probable as the best")
     seed: int = Field(1, ge=0, description="of drawing")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the layers and the output projection")
+    precision: Literal["float32", "bfloat16", "int8"] = Field("float32", description="of the products of matrices")
+    compiled: bool = Field(True, description="on a CPU, decode in kernels compiled for it where they fit the model")
     use_cache: bool = Field(True, description="keep keys and values")
-    batch_tokens: int = Field(4096, gt=0)
+    batch_tokens: int = Field(2048, gt=0)
     """Padded source tokens decoded together; it changes the speed, never the text."""
 
     @model_validator(mode="after")

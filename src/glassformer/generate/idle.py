@@ -18,7 +18,9 @@ def keep(needed: Tensor) -> Tensor | None:
 
     None when all are kept. They stay in their order.
     """
-    rows, count = needed.size(0), int(needed.sum())
+    if (rows := needed.size(0)) == 1:
+        return None
+    count = int(needed.sum())
     if kept_size(count) >= rows:
         return None
     idle = (~needed).nonzero().squeeze(1)[: kept_size(count) - count]

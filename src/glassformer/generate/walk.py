@@ -18,7 +18,7 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
     """The most probable token at every step."""
-    return _walk(model, prompt, config, lambda logits, sentence, step: best(logits, 1)[1].squeeze(1))
+    return _walk(model, prompt, config, lambda logits, sentence, step: best(logits, 1, config.compiled)[1].squeeze(1))
 
 
 def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
@@ -54,7 +54,7 @@ def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choo
     going = torch.ones_like(sentence, dtype=torch.bool)
     while going.any():
         logits = own(model.step(tokens[:, -1:], state))
-        normaliser = log_sum(logits)
+        normaliser = log_sum(logits, config.compiled)
         allowed = apply(filters, logits, tokens, sentence)
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
         log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)

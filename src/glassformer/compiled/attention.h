@@ -1,0 +1,73 @@
+// Equation 1 for one query position at a time: softmax(q Kᵀ / √d_k) V, in float32, over keys that may lie anywhere.
+#pragma once
+#include "vectors.h"
+
+struct Heads {
+    int32_t count, d_k, d_v;
+    int64_t keys() const { return static_cast<int64_t>(count) * d_k; }
+    int64_t values() const { return static_cast<int64_t>(count) * d_v; }
+};
+
+// Into the cache, before it is needed.
+static inline void fetch(const float* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += 16) __builtin_prefetch(from + i);
+}
+
+// In place; `count` scores, with room for a whole vector behind them.
+static void softmax(float* scores, int64_t count) {
+    for (int64_t i = count; i < count + LANES; i++) scores[i] = -INFINITY;
+    Floats largest = load(scores);
+    for (int64_t i = LANES; i < count; i += LANES) largest = greater(largest, load(scores + i));
+    Floats shift = all(maximum(largest)), total = {};
+    for (int64_t i = 0; i < count; i += LANES) {
+        Floats weights = exponential(load(scores + i) - shift);
+        store(scores + i, weights);
+        total += weights;
+    }
+    Floats inverse = all(1.0f / sum(total));
+    for (int64_t i = 0; i < count; i += LANES) store(scores + i, load(scores + i) * inverse);
+}
+
+// result[0 … size) = Σ_t weights[t] · at(t)[0 … size)
+template <class At>
+static inline void weighted_sum(const float* weights, int64_t count, At at, int64_t size, float* result) {
+    int64_t i = 0;
+    for (; i + 4 * LANES <= size; i += 4 * LANES) {
+        Floats totals[4] = {};
+        for (int64_t t = 0; t < count; t++) {
+            const float* row = at(t) + i;
+            for (int j = 0; j < 4; j++) totals[j] += weights[t] * load(row + j * LANES);
+        }
+        for (int j = 0; j < 4; j++) store(result + i + j * LANES, totals[j]);
+    }
+    for (; i + LANES <= size; i += LANES) {
+        Floats total = {};
+        for (int64_t t = 0; t < count; t++) total += weights[t] * load(at(t) + i);
+        store(result + i, total);
+    }
+    for (; i < size; i++) {
+        float total = 0;
+        for (int64_t t = 0; t < count; t++) total += weights[t] * at(t)[i];
+        result[i] = total;
+    }
+}
+
+// q holds the heads side by side; at(t) gives the keys of position t, its values behind them. `scores` has room for
+// `count` of each head and a vector more.
+template <class At>
+static void attend(const Heads& heads, const float* q, int64_t count, At at, float* context, float* scores) {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
+    const int64_t room = padded(count, LANES) + LANES;
+    for (int64_t t = 0; t < count; t++) {
+        const float* keys = at(t);
+        fetch(at(t + 1 < count ? t + 1 : t), heads.keys() + heads.values());
+        for (int head = 0; head < heads.count; head++)
+            scores[head * room + t] = dot(q + head * heads.d_k, keys + head * heads.d_k, heads.d_k) * scale;
+    }
+    for (int head = 0; head < heads.count; head++) {
+        softmax(scores + head * room, count);
+        const int64_t from = heads.keys() + head * static_cast<int64_t>(heads.d_v);
+        weighted_sum(
+            scores + head * room, count, [&](int64_t t) { return at(t) + from; }, heads.d_v, context + head * heads.d_v);
+    }
+}

@@ -1,0 +1,138 @@
+"""The C++ of this folder, compiled for this processor when it is first asked for and kept in the user's cache."""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from pathlib import Path
+
+SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
+FLAGS = ["-O3", "-march=native", "-std=gnu++17", "-shared", "-fPIC"]
+
+
+class Linear(Structure):
+    """Weights ``[outputs, inputs]``, packed; with scales they are in eight bits."""
+
+    _fields_ = (
+        ("outputs", c_int32),
+        ("inputs", c_int32),
+        ("weights", c_void_p),
+        ("scales", c_void_p),
+        ("bias", c_void_p),
+    )
+
+
+class Norm(Structure):
+    """A layer normalisation, or none where the weight is null."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("epsilon", c_float))
+
+
+class Layer(Structure):
+    """One block; what an encoder lacks stays zero."""
+
+    _fields_ = (
+        *((name, Norm) for name in ("own_norm", "cross_norm", "feed_forward_norm")),
+        *((name, Linear) for name in ("own", "own_output", "query", "memory", "cross_output", "inner", "outer")),
+    )
+
+
+class Stack(Structure):
+    """N blocks. The three sizes after ``d_model`` are of the heads."""
+
+    _fields_ = (
+        *((name, c_int32) for name in ("layers", "d_model", "n_heads", "d_k", "d_v", "pre_norm", "activation")),
+        ("layer", POINTER(Layer)),
+        ("last", Norm),
+        ("embedding", c_void_p),
+    )
+
+
+class Past(Structure):
+    """What hypotheses have behind them; see kernels.cpp."""
+
+    _fields_ = (
+        ("positions", c_int64),
+        ("past", POINTER(c_void_p)),
+        ("past_rows", POINTER(c_int64)),
+        ("ancestor", c_void_p),
+        ("stride", c_int64),
+        ("memory", POINTER(c_void_p)),
+        ("first", c_void_p),
+        ("length", c_void_p),
+        ("rows_per_sentence", c_int64),
+    )
+
+
+class Kernels:
+    """The compiled functions, and what the processor offers."""
+
+    def __init__(self, path: Path):
+        library = ctypes.CDLL(str(path))
+        self.panel: int = library.panel_size()
+        """Outputs are padded to a multiple of this."""
+        self.int8 = bool(library.has_int8())
+        self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
+        self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p)
+        self.encode = _function(library.encode, POINTER(Stack), c_void_p, c_void_p, c_void_p, c_int64)
+        self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
+        self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
+        arguments = (POINTER(Stack), POINTER(Linear), c_void_p, c_void_p, c_int64, POINTER(Past), c_void_p)
+        self.decode = _function(library.decode, *arguments)
+
+
+def _function(function, *types):  # type: ignore[no-untyped-def]
+    function.argtypes, function.restype = types, None
+    return function
+
+
+@functools.cache
+def kernels() -> Kernels | None:
+    """None where they cannot be had, which is said once."""
+    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
+    if compiler is None:
+        return _without("no C++ compiler is found (g++, clang++ or $CXX)")
+    try:
+        return Kernels(_built(compiler))
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").split("\n")[0]
+        return _without(f"{compiler} cannot compile its kernels ({said or error.returncode})")
+    except OSError as error:
+        return _without(f"its kernels cannot be compiled, kept or loaded ({error})")
+
+
+def _without(reason: str) -> Kernels | None:
+    warnings.warn(f"decoding goes on without its compiled form, slower: {reason}", stacklevel=3)
+    return None
+
+
+def _built(compiler: str) -> Path:
+    """The shared library of these sources, this compiler and this processor; two processes may make it at once."""
+    key = hashlib.sha256("\0".join([compiler, *FLAGS, platform.machine(), _processor()]).encode())
+    for source in SOURCES:
+        key.update(source.read_bytes())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glassformer"
+    library = cache / f"kernels-{key.hexdigest()[:16]}.so"
+    if not library.exists():
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            made = Path(folder) / library.name
+            main = next(source for source in SOURCES if source.suffix == ".cpp")
+            subprocess.run([compiler, *FLAGS, "-o", str(made), str(main)], check=True, capture_output=True)
+            made.replace(library)
+    return library
+
+
+def _processor() -> str:
+    """What ``-march=native`` depends on: a cache may be shared by machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")

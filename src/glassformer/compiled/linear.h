@@ -1,0 +1,226 @@
+// y = x Wᵀ + b for a few to a few hundred rows of x, in float32 or with both x and W in eight bits.
+//
+// W is packed: panels of PANEL outputs, and within a panel the weights of all its outputs for one input (in int8: for
+// four inputs) side by side, so that the inner loop reads it from beginning to end. Every entry of y is summed in the
+// order of the inputs, whatever the number of rows: a row's result does not depend on what is computed beside it.
+#pragma once
+#include "vectors.h"
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#include <immintrin.h>
+#define HAS_INT8 1
+#else
+#define HAS_INT8 0
+#endif
+
+#if LANES == 16
+#define WIDE 4
+#define TALL 6
+#else
+#define WIDE 2
+#define TALL 5
+#endif
+#define PANEL (WIDE * LANES)
+#define ROWS_AT_ONCE 96  // of x, which then stay in the second-level cache while all of W passes by
+#define UNROLL _Pragma("GCC unroll 8")
+
+struct Linear {
+    int32_t outputs, inputs;
+    const void* weights;  // packed
+    const float* scales;  // of each output, or null: float32
+    const float* bias;    // or null
+};
+
+enum Activation { NONE, RELU, GELU, SILU };
+
+struct Output {
+    float* values;
+    int64_t stride;
+    Activation activation;
+    bool add;  // to what is there: the residual connection
+};
+
+// Rows of x, and the same in eight bits: value ≈ scale · byte. `sums` are of the bytes of a row.
+struct Input {
+    const float* values;
+    int64_t stride;
+    const int8_t* bytes;
+    int64_t byte_stride;
+    const float* scales;
+    const int32_t* sums;
+};
+
+static inline int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
+
+static void quantise(const float* x, int64_t count, int8_t* bytes, float* scale, int32_t* total) {
+    Floats largest = {};
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) {
+        Floats values = load(x + i);
+        largest = greater(largest, greater(values, -values));
+    }
+    float limit = maximum(largest);
+    for (; i < count; i++) limit = std::fmax(limit, std::fabs(x[i]));
+    float inverse = limit > 0 ? 127.0f / limit : 0.0f;
+    const float rounder = 12582912.0f;
+    Ints sums = {};
+    for (i = 0; i + LANES <= count; i += LANES) {
+        Floats rounded = (load(x + i) * inverse + rounder) - rounder;
+        Ints whole = __builtin_convertvector(rounded, Ints);
+        sums += whole;
+        *reinterpret_cast<Bytes*>(bytes + i) = __builtin_convertvector(whole, Bytes);
+    }
+    int32_t result = 0;
+    for (int lane = 0; lane < LANES; lane++) result += sums[lane];
+    for (; i < count; i++) {
+        bytes[i] = static_cast<int8_t>((x[i] * inverse + rounder) - rounder);
+        result += bytes[i];
+    }
+    memset(bytes + count, 0, padded(count, 4) - count);
+    *scale = limit / 127.0f;
+    *total = result;
+}
+
+// The sums of ROWS × PANEL products stay in registers for the whole loop, hence functions of their own: where other
+// calls follow, compilers keep them in memory.
+#define ALONE __attribute__((noinline)) static
+
+template <int ROWS>
+ALONE void panel(const float* x, int64_t stride, const float* weights, int64_t inputs, Floats* results) {
+    Floats sums[ROWS][WIDE] = {};
+    for (int64_t i = 0; i < inputs; i++, weights += PANEL) {
+        Floats columns[WIDE];
+        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = load(weights + j * LANES);
+        UNROLL for (int row = 0; row < ROWS; row++) {
+            Floats value = all(x[row * stride + i]);
+            UNROLL for (int j = 0; j < WIDE; j++) sums[row][j] += value * columns[j];
+        }
+    }
+    UNROLL for (int row = 0; row < ROWS; row++)
+        UNROLL for (int j = 0; j < WIDE; j++) results[row * WIDE + j] = sums[row][j];
+}
+
+#if HAS_INT8
+static inline Ints add_products(Ints sums, Ints weights, Ints bytes) {
+#if LANES == 16
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights, (__m512i)bytes);
+#else
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)weights, (__m256i)bytes);
+#endif
+}
+#else
+static inline Ints add_products(Ints sums, Ints, Ints) { return sums; }
+#endif
+
+// Weights are stored as w + 128, since the instruction multiplies unsigned by signed bytes.
+template <int ROWS>
+ALONE void panel(const int8_t* x, int64_t stride, const int8_t* weights, int64_t inputs, Ints* results) {
+    Ints sums[ROWS][WIDE] = {};
+    for (int64_t i = 0; i < inputs; i += 4, weights += 4 * PANEL) {
+        Ints columns[WIDE];
+        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = *reinterpret_cast<const Ints*>(weights + 4 * j * LANES);
+        UNROLL for (int row = 0; row < ROWS; row++) {
+            int32_t four;
+            memcpy(&four, x + row * stride + i, 4);
+            UNROLL for (int j = 0; j < WIDE; j++) sums[row][j] = add_products(sums[row][j], columns[j], four - Ints{});
+        }
+    }
+    UNROLL for (int row = 0; row < ROWS; row++)
+        UNROLL for (int j = 0; j < WIDE; j++) results[row * WIDE + j] = sums[row][j];
+}
+
+static inline float activate(float x, Activation activation) {
+    switch (activation) {
+        case RELU: return x > 0 ? x : 0.0f;
+        case GELU: return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
+        case SILU: return x / (1.0f + std::exp(-x));
+        default: return x;
+    }
+}
+
+// LANES outputs of one row: bias, activation, and into place. At the end of a matrix fewer than LANES are left.
+static inline void finish(Floats values, int64_t column, const Linear& linear, const Output& out, float* to) {
+    for (int64_t i = 0; i < LANES && column + i < linear.outputs; i++) {
+        float value = activate(values[i] + (linear.bias ? linear.bias[column + i] : 0.0f), out.activation);
+        to[i] = out.add ? to[i] + value : value;
+    }
+}
+
+static inline void finish_whole(Floats values, Floats bias, Floats least, bool add, float* to) {
+    values += bias;
+    values = values < least ? least : values;
+    store(to, add ? load(to) + values : values);
+}
+
+template <int ROWS>
+static inline void multiply(const Linear& linear, const Input& x, int64_t first, int64_t column, Floats* results) {
+    if (!linear.scales) {
+        auto weights = static_cast<const float*>(linear.weights) + column * linear.inputs;
+        panel<ROWS>(x.values + first * x.stride, x.stride, weights, linear.inputs, results);
+        return;
+    }
+    Ints whole[ROWS * WIDE];
+    const int64_t depth = padded(linear.inputs, 4);
+    auto weights = static_cast<const int8_t*>(linear.weights) + column * depth;
+    panel<ROWS>(x.bytes + first * x.byte_stride, x.byte_stride, weights, depth, whole);
+    for (int j = 0; j < WIDE; j++) {
+        const Floats scales = load(linear.scales + column + j * LANES);
+        for (int row = 0; row < ROWS; row++) {  // what the 128 in each weight have added is known beforehand
+            const Ints exact = whole[row * WIDE + j] - 128 * x.sums[first + row];
+            results[row * WIDE + j] = __builtin_convertvector(exact, Floats) * (scales * x.scales[first + row]);
+        }
+    }
+}
+
+template <int ROWS>
+static inline void tile(const Linear& linear, const Input& x, int64_t first, int64_t column, const Output& out) {
+    Floats results[ROWS * WIDE];
+    multiply<ROWS>(linear, x, first, column, results);
+    const Floats least = all(out.activation == RELU ? 0.0f : -INFINITY);
+    for (int j = 0; j < WIDE; j++) {
+        const int64_t at = column + j * LANES;
+        float* to = out.values + first * out.stride + at;
+        if (at + LANES <= linear.outputs && out.activation <= RELU) {
+            const Floats bias = linear.bias ? load(linear.bias + at) : Floats{};
+            for (int row = 0; row < ROWS; row++, to += out.stride)
+                finish_whole(results[row * WIDE + j], bias, least, out.add, to);
+        } else if (at < linear.outputs) {
+            for (int row = 0; row < ROWS; row++, to += out.stride) finish(results[row * WIDE + j], at, linear, out, to);
+        }
+    }
+}
+
+static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out) {
+    for (int64_t start = 0; start < rows; start += ROWS_AT_ONCE) {
+        int64_t stop = start + ROWS_AT_ONCE < rows ? start + ROWS_AT_ONCE : rows;
+        for (int64_t column = 0; column < linear.outputs; column += PANEL) {
+            int64_t row = start;
+            for (; row + TALL <= stop; row += TALL) tile<TALL>(linear, x, row, column, out);
+            switch (stop - row) {
+                case 5: tile<5>(linear, x, row, column, out); break;
+                case 4: tile<4>(linear, x, row, column, out); break;
+                case 3: tile<3>(linear, x, row, column, out); break;
+                case 2: tile<2>(linear, x, row, column, out); break;
+                case 1: tile<1>(linear, x, row, column, out); break;
+            }
+        }
+    }
+}
+
+static void pack(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {
+    int64_t group = scales ? 4 : 1, depth = padded(inputs, group);
+    for (int64_t output = 0; output < padded(outputs, PANEL); output++) {
+        const float* row = output < outputs ? weights + output * inputs : nullptr;
+        float limit = 0;
+        for (int64_t i = 0; row && i < inputs; i++) limit = std::fmax(limit, std::fabs(row[i]));
+        if (scales) scales[output] = limit / 127.0f;
+        int64_t start = output / PANEL * PANEL * depth, lane = output % PANEL;
+        for (int64_t i = 0; i < depth; i++) {
+            float value = row && i < inputs ? row[i] : 0.0f;
+            int64_t at = start + (i / group * PANEL + lane) * group + i % group;
+            if (scales)
+                static_cast<uint8_t*>(packed)[at] = 128 + static_cast<int>(std::rint(limit > 0 ? value / limit * 127.0f : 0));
+            else
+                static_cast<float*>(packed)[at] = value;
+        }
+    }
+}

@@ -1,0 +1,184 @@
+"""An encoder–decoder whose searches run in the compiled kernels."""
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from glassformer.compiled.library import Kernels, Linear, Past, kernels
+from glassformer.compiled.weights import Packed
+from glassformer.config import ConfigError
+from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.precision import for_decoding
+
+ROOM = 32
+"""Positions there is room for at first; then twice as many."""
+TOKENS_AT_ONCE = 256
+"""Of whole sentences in the encoder: what is computed of them then stays in the second-level cache."""
+
+
+@dataclass
+class CompiledState:
+    """What a search carries. No key or value is ever copied: rows remember in which row each position was written."""
+
+    memory: list[Tensor]
+    """Of each layer, the keys and values of all source tokens, ``[tokens, heads · (d_k + d_v)]``."""
+    first: Int[Tensor, " sentences"]
+    length: Int[Tensor, " sentences"]
+    """Where the tokens of each sentence begin in the memory, and how many they are."""
+    ancestor: Int[Tensor, "rows room"]
+    logits: Tensor | None = None
+    """Written anew at every step."""
+    past: list[Tensor] = field(default_factory=list)
+    """Of each position, ``[layers, rows of that step, heads · (d_k + d_v)]``."""
+
+    def __post_init__(self) -> None:
+        self._memory = (ctypes.c_void_p * len(self.memory))(*(one.data_ptr() for one in self.memory))
+        self._past, self._past_rows = (ctypes.c_void_p * ROOM)(), (ctypes.c_int64 * ROOM)()
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these hypotheses, in this order."""
+        self.ancestor = self.ancestor[rows]
+
+    def select_sentences(self, sentences: Tensor) -> None:
+        """Keep the memory of these sentences, in this order."""
+        self.first, self.length = self.first[sentences], self.length[sentences]
+
+    def further(self, layers: int, rows: int) -> Past:
+        """Room for one more position of ``rows`` hypotheses, and all they have behind them."""
+        position = len(self.past)
+        if position == len(self._past):
+            room = 2 * position
+            self.ancestor = F.pad(self.ancestor, (0, room - position))
+            self._past = (ctypes.c_void_p * room)(*self._past)
+            self._past_rows = (ctypes.c_int64 * room)(*self._past_rows)
+        if rows != len(self.ancestor):  # hypotheses of a sentence that had one
+            self.ancestor = self.ancestor.repeat_interleave(rows // max(1, len(self.ancestor)), 0)
+        self.past.append(newest := torch.empty(layers, rows, self.memory[0].size(1)))
+        self._past[position], self._past_rows[position] = newest.data_ptr(), rows
+        return Past(
+            position + 1,
+            self._past,
+            self._past_rows,
+            self.ancestor.data_ptr(),
+            self.ancestor.size(1),
+            self._memory,
+            self.first.data_ptr(),
+            self.length.data_ptr(),
+            rows // len(self.first),
+        )
+
+
+def why_not(model: EncoderDecoder, int8: bool = False) -> str | None:
+    """What keeps ``model`` from being compiled, or None."""
+    weights = list(model.parameters())
+    if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in weights):
+        return "only float32 models on a CPU are compiled"
+    if model.config.positions == "rotary":
+        return "models with rotary positions are not compiled"
+    if (made := kernels()) is None:
+        return "there are no compiled kernels"
+    if int8 and not made.int8:
+        return "this processor has no instruction for sums of eight-bit products"
+    return None
+
+
+def faster(model: EncoderDecoder, precision: str, compile: bool) -> "EncoderDecoder | CompiledModel":
+    """What is searched instead of ``model``: the compiled form where there is one and ``compile`` asks for it.
+
+    In bfloat16 there is none.
+    """
+    if precision == "bfloat16":
+        return for_decoding(model, torch.bfloat16)
+    reason = why_not(model, precision == "int8") if compile else "decoding.compiled is false"
+    if reason is None and (made := kernels()) is not None:
+        return CompiledModel(model, made, precision == "int8")
+    if precision == "int8":
+        raise ConfigError(f"precision=int8 is not possible: {reason}; float32 and bfloat16 are")
+    return model
+
+
+class CompiledModel:
+    """``begin`` and ``step`` of ``model`` with packed copies of its weights; everything else is ``model``'s own.
+
+    The products of matrices are in float32, or with ``int8`` in eight bits: weights with a scale for each output,
+    what they are multiplied with quantised row by row when it is known. A row's logits are the same to the bit
+    whatever rows are computed with it.
+    """
+
+    def __init__(self, model: EncoderDecoder, functions: Kernels, int8: bool = False):
+        self.model = model
+        self.functions = functions
+        self.packed = Packed(functions, int8)
+        self.encoder = self.packed.stack(model.config, model.encoder, model.source_embedding)
+        self.decoder = self.packed.stack(model.config, model.decoder, model.target_embedding)
+        self.output = self.packed.linear(model.output_projection)
+
+    def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor) -> Tensor:
+        return self.model(source, target, source_mask)
+
+    def begin(
+        self,
+        source: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        use_cache: bool = True,
+    ) -> Any:
+        """Encode once; without a cache ``model`` itself is searched."""
+        if not use_cache:
+            return self.model.begin(source, source_mask, use_cache)
+        lengths = source_mask.sum(1)
+        ids, memory = source[source_mask], self._positions(source_mask)
+        first = F.pad(lengths.cumsum(0), (1, 0))
+        for start, stop in _groups(first.tolist()):
+            tokens, begins = slice(first[start], first[stop]), first[start : stop + 1] - first[start]
+            some, x = ids[tokens], memory[tokens]
+            self.functions.encode(self.encoder, some.data_ptr(), x.data_ptr(), begins.data_ptr(), stop - start)
+        projections = [self.decoder.layer[index].memory for index in range(self.decoder.layers)]
+        ancestor = torch.zeros(len(source), ROOM, dtype=torch.int32)
+        return CompiledState([self._apply(one, memory) for one in projections], first[:-1], lengths, ancestor)
+
+    def step(self, tokens: Int[Tensor, "rows new"], state: Any) -> Float[Tensor, "rows vocab"]:
+        """Logits after ``tokens``, valid until the next step."""
+        if not isinstance(state, CompiledState):
+            return self.model.step(tokens, state)
+        rows, position = len(tokens), self.model.target_embedding.position
+        if state.logits is None or len(state.logits) < rows:
+            state.logits = torch.empty(rows, self.output.outputs)
+        for ids in tokens.t().contiguous():
+            place = None if position is None else position(len(state.past), 1)
+            self.functions.decode(
+                self.decoder,
+                self.output,
+                ids.data_ptr(),
+                None if place is None else place.data_ptr(),
+                rows,
+                state.further(self.decoder.layers, rows),
+                state.logits.data_ptr(),
+            )
+        return state.logits[:rows]
+
+    def _positions(self, source_mask: Bool[Tensor, "batch source"]) -> Float[Tensor, "tokens d_model"]:
+        """What is added to the embedding of each source token."""
+        position = self.model.source_embedding.position
+        if position is None:
+            return torch.zeros(int(source_mask.sum()), self.encoder.d_model)
+        return position(0, source_mask.size(1))[source_mask.nonzero()[:, 1]]
+
+    def _apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
+        y = torch.empty(len(x), linear.outputs)
+        self.functions.linear(linear, x.data_ptr(), len(x), y.data_ptr())
+        return y
+
+
+def _groups(first: list[int]) -> list[tuple[int, int]]:
+    """Ranges of sentences with about ``TOKENS_AT_ONCE`` tokens each."""
+    ranges, start = [], 0
+    for stop in range(1, len(first)):
+        if first[stop] - first[start] >= TOKENS_AT_ONCE or stop == len(first) - 1:
+            ranges.append((start, stop))
+            start = stop
+    return ranges

@@ -1,0 +1,78 @@
+// Vectors of floats and ints as wide as the processor's registers, in the dialect that GCC and Clang share.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__)
+#define LANES 16
+#else
+#define LANES 8
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int8_t Bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
+
+static inline Floats load(const float* from) { return *reinterpret_cast<const Floats*>(from); }
+static inline void store(float* to, Floats values) { *reinterpret_cast<Floats*>(to) = values; }
+static inline Floats all(float value) { return value - Floats{}; }
+static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
+
+// Lanes i and i + half are put together until one is left: always in the same order.
+#if LANES == 16
+#define FOLD_SIXTEEN(values, with) \
+    values = with(values, __builtin_shufflevector(values, values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+#define SHUFFLED(values, a, b, c, d) \
+    __builtin_shufflevector(values, values, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d)
+#else
+#define FOLD_SIXTEEN(values, with)
+#define SHUFFLED(values, a, b, c, d) __builtin_shufflevector(values, values, a, b, c, d, a, b, c, d)
+#endif
+#define FOLD(values, with)                              \
+    FOLD_SIXTEEN(values, with)                          \
+    values = with(values, SHUFFLED(values, 4, 5, 6, 7));    \
+    values = with(values, SHUFFLED(values, 2, 3, 0, 1)); \
+    values = with(values, SHUFFLED(values, 1, 0, 3, 2));
+
+static inline Floats plus(Floats a, Floats b) { return a + b; }
+
+static inline float sum(Floats values) {
+    FOLD(values, plus)
+    return values[0];
+}
+
+static inline float maximum(Floats values) {
+    FOLD(values, greater)
+    return values[0];
+}
+
+static inline float dot(const float* a, const float* b, int count) {
+    Floats total = {};
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) total += load(a + i) * load(b + i);
+    float result = sum(total);
+    for (; i < count; i++) result += a[i] * b[i];
+    return result;
+}
+
+// e^x for x ≤ 88 to 2e-7: 2^n · p(x − n ln 2), p a Taylor polynomial on |r| ≤ ln 2 / 2. Below −87 it is 0.
+static inline Floats exponential(Floats x) {
+    const Floats rounder = all(12582912.0f);  // 1.5 · 2^23: adding it rounds to a whole number
+    Floats bounded = greater(x, all(-87.0f));
+    Floats n = (bounded * 1.44269504f + rounder) - rounder;
+    Floats r = bounded - n * 0.693359375f;
+    r -= n * -2.12194440e-4f;
+    Floats p = all(1.0f / 5040);
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    Ints bits = (__builtin_convertvector(n, Ints) + 127) << 23;
+    Floats power;
+    memcpy(&power, &bits, sizeof power);
+    return x < -87.0f ? Floats{} : p * power;
+}

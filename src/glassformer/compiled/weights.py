@@ -1,0 +1,80 @@
+"""Copies of a model's weights in the order in which the kernels read them."""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.compiled.library import Kernels, Layer, Linear, Norm, Stack
+from glassformer.layers.block import Block
+from glassformer.layers.block import Stack as Blocks
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.models.encoder_decoder import EncoderDecoderConfig
+
+ACTIVATIONS: dict[Callable[[Tensor], Tensor], int] = {F.relu: 1, F.gelu: 2, F.silu: 3}
+"""As kernels.cpp counts them."""
+
+
+class Packed:
+    """Makes the copies, and keeps them where they are for as long as it lives: the kernels know their addresses."""
+
+    def __init__(self, functions: Kernels, int8: bool):
+        self.functions = functions
+        self.int8 = int8
+        self._kept: list[Tensor] = []
+
+    def stack(self, config: EncoderDecoderConfig, blocks: Blocks, embedding: TokenEmbedding) -> Stack:
+        parts = [cast(Block, block) for block in blocks.layers]
+        last = Norm() if blocks.final_norm is None else self.norm(cast(nn.LayerNorm, blocks.final_norm))
+        return Stack(
+            len(parts),
+            config.d_model,
+            config.n_heads,
+            *config.head_sizes,
+            blocks.final_norm is not None,
+            ACTIVATIONS[parts[0].feed_forward.activation],
+            (Layer * len(parts))(*map(self.layer, parts)),
+            last,
+            self._keep(embedding.weight),
+        )
+
+    def layer(self, block: Block) -> Layer:
+        own, cross = block.self_attention, block.cross_attention
+        layer = Layer(
+            own_norm=self.norm(block.self_attention_norm.norm),
+            feed_forward_norm=self.norm(block.feed_forward_norm.norm),
+            own=self.linear(own.query, own.key, own.value),
+            own_output=self.linear(own.output),
+            inner=self.linear(block.feed_forward.inner),
+            outer=self.linear(block.feed_forward.outer),
+        )
+        if cross is not None and block.cross_attention_norm is not None:
+            layer.cross_norm = self.norm(block.cross_attention_norm.norm)
+            layer.query, layer.cross_output = self.linear(cross.query), self.linear(cross.output)
+            layer.memory = self.linear(cross.key, cross.value)
+        return layer
+
+    def norm(self, norm: nn.LayerNorm) -> Norm:
+        return Norm(self._keep(norm.weight), self._keep(norm.bias), norm.eps)
+
+    def linear(self, *parts: nn.Linear | OutputProjection) -> Linear:
+        """The ``parts``, which read the same input, as one product."""
+        weight = torch.cat([part.weight.detach() for part in parts])
+        outputs, inputs = weight.shape
+        across, down = -(-outputs // self.functions.panel) * self.functions.panel, -(-inputs // 4) * 4
+        scales = torch.empty(across) if self.int8 else None
+        packed = torch.empty(across * down, dtype=torch.uint8) if self.int8 else torch.empty(across * inputs)
+        where = None if scales is None else scales.data_ptr()
+        self.functions.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), where)
+        biases = [part.bias.detach() for part in parts if part.bias is not None]
+        bias = torch.cat(biases) if biases else None
+        return Linear(outputs, inputs, self._keep(packed), self._keep(scales), self._keep(bias))
+
+    def _keep(self, tensor: Tensor | None) -> int | None:
+        """Its address."""
+        if tensor is None:
+            return None
+        self._kept.append(tensor := tensor.detach().contiguous())
+        return tensor.data_ptr()

@@ -1,0 +1,186 @@
+"""The compiled model computes what the model computes, to float32's rounding or to that of eight bits."""
+
+import math
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import glassformer.compiled.library as built
+from glassformer.compiled import CompiledModel, Kernels, faster, kernels, why_not
+from glassformer.config import ConfigError
+from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate
+from glassformer.generate.candidates import best, log_sum
+from glassformer.models.encoder_decoder import EncoderDecoder
+
+Maker = Callable[..., EncoderDecoder]
+SYMBOLS = Symbols(pad=0, start=1, end=2)
+SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [3, 8, 7, 4, 6, 5, 2], [8, 5, 3, 6, 2]]
+SEARCHES = [{"beam_size": 1}, {"beam_size": 4, "n_best": 3}, {"sample": True, "n_best": 2}]
+KINDS = {
+    "the paper's": {},
+    "pre-norm": {"norm_order": "pre"},
+    "wide": {"d_model": 160, "n_heads": 5, "d_k": None, "d_v": None, "d_ff": 333, "vocab_size": 301},
+    "learned, untied, biases": {"positions": "learned", "tie_embeddings": False, "output_bias": True},
+    "no attention biases": {"attention_bias": False, "n_encoder_layers": 1, "n_decoder_layers": 3},
+    "gelu": {"activation": "gelu", "norm_order": "pre"},
+    "silu": {"activation": "silu", "d_ff": 21},
+}
+
+
+@pytest.fixture(scope="module")
+def made() -> Kernels:
+    if (functions := kernels()) is None:
+        pytest.skip("there is no C++ compiler here")
+    return functions
+
+
+def walk(model: EncoderDecoder, compiled: CompiledModel, steps: int = 40) -> list[tuple[Tensor, Tensor]]:
+    """Logits of both for hypotheses that branch, end and change their order; past the first room for positions."""
+    source = torch.tensor([[5, 7, 3, 4, 2], [8, 6, 2, 0, 0], [3, 2, 0, 0, 0]])
+    visible, rng = source > 0, random.Random(0)
+    states = [one.begin(source, visible) for one in (model, compiled)]
+    tokens, sentences, found = torch.ones(3, 1, dtype=torch.long), 3, []
+    for step in range(min(steps, model.config.max_length)):
+        found.append((model.step(tokens, states[0]), compiled.step(tokens, states[1]).clone()))
+        k = len(tokens) // sentences
+        kept = [2, 0] if step == 5 else list(range(sentences))
+        sentences = len(kept)
+        rows = [sentence * k + rng.randrange(k) for sentence in kept for _ in range(3)]
+        for state in states:
+            state.select_sentences(torch.tensor(kept))
+            state.select(torch.tensor(rows))
+        tokens = torch.tensor([[rng.randrange(3, 9)] for _ in rows])
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_are_those_of_the_model(make_model: Maker, made: Kernels, kind: str) -> None:
+    model = make_model(**KINDS[kind]).float()
+    with torch.inference_mode():
+        for step, (expected, found) in enumerate(walk(model, CompiledModel(model, made))):
+            torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5, msg=lambda m, s=step: f"step {s}: {m}")
+
+
+@pytest.mark.parametrize("kind", ["wide", "pre-norm", "learned, untied, biases"])
+def test_in_eight_bits_they_are_that_within_two_hundredths(make_model: Maker, made: Kernels, kind: str) -> None:
+    """Relative to the spread of the logits."""
+    if not made.int8:
+        pytest.skip("this processor has no instruction for sums of eight-bit products")
+    model = make_model(**KINDS[kind]).float()
+    with torch.inference_mode():
+        pairs = walk(model, CompiledModel(model, made, int8=True))
+    errors = torch.stack([(found - expected).square().mean().sqrt() / expected.std() for expected, found in pairs])
+    assert 0 < errors.max() < 0.02
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_searches_find_the_same_compiled(make_model: Maker, made: Kernels, search: dict[str, int]) -> None:
+    for seed in range(4):
+        model = make_model(seed, tie_embeddings=False, n_encoder_layers=1, n_decoder_layers=1).float()
+        with torch.no_grad():
+            model.output_projection.weight *= 3  # so that choices matter, and end at different lengths
+        config = DecodingConfig(max_extra=9, **search)
+        expected = generate(model, SOURCES, SYMBOLS, config.model_copy(update={"compiled": False}))
+        found = generate(CompiledModel(model, made), SOURCES, SYMBOLS, config)
+        assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected]
+        for one, other in zip(flat(found), flat(expected), strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-4)
+            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
+
+
+def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:
+    return [hypothesis for one in found for hypothesis in one]
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("kind", ["wide", "gelu"])
+def test_a_row_has_the_same_bits_whatever_is_beside_it(make_model: Maker, made: Kernels, kind: str, int8: bool) -> None:
+    model = CompiledModel(make_model(**KINDS[kind]).float(), made, int8 and made.int8)
+    source = torch.randint(3, 9, (23, 6))
+    visible = torch.arange(6) < torch.randint(1, 7, (23, 1))
+    with torch.inference_mode():
+        state = model.begin(source, visible)
+        together = [model.step(torch.full((23, 1), token), state).clone() for token in (1, 4, 5)]
+        for row in range(23):
+            length = int(visible[row].sum())
+            state = model.begin(source[row : row + 1, :length], visible[row : row + 1, :length])
+            for token, logits in zip((1, 4, 5), together, strict=True):
+                assert torch.equal(model.step(torch.tensor([[token]]), state)[0], logits[row])
+
+
+@pytest.mark.parametrize("vocab", [1, 7, 128, 129, 1000, 8000])
+def test_candidates_are_those_of_a_sort(made: Kernels, vocab: int) -> None:
+    logits = (3 * torch.randn(9, vocab)).round(decimals=1)  # with many equal ones: the first of them goes before
+    logits[1, : vocab // 2] = -torch.inf
+    logits[2, vocab // 3] = 300.0
+    torch.testing.assert_close(
+        log_sum(logits, compiled=True), logits.double().logsumexp(-1).float(), rtol=1e-6, atol=1e-6
+    )
+    for k in (1, 4, 10):
+        values, ids = best(logits, k, compiled=True)
+        expected = logits.sort(dim=-1, descending=True, stable=True)
+        assert torch.equal(values, expected.values[:, :k])
+        assert torch.equal(ids, expected.indices[:, :k])
+
+
+def test_what_is_not_a_number_stays_so(make_model: Maker, made: Kernels) -> None:
+    model = make_model().float()
+    with torch.no_grad():
+        model.encoder.layers[0].feed_forward.inner.weight[0, 0] = math.nan
+    compiled = CompiledModel(model, made)
+    state = compiled.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
+    assert compiled.step(torch.tensor([[1]]), state).isnan().all()
+
+
+def test_what_cannot_be_compiled_is_searched_as_it_is(make_model: Maker, made: Kernels) -> None:
+    for model, reason in ((make_model(), "float32"), (make_model(positions="rotary").float(), "rotary")):
+        assert reason in str(why_not(model))
+        assert faster(model, "float32", compile=True) is model
+        with pytest.raises(
+            ConfigError, match=rf"precision=int8 is not possible: .*{reason}.*; float32 and bfloat16 are"
+        ):
+            faster(model, "int8", compile=True)
+    with pytest.raises(ConfigError, match=r"decoding\.compiled is false"):
+        faster(make_model().float(), "int8", compile=False)
+
+
+def test_without_a_compiler_it_says_so_and_goes_on(
+    make_model: Maker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for compiler, reason in (("", "no C.. compiler is found"), ("false", "cannot compile")):
+        monkeypatch.setenv("PATH", "/bin" if compiler else str(tmp_path))
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.setenv("CXX", compiler)
+        with pytest.warns(UserWarning, match=reason):
+            assert built.kernels.__wrapped__() is None
+    assert not list(tmp_path.glob("**/*.so"))
+
+
+def test_an_old_processor_refuses_eight_bits(make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made, "int8", False)
+    with pytest.raises(ConfigError, match=r"no instruction for sums of eight-bit products; float32 and bfloat16 are"):
+        faster(make_model().float(), "int8", compile=True)
+
+
+def test_for_processors_without_wide_vectors_it_is_the_same(
+    make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same sources for another instruction set, where the compiler can make and this machine run them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(built, "FLAGS", [flag.replace("native", "x86-64-v3") for flag in built.FLAGS])
+    try:
+        narrow = built.kernels.__wrapped__()
+    except (subprocess.CalledProcessError, OSError):
+        narrow = None
+    if narrow is None or narrow.panel == made.panel:
+        pytest.skip("no narrower vectors here")
+    assert not narrow.int8
+    model = make_model(**KINDS["wide"]).float()
+    with torch.inference_mode():
+        for expected, found in walk(model, CompiledModel(model, narrow), steps=4):
+            torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
