@@ -102,7 +102,9 @@ def useful_flops(size: str, vocab: int) -> dict[str, float]:
     """Of a source and of a target token, forward and backward, products with weights only."""
     sizes = dict(SIZES[size])
     n_layers = sizes.pop("n_layers")
-    model = build_model({**sizes, "n_encoder_layers": n_layers, "n_decoder_layers": n_layers, "vocab_size": vocab}, "")
+    layers = {"n_encoder_layers": n_layers, "n_decoder_layers": n_layers}
+    with torch.device("meta"):
+        model = build_model({"kind": "encoder_decoder", **sizes, **layers, "vocab_size": vocab}, "benchmark")
     flops = flops_per_token(model)
     return {"source": 3 * flops["source_token"], "target": 3 * flops["target_token"]}
 

@@ -33,7 +33,6 @@ def command(
     """Translate text, line by line."""
     from glassformer.allocator import keep_freed_memory
     from glassformer.config import ConfigError, DataError
-    from glassformer.evaluate import write_pharaoh
     from glassformer.translator import Translator
 
     if attention and not as_json:
@@ -52,7 +51,7 @@ def command(
                 None if starts is None else _beginnings(starts, len(lines), f"{prefix} has fewer lines than {file}")
             )
             for line, found in zip(lines, translator.hypotheses(lines, forced, **options), strict=True):
-                links = [write_pharaoh(translator.align(line, one.text)) for one in found] if alignments else None
+                links = _alignments(translator, line, found) if alignments else None
                 number = done if several else None
                 if as_json:
                     stream.write(_json(translator, line, found, links, attention) + "\n")
@@ -64,6 +63,12 @@ def command(
             raise DataError(
                 f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
             )
+
+
+def _alignments(translator: "Translator", line: str, found: "list[Translation]") -> list[str]:
+    from glassformer.evaluate import write_pharaoh
+
+    return [write_pharaoh(translator.align(line, one.text)) for one in found]
 
 
 def _beginnings(starts: Iterator[str], count: int, fault: str) -> list[str]:

@@ -37,7 +37,8 @@ def generate(
         return beam(model, prompt, config)
 
     results: list[list[Hypothesis]] = [[] for _ in sources]
-    batches = list(by_length([len(ids) for ids in sources], max(1, config.batch_tokens // copies)))
+    rows_each = copies if config.sample else config.beam_size
+    batches = list(by_length([len(ids) for ids in sources], max(1, config.batch_tokens // rows_each)))
     for batch, found in zip(batches, _side_by_side(search, batches, device), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses

@@ -1,0 +1,46 @@
+"""What every contender in decoding shares. Standard library and numpy only."""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+ALONE = 100
+"""Sentences that are also translated one at a time."""
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checkpoint", required=True, type=Path)
+    parser.add_argument("--input", required=True, type=Path, help="JSON: texts, their ids with the end, references")
+    parser.add_argument("--beam-size", type=int, required=True)
+    parser.add_argument("--precision", required=True)
+    parser.add_argument("--repeats", type=int, default=3)
+    return parser.parse_args()
+
+
+def model_of(checkpoint: Path) -> dict[str, Any]:
+    return json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["model"]
+
+
+def measure(
+    options: argparse.Namespace, sentences: Sequence[Any], together: Callable[..., list[Any]], alone: Callable[..., Any]
+) -> None:
+    """``together`` translates a list, ``alone`` one; prints speeds, peak memory and the translations as JSON."""
+    together(sentences[:50])
+    seconds = []
+    for _ in range(options.repeats):
+        began = time.perf_counter()
+        found = together(sentences)
+        seconds.append(time.perf_counter() - began)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    waits = []
+    for one in sentences[:ALONE]:
+        began = time.perf_counter()
+        alone(one)
+        waits.append(time.perf_counter() - began)
+    speeds, middle = [len(sentences) / one for one in seconds], sorted(waits)[ALONE // 2]
+    print(json.dumps({"per_second": speeds, "alone_ms": middle * 1e3, "peak_mib": peak, "found": found}))

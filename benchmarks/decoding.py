@@ -1,0 +1,100 @@
+"""Decoding speed beside peers: the same weights, sentences and beam, alternating in one run.
+
+python -m benchmarks.decoding RUN --test ../shared/data/multi30k/raw/test_2016_flickr
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe
+from benchmarks.peers import python_of
+from glassformer.data import read_lines
+from glassformer.evaluate import bleu
+from glassformer.run_folder import resolve
+from glassformer.translator import Translator
+
+HERE = Path(__file__).parent
+CONTENDERS = {
+    "glassformer": ("glassformer_decoding.py", None),
+    "CTranslate2": ("ctranslate2_decoding.py", "ctranslate2"),
+    "Hugging Face generate": ("huggingface_decoding.py", "transformers"),
+}
+TURNS = [
+    ("glassformer", "float32"),
+    ("CTranslate2", "float32"),
+    ("Hugging Face generate", "float32"),
+    ("glassformer", "int8"),
+    ("CTranslate2", "int8"),
+    ("glassformer", "bfloat16"),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", help="run or checkpoint folder")
+    parser.add_argument("--test", required=True, help="prefix of the test text: PREFIX.en and PREFIX.de")
+    parser.add_argument("--beam-sizes", type=int, nargs="+", default=[1, 5])
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    checkpoint = resolve(options.run)
+    translator = Translator.load(checkpoint)
+    texts, references = (list(read_lines(f"{options.test}.{side}")) for side in ("en", "de"))
+    end = translator.symbols.end
+    ids = [[*one, end] for one in translator.tokenizers.source.encode_batch(texts)]
+    report: dict[str, Any] = {"machine": describe(), "sentences": len(texts), "results": []}
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "input.json"
+        given.write_text(json.dumps({"texts": texts, "ids": ids}), encoding="utf-8")
+        for beam_size in options.beam_sizes:
+            turns: dict[tuple[str, str], list[dict[str, Any]]] = {turn: [] for turn in TURNS}
+            for _ in range(options.repeats):
+                for name, precision in TURNS:
+                    if name in options.contenders:
+                        turns[name, precision].append(turn(name, checkpoint, given, beam_size, precision))
+            for (name, precision), done in turns.items():
+                if done:
+                    row = {"name": name, "precision": precision, "beam_size": beam_size, **summary(done)}
+                    decode, found = translator.tokenizers.target.decode, done[0]["found"]
+                    row["bleu"] = bleu_of([one if isinstance(one, str) else decode(one) for one in found], references)
+                    report["results"].append(row)
+                    print(json.dumps(row), flush=True)
+            (HERE / "results" / "decoding.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def bleu_of(found: list[str], references: list[str]) -> float:
+    return round(bleu(found, references).score, 2)
+
+
+def turn(name: str, checkpoint: Path, given: Path, beam_size: int, precision: str) -> dict[str, Any]:
+    script, environment = CONTENDERS[name]
+    command = [python_of(environment), str(HERE / "contenders" / script), "--checkpoint", str(checkpoint)]
+    command += ["--input", str(given), "--beam-size", str(beam_size), "--precision", precision, "--repeats", "2"]
+    began = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
+    print(f"  {name} {precision} beam {beam_size}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians, and the spread of the speeds."""
+    speeds = [max(one["per_second"]) for one in turns]
+    return {
+        "per_second": round(statistics.median(speeds), 1),
+        "slowest_fastest": [round(min(speeds), 1), round(max(speeds), 1)],
+        "alone_ms": round(statistics.median(one["alone_ms"] for one in turns), 2),
+        "peak_mib": round(max(one["peak_mib"] for one in turns)),
+    }
+
+
+if __name__ == "__main__":
+    main()
