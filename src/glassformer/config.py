@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 
 class GlassformerError(ValueError):
@@ -29,9 +30,9 @@ class CheckpointError(GlassformerError):
 
 
 class Config(BaseModel):
-    """Base of every configuration: immutable, and an unknown key is an error."""
+    """Base of every configuration: immutable; an unknown key and a number that is not finite are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @classmethod
     def parse(cls, values: dict[str, Any], origin: str = "configuration") -> Self:
@@ -39,15 +40,34 @@ class Config(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ConfigError(f"{origin}: {_describe(error, cls)}") from None
+            raise ConfigError(f"{origin}: {_describe(error.errors()[0], cls)}") from None
 
     @classmethod
     def read(cls, path: str | Path, overrides: list[str] | None = None) -> Self:
-        """Default < file < ``overrides`` (``train.max_steps=200``)."""
+        """Default < file < ``overrides`` (``train.max_steps=200``). An error names the one that it comes with."""
         values = read_toml(path)
         for override in overrides or []:
             apply_override(values, override)
-        return cls.parse(values, str(path))
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            fault = _describe(error.errors()[0], cls)
+            raise ConfigError(f"{cls._origin(path, overrides or [], fault)}: {fault}") from None
+
+    @classmethod
+    def _origin(cls, path: str | Path, overrides: list[str], fault: str) -> str:
+        """Whose ``fault`` it is: the file's, or that of the first override with which it appears."""
+        values, origin = read_toml(path), str(path)
+        for override in [*overrides, ""]:
+            try:
+                cls.model_validate(values)
+            except ValidationError as error:
+                if fault in [_describe(one, cls) for one in error.errors()]:
+                    break
+            if override:
+                apply_override(values, override)
+                origin = repr(override)
+        return origin
 
     def write(self, path: str | Path) -> None:
         """Write every value, defaults included, as TOML. ``None`` has no TOML form, so such keys are left out."""
@@ -72,9 +92,13 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; name a configuration file in TOML") from None
     except PermissionError:
-        raise ConfigError(f"{path}: cannot be read (permission denied)") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+        raise ConfigError(f"{path}: cannot be read (permission denied); name a file that can be") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {_place(error)}; save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {_lowered(str(error))}; mend it there") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: not valid TOML: brackets within brackets, too many; close them") from None
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:
@@ -84,7 +108,7 @@ def apply_override(values: dict[str, Any], override: str) -> None:
         raise ConfigError(f"{override!r} is not key=value; write for example train.max_steps=200")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text
     *parents, last = key.split(".")
     for depth, parent in enumerate(parents, start=1):
@@ -102,22 +126,30 @@ def nearest(name: str, known: list[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
 
 
-def _describe(error: ValidationError, cls: type[BaseModel]) -> str:
-    """The first problem, as one line. A key that is known in another section is pointed to there."""
-    first = error.errors()[0]
-    where = [str(part) for part in first["loc"]]
+def _describe(error: ErrorDetails, cls: type[BaseModel]) -> str:
+    """One problem, as one line. A key that is known in another section is pointed to there."""
+    where = [str(part) for part in error["loc"]]
     path = ".".join(where)
-    if first["type"] == "extra_forbidden":
+    if error["type"] == "extra_forbidden":
         return f"unknown key {path}; {_hint(where, cls)}"
-    if first["type"] == "missing":
+    if error["type"] == "missing":
         return f"{path} is not given, and it has no default; add it"
-    if first["type"] == "model_type":
-        return f"{path}={first['input']!r}: {path} is a section, not a value; set the keys in it"
-    message = first["msg"].removeprefix("Value error, ").partition(", unable")[0].replace(" after validation", "")
-    shown = first.get("input")
+    if error["type"] == "model_type":
+        return f"{path}={error['input']!r}: {path} is a section, not a value; set the keys in it"
+    message = error["msg"].removeprefix("Value error, ").partition(", unable")[0].replace(" after validation", "")
+    shown = error.get("input")
     if not where or isinstance(shown, dict | BaseModel):
         return f"{path}: {message}" if where else message
-    return f"{path}={shown!r}: {message[0].lower()}{message[1:]}"
+    return f"{path}={shown!r}: {_lowered(message)}"
+
+
+def _lowered(message: str) -> str:
+    return message[:1].lower() + message[1:]
+
+
+def _place(error: UnicodeDecodeError) -> str:
+    line = error.object.count(b"\n", 0, error.start) + 1
+    return f"byte 0x{error.object[error.start]:02x} in line {line} is not UTF-8"
 
 
 def _hint(where: list[str], cls: type[BaseModel]) -> str:

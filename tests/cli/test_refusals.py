@@ -29,7 +29,14 @@ def nothing_begun(run: Path) -> bool:
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["train.max_step=3"], r"unknown key train\.max_step; did you mean train\.max_steps\?"),
+        (["train.max_step=3"], r"^'train\.max_step=3': unknown key train\.max_step; did you mean train\.max_steps\?"),
+        (
+            ["train.seed=3", "model.n_heads=5", "train.seed=4"],
+            r"^'model\.n_heads=5': model: d_model=16 is not divisible",
+        ),
+        (["optimizer.learning_rate=inf"], r"optimizer\.learning_rate=inf: input should be a finite number"),
+        (["optimizer.betas=[0.9, nan]"], r"optimizer\.betas\.1=nan: input should be a finite number"),
+        (["data.weights=[inf]"], r"data\.weights\.0=inf: input should be a finite number"),
         (["optimizer.max_steps=3"], r"unknown key optimizer\.max_steps; did you mean train\.max_steps\?"),
         (["trian.max_steps=3"], r"unknown key trian; did you mean train\?"),
         (["train.max_steps=many"], r"train\.max_steps='many': input should be a valid integer"),
@@ -69,8 +76,9 @@ def test_settings_that_cannot_be_trained_with(
     ("content", "told"),
     [
         (None, r"run\.toml: no such file; name a configuration file in TOML"),
-        (b"[train\n", r"run\.toml: not valid TOML: .*line 1"),
-        (b"\xff\xfe[\x00", r"run\.toml: not valid TOML: .*"),
+        (b"[train\n", r"run\.toml: not valid TOML: .*line 1.*; mend it there$"),
+        (b"#\n\xff\xfe[\x00", r"run\.toml: not valid TOML: byte 0xff in line 2 is not UTF-8; save it as UTF-8$"),
+        (b"a = " + b"[" * 100_000, r"run\.toml: not valid TOML: brackets within brackets, too many; close them$"),
         (b"", r"run\.toml: data is not given, and it has no default; add it"),
         (
             b"[data]\nsource = 'en'\ntarget = 'fr'\n",

@@ -21,9 +21,7 @@ class DataConfig(Config):
     max_length: int = Field(
         default=256, ge=2, description="tokens a side as the model sees them, end of sentence included"
     )
-    max_length_ratio: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="longer / shorter side; 0: no limit"
-    )
+    max_length_ratio: float = Field(default=0.0, ge=0, description="longer / shorter side; 0: no limit")
     drop_duplicates: bool = Field(
         default=False, description="keep only the first of pairs with the same text, per corpus"
     )
