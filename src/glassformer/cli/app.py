@@ -9,6 +9,7 @@ import typer
 
 from glassformer import __version__
 from glassformer.cli import average, demo, evaluate, info, score, tokenize, train, translate
+from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
     name="glassformer",
@@ -26,7 +27,7 @@ def _options(
     version: Annotated[bool, typer.Option("--version", help="Show the version and end.", is_eager=True)] = False,
 ) -> None:
     if version:
-        print(f"glassformer {__version__}")
+        say(f"glassformer {__version__}")
         raise typer.Exit
 
 
@@ -41,10 +42,12 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     warnings.showwarning = lambda message, *_: print(f"glassformer: warning: {message}", file=sys.stderr)
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
-    except BrokenPipeError:
-        # The reader (``| head``) has gone; the interpreter must not complain when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = app(sys.argv[1:] or ["--help"], prog_name="glassformer", standalone_mode=False)
+        with explaining("standard output"):
+            sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:  # the reader (``| head``) has gone
+        silence(sys.stdout)
         sys.exit(1)
     except typer.Abort:  # Ctrl-C
         sys.exit(130)
@@ -52,7 +55,11 @@ def main() -> None:
         fault = _what_can_be_mended(error)
         if fault is None:
             raise
-        print(f"glassformer: error: {' '.join(fault.split())}", file=sys.stderr)
+        note(f"glassformer: error: {' '.join(fault.split())}")
+        try:
+            sys.stdout.flush()
+        except OSError:
+            silence(sys.stdout)
         sys.exit(2)
 
 
@@ -60,8 +67,10 @@ def _what_can_be_mended(error: Exception) -> str | None:
     """The message for a user, or None for a fault of the program."""
     from glassformer.config import GlassformerError
 
-    if isinstance(error, GlassformerError | OSError):
+    if isinstance(error, GlassformerError):
         return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename or 'input or output'}: {error.strerror or error}"
     if hasattr(error, "format_message"):  # the parser's: which class it is depends on the version of typer
         context = getattr(error, "ctx", None)
         return f"{error.format_message().rstrip('.')}; see {context.command_path if context else 'glassformer'} --help"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.streams import note
+from glassformer.cli.streams import note, say
 
 
 def command(
@@ -26,4 +26,4 @@ def command(
     destination = output or run / "averaged"
     average(chosen, destination)
     note(f"averaged {', '.join(path.name for path in chosen)}")
-    print(destination)
+    say(str(destination))

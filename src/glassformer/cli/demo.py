@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.streams import note
+from glassformer.cli.streams import explaining, note, say
 
 if TYPE_CHECKING:
     from glassformer.cli.heatmap import Heatmap
@@ -42,8 +42,10 @@ def command(
     with Screen(config.train.max_steps) as screen:
         for event in train(config, folder):
             screen.show(event)
-    _report(Translator.load(run), held_out, picture)
-    print(f'\nTry it: echo "she loves the red flower" | glassformer translate {run}')
+    translator = Translator.load(run)
+    with explaining("standard output"):
+        _report(translator, held_out, picture)
+    say(f'\nTry it: echo "she loves the red flower" | glassformer translate {run}')
 
 
 def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Path | None) -> None:
@@ -68,7 +70,8 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     console.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]")
     console.print(heatmap.table())
     if picture is not None:
-        picture.write_text(heatmap.svg(), encoding="utf-8")
+        with explaining(str(picture)):
+            picture.write_text(heatmap.svg(), encoding="utf-8")
 
 
 def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from glassformer.cli.streams import settings
+from glassformer.cli.streams import say, settings
 
 
 def command(
@@ -43,7 +43,7 @@ def command(
     report |= {"sentences": len(sources), "seconds": round(seconds, 3)}
     if against is not None:
         report["against"] = _compare(against, sources, references, found, options, tokenize)
-    print(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
+    say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
 
 
 def _compare(
@@ -60,7 +60,8 @@ def _compare(
 def _text(report: dict[str, Any]) -> str:
     names = {"bleu": "BLEU ", "chrf": "chrF2"}
     lines = [f"{names[key]} {report[key]['score']:6.2f}   {report[key]['signature']}" for key in names]
-    lines.append(f"{report['sentences']:,} sentences in {report['seconds']:.1f} s")
+    sentences = report["sentences"]
+    lines.append(f"{sentences:,} {'sentence' if sentences == 1 else 'sentences'} in {report['seconds']:.1f} s")
     for key, one in report.get("against", {}).items():
         low, high = one["interval"]
         lines.append(

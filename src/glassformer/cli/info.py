@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from glassformer.cli.streams import say
+
 
 def command(
     what: Annotated[str, typer.Argument(metavar="RUN|CONFIG", help="Run folder, checkpoint folder or configuration.")],
@@ -16,7 +18,7 @@ def command(
 ) -> None:
     """Configuration, parameters by part, memory, and arithmetic per token."""
     report = _of_config(what, overrides or []) if _is_config(what) else _of_run(what, overrides or [])
-    print(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
+    say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
 
 
 def _is_config(what: str) -> bool:

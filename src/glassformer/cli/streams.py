@@ -1,17 +1,35 @@
 """Text in and out of the verbs: a file or stdin, stdout or a file that appears only when it is whole."""
 
+import errno
 import io
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 
 def note(text: str) -> None:
-    """Say something that is not output."""
-    print(text, file=sys.stderr, flush=True)
+    """Say something that is not output. Where nobody listens any more, the work that it tells of goes on."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        silence(sys.stderr)
+
+
+def say(text: str) -> None:
+    """Print a line of output."""
+    with writing("-") as stream:
+        stream.write(f"{text}\n")
+
+
+def silence(stream: TextIO) -> None:
+    """Drop what ``stream`` still holds and is given later, so that no flush fails, not the one at exit either."""
+    with suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def read_text(file: str) -> Iterator[str]:
@@ -21,42 +39,97 @@ def read_text(file: str) -> Iterator[str]:
     return read_lines(file)
 
 
+class Output:
+    """What a verb writes to; a fault says which file it is of."""
+
+    def __init__(self, stream: TextIO, name: str):
+        self.stream, self.name = stream, name
+
+    def write(self, text: str) -> None:
+        with explaining(self.name):
+            self.stream.write(text)
+
+    def flush(self) -> None:
+        with explaining(self.name):
+            self.stream.flush()
+
+
 @contextmanager
-def writing(output: str) -> Iterator[TextIO]:
+def explaining(name: str) -> Iterator[None]:
+    """What the system says when ``name`` cannot be written, with the way out. That a reader has gone is no fault."""
+    from glassformer.config import DataError
+
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        way_out = "free some space or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
+        raise DataError(f"{name}: cannot be written ({error.strerror or error}); {way_out} another file") from None
+
+
+@contextmanager
+def writing(output: str) -> Iterator[Output]:
     """stdout for ``-``; else a file written aside and renamed at the end, so that it is never half there."""
     from glassformer.config import DataError
 
     if output == "-":
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale: input is read so too
-        yield sys.stdout
-        sys.stdout.flush()
+        stdout = Output(sys.stdout, "standard output")
+        yield stdout
+        stdout.flush()
         return
     path = Path(output).resolve()  # the file that a link leads to, and not the link, is replaced
-    if path.exists() and not path.is_file() and not path.is_dir():  # a device or a pipe is written to, not replaced
-        try:
-            with path.open("w", encoding="utf-8", newline="\n") as stream:
-                yield stream
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise DataError(f"{path}: cannot be written ({error.strerror or error}); name another") from None
-        return
     if path.is_dir() or not path.parent.is_dir():
         fault = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise DataError(f"{path}: cannot be written ({fault}); name a file in a folder that exists")
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        with unfinished.open("w", encoding="utf-8", newline="\n") as stream:
+    if path.exists() and not path.is_file():  # a device or a pipe is written to, not replaced
+        with _opened(path, str(path)) as stream:
             yield stream
-        if path.exists():
-            unfinished.chmod(path.stat().st_mode)
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error}); name another") from None
+        return
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with _removing(unfinished):
+        with _opened(unfinished, str(path)) as stream:
+            yield stream
+        with explaining(str(path)):
+            if path.exists():
+                unfinished.chmod(path.stat().st_mode)
+            os.replace(unfinished, path)
+
+
+@contextmanager
+def _opened(path: Path, name: str) -> Iterator[Output]:
+    with explaining(name):
+        stream = path.open("w", encoding="utf-8", newline="\n")
+    try:
+        output = Output(stream, name)
+        yield output
+        output.flush()
+    finally:
+        with suppress(OSError):  # what could not be written has been told
+            stream.close()
+
+
+@contextmanager
+def _removing(unfinished: Path) -> Iterator[None]:
+    """``unfinished`` is gone in the end, also when SIGTERM or SIGHUP come, which end Python without any ``finally``."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        unfinished.unlink(missing_ok=True)
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    ours = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield
     finally:
         with suppress(OSError):
             unfinished.unlink()
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def chunks(file: str, size: int) -> Iterator[list[str]]:

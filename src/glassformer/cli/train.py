@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,27 +33,27 @@ def command(
     settings = RunConfig.read(config, overrides)
     path = run or Path("runs") / config.stem
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
-    note(f"run: {path}")
-    with Screen(settings.train.max_steps) as screen, signals() as caught:
+    with Screen(settings.train.max_steps, path) as screen, signals() as caught:
         for event in train(settings, folder, resume, lambda: bool(caught)):
-            with suppress(OSError) if caught else nullcontext():  # who read it may be gone, and saving comes first
-                screen.show(event)
+            screen.show(event)
     if caught:
         raise typer.Exit(128 + caught[0])
 
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM are noted, and their usual effect comes with the second one. What was ignored stays so."""
+    """Ctrl-C, SIGTERM and a terminal that is closed are noted; their usual effect comes with the second one.
+
+    What was ignored stays so.
+    """
     caught: list[int] = []
-    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def notice(number: int, frame: object) -> None:
         caught.append(number)
         for each, handler in before.items():
             signal.signal(each, handler)
-        with suppress(OSError):
-            note("saving after this step; once more to stop at once")
+        note("saving after this step; once more to stop at once")
 
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -66,10 +66,14 @@ def signals() -> Iterator[list[int]]:
 
 
 class Screen:
-    """Progress on stderr: a bar for a person, plain lines for a log."""
+    """Progress on stderr: a bar for a person, plain lines for a log.
 
-    def __init__(self, max_steps: int):
+    Who read it may be gone (``2>&1 | head``, a closed terminal): training goes on, and ``metrics.jsonl`` holds it all.
+    """
+
+    def __init__(self, max_steps: int, run: Path | None = None):
         self.max_steps = max_steps
+        self.run = run
         self.bar: Bar | None = None
         self.task: TaskID | None = None
 
@@ -86,10 +90,12 @@ class Screen:
 
     def __exit__(self, *exception: object) -> None:
         if self.bar is not None:
-            self.bar.stop()
+            with suppress(OSError):
+                self.bar.stop()
 
     def show(self, event: "Event") -> None:
-        getattr(self, f"_{type(event).__name__.lower()}")(event)
+        with suppress(OSError):
+            getattr(self, f"_{type(event).__name__.lower()}")(event)
 
     def _say(self, text: str) -> None:
         if self.bar is None:
@@ -98,13 +104,16 @@ class Screen:
             self.bar.console.print(text, highlight=False, markup=False)
 
     def _started(self, event: "Started") -> None:
+        if self.run is not None:
+            self._say(f"run: {self.run}")
         for line in event.warnings:
             self._say(f"warning: {line}; going on from an older checkpoint")
         for line in event.accounts:
             self._say(line)
         self._say(
-            f"{event.parameters:,} parameters; {event.batches_per_epoch:,} batches an epoch, "
-            f"{event.padding_share:.1%} of them padding; step {event.step:,} of {event.max_steps:,}"
+            f"{event.parameters:,} parameters; {event.batches_per_epoch:,} "
+            f"{'batch' if event.batches_per_epoch == 1 else 'batches'} an epoch, "
+            f"{event.padding_share:.1%} padding; step {event.step:,} of {event.max_steps:,}"
         )
 
     def _progress(self, event: "Progress") -> None:

@@ -37,6 +37,8 @@ def command(
 
     if attention and not as_json:
         raise ConfigError("--attention goes with --json; for a picture see glassformer demo --picture")
+    if prefix == file == "-":
+        raise DataError("standard input cannot be both files; name a file for one of them")
     given = {"beam_size": beam_size, "n_best": n_best, "seed": seed, "sample": sample or None}
     options = settings(setting) | {name: value for name, value in given.items() if value is not None}
     keep_freed_memory()

@@ -9,8 +9,8 @@ import json
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from glassformer.data.config import DataConfig
 
 Fault = Literal["invalid_utf8", "malformed"]
 
+STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -93,13 +94,15 @@ def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterato
 
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of one file, plain or ``.gz``; ``-`` is standard input. No lines are no error here."""
-    raw_lines = _split(sys.stdin.buffer) if str(path) == "-" else _raw_lines(Path(path))
-    name = "standard input" if str(path) == "-" else path
-    for number, raw in enumerate(raw_lines, start=1):
+    name = "standard input" if str(path) == STDIN else str(path)
+    for number, raw in enumerate(_raw_lines(Path(path)), start=1):
         try:
             yield raw.decode()
         except UnicodeDecodeError as error:
-            raise DataError(f"{name}, line {number}: {_EXPLAINED['invalid_utf8']} ({error.reason})") from None
+            raise DataError(
+                f"{name}, line {number}: {_EXPLAINED['invalid_utf8']} ({error.reason}); "
+                "mend the line, or convert the text: iconv -f LATIN1 -t UTF-8"
+            ) from None
 
 
 _EXPLAINED: dict[Fault, str] = {
@@ -110,6 +113,8 @@ _EXPLAINED: dict[Fault, str] = {
 
 def parallel_lines(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
     """The lines of two files that belong together; ``DataError`` names both counts when they differ."""
+    if str(source) == str(target) == STDIN:
+        raise DataError("standard input cannot be both files; name a file for one of them")
     sources, targets = list(read_lines(source)), list(read_lines(target))
     if len(sources) != len(targets):
         shorter, line = (source, len(sources)) if len(sources) < len(targets) else (target, len(targets))
@@ -189,12 +194,14 @@ def _raw_lines(path: Path) -> Iterator[bytes]:
         with _open(path) as file:
             yield from _split(file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error})") from None
+        raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _open(path: Path) -> BufferedIOBase:
+def _open(path: Path) -> AbstractContextManager[Iterable[bytes]]:
+    if str(path) == STDIN:
+        return nullcontext(sys.stdin.buffer)
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
@@ -229,7 +236,7 @@ def _regular(path: Path) -> Path:
         raise DataError(f"{path}: is a folder; name a file")
     if path.exists():
         raise DataError(f"{path}: is not a regular file; store the text in one")
-    raise DataError(f"{path}: no such file")
+    raise DataError(f"{path}: no such file; name one that exists")
 
 
 def _empty(path: Path) -> DataError:
@@ -237,4 +244,5 @@ def _empty(path: Path) -> DataError:
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"{path}: cannot be read ({error.strerror or error})")
+    name = "standard input" if str(path) == STDIN else path
+    return DataError(f"{name}: cannot be read ({error.strerror or error}); name a file that can be")

@@ -1,0 +1,101 @@
+"""However a command ends, nothing half-written is left, and what could not be written is told."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glassformer
+from glassformer.run_folder import RunFolder
+from tiny_run import TinyRun
+
+Refused = Callable[..., str]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+COMMAND = [sys.executable, "-W", "ignore", "-m", "glassformer"]
+FULL = Path("/dev/full")
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
+
+
+def started(*arguments: object, **pipes: Any) -> "subprocess.Popen[str]":
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, **pipes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP), (signal.SIGINT, 130)]
+)
+def test_a_translation_that_is_ended_leaves_no_file(
+    tiny: TinyRun, tmp_path: Path, kind: signal.Signals, code: int
+) -> None:
+    """It waits for more of stdin; the file that it has begun is there until it is ended."""
+    (tmp_path / "out").write_text("before\n")
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started("translate", tiny.run, "-o", tmp_path / "out", **pipes) as process:
+        until = time.monotonic() + 300
+        while not (tmp_path / ".out.unfinished").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(kind)
+        assert process.wait(timeout=300) == code
+    assert [item.name for item in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out").read_text() == "before\n"
+
+
+@needs_full
+@pytest.mark.parametrize("verb", ["translate", "info", "--version"])
+def test_a_full_disk_behind_stdout_is_told_once(tiny: TinyRun, verb: str) -> None:
+    arguments = [] if verb == "--version" else [tiny.run]
+    with (
+        FULL.open("w") as full,
+        started(verb, *arguments, stdin=subprocess.PIPE, stdout=full, stderr=subprocess.PIPE) as process,
+    ):
+        _, told = process.communicate("the cat\n")
+    assert told == (
+        "glassformer: error: standard output: cannot be written (No space left on device); "
+        "free some space or name another file\n"
+    )
+    assert process.returncode == 2
+
+
+@needs_full
+def test_a_full_disk_behind_a_file_is_told(refused: Refused, tiny: TinyRun) -> None:
+    told = "/dev/full: cannot be written (No space left on device); free some space or name another file"
+    assert refused("translate", tiny.run, "-o", FULL, stdin="the cat\n") == told
+
+
+def test_text_that_fails_is_not_blamed_on_the_output(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    line = refused("translate", tiny.run, tmp_path, "-o", tmp_path / "out")
+    assert line == f"{tmp_path}: cannot be read (Is a directory); name a file that can be"
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_training_goes_on_when_nobody_listens(tiny: TinyRun, tmp_path: Path, lines: int) -> None:
+    """``glassformer train … 2>&1 | head``: it ends as it would have, and says nothing about it."""
+    config = tiny.write_config(tmp_path / "tiny.toml", {"train.max_steps": 12, "train.log_every": 1})
+    with started("train", config, "--run", tmp_path / "run", stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        for _ in range(lines):
+            process.stderr.readline()
+        process.stderr.close()
+        assert process.wait(timeout=300) == 0
+    run = RunFolder.open(tmp_path / "run")
+    assert run.checkpoints()[-1].name == "step_00000012"
+    assert run.metrics()[-1]["event"] == "finished"
+
+
+def test_a_closed_terminal_saves(tiny: TinyRun, tmp_path: Path) -> None:
+    config = tiny.write_config(tmp_path / "tiny.toml", {"train.max_steps": 100_000, "data.validation": []})
+    with started("train", config, "--run", tmp_path / "run", stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("step "):
+            pass
+        process.stderr.close()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=300) == 128 + signal.SIGHUP
+    last = RunFolder.open(tmp_path / "run").metrics()[-1]
+    assert "asked to stop" in last["reason"]
+    assert RunFolder.open(tmp_path / "run").checkpoints()[-1].name == f"step_{last['step']:08d}"
