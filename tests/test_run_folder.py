@@ -195,11 +195,13 @@ def test_a_run_means_its_best_checkpoint_else_its_newest(run: RunFolder) -> None
 
 
 def test_a_path_that_means_nothing_is_told_with_the_nearest_run(run: RunFolder, tmp_path: Path) -> None:
+    alone = tmp_path / "nothing beside it" / "folder"
+    alone.mkdir(parents=True)
     for path, told in [
         (run.path.with_name("frist"), r"there is no such run or checkpoint; did you mean first\?"),
         (run.path.with_name("zzz"), "there is no such run or checkpoint; known: first"),
         (tmp_path / "no" / "where", "there is no such run or checkpoint; name the folder of"),
-        (tmp_path, "is neither a run nor a checkpoint; name the folder of"),
+        (alone, "is neither a run nor a checkpoint; name the folder of"),
     ]:
         with pytest.raises(CheckpointError, match=f"^{path}: {told}"):
             resolve(path)

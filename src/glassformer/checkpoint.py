@@ -149,6 +149,26 @@ def clear_leftovers(folder: Path) -> None:
             shutil.rmtree(item) if item.is_dir() else item.unlink()
 
 
+def delete_checkpoint(path: Path) -> None:
+    """Delete a checkpoint in such a way that, killed half-way, it does not look like a damaged one."""
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
+    os.rename(path, unfinished)
+    shutil.rmtree(unfinished)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write the file so that it is, at every moment, either the old one or the new one."""
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
+    with refusing(f"{path}: cannot be written"):
+        try:
+            unfinished.write_bytes(data)
+            sync(unfinished)
+            os.replace(unfinished, path)
+            sync(path.parent)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
 def _refuse_target(path: Path, replace: bool) -> None:
     _end_replacement(path)
     if not os.path.lexists(path):

@@ -9,9 +9,8 @@ import math
 import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,15 +19,16 @@ from torch import Tensor
 
 from glassformer.checkpoint import (
     CONFIG,
-    UNFINISHED,
     WEIGHTS,
     TrainingState,
     clear_leftovers,
+    delete_checkpoint,
     save_checkpoint,
     verify,
+    write_whole,
 )
 from glassformer.config import CheckpointError, nearest
-from glassformer.manifest import MANIFEST, parse_object, refusing, sync
+from glassformer.manifest import MANIFEST, parse_object, refusing
 
 CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
 _STEP = re.compile(r"step_(\d{8,})")
@@ -59,30 +59,58 @@ class RunFolder:
         self.config_path = self.path / "config.toml"
         self.metrics_path = self.path / "metrics.jsonl"
         self.checkpoints_path = self.path / CHECKPOINTS
+        self._made = False
 
     @classmethod
     def create(cls, path: str | Path) -> Self:
-        """A new run. One that holds anything already is refused, so that no run is ever overwritten."""
+        """A new run. A folder that holds anything is refused, so that nothing is ever overwritten.
+
+        Only a start that came to no checkpoint may be made again: ``lock`` tells that it was one.
+        """
         run = cls(path)
         with refusing(f"{run.path}: cannot be created"):
+            run._made = not run.path.exists()
             run.path.mkdir(parents=True, exist_ok=True)
-            begun = {item.name for item in run.path.iterdir()} - {CHECKPOINTS, LOCK}
-            if begun and run.config_path.name not in begun:
+            found = {item.name for item in run.path.iterdir()}
+            foreign = set() if LOCK in found else found - {CHECKPOINTS}
+            if run.checkpoints() or run.config_path.name in foreign:
+                raise run._begun()
+            if foreign:
                 raise CheckpointError(f"{run.path}: holds other files and no run; name another folder with --run")
-            if begun or run.checkpoints():
-                raise CheckpointError(
-                    f"{run.path}: holds a run already; go on with --resume, or name another with --run"
-                )
             run.checkpoints_path.mkdir(exist_ok=True)
         return run
+
+    def clear(self) -> None:
+        """Forget what a start that came to no checkpoint has left; a run with one is refused."""
+        if self.checkpoints():
+            raise self._begun()
+        with refusing(f"{self.path}: cannot be cleared of an earlier start"):
+            (self.path / BEST).unlink(missing_ok=True)
+        self.truncate_metrics(-1)
+
+    def discard(self) -> None:
+        """After a start that came to no checkpoint: remove what it wrote, and the folder if it made that and is empty.
+
+        What explains a failure stays, and so does everything that is not of a run.
+        """
+        with suppress(OSError):
+            self.checkpoints_path.rmdir()
+            self.config_path.unlink(missing_ok=True)
+            self.metrics_path.unlink(missing_ok=True)
+            if [item.name for item in self.path.iterdir()] == [LOCK]:
+                (self.path / LOCK).unlink()
+                if self._made:
+                    self.path.rmdir()
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """A run that exists."""
         run = cls(path)
         with refusing(f"{run.path}: cannot be read"):
+            if (run.path / MANIFEST).is_file():
+                raise CheckpointError(f"{run.path}: is a checkpoint, not a run; {_run_of(run.path)}")
             if not run.checkpoints_path.is_dir():
-                raise CheckpointError(f"{run.path}: no run is there; {_nearby(run.path)}")
+                raise CheckpointError(f"{run.path}: no run is there; {nearby(run.path)}")
         return run
 
     @contextmanager
@@ -92,6 +120,7 @@ class RunFolder:
         What killed saves left behind is cleared away on entering.
         """
         with refusing(f"{self.path}: cannot be locked"):
+            self.checkpoints_path.mkdir(parents=True, exist_ok=True)  # gone, if an earlier start was discarded
             handle = (self.path / LOCK).open("a+")
         os.register_at_fork(after_in_child=handle.close)  # a loader's worker must not keep the lock of a killed parent
         with handle:
@@ -118,7 +147,7 @@ class RunFolder:
         path = self.checkpoints_path / f"step_{step:08d}"
         with refusing(f"{path}: cannot be replaced"):
             if path.is_dir() and not (path / MANIFEST).is_file():
-                _delete(path)
+                delete_checkpoint(path)
         save_checkpoint(path, config=config, tokenizer=tokenizer, weights=weights, training=training, replace=True)
         with refusing(f"{self.path}: the later checkpoints cannot be renamed"):
             for later in self.checkpoints():
@@ -170,7 +199,7 @@ class RunFolder:
         if not math.isfinite(value):
             raise CheckpointError(f"{metric}={value}: is not a finite number, so it cannot be the best")
         content = {"checkpoint": checkpoint.name, "metric": metric, "value": value}
-        _write_whole(self.path / BEST, (json.dumps(content) + "\n").encode())
+        write_whole(self.path / BEST, (json.dumps(content) + "\n").encode())
 
     def keep(self, last: int) -> None:
         """Delete all checkpoints but the ``last`` newest and the best."""
@@ -180,7 +209,7 @@ class RunFolder:
         with refusing(f"{self.path}: an old checkpoint cannot be deleted"):
             for path in self.checkpoints()[:-last]:
                 if best is None or path != best.checkpoint:
-                    _delete(path)
+                    delete_checkpoint(path)
 
     def append_metrics(self, values: dict[str, Any]) -> None:
         """Add one line to ``metrics.jsonl``, whole, at once. ``step`` among the values is what truncating goes by."""
@@ -202,7 +231,10 @@ class RunFolder:
                 break
             kept.append(values)
         if self.metrics_path.exists():
-            _write_whole(self.metrics_path, "".join(json.dumps(values) + "\n" for values in kept).encode())
+            write_whole(self.metrics_path, "".join(json.dumps(values) + "\n" for values in kept).encode())
+
+    def _begun(self) -> CheckpointError:
+        return CheckpointError(f"{self.path}: holds a run already; go on with --resume, or name another with --run")
 
     def _abandon(self, path: Path) -> None:
         record = self.path / BEST
@@ -225,7 +257,7 @@ def resolve(path: str | Path) -> Path:
         if any((path / name).is_file() for name in (MANIFEST, WEIGHTS, CONFIG)):
             return path
         problem = "is neither a run nor a checkpoint" if path.exists() else "there is no such run or checkpoint"
-        raise CheckpointError(f"{path}: {problem}; {_nearby(path)}")
+        raise CheckpointError(f"{path}: {problem}; {nearby(path)}")
 
 
 def step_of(path: Path) -> int:
@@ -233,12 +265,24 @@ def step_of(path: Path) -> int:
     return int(path.name.removeprefix("step_"))
 
 
-def _nearby(path: Path) -> str:
-    """A hint naming the run or checkpoint beside ``path`` whose name is nearest."""
+def nearby(path: Path, suffix: str | None = None) -> str:
+    """A hint naming the run or checkpoint, or file with ``suffix``, beside ``path`` whose name is nearest."""
     parent = path.parent
     beside = [item for item in parent.iterdir() if item != path] if parent.is_dir() else []
-    known = [item.name for item in beside if (item / CHECKPOINTS).is_dir() or (item / MANIFEST).is_file()]
-    return nearest(path.name, known) if known else "name the folder of a run or of a checkpoint"
+    known = [
+        item.name
+        for item in beside
+        if item.suffix == suffix or (item / CHECKPOINTS).is_dir() or (item / MANIFEST).is_file()
+    ]
+    if known:
+        return nearest(path.name, known)
+    return "name the folder of a run or of a checkpoint" + (f", or a {suffix} file" if suffix else "")
+
+
+def _run_of(checkpoint: Path) -> str:
+    """A hint naming the run that ``checkpoint`` is of."""
+    runs = [folder for folder in checkpoint.absolute().parents[:2] if (folder / CHECKPOINTS).is_dir()]
+    return f"name {runs[0]}" if runs else "name the folder of a run, with its checkpoints in it"
 
 
 def _take(descriptor: int, path: Path) -> None:
@@ -252,23 +296,3 @@ def _take(descriptor: int, path: Path) -> None:
             ) from None
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
-
-
-def _delete(path: Path) -> None:
-    """Delete a checkpoint in such a way that, killed half-way, it does not look like a damaged one."""
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
-    os.rename(path, unfinished)
-    shutil.rmtree(unfinished)
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write the file so that it is, at every moment, either the old one or the new one."""
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
-    with refusing(f"{path}: cannot be written"):
-        try:
-            unfinished.write_bytes(data)
-            sync(unfinished)
-            os.replace(unfinished, path)
-            sync(path.parent)
-        finally:
-            unfinished.unlink(missing_ok=True)

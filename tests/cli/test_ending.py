@@ -99,3 +99,48 @@ def test_a_closed_terminal_saves(tiny: TinyRun, tmp_path: Path) -> None:
     last = RunFolder.open(tmp_path / "run").metrics()[-1]
     assert "asked to stop" in last["reason"]
     assert RunFolder.open(tmp_path / "run").checkpoints()[-1].name == f"step_{last['step']:08d}"
+
+
+# A start that comes to no checkpoint
+
+
+def diverging(tiny: TinyRun, path: Path) -> Path:
+    """Its second step is not finite."""
+    return tiny.write_config(path, {"optimizer.learning_rate": 1e38, "train.max_bad_steps": 0})
+
+
+def test_after_a_failed_start_the_same_command_works(cli: Any, tiny: TinyRun, tmp_path: Path) -> None:
+    config, run = diverging(tiny, tmp_path / "tiny.toml"), tmp_path / "run"
+    for _ in range(2):
+        result = cli("train", config, "--run", run)
+        assert result.code == 2 and f"the batch is in {run}/bad_batch.json" in result.err
+        assert {item.name for item in run.iterdir()} == {"bad_batch.json", "lock"}
+    (run / "bad_batch.json").unlink()
+    assert cli("train", config, "optimizer.learning_rate=0.01", "train.max_steps=1", "--run", run).code == 0
+    assert len(RunFolder.open(run).checkpoints()) == 1
+
+
+def test_a_start_that_was_killed_is_made_again(cli: Any, tiny: TinyRun, tmp_path: Path) -> None:
+    config, run = tiny.write_config(tmp_path / "tiny.toml", {"train.max_steps": 1}), tmp_path / "run"
+    (run / "checkpoints" / ".tmp-step_00000001-9-ab").mkdir(parents=True)
+    for name in ("lock", "config.toml", "notes.txt"):
+        (run / name).write_text("killed\n")
+    (run / "metrics.jsonl").write_text('{"event": "progress", "step": 7}\n')
+    assert cli("train", config, "--run", run).code == 0
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step_00000001"]
+    assert all(line["step"] < 2 for line in RunFolder.open(run).metrics())
+    assert (run / "notes.txt").read_text() == "killed\n"
+
+
+def test_a_failed_start_removes_only_what_it_made(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    config = tiny.write_config(tmp_path / "tiny.toml", {"data.train": ["/nowhere/train"]})
+    (tmp_path / "empty").mkdir()
+    refused("train", config, "--run", tmp_path / "empty")
+    assert list((tmp_path / "empty").iterdir()) == []
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.toml").write_text("# mine\n")
+    assert "holds a run already" in refused("train", config, "--run", tmp_path / "own")
+    assert (tmp_path / "own" / "config.toml").read_text() == "# mine\n"
+    before = sorted(tiny.run.rglob("*"))
+    refused("train", config, "--resume", "--run", tiny.run)
+    assert sorted(tiny.run.rglob("*")) == before

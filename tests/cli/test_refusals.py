@@ -94,7 +94,6 @@ def test_a_configuration_that_is_none(refused: Refused, tmp_path: Path, content:
     line = refused("train", path, "--run", tmp_path / "run")
     assert re.search(told, line), line
     assert nothing_begun(tmp_path / "run")
-    assert "no such file" in refused("info", tmp_path / "other.toml")
 
 
 @pytest.mark.parametrize(

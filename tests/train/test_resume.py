@@ -227,9 +227,14 @@ def test_a_run_that_exists_is_not_begun_again(tiny: TinyRun) -> None:
 
 
 def test_a_start_that_failed_can_be_repeated(tiny: TinyRun, tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run")
     with pytest.raises(ConfigError, match="vocab_size"):
-        run_to_the_end(tiny.config({"model.vocab_size": 7}), tmp_path / "run")
-    assert run_to_the_end(tiny.config({"train.max_steps": 1}), tmp_path / "run")[-1].step == 1
+        list(train(tiny.config({"model.vocab_size": 7}), run))
+    assert not run.path.exists()
+    assert list(train(tiny.config({"train.max_steps": 1}), run))[-1].step == 1
+    with pytest.raises(CheckpointError, match="holds a run already"):
+        list(train(tiny.config(), run))
+    assert state_of(run.path)["counters and batches"]["counters"]["step"] == 1
 
 
 def test_a_damaged_newest_checkpoint_is_said(tiny: TinyRun, undisturbed_run: Path, tmp_path: Path) -> None:

@@ -232,4 +232,4 @@ def test_a_poisoned_weight_stops_the_run(tiny: TinyRun, tmp_path: Path) -> None:
     with torch.no_grad():
         next(state.model.decoder.parameters()).fill_(math.nan)
     with pytest.raises(DataError, match=r"^step 1: loss or gradient is not finite, 1 times"):
-        train_step(state, RunFolder.create(tmp_path))
+        train_step(state, RunFolder.create(tmp_path / "run"))

@@ -17,12 +17,13 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
     """Configuration, parameters by part, memory, and arithmetic per token."""
-    report = _of_config(what, overrides or []) if _is_config(what) else _of_run(what, overrides or [])
+    from glassformer.config import ConfigError
+    from glassformer.run_folder import nearby
+
+    if not Path(what).exists():
+        raise ConfigError(f"{what}: there is no such run, checkpoint or configuration; {nearby(Path(what), '.toml')}")
+    report = (_of_config if Path(what).is_file() else _of_run)(what, overrides or [])
     say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
-
-
-def _is_config(what: str) -> bool:
-    return Path(what).is_file() or what.endswith(".toml")
 
 
 def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:

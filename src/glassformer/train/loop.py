@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from glassformer.allocator import keep_freed_memory
+from glassformer.config import GlassformerError
 from glassformer.data import Account
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder
-from glassformer.train.build import build
 from glassformer.train.config import RunConfig
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Validated
-from glassformer.train.resume import restore
+from glassformer.train.resume import begin, restore
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
 from glassformer.train.step import Step, train_step, try_largest
@@ -27,27 +27,34 @@ def train(
 ) -> Iterator[Event]:
     """Train in ``run`` until a limit, the patience, or a fault; ``resume`` goes on from its newest whole checkpoint.
 
-    Once ``asked_to_stop`` says so, the step at hand is ended and saved, and nothing is lost.
+    Once ``asked_to_stop`` says so, the step at hand is ended and saved, and nothing is lost. A fault before the first
+    checkpoint leaves no run behind.
     """
     with run.lock(), closing(Log(run)) as log:
-        for event in _train(config, run, resume, asked_to_stop):
-            log.write(event)
-            yield event
+        try:
+            for event in _train(config, run, resume, asked_to_stop):
+                log.write(event)
+                yield event
+        except (GlassformerError, OSError):
+            if not resume:
+                run.discard()
+            raise
 
 
 def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool]) -> Iterator[Event]:
     keep_freed_memory()
     pairs = read_validation(config)
-    state, accounts, warnings = restore(config, run) if resume else (*build(config), [])
+    state, accounts, warnings = restore(config, run) if resume else begin(config, run)
     if pairs is not None:
         check_validation(state, pairs)
+    reason = _reason_to_stop(state) or _impatient(state)
+    if reason is None:
+        try_largest(state)
     config.write(run.config_path)
     yield _started(state, accounts, warnings)
-    reason = _reason_to_stop(state) or _impatient(state)
     if reason:
         yield _finished(state, f"nothing is left to do: {reason}; raise that to train further")
         return
-    try_largest(state)
     recent: list[Step] = []
     while reason is None:
         recent.append(train_step(state, run))

@@ -18,6 +18,12 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation"} | {
 """What a resumed run may set anew; everything else decides the weights."""
 
 
+def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account], list[str]]:
+    """The state before the first step; no checkpoint was passed over."""
+    run.clear()
+    return *build(config), []
+
+
 def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account], list[str]]:
     """The state of the newest whole checkpoint, and a line for each newer one that is damaged.
 
@@ -25,8 +31,7 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account
     """
     found = run.latest()
     if found is None:
-        run.truncate_metrics(-1)
-        return *build(config), []
+        return begin(config, run)
     checkpoint = load_checkpoint(found.path, training=True)
     assert checkpoint.training is not None
     before = checkpoint.training.values["config"]
@@ -67,6 +72,7 @@ def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any]) -> 
     path = run.checkpoints_path / f"step_{counters.best_step:08d}"
     if counters.best is not None and path.is_dir():
         run.set_best(path, state.config.validation.metric, counters.best)
+    run.best()  # one that is damaged is told now, and not when the first checkpoint is saved
 
 
 def _measured(config: dict[str, Any]) -> list[Any]:
