@@ -1,7 +1,15 @@
-"""How the C library hands memory back: by default every large tensor is mapped afresh and its pages are faulted in."""
+"""Memory: that freed blocks are kept for the next step, and that what cannot fit is refused in a line.
+
+By default the C library maps every large tensor afresh and its pages are faulted in.
+"""
 
 import ctypes
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from glassformer.config import DataError
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -19,3 +27,29 @@ def keep_freed_memory() -> bool:
         return False
     settings = {_M_MMAP_THRESHOLD: 1 << 30, _M_TRIM_THRESHOLD: (1 << 31) - 1, _M_TOP_PAD: 64 << 20}
     return all(mallopt(name, value) for name, value in settings.items())
+
+
+@contextmanager
+def fitting_memory(tokens: int, needed: int = 0) -> Iterator[None]:
+    """Refuse what the longest text, of ``tokens``, makes too large: before it takes ``needed`` bytes, or as it fails.
+
+    Before, since the system lets a process begin to fill memory that is not there, and kills it then.
+    """
+    fault = f"a text of {tokens:,} tokens does not fit the memory; split it into sentences"
+    if needed > _available():
+        raise DataError(fault)
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+            raise
+        raise DataError(fault) from None
+
+
+def _available() -> float:
+    """Bytes that can be had without swapping; unlimited where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return float("inf")
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), float("inf"))

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from glassformer.allocator import fitting_memory
 from glassformer.checkpoint import Checkpoint, load_checkpoint
 from glassformer.compiled import faster
 from glassformer.config import CheckpointError, DataError
@@ -104,9 +105,18 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
         forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
-        found = generate(
-            self._decodable(config), sources, self.symbols, config, forced, self.device, self._longest_target
-        )
+        refuse_min_length(config, sources, self._longest_target)
+        longest = max(map(len, sources), default=0)
+        with fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)):
+            found = generate(
+                self._decodable(config),
+                sources,
+                self.symbols,
+                config,
+                forced,
+                self.device,
+                self._longest_target,
+            )
         for index, hypotheses in zip(full, found, strict=True):
             results[index] = [Translation(self.tokenizers.target.decode(h.tokens), h) for h in hypotheses]
         return results
@@ -117,7 +127,12 @@ class Translator:
             raise DataError(f"{len(sources)} sources and {len(targets)} targets; give as many of each")
         ids = self.tokenizers.target.encode_batch(list(targets))
         config = self.configure(**options)
-        return score_pairs(self._decodable(config), self._sources(sources), ids, self.symbols, config, self.device)
+        source_ids = self._sources(sources)
+        longest = max(map(len, [*source_ids, *ids]), default=0)
+        with fitting_memory(
+            longest, 5 * max(map(len, ids), default=0) ** 2
+        ):  # the causal mask, as truth values and as numbers
+            return score_pairs(self._decodable(config), source_ids, ids, self.symbols, config, self.device)
 
     @torch.inference_mode()
     def cross_attention(self, source: str, target: str) -> CrossAttention:
@@ -126,7 +141,11 @@ class Translator:
         source_ids = self._sources([source])[0]
         target_ids = self.tokenizers.target.encode(target)
         read = torch.tensor([[self.symbols.start, *target_ids]], device=self.device)
-        with trace(model, keep="*.cross_attention.weights") as recorded:
+        longest = max(len(source_ids), len(target_ids) + 1)
+        with (
+            fitting_memory(longest, self._scores(longest, 12)),
+            trace(model, keep="*.cross_attention.weights") as recorded,
+        ):
             model(torch.tensor([source_ids], device=self.device), read)
         weights = torch.stack([recorded[name][0] for name in recorded]).cpu()
         return CrossAttention(
@@ -166,6 +185,13 @@ class Translator:
         """Learned positions end; the start token takes one of them."""
         return min((m.config.max_length - 1 for m in self.models if m.config.positions == "learned"), default=None)
 
+    def _scores(self, length: int, size: int) -> int:
+        """Bytes of one attention where the scores of all with all are held, ``size`` for each: 4 is two in bfloat16,
+        12 is three in float32, as a trace needs. The fused kernel, which decodes in float32, holds none of them."""
+        if self.device.type != "cpu":
+            return 0
+        return size * length**2 * max(model.config.n_heads for model in self.models)
+
     def _sources(self, texts: Sequence[str]) -> list[list[int]]:
         end = self.tokenizers.source.end_id
         return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
@@ -180,6 +206,18 @@ class Translator:
                 self._faster[config.precision, config.compiled] = made_of, copies
             models = self._faster[config.precision, config.compiled][1]
         return models[0] if len(models) == 1 else Ensemble(models)
+
+
+def refuse_min_length(config: DecodingConfig, sources: Sequence[Sequence[int]], longest_target: int | None) -> None:
+    """More tokens at least than the shortest of ``sources`` may become at most is an error, not overlooked."""
+    shortest = min((len(ids) - 1 for ids in sources), default=config.min_length)  # without the end token
+    most = config.max_length or shortest + config.max_extra
+    most = most if longest_target is None else min(most, longest_target)
+    if config.min_length > most:
+        raise DataError(
+            f"min_length={config.min_length} is more than the {most} tokens that a text of {shortest} may become; "
+            "lower it, or raise max_extra or max_length"
+        )
 
 
 def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> EncoderDecoder:

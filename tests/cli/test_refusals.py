@@ -1,5 +1,6 @@
 """What a user can mend is one line on stderr and exit code 2, and leaves nothing half written."""
 
+import gzip
 import os
 import re
 import shutil
@@ -10,17 +11,13 @@ from typing import Any
 import pytest
 
 from glassformer.checkpoint import load_checkpoint, save_checkpoint
+from glassformer.config import DataError
 from glassformer.run_folder import RunFolder, resolve
 from glassformer.text import TextConfig, train_tokenizers
 from tiny_run import TinyRun, run_to_the_end, write_lines
 
 Refused = Callable[..., str]
 Cli = Callable[..., Any]
-
-
-def nothing_begun(run: Path) -> bool:
-    """There is no run, or an empty one, with which a second attempt can begin."""
-    return not run.exists() or {item.name for item in run.rglob("*")} <= {"checkpoints", "lock"}
 
 
 # train
@@ -37,6 +34,14 @@ def nothing_begun(run: Path) -> bool:
         (["optimizer.learning_rate=inf"], r"optimizer\.learning_rate=inf: input should be a finite number"),
         (["optimizer.betas=[0.9, nan]"], r"optimizer\.betas\.1=nan: input should be a finite number"),
         (["data.weights=[inf]"], r"data\.weights\.0=inf: input should be a finite number"),
+        (
+            ["decoding.min_length=3", "decoding.max_length=2"],
+            r"^'decoding\.max_length=2': .*min_length=3 is more than max",
+        ),
+        (
+            ["decoding.min_length=70"],
+            r"min_length=70 is more than the \d+ tokens that a text of \d+ may become; lower it",
+        ),
         (["optimizer.max_steps=3"], r"unknown key optimizer\.max_steps; did you mean train\.max_steps\?"),
         (["trian.max_steps=3"], r"unknown key trian; did you mean train\?"),
         (["train.max_steps=many"], r"train\.max_steps='many': input should be a valid integer"),
@@ -69,7 +74,7 @@ def test_settings_that_cannot_be_trained_with(
     run = tmp_path / "run"
     line = refused("train", tiny.write_config(tmp_path / "run.toml"), *overrides, "--run", run)
     assert re.search(told, line), line
-    assert nothing_begun(run)
+    assert not run.exists()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +98,7 @@ def test_a_configuration_that_is_none(refused: Refused, tmp_path: Path, content:
         path.write_bytes(content)
     line = refused("train", path, "--run", tmp_path / "run")
     assert re.search(told, line), line
-    assert nothing_begun(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +119,7 @@ def test_text_that_cannot_be_trained_on(
     config = tiny.write_config(tmp_path / "run.toml", {"data.train": [str(tmp_path / "t")]})
     line = refused("train", config, "--run", tmp_path / "run")
     assert re.search(told, line), line
-    assert nothing_begun(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_validation_text_that_cannot_be_read(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
@@ -123,7 +128,7 @@ def test_validation_text_that_cannot_be_read(refused: Refused, tiny: TinyRun, tm
     config = tiny.write_config(tmp_path / "run.toml", {"data.validation": [str(tmp_path / "v")]})
     line = refused("train", config, "--run", tmp_path / "run")
     assert re.search(r"v, line 2: not valid UTF-8; mend or remove the line$", line)
-    assert nothing_begun(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_exists_and_one_that_does_not(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
@@ -217,6 +222,10 @@ def test_what_cannot_be_averaged(refused: Refused, tiny: TinyRun, tmp_path: Path
     RunFolder.create(tmp_path / "empty")
     assert "empty: this run has saved no checkpoint yet" in refused("average", tmp_path / "empty")
     assert "exists already; name a new folder" in refused("average", tiny.run, "-o", tmp_path)
+    checkpoint = resolve(tiny.run)
+    assert refused("average", checkpoint) == f"{checkpoint}: is a checkpoint, not a run; name {tiny.run}"
+    alone = Path(shutil.copytree(checkpoint, tmp_path / "alone"))
+    assert refused("average", alone).endswith("not a run; name the folder of a run, with its checkpoints in it")
 
 
 # Text to translate
@@ -225,15 +234,55 @@ def test_what_cannot_be_averaged(refused: Refused, tiny: TinyRun, tmp_path: Path
 def test_input_and_output_that_cannot_be(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
     output = tmp_path / "out.fr"
     output.write_text("before\n")
-    assert "nowhere.en: cannot be read" in refused("translate", tiny.run, tmp_path / "nowhere.en", "-o", output)
+    line = refused("translate", tiny.run, tmp_path / "nowhere.en", "-o", output)
+    assert line.endswith("nowhere.en: cannot be read (No such file or directory); name a file that can be")
     broken = tmp_path / "broken.en"
     broken.write_bytes(b"she sleeps\n" * 3 + b"\xe9t\xe9\n")
-    assert "broken.en, line 4: not valid UTF-8" in refused("translate", tiny.run, broken, "-o", output)
+    line = refused("translate", tiny.run, broken, "-o", output)
+    assert re.search(r"broken\.en, line 4: not valid UTF-8 .*; mend the line, or convert the text: iconv ", line)
     assert "standard input, line 1: not valid UTF-8" in refused("tokenize", tiny.run, stdin=b"\xff\n")
     assert output.read_text() == "before\n"
     assert "no folder" in refused("translate", tiny.run, "-o", tmp_path / "none" / "out.fr")
     assert "is a folder" in refused("translate", tiny.run, "-o", tmp_path)
     assert {item.name for item in tmp_path.iterdir()} == {"broken.en", "out.fr"}
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"she sleeps")[:-6])
+    assert refused("tokenize", tiny.run, tmp_path / "cut.gz").endswith("; copy or compress it again")
+
+
+def test_standard_input_is_one_file(refused: Refused, tiny: TinyRun) -> None:
+    told = "standard input cannot be both files; name a file for one of them"
+    for arguments in (["score", tiny.run, "-", "-"], ["evaluate", tiny.run, "-", "-"]):
+        assert refused(*arguments, stdin="a\nb\n") == told
+    assert refused("translate", tiny.run, "--prefix", "-", stdin="a\n") == told
+
+
+def test_what_is_neither_a_run_nor_a_configuration(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    told = "there is no such run, checkpoint or configuration; "
+    line = refused("info", tmp_path / "t.tml")
+    assert line == f"{tmp_path}/t.tml: {told}name the folder of a run or of a checkpoint, or a .toml file"
+    tiny.write_config(tmp_path / "t.toml")
+    for name in ("t.tml", "u.toml"):
+        assert refused("info", tmp_path / name) == f"{tmp_path}/{name}: {told}did you mean t.toml?"
+
+
+@pytest.mark.parametrize(
+    "junk", ["{", "[]", '{"checkpoint": 7}', "\xff", "[" * 100_000, '{"checkpoint": "..", "value": 1}']
+)
+def test_junk_for_the_best_is_told_in_one_line(refused: Refused, tiny: TinyRun, tmp_path: Path, junk: str) -> None:
+    shutil.copytree(tiny.run, tmp_path / "run")
+    (tmp_path / "run" / "best.json").write_text(junk, encoding="latin-1")
+    told = "best.json: is damaged; delete it and the newest checkpoint is used"
+    assert refused("translate", tmp_path / "run").endswith(told)
+
+
+def test_junk_for_the_best_is_told_before_training(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    settings = {"data.validation": [], "train.max_steps": 2}
+    run_to_the_end(tiny.config(settings), tmp_path / "run")
+    (tmp_path / "run" / "best.json").write_text("{")
+    config = tiny.write_config(tmp_path / "tiny.toml", settings)
+    line = refused("train", config, "train.max_steps=9", "--resume", "--run", tmp_path / "run")
+    assert "best.json: is damaged" in line
+    assert [path.name for path in RunFolder.open(tmp_path / "run").checkpoints()] == ["step_00000002"]
 
 
 @pytest.mark.parametrize(
@@ -259,6 +308,27 @@ def test_decoding_settings_that_cannot_be(refused: Refused, tiny: TinyRun) -> No
     assert "beam_size=0: input should be greater than 0" in refused("translate", tiny.run, "--beam-size", "0")
     line = refused("translate", tiny.run, "--n-best", "5", "--beam-size", "2")
     assert "n_best=5 hypotheses need beam_size of at least that, not 2" in line
+    line = refused("translate", tiny.run, "-s", "min_length=3", "-s", "max_length=2")
+    assert line.endswith("min_length=3 is more than max_length=2; lower the first or raise the second")
+    line = refused("translate", tiny.run, "-s", "min_length=70", "-s", "max_extra=60", stdin="the cat\n\n")
+    assert re.fullmatch(
+        r"min_length=70 is more than the 6\d tokens that a text of \d may become; lower it, or .*", line
+    )
+    assert "alpha=inf: input should be a finite number" in refused("translate", tiny.run, "-s", "alpha=inf")
+
+
+def test_a_line_too_long_for_the_memory(refused: Refused, cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    """It would be 320 GB of scores. The fused kernel of float32 needs none, and is not waited for here."""
+    text = write_lines(tmp_path / "text", ["the cat", "a " * 200_000])
+    told = "a text of 200,001 tokens does not fit the memory; split it into sentences"
+    result = cli("translate", tiny.run, text, "-s", "precision=bfloat16", "-o", tmp_path / "out")
+    warning, error = result.err.splitlines()
+    assert result.code == 2 and error == f"glassformer: error: {told}"
+    assert re.search(r"warning: line 2 has 200,001 tokens, more than max_length=1024; .* takes long; split", warning)
+    assert not (tmp_path / "out").exists()
+    assert refused("score", tiny.run, text, text) == told
+    with pytest.raises(DataError, match=told):
+        tiny.translator.align("a " * 200_000, "b")
 
 
 def test_files_that_do_not_pair_up(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:

@@ -24,11 +24,10 @@ def texts(found: list[list[Hypothesis]]) -> list[list[int]]:
 def test_lengths_stay_within_their_limits(make_peaked: Maker, symbols: Symbols, search: dict[str, object]) -> None:
     models = [make_peaked(seed) for seed in range(3)]
     found = {}
-    for minimum, limits in [(0, {"max_extra": 1}), (3, {"max_length": 4}), (6, {"max_length": 4})]:
+    for minimum, limits in [(0, {"max_extra": 1}), (3, {"max_length": 4})]:
         config = DecodingConfig(min_length=minimum, **limits, **search)
         found[minimum] = [generate(model, SOURCES, symbols, config) for model in models]
     assert {len(text) for one in found[3] for text in texts(one)} == {3, 4}
-    assert {len(text) for one in found[6] for text in texts(one)} == {4}, "the maximum goes before the minimum"
     for one in found[0]:
         for source, hypotheses in zip(SOURCES, one, strict=True):
             assert all(len(h.tokens) <= len(source) - 1 + 1 for h in hypotheses)

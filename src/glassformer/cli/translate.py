@@ -85,7 +85,10 @@ def _beginnings(starts: Iterator[str], count: int, fault: str) -> list[str]:
 def _warn_of_length(translator: "Translator", lines: list[str], done: int) -> None:
     for index, length in translator.too_long(lines):
         limit = min(model.config.max_length for model in translator.models)
-        note(f"glassformer: warning: line {done + index + 1} has {length} tokens, more than max_length={limit}")
+        note(
+            f"glassformer: warning: line {done + index + 1} has {length:,} tokens, more than max_length={limit}; "
+            "it is translated as one sentence, which takes long; split it to be faster"
+        )
 
 
 def _json(

@@ -42,6 +42,11 @@ class DecodingConfig(Config):
     def _consistent(self) -> Self:
         if not self.sample and self.n_best > self.beam_size:
             raise ValueError(f"n_best={self.n_best} hypotheses need beam_size of at least that, not {self.beam_size}")
+        if self.max_length is not None and self.min_length > self.max_length:
+            raise ValueError(
+                f"min_length={self.min_length} is more than max_length={self.max_length}; "
+                "lower the first or raise the second"
+            )
         return self
 
 

@@ -13,7 +13,7 @@ from glassformer.generate import DecodingConfig
 from glassformer.train.config import RunConfig
 from glassformer.train.loss import projected_cross_entropy
 from glassformer.train.state import TrainState
-from glassformer.translator import Translator
+from glassformer.translator import Translator, refuse_min_length
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,14 @@ def read_validation(config: RunConfig) -> tuple[list[str], list[str]] | None:
 
 
 def check_validation(state: TrainState, pairs: tuple[list[str], list[str]]) -> None:
-    """Learned positions end: say so before the first step, not at the first validation."""
+    """What is too long or too short to be validated is told before the first step, not at the first validation."""
     limit = state.config.model.max_length
-    if state.config.model.positions != "learned":
+    learned = state.config.model.positions == "learned"
+    if state.config.decoding.min_length:
+        texts = [text for text in pairs[0][: state.config.validation.max_sentences or None] if text.strip()]
+        ends = [[*ids, state.tokenizers.source.end_id] for ids in state.tokenizers.source.encode_batch(texts)]
+        refuse_min_length(state.config.decoding, ends, limit - 1 if learned else None)
+    if not learned:
         return
     for tokenizer, texts in zip((state.tokenizers.source, state.tokenizers.target), pairs, strict=True):
         for line, ids in enumerate(tokenizer.encode_batch(texts), start=1):
