@@ -1,8 +1,8 @@
 """Write docs/configuration.md from the configuration models: ``make docs``. A test holds the page against the code."""
 
-import re
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -41,13 +41,18 @@ def _row(name: str, field: FieldInfo) -> str:
 
 
 def _type(annotation: Any) -> str:
-    name = (
-        annotation.__name__ if isinstance(annotation, type) and not hasattr(annotation, "__args__") else str(annotation)
-    )
-    name = name.replace("typing.", "").replace(" | None", "")
-    if name.startswith("Literal["):
-        return " ".join(f"`{choice}`" for choice in re.findall(r"'([^']+)'", name))
-    return name.replace("|", "or")
+    """As a value of it is written in TOML."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " ".join(f"`{choice}`" for choice in parts)
+    if origin is Annotated:
+        return _type(parts[0])
+    if origin in (Union, UnionType):
+        return " or ".join(_type(part) for part in parts if part is not NoneType)
+    if origin in (list, tuple):
+        items = [part for part in parts if part is not Ellipsis]
+        return f"[{', '.join(map(_type, items))}{', …' if origin is list or len(items) < len(parts) else ''}]"
+    return str(annotation.__name__)
 
 
 def _toml(value: Any) -> str:
