@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-import glassformer.compiled.library as built
-from glassformer.compiled import CompiledModel, Kernels, faster, kernels, why_not
+import glassformer.kernels.library as built
+from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate
 from glassformer.generate.candidates import best, log_sum
+from glassformer.kernels.library import Kernels, kernels
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 Maker = Callable[..., EncoderDecoder]

@@ -1,4 +1,4 @@
-"""Dropout with eight random bytes a number is dropout."""
+"""Dropout with a random byte an element is dropout."""
 
 import pytest
 import torch
@@ -19,16 +19,19 @@ def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p: float, dtype: to
 
 
 def test_neighbours_are_dropped_independently() -> None:
-    """Lags 1 and 8: across the bytes of one random number and from one to the next."""
-    y = (Dropout(0.5)(torch.ones(200_000)) == 0).double()
-    for lag in (1, 2, 4, 8, 64):
+    """Within the bytes of one random number, from one to the next, and from one draw to the next."""
+    dropout = Dropout(0.5)
+    y, other = ((dropout(torch.ones(200_000)) == 0).double() for _ in range(2))
+    assert (y * other).mean().item() == pytest.approx(0.25, abs=4.5 * 0.5 / 200_000**0.5)
+    for lag in (1, 2, 4, 8, 16, 32, 48, 64, 256, 4096):
         together = (y[lag:] * y[:-lag]).mean().item()
         assert together == pytest.approx(0.25, abs=4.5 * 0.5 / 200_000**0.5)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (8, 2, 4)])
-def test_the_gradient_passes_where_the_value_passed(shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (8, 2, 4), (7, 333)])
+def test_the_gradient_passes_where_the_value_passed(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randn(shape, dtype=dtype, requires_grad=True)
     y = Dropout(0.5)(x)
     (gradient,) = torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(y.detach(), x.detach() * gradient, atol=0, rtol=1e-15)

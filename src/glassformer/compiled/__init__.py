@@ -1,6 +1,5 @@
 """The step of decoding as one call: a compiled form of the encoder–decoder, in float32 or with eight-bit products."""
 
-from glassformer.compiled.library import Kernels, kernels
 from glassformer.compiled.model import CompiledModel, faster, why_not
 
-__all__ = ["CompiledModel", "Kernels", "faster", "kernels", "why_not"]
+__all__ = ["CompiledModel", "faster", "why_not"]

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.compiled.library import Kernels, Linear, Past, kernels
 from glassformer.compiled.weights import Packed
 from glassformer.config import ConfigError
+from glassformer.kernels.library import Kernels, Linear, Past, kernels
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import for_decoding
 

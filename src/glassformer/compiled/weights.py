@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.compiled.library import Kernels, Layer, Linear, Norm, Stack
+from glassformer.kernels.library import Kernels, Layer, Linear, Norm, Stack
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glassformer.compiled.library import Kernels, kernels
+from glassformer.kernels.library import Kernels, kernels
 from glassformer.taps import tracing
 
 GROUP = 32

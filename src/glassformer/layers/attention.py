@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
+from glassformer.layers.linear import Linear, linear
 from glassformer.layers.position import Rotary
 from glassformer.taps import tap, tracing
 
@@ -36,10 +37,10 @@ class MultiHeadAttention(nn.Module):
     ):
         super().__init__()
         self.n_heads = n_heads
-        self.query = nn.Linear(d_model, n_heads * d_k, bias=bias)
-        self.key = nn.Linear(d_model, n_heads * d_k, bias=bias)
-        self.value = nn.Linear(d_model, n_heads * d_v, bias=bias)
-        self.output = nn.Linear(n_heads * d_v, d_model, bias=bias)
+        self.query = Linear(d_model, n_heads * d_k, bias=bias)
+        self.key = Linear(d_model, n_heads * d_k, bias=bias)
+        self.value = Linear(d_model, n_heads * d_v, bias=bias)
+        self.output = Linear(n_heads * d_v, d_model, bias=bias)
         self.dropout = dropout
         self.rotary = rotary
 
@@ -133,7 +134,7 @@ def _together(x: Tensor, *projections: nn.Linear) -> tuple[Tensor, ...]:
         return tuple(projection(x) for projection in projections)
     weights: list[Tensor] = [projection.weight for projection in projections]
     biases: list[Tensor] = [projection.bias for projection in projections if projection.bias is not None]
-    result = F.linear(x, torch.cat(weights), torch.cat(biases) if biases else None)
+    result = linear(x, torch.cat(weights), torch.cat(biases) if biases else None)
     return result.split([projection.out_features for projection in projections], dim=-1)
 
 

@@ -14,6 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from glassformer.kernels.training import product
+
 ROWS_AT_ONCE = 512
 """Rows of logits held at a time: 512 × 8,000 in float32 are 16 MB, half of a server core's last-level cache."""
 
@@ -77,7 +79,7 @@ class _Projected(torch.autograd.Function):
             chosen, some_hidden = target[rows], _round_up(hidden[rows])
             n_rows = len(chosen)
             entries = torch.arange(n_rows, device=chosen.device), chosen
-            logits = torch.nn.functional.linear(some_hidden, low_weight, low_bias)
+            logits = product(some_hidden, low_weight.t(), low_bias)
             p = logits.softmax(-1)
             p[n_rows:] = 0
             log_p = _log_p(p, logits, entries).to(nll.dtype)
@@ -88,8 +90,8 @@ class _Projected(torch.autograd.Function):
             p.index_put_(entries, p.new_tensor(smoothing - 1), accumulate=True)
             if d_bias is not None:
                 d_bias += p.sum(0)
-            d_hidden[rows] = (p @ low_weight)[:n_rows]
-            d_weight += p.T @ some_hidden
+            d_hidden[rows] = product(p, low_weight)[:n_rows]
+            d_weight += product(p.t(), some_hidden)
         if d_hidden is not None and d_weight is not None:
             d_hidden -= smoothing * mean_weight
             d_weight -= (smoothing / weight.size(0)) * high_hidden.sum(0)

@@ -5,6 +5,8 @@
 #include "linear.h"
 #include "attention.h"
 #include "candidates.h"
+#include "dropout.h"
+#include "products.h"
 #include <vector>
 
 struct Norm {
@@ -227,6 +229,17 @@ void decode(
     }
     last_norm(*stack, x, rows);
     linear(*output, x, rows, {logits, output->outputs, NONE, false});
+}
+
+void multiply_matrices(const Product* product) { multiply(*product); }
+
+// y = x with some elements zero and the rest scaled; what goes does not depend on their type.
+void drop_elements(
+    const void* x, int64_t count, int32_t bfloat16, uint64_t seed, int32_t threshold, void* y, int64_t threads
+) {
+    const Dropout by = {seed, threshold, 256.0f / (256 - threshold)};
+    if (bfloat16) drop(static_cast<const uint16_t*>(x), count, by, static_cast<uint16_t*>(y), threads);
+    else drop(static_cast<const float*>(x), count, by, static_cast<float*>(y), threads);
 }
 
 // Of each row: log Σ e^x; the k greatest, best first, and where they are.

@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
 SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
-FLAGS = ["-O3", "-march=native", "-std=gnu++17", "-shared", "-fPIC"]
+FLAGS = ["-O3", "-march=native", "-std=gnu++17", "-shared", "-fPIC", "-fopenmp"]
 
 
 class Linear(Structure):
@@ -70,6 +70,25 @@ class Past(Structure):
     )
 
 
+class Operand(Structure):
+    """A matrix of a product: its address, and how far apart entries lie across and along the summed axis."""
+
+    _fields_ = (("data", c_void_p), ("across", c_int64), ("along", c_int64))
+
+
+class Product(Structure):
+    """``result = a · b + bias``; see products.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("rows", "columns", "depth")),
+        ("a", Operand),
+        ("b", Operand),
+        ("bias", c_void_p),
+        ("result", c_void_p),
+        ("threads", c_int64),
+    )
+
+
 class Kernels:
     """The compiled functions, and what the processor offers."""
 
@@ -78,6 +97,9 @@ class Kernels:
         self.panel: int = library.panel_size()
         """Outputs are padded to a multiple of this."""
         self.int8 = bool(library.has_int8())
+        self.multiply = _function(library.multiply_matrices, POINTER(Product))
+        mask = (c_uint64, c_int32)
+        self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p)
         self.encode = _function(library.encode, POINTER(Stack), c_void_p, c_void_p, c_void_p, c_int64)

@@ -1,0 +1,66 @@
+// Dropout whose mask is never stored: it is a function of a seed and of the place of an element, made anew backwards.
+#pragma once
+#include "vectors.h"
+
+// Thirty-two well mixed bits for each counter: multiply and fold, as in hash functions (finaliser of MurmurHash3).
+static inline Ints mixed(Ints counter, uint32_t low, uint32_t high) {
+    typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+    Words x = (Words)counter * 0x9e3779b9u + low;
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+    x = (x ^ (x >> 16)) + high;
+    x = (x ^ (x >> 15)) * 0x2c1b3c6du;
+    x = (x ^ (x >> 12)) * 0x297a2d39u;
+    return (Ints)(x ^ (x >> 15));
+}
+
+struct Dropout {
+    uint64_t seed;
+    int32_t threshold;  // of 256: how many values of a byte drop their element
+    float scale;
+};
+
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
+static inline Floats read(const float* from) { return load(from); }
+static inline void write(float* to, Floats values) { store(to, values); }
+
+static inline Floats read(const uint16_t* from) {  // bfloat16
+    Ints bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Ints) << 16;
+    return (Floats)bits;
+}
+
+static inline void write(uint16_t* to, Floats values) {  // to the nearest, ties to even; what is not a number stays so
+    Ints bits = (Ints)values, rounded = bits + 0x7fff + (bits >> 16 & 1);
+    Ints kept = values == values ? rounded : bits | 0x400000;
+    *reinterpret_cast<Halves*>(to) = __builtin_convertvector(kept >> 16 & 0xffff, Halves);
+}
+
+// 4 · LANES elements: a byte of a 32-bit number for each.
+template <class T>
+static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y) {
+    Ints lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    const auto block = static_cast<uint32_t>(start / 4);
+    const auto above = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
+    Ints bits = mixed(lane + static_cast<int32_t>(block), static_cast<uint32_t>(by.seed),
+                      static_cast<uint32_t>(by.seed >> 32) ^ above);
+    for (int part = 0; part < 4; part++) {
+        Floats kept = read(x + part * LANES) * by.scale;
+        Ints byte = bits >> (8 * part) & 255;
+        write(y + part * LANES, byte >= by.threshold ? kept : Floats{});
+    }
+}
+
+template <class T>
+static void drop(const T* x, int64_t count, const Dropout& by, T* y, int64_t threads) {
+    const int64_t whole = count / (4 * LANES) * (4 * LANES);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t start = 0; start < whole; start += 4 * LANES) drop_some(x + start, start, by, y + start);
+    if (whole < count) {
+        T rest[4 * LANES] = {}, kept[4 * LANES];
+        memcpy(rest, x + whole, (count - whole) * sizeof(T));
+        drop_some(rest, whole, by, kept);
+        memcpy(y + whole, kept, (count - whole) * sizeof(T));
+    }
+}

@@ -1,0 +1,118 @@
+// C = A · B + b for training, in float32, by all cores.
+//
+// B is packed first: panels of PANEL columns, and within a panel the entries of all its columns for one step of the sum
+// side by side. A is read where it lies when its rows are consecutive there, and is packed likewise when they are not.
+// Every entry of C is summed by one core in one order: the result does not depend on how many there are.
+#pragma once
+#include "linear.h"
+#include <algorithm>
+#include <vector>
+
+#define BLOCK_ROWS 96     // of A, whose sums then stay in the first two levels of the cache
+#define BLOCK_DEPTH 1024  // so that a panel of B does
+
+// Entry (i, r) of A lies at data[i · across + r · along], entry (r, j) of B at data[j · across + r · along].
+struct Operand {
+    const float* data;
+    int64_t across, along;
+};
+
+struct Product {
+    int64_t rows, columns, depth;
+    Operand a, b;
+    const float* bias;  // one for each column, or null
+    float* result;      // [rows, columns]
+    int64_t threads;
+};
+
+// ROWS × PANEL sums over `depth` entries of a and of a panel, added to `sums`.
+template <int ROWS>
+ALONE void add_block(Operand a, const float* panel, int64_t depth, float* sums) {
+    Floats kept[ROWS][WIDE];
+    UNROLL for (int row = 0; row < ROWS; row++)
+        UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] = load(sums + row * PANEL + j * LANES);
+    for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
+        Floats columns[WIDE];
+        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = load(panel + j * LANES);
+        UNROLL for (int row = 0; row < ROWS; row++) {
+            const Floats value = all(a.data[row * a.across]);
+            UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] += value * columns[j];
+        }
+    }
+    UNROLL for (int row = 0; row < ROWS; row++)
+        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, kept[row][j]);
+}
+
+static void add_blocks(Operand a, const float* panel, int64_t depth, int64_t rows, float* sums) {
+    for (; rows >= TALL; rows -= TALL, a.data += TALL * a.across, sums += TALL * PANEL)
+        add_block<TALL>(a, panel, depth, sums);
+    switch (rows) {
+        case 5: add_block<5>(a, panel, depth, sums); break;
+        case 4: add_block<4>(a, panel, depth, sums); break;
+        case 3: add_block<3>(a, panel, depth, sums); break;
+        case 2: add_block<2>(a, panel, depth, sums); break;
+        case 1: add_block<1>(a, panel, depth, sums); break;
+    }
+}
+
+// Entries first … first + count for each step of the sum side by side: to[r · width + i]. Missing ones are 0.
+static void pack_side_by_side(
+    const Operand& from, int64_t first, int64_t count, int64_t width, int64_t depth, float* to
+) {
+    const float* data = from.data + first * from.across;
+    for (int64_t r = 0; r < depth; r++, to += width, data += from.along) {
+        if (from.across == 1)
+            memcpy(to, data, count * sizeof(float));
+        else
+            for (int64_t i = 0; i < count; i++) to[i] = data[i * from.across];
+        std::fill(to + count, to + width, 0.0f);
+    }
+}
+
+// As many rows for each core, as often as BLOCK_ROWS make it.
+static int64_t rows_of_a_block(const Product& p) {
+    const int64_t turns = (p.rows + BLOCK_ROWS * p.threads - 1) / (BLOCK_ROWS * p.threads);
+    return padded((p.rows + turns * p.threads - 1) / (turns * p.threads), TALL);
+}
+
+// Some rows of the result, all columns.
+static void multiply_rows(const Product& p, const float* packed, int64_t start, int64_t block) {
+    const int64_t rows = std::min(block, p.rows - start);
+    thread_local std::vector<float> sums, own;
+    sums.resize(block * PANEL);
+    Operand a = p.a;
+    a.data += start * a.across;
+    if (a.along != 1) {
+        own.resize(p.depth * block);
+        pack_side_by_side(p.a, start, rows, block, p.depth, own.data());
+        a = {own.data(), 1, block};
+    }
+    for (int64_t column = 0; column < p.columns; column += PANEL) {
+        std::fill(sums.begin(), sums.end(), 0.0f);
+        for (int64_t r = 0; r < p.depth; r += BLOCK_DEPTH) {
+            const Operand from = {a.data + r * a.along, a.across, a.along};
+            const int64_t depth = std::min<int64_t>(BLOCK_DEPTH, p.depth - r);
+            add_blocks(from, packed + column * p.depth + r * PANEL, depth, rows, sums.data());
+        }
+        const int64_t count = std::min<int64_t>(PANEL, p.columns - column);
+        for (int64_t row = 0; row < rows; row++) {
+            float* values = sums.data() + row * PANEL;
+            for (int64_t j = 0; p.bias && j < count; j++) values[j] += p.bias[column + j];
+            memcpy(p.result + (start + row) * p.columns + column, values, count * sizeof(float));
+        }
+    }
+}
+
+static void multiply(const Product& p) {
+    thread_local std::vector<float> packed;
+    packed.resize(padded(p.columns, PANEL) * p.depth);
+    float* to = packed.data();
+#pragma omp parallel for num_threads(p.threads) schedule(static)
+    for (int64_t column = 0; column < p.columns; column += PANEL) {
+        const int64_t count = std::min<int64_t>(PANEL, p.columns - column);
+        pack_side_by_side(p.b, column, count, PANEL, p.depth, to + column * p.depth);
+    }
+    const int64_t block = rows_of_a_block(p);
+#pragma omp parallel for num_threads(p.threads) schedule(dynamic)
+    for (int64_t start = 0; start < p.rows; start += block) multiply_rows(p, to, start, block);
+}

@@ -1,0 +1,63 @@
+"""Products of our own give what PyTorch's give, forwards and backwards, with any number of cores."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from glassformer.kernels.library import kernels
+from glassformer.kernels.training import dropped, product
+from glassformer.layers.linear import linear
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if kernels() is None:
+        pytest.skip("there is no C++ compiler here")
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(192, 192, 64), (770, 7, 5), (801, 1100, 77), (1000, 33, 300)])
+def test_a_product_is_pytorchs(rows: int, depth: int, columns: int, transposed: str, bias: bool) -> None:
+    a = torch.randn(depth, rows).t() if "a" in transposed else torch.randn(rows, depth)
+    b = torch.randn(columns, depth).t() if "b" in transposed else torch.randn(depth, columns)
+    added = torch.randn(columns) if bias else None
+    expected = a.double() @ b.double() + (0 if added is None else added)
+    found = product(a, b, added)
+    assert found.is_contiguous()
+    torch.testing.assert_close(found, expected.float(), atol=2e-6 * depth, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_linear_layer_and_its_gradients_are_pytorchs(bias: bool) -> None:
+    x, weight = torch.randn(5, 60, 48, requires_grad=True), torch.randn(72, 48, requires_grad=True)
+    leaves = [x, weight, *([torch.randn(72, requires_grad=True)] if bias else [])]
+    weights = torch.randn(5, 60, 72)
+    found, expected = ((f(*leaves) * weights).sum() for f in (linear, F.linear))
+    assert "Linear" in type(linear(*leaves).grad_fn).__name__  # not PyTorch's own
+    torch.testing.assert_close(found, expected)
+    for one, other in zip(torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-5)
+
+
+def test_the_number_of_cores_changes_no_bit() -> None:
+    a, b, x, before = torch.randn(1000, 96), torch.randn(96, 200), torch.randn(3, 1001), torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append((product(a, b), dropped(x, 7, 100)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for found in results[1:] for one, other in zip(found, results[0], strict=True))
+
+
+def test_the_same_elements_go_in_either_precision() -> None:
+    x = torch.ones(10_007)
+    one, other = (dropped(x.to(dtype), 123456789123, 77) for dtype in (torch.float32, torch.bfloat16))
+    assert one is not None and other is not None and torch.equal(one == 0, other == 0)
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        assert dropped(torch.full((100,), torch.nan, dtype=dtype), 1, 10).isnan().sum() > 80
