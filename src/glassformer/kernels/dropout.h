@@ -20,22 +20,6 @@ struct Dropout {
     float scale;
 };
 
-typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-
-static inline Floats read(const float* from) { return load(from); }
-static inline void write(float* to, Floats values) { store(to, values); }
-
-static inline Floats read(const uint16_t* from) {  // bfloat16
-    Ints bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Ints) << 16;
-    return (Floats)bits;
-}
-
-static inline void write(uint16_t* to, Floats values) {  // to the nearest, ties to even; what is not a number stays so
-    Ints bits = (Ints)values, rounded = bits + 0x7fff + (bits >> 16 & 1);
-    Ints kept = values == values ? rounded : bits | 0x400000;
-    *reinterpret_cast<Halves*>(to) = __builtin_convertvector(kept >> 16 & 0xffff, Halves);
-}
-
 // 4 · LANES elements: a byte of a 32-bit number for each.
 template <class T>
 static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y) {

@@ -6,7 +6,9 @@
 #include "attention.h"
 #include "candidates.h"
 #include "dropout.h"
+#include "loss.h"
 #include "products.h"
+#include "training_attention.h"
 #include <vector>
 
 struct Norm {
@@ -240,6 +242,19 @@ void drop_elements(
     const Dropout by = {seed, threshold, 256.0f / (256 - threshold)};
     if (bfloat16) drop(static_cast<const uint16_t*>(x), count, by, static_cast<uint16_t*>(y), threads);
     else drop(static_cast<const float*>(x), count, by, static_cast<float*>(y), threads);
+}
+
+void attend_whole(const Attention* attention, int32_t backward) {
+    if (attention->bfloat16) attend_all<uint16_t>(*attention, backward);
+    else attend_all<float>(*attention, backward);
+}
+
+void softmax_with_target(
+    void* rows, int64_t count, int64_t size, int32_t bfloat16, const int64_t* target, float taken, float* nll,
+    float* log_sums, int64_t threads
+) {
+    if (bfloat16) softmax_rows(static_cast<uint16_t*>(rows), count, size, target, taken, nll, log_sums, threads);
+    else softmax_rows(static_cast<float*>(rows), count, size, target, taken, nll, log_sums, threads);
 }
 
 // Of each row: log Σ e^x; the k greatest, best first, and where they are.

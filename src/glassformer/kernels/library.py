@@ -89,6 +89,28 @@ class Product(Structure):
     )
 
 
+class Sequences(Structure):
+    """Rows of numbers of each head of each batch, and how far apart they lie."""
+
+    _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "position")))
+
+
+class Attention(Structure):
+    """See training_attention.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("batch", "heads", "queries", "keys", "d_k", "d_v")),
+        *((name, Sequences) for name in ("q", "k", "v", "context", "d_q", "d_k_", "d_v_", "d_context")),
+        ("mask", c_void_p),
+        *((name, c_int64) for name in ("mask_batch", "mask_head", "mask_query", "mask_key")),
+        ("log_sums", c_void_p),
+        ("seed", c_uint64),
+        ("threshold", c_int32),
+        ("bfloat16", c_int32),
+        ("threads", c_int64),
+    )
+
+
 class Kernels:
     """The compiled functions, and what the processor offers."""
 
@@ -100,6 +122,9 @@ class Kernels:
         self.multiply = _function(library.multiply_matrices, POINTER(Product))
         mask = (c_uint64, c_int32)
         self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
+        self.attend = _function(library.attend_whole, POINTER(Attention), c_int32)
+        sizes, target = (c_int64, c_int64, c_int32), (c_void_p, c_float)
+        self.softmax = _function(library.softmax_with_target, c_void_p, *sizes, *target, c_void_p, c_void_p, c_int64)
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p)
         self.encode = _function(library.encode, POINTER(Stack), c_void_p, c_void_p, c_void_p, c_int64)

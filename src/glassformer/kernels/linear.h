@@ -21,7 +21,6 @@
 #endif
 #define PANEL (WIDE * LANES)
 #define ROWS_AT_ONCE 96  // of x, which then stay in the second-level cache while all of W passes by
-#define UNROLL _Pragma("GCC unroll 8")
 
 struct Linear {
     int32_t outputs, inputs;

@@ -1,18 +1,23 @@
 """The kernels that training uses, each as a function of tensors, or None where PyTorch has to do it."""
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
+from typing import Any
 
-from glassformer.kernels.library import Kernels, Operand, Product, kernels
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from glassformer.kernels.library import Attention, Kernels, Operand, Product, Sequences, kernels
 
 MIN_ROWS = 192
 """Fewer rows leave some cores without work."""
 
 
-def kernels_for(*tensors: Tensor) -> Kernels | None:
-    """What computes on ``tensors``: nothing unless all are float32 on a CPU, and never while PyTorch compiles."""
-    if torch.compiler.is_compiling() or any(t.dtype != torch.float32 or t.device.type != "cpu" for t in tensors):
+def kernels_for(*tensors: Tensor, low: bool = False) -> Kernels | None:
+    """What computes on ``tensors``: nothing unless all are float32 (or bfloat16, if ``low``) on a CPU, and never while
+    PyTorch compiles."""
+    dtypes = (torch.float32, torch.bfloat16) if low else (torch.float32,)
+    if torch.compiler.is_compiling() or any(t.dtype not in dtypes or t.device.type != "cpu" for t in tensors):
         return None
     return kernels()
 
@@ -45,10 +50,84 @@ def product(
 
 def dropped(x: Tensor, seed: int, threshold: int) -> Tensor | None:
     """``x`` with a share of ``threshold`` / 256 zero and the rest scaled to the same mean; which, ``seed`` decides."""
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or (made := kernels()) is None:
+    if (made := kernels_for(x, low=True)) is None:
         return None
     x = x.contiguous()
     y = torch.empty_like(x)
     low = x.dtype == torch.bfloat16
     made.drop(x.data_ptr(), x.numel(), low, seed, threshold, y.data_ptr(), torch.get_num_threads())
     return y
+
+
+def random_seed() -> int:
+    """One number of PyTorch's generator."""
+    return int(torch.empty((), dtype=torch.int64).random_())
+
+
+def softmax_(
+    logits: Float[Tensor, "rows vocab"], target: Int[Tensor, " rows"], taken: float
+) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]] | None:
+    """``logits`` become their softmax, ``taken`` less at ``target``; −log p of the target, and log Σ e^logit."""
+    if (made := kernels_for(logits, low=True)) is None:
+        return None
+    nll, log_sums = torch.empty(2, len(logits)).unbind()
+    low, threads = logits.dtype == torch.bfloat16, torch.get_num_threads()
+    where = (target.contiguous().data_ptr(), taken, nll.data_ptr(), log_sums.data_ptr())
+    made.softmax(logits.data_ptr(), *logits.shape, low, *where, threads)
+    return nll, log_sums
+
+
+def attention(
+    q: Float[Tensor, "batch heads query d_k"],
+    k: Float[Tensor, "batch heads key d_k"],
+    v: Float[Tensor, "batch heads key d_v"],
+    mask: Bool[Tensor, "#batch #heads #query #key"] | None,
+    threshold: int = 0,
+) -> Float[Tensor, "batch heads query d_v"] | None:
+    """Equation 1 with ``threshold`` / 256 of the weights dropped, holding no n × n scores, forwards or backwards."""
+    if len({q.dtype, k.dtype, v.dtype}) > 1 or kernels_for(q, k, v, low=True) is None:
+        return None
+    return _Attention.apply(q, k, v, mask, threshold)
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, threshold: int) -> Tensor:
+        ctx.seed, ctx.threshold = random_seed() if threshold else 0, threshold
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        context = _like_heads(q, v.size(-1))
+        log_sums = q.new_empty(q.shape[:-1], dtype=torch.float32)
+        ctx.save_for_backward(q, k, v, mask, log_sums)
+        _attend(ctx, (q, k, v, mask, log_sums), context=context)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_context: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        gradients = [_like_heads(x, x.size(-1)) for x in saved[:3]]
+        d_context = d_context if d_context.stride(-1) == 1 else d_context.contiguous()
+        _attend(ctx, saved, d_q=gradients[0], d_k_=gradients[1], d_v_=gradients[2], d_context=d_context)
+        return *gradients, None, None
+
+
+def _attend(ctx: Any, saved: tuple[Any, ...], **tensors: Tensor) -> None:
+    """Forwards when the context is to be filled, backwards when gradients are."""
+    q, k, v, mask, log_sums = saved
+    call = Attention(*q.shape[:3], k.size(2), k.size(3), v.size(3))
+    for name, x in {"q": q, "k": k, "v": v, **tensors}.items():
+        setattr(call, name, Sequences(x.data_ptr(), *x.stride()[:3]))
+    if mask is not None:
+        seen = mask.expand(*q.shape[:3], k.size(2))
+        call.mask = seen.data_ptr()
+        call.mask_batch, call.mask_head, call.mask_query, call.mask_key = seen.stride()
+    call.log_sums, call.seed, call.threshold = log_sums.data_ptr(), ctx.seed, ctx.threshold
+    call.bfloat16, call.threads = q.dtype == torch.bfloat16, torch.get_num_threads()
+    if (made := kernels()) is not None:
+        made.attend(call, "context" not in tensors)
+
+
+def _like_heads(x: Tensor, size: int) -> Tensor:
+    """``[batch, heads, length, size]`` that lies in memory as ``[batch, length, heads, size]``."""
+    batch, heads, length, _ = x.shape
+    return x.new_empty(batch, length, heads, size).transpose(1, 2)

@@ -9,6 +9,7 @@
 #else
 #define LANES 8
 #endif
+#define UNROLL _Pragma("GCC unroll 8")
 
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -59,7 +60,7 @@ static inline float dot(const float* a, const float* b, int count) {
 // e^x for x ≤ 88 to 2e-7: 2^n · p(x − n ln 2), p a Taylor polynomial on |r| ≤ ln 2 / 2. Below −87 it is 0.
 static inline Floats exponential(Floats x) {
     const Floats rounder = all(12582912.0f);  // 1.5 · 2^23: adding it rounds to a whole number
-    Floats bounded = greater(x, all(-87.0f));
+    Floats bounded = x < -87.0f ? all(-87.0f) : x;  // what is not a number stays so
     Floats n = (bounded * 1.44269504f + rounder) - rounder;
     Floats r = bounded - n * 0.693359375f;
     r -= n * -2.12194440e-4f;
@@ -75,4 +76,37 @@ static inline Floats exponential(Floats x) {
     Floats power;
     memcpy(&power, &bits, sizeof power);
     return x < -87.0f ? Floats{} : p * power;
+}
+
+// In bfloat16 or float32; what is computed with is float32.
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+
+static inline Floats read(const float* from) { return load(from); }
+static inline void write(float* to, Floats values) { store(to, values); }
+
+static inline Floats read(const uint16_t* from) {  // bfloat16
+    Ints bits = __builtin_convertvector(*reinterpret_cast<const Halves*>(from), Ints) << 16;
+    return (Floats)bits;
+}
+
+static inline void write(uint16_t* to, Floats values) {  // to the nearest, ties to even; what is not a number stays so
+    Ints bits = (Ints)values, rounded = bits + 0x7fff + (bits >> 16 & 1);
+    Ints kept = values == values ? rounded : bits | 0x400000;
+    *reinterpret_cast<Halves*>(to) = __builtin_convertvector(kept >> 16 & 0xffff, Halves);
+}
+
+static inline float single(float value) { return value; }
+static inline void put_single(float* to, float value) { *to = value; }
+
+static inline float single(uint16_t half) {
+    const uint32_t bits = static_cast<uint32_t>(half) << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static inline void put_single(uint16_t* to, float value) {
+    uint16_t halves[LANES];
+    write(halves, all(value));
+    *to = halves[0];
 }

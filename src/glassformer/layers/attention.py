@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from glassformer.kernels.training import attention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear, linear
@@ -74,6 +75,8 @@ class MultiHeadAttention(nn.Module):
         """Equation 1. A query that may see nothing yields zeros."""
         if not tracing() and self._fused_is_faster(q):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        if not tracing() and q.requires_grad and (context := self._whole(q, k, v, mask)) is not None:
+            return context
         if not tracing() and q.device.type == "cpu" and not self._drops:
             return _Attention.apply(q, k, v, mask)
         scores = tap(self, "scores", q @ k.transpose(-2, -1))
@@ -85,6 +88,12 @@ class MultiHeadAttention(nn.Module):
             weights = masked.softmax(-1).masked_fill(~mask, 0.0)
         weights = self.dropout(tap(self, "weights", weights))
         return weights @ v
+
+    def _whole(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor | None:
+        """In the kernels, dropout included; they know no other kind of it."""
+        if isinstance(self.dropout, Dropout):
+            return attention(q, k, v, mask, self.dropout.threshold if self.training else 0)
+        return None if self._drops else attention(q, k, v, mask)
 
     @property
     def _drops(self) -> bool:

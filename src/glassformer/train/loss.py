@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.training import product
+from glassformer.kernels.training import product, softmax_
 
 ROWS_AT_ONCE = 512
 """Rows of logits held at a time: 512 × 8,000 in float32 are 16 MB, half of a server core's last-level cache."""
@@ -50,8 +50,8 @@ class _Projected(torch.autograd.Function):
 
     mean_v logit_v = hidden · mean_v weight_v, and the −ε/V of the gradient reaches ``hidden`` as −ε · mean_v weight_v
     and each row of ``weight`` as −ε/V · Σ hidden. The logarithm of the softmax's denominator is read off the target's
-    entry: logit − log p. (In bfloat16 that rounds the reported loss of a token by up to 0.004 nats, in either
-    direction; the gradient is rounded to that type anyway.)
+    entry: logit − log p. (In bfloat16 without kernels that rounds the reported loss of a token by up to 0.004 nats, in
+    either direction; the gradient is rounded to that type anyway.)
     """
 
     @staticmethod
@@ -80,14 +80,11 @@ class _Projected(torch.autograd.Function):
             n_rows = len(chosen)
             entries = torch.arange(n_rows, device=chosen.device), chosen
             logits = product(some_hidden, low_weight.t(), low_bias)
-            p = logits.softmax(-1)
-            p[n_rows:] = 0
-            log_p = _log_p(p, logits, entries).to(nll.dtype)
-            nll -= log_p.sum()
-            log_sums += (logits[entries].to(nll.dtype) - log_p).sum()
+            p, some_nll, some_log_sums = _softmax(logits, entries, smoothing)
+            nll += some_nll.to(nll.dtype).sum()
+            log_sums += some_log_sums.to(nll.dtype).sum()
             if d_hidden is None or d_weight is None:
                 continue
-            p.index_put_(entries, p.new_tensor(smoothing - 1), accumulate=True)
             if d_bias is not None:
                 d_bias += p.sum(0)
             d_hidden[rows] = product(p, low_weight)[:n_rows]
@@ -108,6 +105,19 @@ class _Projected(torch.autograd.Function):
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         bias = None if d_bias is None else d_bias * d_loss
         return d_hidden * d_loss, d_weight * d_loss, bias, None, None
+
+
+def _softmax(logits: Tensor, entries: tuple[Tensor, Tensor], smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The softmax, 1 − ε less at the ``entries`` and 0 in rows behind them; −log p and log Σ e^logit of each entry."""
+    n_rows = len(entries[0])
+    if (found := softmax_(logits[:n_rows], entries[1], 1 - smoothing)) is not None:
+        logits[n_rows:] = 0
+        return logits, *found
+    p = logits.softmax(-1)
+    p[n_rows:] = 0
+    log_p = _log_p(p, logits, entries)
+    p.index_put_(entries, p.new_tensor(smoothing - 1), accumulate=True)
+    return p, -log_p, logits[entries].to(log_p.dtype) - log_p
 
 
 def _log_p(p: Tensor, logits: Tensor, entries: tuple[Tensor, Tensor]) -> Tensor:

@@ -1,0 +1,112 @@
+"""Attention in the kernels is the definition, forwards and backwards, with and without dropout."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassformer.kernels.library import kernels
+from glassformer.kernels.training import attention
+
+SIZES = [
+    (2, 3, 7, 9, 5, 3),
+    (3, 2, 64, 64, 64, 64),
+    (1, 2, 33, 70, 16, 40),
+    (2, 1, 1, 1, 1, 1),
+    (1, 4, 130, 130, 32, 32),
+]
+MASKS: dict[str, Callable[[int, int, int], Tensor | None]] = {
+    "none": lambda batch, query, key: None,
+    "random": lambda batch, query, key: torch.rand(batch, 1, query, key) < 0.5,
+    "mostly unseen": lambda batch, query, key: torch.rand(batch, 1, query, key) < 0.05,
+    "causal": lambda batch, query, key: torch.ones(query, key, dtype=torch.bool).tril()[None, None],
+    "sentences": lambda batch, query, key: (torch.arange(query) // 9)[None, None, :, None] == torch.arange(key) // 9,
+}
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if kernels() is None:
+        pytest.skip("there is no C++ compiler here")
+
+
+def definition(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kept: Tensor | float = 1.0) -> Tensor:
+    scores = q @ k.transpose(-1, -2) / q.size(-1) ** 0.5
+    if mask is None:
+        return (scores.softmax(-1) * kept) @ v
+    return (scores.masked_fill(~mask, -1e30).softmax(-1).masked_fill(~mask, 0) * kept) @ v
+
+
+def inputs(size: tuple[int, ...], dtype: torch.dtype) -> list[Tensor]:
+    """Heads side by side in memory, as the projections give them."""
+    batch, heads, query, key, d_k, d_v = size
+    sides = [(query, d_k), (key, d_k), (key, d_v)]
+    return [torch.randn(batch, n, heads, d).to(dtype).transpose(1, 2) for n, d in sides]
+
+
+def value_and_gradients(function: Callable[..., Tensor], leaves: list[Tensor], weights: Tensor) -> list[Tensor]:
+    leaves = [leaf.detach().requires_grad_() for leaf in leaves]
+    y = function(*leaves)
+    return [y.detach(), *torch.autograd.grad((y * weights.to(y.dtype)).sum(), leaves)]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.bfloat16, 2e-2)], ids=str)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_it_is_the_definition(size: tuple[int, ...], kind: str, dtype: torch.dtype, tolerance: float) -> None:
+    leaves, weights = inputs(size, dtype), torch.randn(size[0], size[1], size[2], size[5])
+    mask = MASKS[kind](size[0], size[2], size[3])
+    found = value_and_gradients(lambda *x: attention(*x, mask), leaves, weights)
+    exact = value_and_gradients(lambda *x: definition(*x, mask), [x.double() for x in leaves], weights)
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == dtype and one.shape == other.shape
+        assert (one.double() - other).abs().max() <= tolerance * (other.abs().max() + 1e-3)
+
+
+def test_with_dropout_the_gradient_is_that_of_the_weights_that_stayed() -> None:
+    size, threshold = (2, 2, 40, 40, 8, 40), 100
+    q, k, _ = inputs(size, torch.float32)
+    mask = MASKS["causal"](2, 40, 40)
+    torch.manual_seed(3)
+    identity = torch.eye(40).expand(2, 2, 40, 40)
+    weights = attention(q, k, identity, mask, threshold)  # with the identity for values the context is the weights
+    assert weights is not None and mask is not None
+    exact = definition(q.double(), k.double(), identity.double(), mask).float()
+    kept = (weights != 0).float() * 256 / (256 - threshold)
+    torch.testing.assert_close(weights, exact * kept, atol=1e-6, rtol=1e-5)
+    seen = mask.expand(2, 2, 40, 40)
+    share = (weights[seen] == 0).double().mean().item()
+    assert share == pytest.approx(threshold / 256, abs=4.5 * 0.5 / seen.sum().item() ** 0.5)
+    leaves, ahead = [q, k, torch.randn(2, 2, 40, 8)], torch.randn(2, 2, 40, 8)
+
+    def run(*x: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        context = attention(*x, mask, threshold)
+        assert context is not None
+        return context
+
+    found = value_and_gradients(run, leaves, ahead)
+    expected = value_and_gradients(lambda *x: definition(*x, mask, kept.double()), [x.double() for x in leaves], ahead)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one.double(), other, atol=1e-5, rtol=1e-4)
+
+
+def test_the_number_of_cores_changes_no_bit() -> None:
+    leaves, ahead, before = inputs(SIZES[4], torch.float32), torch.randn(1, 4, 130, 32), torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(value_and_gradients(lambda *x: attention(*x, None), leaves, ahead))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for found in results[1:] for one, other in zip(found, results[0], strict=True))
+
+
+def test_what_is_not_a_number_reaches_who_sees_it_and_nobody_else() -> None:
+    q, k, v = inputs((1, 1, 8, 8, 4, 4), torch.float32)
+    k[:, :, 5], v[:, :, 5] = torch.nan, torch.nan
+    context = attention(q, k, v, torch.ones(8, 8, dtype=torch.bool).tril()[None, None])
+    assert context is not None
+    assert context[:, :, :4].isfinite().all() and context[:, :, 5:].isnan().all()
