@@ -59,3 +59,14 @@ def test_after_the_peak(schedule: str, step: int, expected: float) -> None:
 def test_without_warm_up_the_first_step_is_the_highest(schedule: str) -> None:
     rates = [rate(step, schedule=schedule, warmup_steps=0) for step in (1, 2, 500)]
     assert rates[0] == max(rates) and math.isfinite(rates[0]) and rates[0] > 0
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_a_cooldown_leads_in_a_line_to_zero(schedule: str) -> None:
+    without, cooled = (
+        [rate(step, schedule=schedule, warmup_steps=20, cooldown_steps=steps) for step in range(1, 1001)]
+        for steps in (0, 200)
+    )
+    assert cooled[:800] == without[:800]
+    shares = [(1000 - step) / 200 for step in range(801, 1001)]
+    assert cooled[800:] == pytest.approx([rate * share for rate, share in zip(without[800:], shares, strict=True)])

@@ -18,6 +18,7 @@ class OptimizerConfig(Config):
     schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = Field("noam", description="of the learning rate")
     learning_rate: float = Field(1.0, gt=0, description="factor (noam) or peak")
     warmup_steps: int = Field(4000, ge=0, description="steps of rising rate")
+    cooldown_steps: int = Field(0, ge=0, description="steps at the end in which the rate falls in a line to 0")
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(
         (0.9, 0.98), description="Adam's"
     )

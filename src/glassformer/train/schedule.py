@@ -7,10 +7,14 @@ from glassformer.train.config import OptimizerConfig
 
 
 def learning_rate(config: OptimizerConfig, step: int, d_model: int, max_steps: int) -> float:
-    """The learning rate of ``step``; every schedule but ``noam`` rises in a line to ``learning_rate`` first."""
+    """The learning rate of ``step``; every schedule but ``noam`` rises in a line to ``learning_rate`` first.
+
+    In the last ``cooldown_steps`` it falls in a line to zero (Hägele et al. 2024, arXiv:2405.18392).
+    """
     if config.schedule != "noam" and step < config.warmup_steps:
         return config.learning_rate * step / config.warmup_steps
-    return SCHEDULES[config.schedule](config, step, d_model, max_steps)
+    left = (max_steps - step) / config.cooldown_steps if config.cooldown_steps else 1.0
+    return SCHEDULES[config.schedule](config, step, d_model, max_steps) * min(1.0, max(0.0, left))
 
 
 def _noam(config: OptimizerConfig, step: int, d_model: int, max_steps: int) -> float:
