@@ -24,9 +24,14 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Figures against ../shared/data or a folder of your own: make bench DATA=folder
+# Speed beside peers, which are installed into .peers; DATA holds train.en … test_2016_flickr.de, RUN a model trained on it.
+DATA ?= ../shared/data/multi30k/raw
+RUN ?= runs/multi30k
 bench: setup
-	$(BIN)/python -m benchmarks.quality configs/multi30k.toml --data $(or $(DATA),../shared/data/multi30k/raw) --test test_2016_flickr
+	$(BIN)/python -m benchmarks.training --data $(DATA)/train
+	$(BIN)/python -m benchmarks.decoding $(RUN) --test $(DATA)/test_2016_flickr
+	$(BIN)/python -m benchmarks.startup $(RUN)
+	$(BIN)/python -m benchmarks.length
 
 docs: setup
 	$(BIN)/python docs/make_configuration.py

@@ -16,6 +16,7 @@ from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate
 from glassformer.generate.candidates import best, log_sum
 from glassformer.kernels.library import Kernels, kernels
+from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 Maker = Callable[..., EncoderDecoder]
@@ -185,3 +186,19 @@ def test_for_processors_without_wide_vectors_it_is_the_same(
     with torch.inference_mode():
         for expected, found in walk(model, CompiledModel(model, narrow), steps=4):
             torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_without_bfloat16_it_is_float32_and_says_so_once(
+    make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    precision._processor_has_bfloat16.cache_clear()
+    try:
+        with pytest.warns(UserWarning, match="no bfloat16; going on in float32") as said:
+            kinds = [faster(make_model().float(), "bfloat16", compile=True) for _ in range(2)]
+    finally:
+        precision._processor_has_bfloat16.cache_clear()
+    assert len(said) == 1
+    assert all(isinstance(kind, CompiledModel) for kind in kinds)

@@ -13,7 +13,7 @@ from glassformer.compiled.weights import Packed
 from glassformer.config import ConfigError
 from glassformer.kernels.library import Kernels, Linear, Past, kernels
 from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.models.precision import for_decoding
+from glassformer.models.precision import fast_in_bfloat16, for_decoding
 
 ROOM = 32
 """Positions there is room for at first; then twice as many."""
@@ -90,9 +90,9 @@ def why_not(model: EncoderDecoder, int8: bool = False) -> str | None:
 def faster(model: EncoderDecoder, precision: str, compile: bool) -> "EncoderDecoder | CompiledModel":
     """What is searched instead of ``model``: the compiled form where there is one and ``compile`` asks for it.
 
-    In bfloat16 there is none.
+    In bfloat16 there is none; where the processor has no bfloat16, it is float32.
     """
-    if precision == "bfloat16":
+    if precision == "bfloat16" and fast_in_bfloat16(next(model.parameters()).device):
         return for_decoding(model, torch.bfloat16)
     reason = why_not(model, precision == "int8") if compile else "decoding.compiled is false"
     if reason is None and (made := kernels()) is not None:

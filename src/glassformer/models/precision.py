@@ -1,6 +1,9 @@
 """Copies of a model whose layers compute in a lower precision than its weights are kept in."""
 
 import copy
+import functools
+import platform
+import warnings
 
 import torch
 from torch import nn
@@ -29,3 +32,18 @@ def for_decoding(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
     }
     lower.output_projection = projection
     return lower
+
+
+def fast_in_bfloat16(device: torch.device) -> bool:
+    """False, and said once, on x86 processors that only emulate bfloat16: it would be slower there than float32."""
+    return device.type != "cpu" or _processor_has_bfloat16()
+
+
+@functools.cache
+def _processor_has_bfloat16() -> bool:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        return True
+    warnings.warn("this processor has no bfloat16; going on in float32", stacklevel=3)
+    return False

@@ -9,7 +9,7 @@ from glassformer.config import ConfigError
 from glassformer.data import Account, Batches, prepare, read_texts
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from glassformer.models.precision import lower_stacks
+from glassformer.models.precision import fast_in_bfloat16, lower_stacks
 from glassformer.text import TokenizerPair, train_tokenizers
 from glassformer.train.config import RunConfig
 from glassformer.train.optimizer import build_optimizer
@@ -39,7 +39,8 @@ def build(config: RunConfig, tokenizers: TokenizerPair | None = None) -> tuple[T
     )
     model = EncoderDecoder(with_vocabulary(config.model, tokenizers)).to(device)
     optimizer = build_optimizer(config.optimizer, model)
-    working = lower_stacks(model, torch.bfloat16) if config.train.precision == "bfloat16" else model
+    low = config.train.precision == "bfloat16" and fast_in_bfloat16(device)
+    working = lower_stacks(model, torch.bfloat16) if low else model
     state = TrainState(config, tokenizers, model, optimizer, batches, working)
     if config.train.ema:
         state.start_average()
