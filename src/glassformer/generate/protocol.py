@@ -81,6 +81,9 @@ def build_prompt(
     forced = [list(prefix) for prefix in prefixes] if prefixes else [[] for _ in sources]
     for prefix, maximum in zip(forced, maxima, strict=True):
         if len(prefix) > maximum:
-            raise DataError(f"a forced prefix of {len(prefix)} tokens is longer than the limit of {maximum}")
+            raise DataError(
+                f"a forced prefix of {len(prefix)} tokens is longer than the limit of {maximum}; shorten it or raise "
+                "max_length or max_extra"
+            )
     minima = [min(config.min_length, maximum) for maximum in maxima]
     return Prompt(source.to(device), visible.to(device), forced, minima, maxima, symbols)

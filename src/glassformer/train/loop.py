@@ -118,7 +118,8 @@ def _reason_to_stop(state: TrainState) -> str | None:
 def _impatient(state: TrainState) -> str | None:
     config, counters = state.config.validation, state.counters
     if config.patience and counters.without_improvement >= config.patience:
-        return f"{config.metric} has not improved in validation.patience={config.patience} validations"
+        plural = "s" if config.patience > 1 else ""
+        return f"{config.metric} has not improved in validation.patience={config.patience} validation{plural}"
     return None
 
 
