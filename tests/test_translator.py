@@ -1,6 +1,8 @@
 """Raw text in, raw text out, through the public door."""
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -205,3 +207,25 @@ def test_translating_leaves_no_trace(translator: Translator) -> None:
 def test_texts_too_long_are_named(translator: Translator) -> None:
     words = "the " * 1100
     assert translator.too_long(["I", words, "you"]) == [(1, len(translator.tokenizers.source.encode(words)) + 1)]
+
+
+def test_it_follows_its_model_and_can_be_copied(translator: Translator) -> None:
+    changed = copy.deepcopy(translator)
+    before = translator.translate(TEXTS)
+    assert copy.deepcopy(translator).translate(TEXTS) == before
+    assert pickle.loads(pickle.dumps(translator)).translate(TEXTS) == before
+    assert changed.translate(TEXTS) == before
+    with torch.no_grad():
+        for weight in changed.models[0].output_projection.parameters():
+            weight.normal_()
+    assert changed.translate(TEXTS) == changed.translate(TEXTS, compiled=False) != before
+    changed.models[0] = translator.models[0]
+    assert changed.translate(TEXTS) == before
+    changed.models[0].decoder.layers[0] = copy.deepcopy(changed.models[0].decoder.layers[0])
+    with torch.no_grad():
+        changed.models[0].decoder.layers[0].feed_forward.outer.weight.mul_(-9)
+    try:
+        assert changed.translate(TEXTS) == changed.translate(TEXTS, compiled=False)
+    finally:
+        with torch.no_grad():
+            changed.models[0].decoder.layers[0].feed_forward.outer.weight.div_(-9)

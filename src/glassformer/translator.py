@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.allocator import fitting_memory
 from glassformer.checkpoint import Checkpoint, load_checkpoint
@@ -58,7 +58,6 @@ class Translator:
         self.bleu_tokenize = bleu_tokenize
         self.tokenizers = tokenizers
         self.decoding = decoding
-        self._parameters = [module._parameters for model in self.models for module in model.modules()]
         self._faster: dict[tuple[str, bool], tuple[list[Any], list[Decodable]]] = {}
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
@@ -196,11 +195,18 @@ class Translator:
         end = self.tokenizers.source.end_id
         return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the copies made for speed, which are tied to this process."""
+        return {**vars(self), "_faster": {}}
+
     def _decodable(self, config: DecodingConfig) -> Decodable:
-        """Copies made for speed, anew when the weights have changed; a trace sees the model itself."""
+        """Copies made for speed, anew when weights or modules have changed; a trace sees the model itself.
+
+        What is written through ``parameter.data`` leaves no sign; write through the parameter under ``no_grad``.
+        """
         models: list[Decodable] = list(self.models)
         if not tracing():
-            made_of = [(p.data_ptr(), p._version) for held in self._parameters for p in held.values() if p is not None]
+            made_of = [_signs(module) for model in self.models for module in model.modules()]
             if self._faster.get((config.precision, config.compiled), ([], []))[0] != made_of:
                 copies: list[Decodable] = [faster(model, config.precision, config.compiled) for model in self.models]
                 self._faster[config.precision, config.compiled] = made_of, copies
@@ -218,6 +224,14 @@ def refuse_min_length(config: DecodingConfig, sources: Sequence[Sequence[int]], 
             f"min_length={config.min_length} is more than the {most} tokens that a text of {shortest} may become; "
             "lower it, or raise max_extra or max_length"
         )
+
+
+def _signs(module: nn.Module) -> tuple[Any, ...]:
+    """What tells that ``module`` computes something else than before."""
+    weights = [
+        (p.data_ptr(), 0 if p.is_inference() else p._version) for p in module._parameters.values() if p is not None
+    ]
+    return id(module), module.training, len(module._forward_hooks) + len(module._forward_pre_hooks), weights
 
 
 def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> EncoderDecoder:

@@ -130,11 +130,12 @@ def test_candidates_are_those_of_a_sort(made: Kernels, vocab: int) -> None:
         assert torch.equal(ids, expected.indices[:, :k])
 
 
-def test_what_is_not_a_number_stays_so(make_model: Maker, made: Kernels) -> None:
+@pytest.mark.parametrize("int8", [False, True])
+def test_what_is_not_a_number_stays_so(make_model: Maker, made: Kernels, int8: bool) -> None:
     model = make_model().float()
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.inner.weight[0, 0] = math.nan
-    compiled = CompiledModel(model, made)
+    compiled = CompiledModel(model, made, int8 and made.int8)
     state = compiled.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
     assert compiled.step(torch.tensor([[1]]), state).isnan().all()
 
@@ -159,7 +160,7 @@ def test_without_a_compiler_it_says_so_and_goes_on(
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.setenv("CXX", compiler)
         with pytest.warns(UserWarning, match=reason):
-            assert built.kernels.__wrapped__() is None
+            assert built._kernels.__wrapped__() is None
     assert not list(tmp_path.glob("**/*.so"))
 
 
@@ -176,7 +177,7 @@ def test_for_processors_without_wide_vectors_it_is_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(built, "FLAGS", [flag.replace("native", "x86-64-v3") for flag in built.FLAGS])
     try:
-        narrow = built.kernels.__wrapped__()
+        narrow = built._kernels.__wrapped__()
     except (subprocess.CalledProcessError, OSError):
         narrow = None
     if narrow is None or narrow.panel == made.panel:
@@ -202,3 +203,48 @@ def test_without_bfloat16_it_is_float32_and_says_so_once(
         precision._processor_has_bfloat16.cache_clear()
     assert len(said) == 1
     assert all(isinstance(kind, CompiledModel) for kind in kinds)
+
+
+def test_an_id_beyond_the_vocabulary_is_refused(make_model: Maker, made: Kernels) -> None:
+    compiled = CompiledModel(make_model().float(), made)
+    visible = torch.ones(1, 2, dtype=torch.bool)
+    with pytest.raises(IndexError, match="beyond the vocabulary"):
+        compiled.begin(torch.tensor([[99, 2]]), visible)
+    state = compiled.begin(torch.tensor([[5, 2]], dtype=torch.int32), visible)
+    with pytest.raises(IndexError, match="beyond the vocabulary"):
+        compiled.step(torch.tensor([[-1]]), state)
+
+
+def test_a_model_that_was_changed_is_searched_as_it_is(make_model: Maker, made: Kernels) -> None:
+    model = make_model().float()
+    assert why_not(model) is None
+    hook = model.decoder.layers[0].register_forward_hook(lambda *_: None)
+    assert "changed" in str(why_not(model))
+    hook.remove()
+    assert "training" in str(why_not(model.train()))
+    model.eval().encoder.layers[1].feed_forward.activation = torch.tanh
+    assert "activation" in str(why_not(model))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_the_default_type_of_numbers_does_not_matter(make_model: Maker, made: Kernels, dtype: torch.dtype) -> None:
+    compiled = CompiledModel(make_model(positions="learned").float(), made)
+    found = []
+    for default in (torch.float32, dtype):
+        torch.set_default_dtype(default)
+        try:
+            state = compiled.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
+            found.append(compiled.step(torch.tensor([[1]]), state).clone())
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert torch.equal(*found)
+
+
+def test_nan_among_the_logits_comes_last(made: Kernels) -> None:
+    for seed in range(200):
+        torch.manual_seed(seed)
+        logits = torch.randn(3, 914)
+        logits[torch.rand(3, 914) < 0.3] = torch.nan
+        values, ids = best(logits, 4, compiled=True)
+        expected = logits.nan_to_num(nan=-torch.inf).sort(dim=-1, descending=True, stable=True)
+        assert torch.equal(values, expected.values[:, :4]) and torch.equal(ids, expected.indices[:, :4])

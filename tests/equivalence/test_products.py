@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from glassformer.kernels.library import kernels
-from glassformer.kernels.training import dropped, product
+from glassformer.kernels.training import dropped, product, softmax_
+from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import linear
 
 
@@ -61,3 +62,32 @@ def test_the_same_elements_go_in_either_precision() -> None:
 def test_what_is_not_a_number_stays_so() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         assert dropped(torch.full((100,), torch.nan, dtype=dtype), 1, 10).isnan().sum() > 80
+
+
+def test_a_softmax_that_does_not_fit_is_pytorchs_or_refused() -> None:
+    assert softmax_(torch.randn(4, 9).t(), torch.zeros(9, dtype=torch.long), 0.1) is None
+    with pytest.raises(IndexError):
+        softmax_(torch.randn(4, 9), torch.tensor([1, 2, 9, 3]), 0.1)
+
+
+def test_a_strided_target_of_any_integer_type_is_read_as_it_is() -> None:
+    logits, target = torch.randn(50, 70), torch.randint(70, (50, 2), dtype=torch.int32)[:, 0]
+    expected = F.cross_entropy(logits, target.long(), reduction="none")
+    found = softmax_(logits.clone(), target, 0.9)
+    assert found is not None
+    torch.testing.assert_close(found[0], expected)
+
+
+def test_gradients_of_gradients_are_pytorchs() -> None:
+    x, weight = torch.randn(300, 20, requires_grad=True), torch.randn(30, 20, requires_grad=True)
+    results = []
+    for function in (linear, F.linear):
+        (first,) = torch.autograd.grad(function(x, weight).tanh().square().sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(first.square().sum(), (x, weight)))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
+    y = torch.randn(5, 70, requires_grad=True)
+    dropout = Dropout(0.3)
+    (first,) = torch.autograd.grad(dropout(y.square()).sum(), y, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), y)
+    torch.testing.assert_close(second, first.detach() / y.detach())

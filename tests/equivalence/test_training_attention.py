@@ -104,9 +104,9 @@ def test_the_number_of_cores_changes_no_bit() -> None:
     assert all(torch.equal(one, other) for found in results[1:] for one, other in zip(found, results[0], strict=True))
 
 
-def test_what_is_not_a_number_reaches_who_sees_it_and_nobody_else() -> None:
+def test_what_is_not_a_number_reaches_who_sees_it() -> None:
     q, k, v = inputs((1, 1, 8, 8, 4, 4), torch.float32)
     k[:, :, 5], v[:, :, 5] = torch.nan, torch.nan
     context = attention(q, k, v, torch.ones(8, 8, dtype=torch.bool).tril()[None, None])
     assert context is not None
-    assert context[:, :, :4].isfinite().all() and context[:, :, 5:].isnan().all()
+    assert context[:, :, :4].isfinite().all() and context[:, :, 5:].isnan().all()  # 0 · NaN may reach their tile

@@ -49,7 +49,7 @@ def main() -> None:
     except BrokenPipeError:  # the reader (``| head``) has gone
         silence(sys.stdout)
         sys.exit(1)
-    except typer.Abort:  # Ctrl-C
+    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C, where the parser has turned it into its own and where not
         sys.exit(130)
     except Exception as error:
         fault = _what_can_be_mended(error)

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.compiled.weights import Packed
+from glassformer.compiled.weights import ACTIVATIONS, Packed
 from glassformer.config import ConfigError
 from glassformer.kernels.library import Kernels, Linear, Past, kernels
+from glassformer.layers.feed_forward import FeedForward
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
 
@@ -58,7 +59,7 @@ class CompiledState:
             self._past_rows = (ctypes.c_int64 * room)(*self._past_rows)
         if rows != len(self.ancestor):  # hypotheses of a sentence that had one
             self.ancestor = self.ancestor.repeat_interleave(rows // max(1, len(self.ancestor)), 0)
-        self.past.append(newest := torch.empty(layers, rows, self.memory[0].size(1)))
+        self.past.append(newest := self.memory[0].new_empty(layers, rows, self.memory[0].size(1)))
         self._past[position], self._past_rows[position] = newest.data_ptr(), rows
         return Past(
             position + 1,
@@ -75,9 +76,14 @@ class CompiledState:
 
 def why_not(model: EncoderDecoder, int8: bool = False) -> str | None:
     """What keeps ``model`` from being compiled, or None."""
-    weights = list(model.parameters())
-    if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in weights):
+    if type(model) is not EncoderDecoder or any(m._forward_hooks or m._forward_pre_hooks for m in model.modules()):
+        return "a model that was changed is not compiled"
+    if any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
         return "only float32 models on a CPU are compiled"
+    if model.training:
+        return "a model that is training is not compiled"
+    if any(module.activation not in ACTIVATIONS for module in model.modules() if isinstance(module, FeedForward)):
+        return "the kernels do not know this activation"
     if model.config.positions == "rotary":
         return "models with rotary positions are not compiled"
     if (made := kernels()) is None:
@@ -113,6 +119,7 @@ class CompiledModel:
     def __init__(self, model: EncoderDecoder, functions: Kernels, int8: bool = False):
         self.model = model
         self.functions = functions
+        self.weight = model.source_embedding.weight
         self.packed = Packed(functions, int8)
         self.encoder = self.packed.stack(model.config, model.encoder, model.source_embedding)
         self.decoder = self.packed.stack(model.config, model.decoder, model.target_embedding)
@@ -131,14 +138,14 @@ class CompiledModel:
         if not use_cache:
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
-        ids, memory = source[source_mask], self._positions(source_mask)
+        ids, memory = source[source_mask].long(), self._positions(source_mask)
         first = F.pad(lengths.cumsum(0), (1, 0))
         for start, stop in _groups(first.tolist()):
             tokens, begins = slice(first[start], first[stop]), first[start : stop + 1] - first[start]
             some, x = ids[tokens], memory[tokens]
             self.functions.encode(self.encoder, some.data_ptr(), x.data_ptr(), begins.data_ptr(), stop - start)
         projections = [self.decoder.layer[index].memory for index in range(self.decoder.layers)]
-        ancestor = torch.zeros(len(source), ROOM, dtype=torch.int32)
+        ancestor = source.new_zeros(len(source), ROOM, dtype=torch.int32)
         return CompiledState([self._apply(one, memory) for one in projections], first[:-1], lengths, ancestor)
 
     def step(self, tokens: Int[Tensor, "rows new"], state: Any) -> Float[Tensor, "rows vocab"]:
@@ -147,8 +154,8 @@ class CompiledModel:
             return self.model.step(tokens, state)
         rows, position = len(tokens), self.model.target_embedding.position
         if state.logits is None or len(state.logits) < rows:
-            state.logits = torch.empty(rows, self.output.outputs)
-        for ids in tokens.t().contiguous():
+            state.logits = state.memory[0].new_empty(rows, self.output.outputs)
+        for ids in tokens.t().long().contiguous():
             place = None if position is None else position(len(state.past), 1)
             self.functions.decode(
                 self.decoder,
@@ -165,11 +172,11 @@ class CompiledModel:
         """What is added to the embedding of each source token."""
         position = self.model.source_embedding.position
         if position is None:
-            return torch.zeros(int(source_mask.sum()), self.encoder.d_model)
+            return self.weight.new_zeros(int(source_mask.sum()), self.encoder.d_model)
         return position(0, source_mask.size(1))[source_mask.nonzero()[:, 1]]
 
     def _apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
-        y = torch.empty(len(x), linear.outputs)
+        y = x.new_empty(len(x), linear.outputs)
         self.functions.linear(linear, x.data_ptr(), len(x), y.data_ptr())
         return y
 

@@ -38,6 +38,7 @@ class Packed:
             (Layer * len(parts))(*map(self.layer, parts)),
             last,
             self._keep(embedding.weight),
+            len(embedding.weight),
         )
 
     def layer(self, block: Block) -> Layer:
@@ -64,8 +65,9 @@ class Packed:
         weight = torch.cat([part.weight.detach() for part in parts])
         outputs, inputs = weight.shape
         across, down = -(-outputs // self.functions.panel) * self.functions.panel, -(-inputs // 4) * 4
-        scales = torch.empty(across) if self.int8 else None
-        packed = torch.empty(across * down, dtype=torch.uint8) if self.int8 else torch.empty(across * inputs)
+        scales = weight.new_empty(across) if self.int8 else None
+        size, dtype = (across * down, torch.uint8) if self.int8 else (across * inputs, weight.dtype)
+        packed = weight.new_empty(size, dtype=dtype)
         where = None if scales is None else scales.data_ptr()
         self.functions.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), where)
         biases = [part.bias.detach() for part in parts if part.bias is not None]

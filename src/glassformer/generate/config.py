@@ -40,6 +40,8 @@ class DecodingConfig(Config):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.precision == "int8" and not self.use_cache:
+            raise ValueError("precision=int8 needs use_cache=true")
         if not self.sample and self.n_best > self.beam_size:
             raise ValueError(f"n_best={self.n_best} hypotheses need beam_size of at least that, not {self.beam_size}")
         if self.max_length is not None and self.min_length > self.max_length:

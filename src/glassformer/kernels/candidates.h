@@ -38,7 +38,7 @@ static void best(const float* x, int64_t count, int64_t k, float* values, int64_
         const int64_t stop = start + GROUP < count ? start + GROUP : count;
         Floats largest = all(-INFINITY);
         int64_t i = start;
-        for (; i + LANES <= stop; i += LANES) largest = greater(largest, load(x + i));
+        for (; i + LANES <= stop; i += LANES) largest = greater(load(x + i), largest);
         float value = maximum(largest);
         for (; i < stop; i++) value = x[i] > value ? x[i] : value;
         groups.push_back({value, start});
@@ -49,8 +49,8 @@ static void best(const float* x, int64_t count, int64_t k, float* values, int64_
     for (int64_t g = 0; g < chosen; g++) {
         const int64_t start = groups[g].index, stop = start + GROUP < count ? start + GROUP : count;
         for (int64_t i = start; i < stop; i++) {
-            if (chosen == k && x[i] < least) continue;
-            const Candidate candidate{x[i], i};
+            const Candidate candidate{x[i] == x[i] ? x[i] : -INFINITY, i};  // what is not a number comes last
+            if (chosen == k && candidate.value < least) continue;
             if (static_cast<int64_t>(found.size()) == k && !(candidate < found.back())) continue;
             if (static_cast<int64_t>(found.size()) == k) found.pop_back();
             found.insert(std::upper_bound(found.begin(), found.end(), candidate), candidate);

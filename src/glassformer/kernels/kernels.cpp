@@ -9,6 +9,8 @@
 #include "loss.h"
 #include "products.h"
 #include "training_attention.h"
+#include <new>
+#include <stdexcept>
 #include <vector>
 
 struct Norm {
@@ -30,6 +32,7 @@ struct Stack {
     const Layer* layer;
     Norm last;
     const float* embedding;  // [vocabulary, d_model]
+    int64_t vocabulary;
 };
 
 // What the decoder's hypotheses have behind them. `past[t]` holds position t: for each layer, for each of the
@@ -126,6 +129,7 @@ float* room_for_scores(const Heads& heads, int64_t count) {
 
 // Section 3.4: the token's row × √d_model, added to its position in x.
 void embed(const Stack& stack, int64_t id, float* x) {
+    if (id < 0 || id >= stack.vocabulary) throw std::out_of_range("id");
     const float factor = std::sqrt(static_cast<float>(stack.d_model));
     const float* row = stack.embedding + id * stack.d_model;
     for (int64_t i = 0; i < stack.d_model; i++) x[i] = row[i] * factor + x[i];
@@ -186,6 +190,19 @@ void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const 
     });
 }
 
+// 0, or what went wrong: no exception may leave for a caller that is not C++.
+template <class Work>
+int32_t guarded(Work work) {
+    try {
+        work();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return 1;
+    } catch (const std::out_of_range&) {
+        return 2;
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -193,77 +210,95 @@ extern "C" {
 int32_t panel_size() { return PANEL; }
 int32_t has_int8() { return HAS_INT8; }
 
-void pack_weights(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {
-    pack(weights, outputs, inputs, packed, scales);
+int32_t pack_weights(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {
+    return guarded([&] { pack(weights, outputs, inputs, packed, scales); });
 }
 
-void apply_linear(const Linear* by, const float* x, int64_t rows, float* y) {
-    linear(*by, x, rows, {y, by->outputs, NONE, false});
+int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* y) {
+    return guarded([&] { linear(*by, x, rows, {y, by->outputs, NONE, false}); });
 }
 
 // x: [tokens, d_model], sentence behind sentence, holds the positions; first: where each begins, and the last one ends.
-void encode(const Stack* stack, const int64_t* ids, float* x, const int64_t* first, int64_t sentences) {
-    for (int64_t token = 0; token < first[sentences]; token++) embed(*stack, ids[token], x + token * stack->d_model);
-    for (int index = 0; index < stack->layers; index++) {
-        attend_within(*stack, stack->layer[index], x, first, sentences);
-        feed_forward(*stack, stack->layer[index], x, first[sentences]);
-    }
-    last_norm(*stack, x, first[sentences]);
+int32_t encode(const Stack* stack, const int64_t* ids, float* x, const int64_t* first, int64_t sentences) {
+    return guarded([&] {
+        for (int64_t token = 0; token < first[sentences]; token++) embed(*stack, ids[token], x + token * stack->d_model);
+        for (int index = 0; index < stack->layers; index++) {
+            attend_within(*stack, stack->layer[index], x, first, sentences);
+            feed_forward(*stack, stack->layer[index], x, first[sentences]);
+        }
+        last_norm(*stack, x, first[sentences]);
+    });
 }
 
 // ids: the newest token of each row, at `position` [d_model] (null: nothing is added); logits: [rows, output.outputs].
-void decode(
+int32_t decode(
     const Stack* stack, const Linear* output, const int64_t* ids, const float* position, int64_t rows,
     const Past* past, float* logits
 ) {
-    const int64_t d = stack->d_model;
-    float* x = scratch<float>(6, rows * d);
-    for (int64_t row = 0; row < rows; row++) {
-        if (position) memcpy(x + row * d, position, d * sizeof(float));
-        else memset(x + row * d, 0, d * sizeof(float));
-        embed(*stack, ids[row], x + row * d);
-        past->ancestor[row * past->stride + past->positions - 1] = static_cast<int32_t>(row);
-    }
-    for (int index = 0; index < stack->layers; index++) {
-        attend_past(*stack, index, x, rows, *past);
-        attend_memory(*stack, index, x, rows, *past);
-        feed_forward(*stack, stack->layer[index], x, rows);
-    }
-    last_norm(*stack, x, rows);
-    linear(*output, x, rows, {logits, output->outputs, NONE, false});
+    return guarded([&] {
+        const int64_t d = stack->d_model;
+        float* x = scratch<float>(6, rows * d);
+        for (int64_t row = 0; row < rows; row++) {
+            if (position) memcpy(x + row * d, position, d * sizeof(float));
+            else memset(x + row * d, 0, d * sizeof(float));
+            embed(*stack, ids[row], x + row * d);
+            past->ancestor[row * past->stride + past->positions - 1] = static_cast<int32_t>(row);
+        }
+        for (int index = 0; index < stack->layers; index++) {
+            attend_past(*stack, index, x, rows, *past);
+            attend_memory(*stack, index, x, rows, *past);
+            feed_forward(*stack, stack->layer[index], x, rows);
+        }
+        last_norm(*stack, x, rows);
+        linear(*output, x, rows, {logits, output->outputs, NONE, false});
+    });
 }
 
-void multiply_matrices(const Product* product) { multiply(*product); }
+int32_t multiply_matrices(const Product* product) {
+    return guarded([&] { multiply(*product); });
+}
 
 // y = x with some elements zero and the rest scaled; what goes does not depend on their type.
-void drop_elements(
+int32_t drop_elements(
     const void* x, int64_t count, int32_t bfloat16, uint64_t seed, int32_t threshold, void* y, int64_t threads
 ) {
-    const Dropout by = {seed, threshold, 256.0f / (256 - threshold)};
-    if (bfloat16) drop(static_cast<const uint16_t*>(x), count, by, static_cast<uint16_t*>(y), threads);
-    else drop(static_cast<const float*>(x), count, by, static_cast<float*>(y), threads);
+    return guarded([&] {
+        const Dropout by = {seed, threshold, 256.0f / (256 - threshold)};
+        if (bfloat16) drop(static_cast<const uint16_t*>(x), count, by, static_cast<uint16_t*>(y), threads);
+        else drop(static_cast<const float*>(x), count, by, static_cast<float*>(y), threads);
+    });
 }
 
-void attend_whole(const Attention* attention, int32_t backward) {
-    if (attention->bfloat16) attend_all<uint16_t>(*attention, backward);
-    else attend_all<float>(*attention, backward);
+int32_t attend_whole(const Attention* attention, int32_t backward) {
+    return guarded([&] {
+        if (attention->bfloat16) attend_all<uint16_t>(*attention, backward);
+        else attend_all<float>(*attention, backward);
+    });
 }
 
-void softmax_with_target(
+int32_t softmax_with_target(
     void* rows, int64_t count, int64_t size, int32_t bfloat16, const int64_t* target, float taken, float* nll,
     float* log_sums, int64_t threads
 ) {
-    if (bfloat16) softmax_rows(static_cast<uint16_t*>(rows), count, size, target, taken, nll, log_sums, threads);
-    else softmax_rows(static_cast<float*>(rows), count, size, target, taken, nll, log_sums, threads);
+    return guarded([&] {
+        for (int64_t row = 0; row < count; row++)
+            if (target[row] < 0 || target[row] >= size) throw std::out_of_range("target");
+        if (bfloat16) softmax_rows(static_cast<uint16_t*>(rows), count, size, target, taken, nll, log_sums, threads);
+        else softmax_rows(static_cast<float*>(rows), count, size, target, taken, nll, log_sums, threads);
+    });
 }
 
 // Of each row: log Σ e^x; the k greatest, best first, and where they are.
-void log_sums(const float* x, int64_t rows, int64_t count, float* results) {
-    for (int64_t row = 0; row < rows; row++) results[row] = log_sum(x + row * count, count);
+int32_t log_sums(const float* x, int64_t rows, int64_t count, float* results) {
+    return guarded([&] {
+        for (int64_t row = 0; row < rows; row++) results[row] = log_sum(x + row * count, count);
+    });
 }
 
-void best_of(const float* x, int64_t rows, int64_t count, int64_t k, float* values, int64_t* indices) {
-    for (int64_t row = 0; row < rows; row++) best(x + row * count, count, k, values + row * k, indices + row * k);
+int32_t best_of(const float* x, int64_t rows, int64_t count, int64_t k, float* values, int64_t* indices) {
+    return guarded([&] {
+        for (int64_t row = 0; row < rows; row++) best(x + row * count, count, k, values + row * k, indices + row * k);
+    });
 }
 
 }  // extern "C"

@@ -5,14 +5,15 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
 import warnings
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-SOURCES = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
 FLAGS = ["-O3", "-march=native", "-std=gnu++17", "-shared", "-fPIC", "-fopenmp"]
 
 
@@ -51,6 +52,7 @@ class Stack(Structure):
         ("layer", POINTER(Layer)),
         ("last", Norm),
         ("embedding", c_void_p),
+        ("vocabulary", c_int64),
     )
 
 
@@ -135,45 +137,76 @@ class Kernels:
 
 
 def _function(function, *types):  # type: ignore[no-untyped-def]
-    function.argtypes, function.restype = types, None
+    function.argtypes, function.restype, function.errcheck = types, c_int32, _check
     return function
 
 
-@functools.cache
+def _check(code: int, function: object, arguments: object) -> None:
+    if code == 1:
+        raise MemoryError("the kernels do not get the memory they need")
+    if code:
+        raise IndexError("a token's id is beyond the vocabulary")
+
+
 def kernels() -> Kernels | None:
     """None where they cannot be had, which is said once."""
+    with _one_at_a_time:
+        return _kernels()
+
+
+_one_at_a_time = threading.Lock()
+
+
+@functools.cache
+def _kernels() -> Kernels | None:
     compiler = os.environ.get("CXX") or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
     if compiler is None:
         return _without("no C++ compiler is found (g++, clang++ or $CXX)")
     try:
-        return Kernels(_built(compiler))
+        return Kernels(_built(shlex.split(compiler)))
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").split("\n")[0]
         return _without(f"{compiler} cannot compile its kernels ({said or error.returncode})")
-    except OSError as error:
-        return _without(f"its kernels cannot be compiled, kept or loaded ({error})")
+    except (OSError, ValueError, AttributeError) as error:
+        return _without(f"its kernels cannot be compiled or loaded ({error})")
 
 
 def _without(reason: str) -> Kernels | None:
-    warnings.warn(f"decoding goes on without its compiled form, slower: {reason}", stacklevel=3)
+    warnings.warn(f"glassformer goes on without its compiled kernels, slower: {reason}", stacklevel=4)
     return None
 
 
-def _built(compiler: str) -> Path:
+def _built(compiler: list[str]) -> Path:
     """The shared library of these sources, this compiler and this processor; two processes may make it at once."""
-    key = hashlib.sha256("\0".join([compiler, *FLAGS, platform.machine(), _processor()]).encode())
-    for source in SOURCES:
+    sources = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
+    key = hashlib.sha256("\0".join([*compiler, *FLAGS, platform.machine(), _processor()]).encode())
+    for source in sources:
         key.update(source.read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "glassformer"
+    cache = _folder()
     library = cache / f"kernels-{key.hexdigest()[:16]}.so"
     if not library.exists():
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             made = Path(folder) / library.name
-            main = next(source for source in SOURCES if source.suffix == ".cpp")
-            subprocess.run([compiler, *FLAGS, "-o", str(made), str(main)], check=True, capture_output=True)
+            main = str(Path(__file__).with_name("kernels.cpp"))
+            subprocess.run([*compiler, *FLAGS, "-o", str(made), main], check=True, capture_output=True)
+            with made.open("rb") as stream:
+                os.fsync(stream.fileno())  # a library that is only partly there kills whoever loads it
             made.replace(library)
     return library
+
+
+def _folder() -> Path:
+    """The user's cache, or one of this process where nothing can be written there."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(home) / "glassformer"
+    try:
+        if not folder.is_absolute():  # nobody knows where the user is at home
+            raise FileNotFoundError(home)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="glassformer-"))
 
 
 def _processor() -> str:

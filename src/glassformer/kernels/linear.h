@@ -5,7 +5,7 @@
 // order of the inputs, whatever the number of rows: a row's result does not depend on what is computed beside it.
 #pragma once
 #include "vectors.h"
-#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
+#if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
 #include <immintrin.h>
 #define HAS_INT8 1
 #else
@@ -51,14 +51,15 @@ struct Input {
 static inline int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
 static void quantise(const float* x, int64_t count, int8_t* bytes, float* scale, int32_t* total) {
-    Floats largest = {};
+    Floats largest = {}, faults = {};  // 0 · x is not a number where x is none, and then the whole row is none
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
         Floats values = load(x + i);
         largest = greater(largest, greater(values, -values));
+        faults += values * 0.0f;
     }
-    float limit = maximum(largest);
-    for (; i < count; i++) limit = std::fmax(limit, std::fabs(x[i]));
+    float limit = maximum(largest), fault = sum(faults);
+    for (; i < count; i++) limit = std::fmax(limit, std::fabs(x[i])), fault += x[i] * 0.0f;
     float inverse = limit > 0 ? 127.0f / limit : 0.0f;
     const float rounder = 12582912.0f;
     Ints sums = {};
@@ -75,7 +76,7 @@ static void quantise(const float* x, int64_t count, int8_t* bytes, float* scale,
         result += bytes[i];
     }
     memset(bytes + count, 0, padded(count, 4) - count);
-    *scale = limit / 127.0f;
+    *scale = limit / 127.0f + fault;
     *total = result;
 }
 
@@ -209,12 +210,13 @@ static void pack(const float* weights, int64_t outputs, int64_t inputs, void* pa
     int64_t group = scales ? 4 : 1, depth = padded(inputs, group);
     for (int64_t output = 0; output < padded(outputs, PANEL); output++) {
         const float* row = output < outputs ? weights + output * inputs : nullptr;
-        float limit = 0;
-        for (int64_t i = 0; row && i < inputs; i++) limit = std::fmax(limit, std::fabs(row[i]));
-        if (scales) scales[output] = limit / 127.0f;
+        float limit = 0, fault = 0;
+        for (int64_t i = 0; row && i < inputs; i++) limit = std::fmax(limit, std::fabs(row[i])), fault += row[i] * 0.0f;
+        if (scales) scales[output] = limit / 127.0f + fault;
         int64_t start = output / PANEL * PANEL * depth, lane = output % PANEL;
         for (int64_t i = 0; i < depth; i++) {
             float value = row && i < inputs ? row[i] : 0.0f;
+            if (scales && fault != 0) value = 0;
             int64_t at = start + (i / group * PANEL + lane) * group + i % group;
             if (scales)
                 static_cast<uint8_t*>(packed)[at] = 128 + static_cast<int>(std::rint(limit > 0 ? value / limit * 127.0f : 0));

@@ -17,9 +17,12 @@ def kernels_for(*tensors: Tensor, low: bool = False) -> Kernels | None:
     """What computes on ``tensors``: nothing unless all are float32 (or bfloat16, if ``low``) on a CPU, and never while
     PyTorch compiles."""
     dtypes = (torch.float32, torch.bfloat16) if low else (torch.float32,)
-    if torch.compiler.is_compiling() or any(t.dtype not in dtypes or t.device.type != "cpu" for t in tensors):
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return None
-    return kernels()
+    plain = all(
+        t.dtype in dtypes and t.device.type == "cpu" and type(t) in (Tensor, torch.nn.Parameter) for t in tensors
+    )
+    return kernels() if plain else None
 
 
 def product(
@@ -29,7 +32,9 @@ def product(
 
     In float32 on two Zen 4 cores 170 to 206 GFLOP/s at the sizes of a small model, where PyTorch reaches 148 to 192.
     """
-    made = kernels_for(a, b) if min(len(a), a.size(1)) >= MIN_ROWS or len(a) >= 4 * MIN_ROWS else None
+    enough = min(len(a), a.size(1)) >= MIN_ROWS or len(a) >= 4 * MIN_ROWS
+    whole = a.size(1) == b.size(0) and (bias is None or bias.shape == b.shape[1:])  # else PyTorch says what is wrong
+    made = kernels_for(a, b, *([] if bias is None else [bias])) if enough and whole else None
     if made is None:
         return a @ b if bias is None else torch.addmm(bias, a, b)
     result, bias = a.new_empty(len(a), b.size(1)), None if bias is None else bias.contiguous()
@@ -61,18 +66,18 @@ def dropped(x: Tensor, seed: int, threshold: int) -> Tensor | None:
 
 def random_seed() -> int:
     """One number of PyTorch's generator."""
-    return int(torch.empty((), dtype=torch.int64).random_())
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
 
 
 def softmax_(
     logits: Float[Tensor, "rows vocab"], target: Int[Tensor, " rows"], taken: float
 ) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]] | None:
     """``logits`` become their softmax, ``taken`` less at ``target``; −log p of the target, and log Σ e^logit."""
-    if (made := kernels_for(logits, low=True)) is None:
+    if not logits.is_contiguous() or (made := kernels_for(logits, low=True)) is None:
         return None
-    nll, log_sums = torch.empty(2, len(logits)).unbind()
-    low, threads = logits.dtype == torch.bfloat16, torch.get_num_threads()
-    where = (target.contiguous().data_ptr(), taken, nll.data_ptr(), log_sums.data_ptr())
+    nll, log_sums = torch.empty(2, len(logits), dtype=torch.float32, device="cpu").unbind()
+    low, threads, target = logits.dtype == torch.bfloat16, torch.get_num_threads(), target.long().contiguous()
+    where = (target.data_ptr(), taken, nll.data_ptr(), log_sums.data_ptr())
     made.softmax(logits.data_ptr(), *logits.shape, low, *where, threads)
     return nll, log_sums
 
@@ -85,7 +90,9 @@ def attention(
     threshold: int = 0,
 ) -> Float[Tensor, "batch heads query d_v"] | None:
     """Equation 1 with ``threshold`` / 256 of the weights dropped, holding no n × n scores, forwards or backwards."""
-    if len({q.dtype, k.dtype, v.dtype}) > 1 or kernels_for(q, k, v, low=True) is None:
+    alike = len({x.dtype for x in (q, k, v)}) == 1 and len({x.shape[:2] for x in (q, k, v)}) == 1
+    fits = alike and q.size(3) == k.size(3) and k.size(2) == v.size(2) and (mask is None or mask.dtype == torch.bool)
+    if not fits or kernels_for(q, k, v, low=True) is None:
         return None
     return _Attention.apply(q, k, v, mask, threshold)
 

@@ -20,15 +20,21 @@ static inline void store(float* to, Floats values) { *reinterpret_cast<Floats*>(
 static inline Floats all(float value) { return value - Floats{}; }
 static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
+#define SHUFFLE(values, ...) __builtin_shuffle(values, Ints{__VA_ARGS__})
+#else
+#define SHUFFLE(values, ...) __builtin_shufflevector(values, values, __VA_ARGS__)
+#endif
+
 // Lanes i and i + half are put together until one is left: always in the same order.
 #if LANES == 16
 #define FOLD_SIXTEEN(values, with) \
-    values = with(values, __builtin_shufflevector(values, values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    values = with(values, SHUFFLE(values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
 #define SHUFFLED(values, a, b, c, d) \
-    __builtin_shufflevector(values, values, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d)
+    SHUFFLE(values, a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d)
 #else
 #define FOLD_SIXTEEN(values, with)
-#define SHUFFLED(values, a, b, c, d) __builtin_shufflevector(values, values, a, b, c, d, a, b, c, d)
+#define SHUFFLED(values, a, b, c, d) SHUFFLE(values, a, b, c, d, a, b, c, d)
 #endif
 #define FOLD(values, with)                              \
     FOLD_SIXTEEN(values, with)                          \

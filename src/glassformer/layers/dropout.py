@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.training import dropped
+from glassformer.kernels.training import dropped, random_seed
 
 
 class Dropout(nn.Module):
@@ -31,29 +30,29 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return nn.functional.dropout(x, self.threshold / 256)
-        return _Masked.apply(x, self.threshold)
+        return _Masked.apply(x, self.threshold, random_seed())
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
 
 
 class _Masked(torch.autograd.Function):
-    """x times a mask made of one random number, forwards and again backwards, or drawn and kept."""
+    """x times a mask that ``seed`` decides: made by the kernels, forwards and again backwards, or drawn and kept."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, threshold: int) -> Tensor:
-        ctx.threshold, ctx.seed = threshold, int(torch.empty((), dtype=torch.int64).random_())
-        if (y := dropped(x, ctx.seed, threshold)) is not None:
+    def forward(ctx: Any, x: Tensor, threshold: int, seed: int) -> Tensor:
+        ctx.threshold, ctx.seed = threshold, seed
+        if (y := dropped(x, seed, threshold)) is not None:
             return y
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+        generator = torch.Generator().manual_seed(seed)
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None, generator=generator)
         keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= threshold
         mask = keep.to(x.dtype).mul_(256 / (256 - threshold))
         ctx.save_for_backward(mask)
         return x * mask
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if ctx.saved_tensors:
-            return gradient * ctx.saved_tensors[0], None
-        return dropped(gradient, ctx.seed, ctx.threshold), None
+            return gradient * ctx.saved_tensors[0], None, None
+        return _Masked.apply(gradient, ctx.threshold, ctx.seed), None, None

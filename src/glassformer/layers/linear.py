@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from glassformer.kernels.training import MIN_ROWS, kernels_for, product
 from glassformer.taps import tracing
@@ -38,11 +37,11 @@ class _Linear(torch.autograd.Function):
         return product(rows, weight.t(), bias).view(*x.shape[:-1], -1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        multiply = torch.matmul if torch.is_grad_enabled() else product  # who differentiates again needs PyTorch's
         d_rows = d_y.reshape(-1, d_y.size(-1))
-        d_x = product(d_rows, weight).view(x.shape) if needs_x else None
-        d_weight = product(d_rows.t(), x.reshape(-1, x.size(-1))) if needs_weight else None
+        d_x = multiply(d_rows, weight).view(x.shape) if needs_x else None
+        d_weight = multiply(d_rows.t(), x.reshape(-1, x.size(-1))) if needs_weight else None
         return d_x, d_weight, d_rows.sum(0) if needs_bias else None

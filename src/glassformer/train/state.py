@@ -10,6 +10,7 @@ from torch import Tensor
 from glassformer.checkpoint import TrainingState
 from glassformer.config import CheckpointError
 from glassformer.data import Batches
+from glassformer.kernels.library import kernels
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.registry import load_weights, weights_of
 from glassformer.text import TokenizerPair
@@ -78,6 +79,7 @@ class TrainState:
             "batches": self.batches.state(),
             "data": self.batches.fingerprint,
             "config": self.config.model_dump(mode="json"),
+            "kernels": self._kernels(),
         }
         return TrainingState(values, tensors)
 
@@ -88,6 +90,11 @@ class TrainState:
         if ("random.cuda" in saved.tensors) != (self.device.type == "cuda"):
             kind = "a GPU" if "random.cuda" in saved.tensors else "a CPU"
             raise CheckpointError(f"{origin}: was trained on {kind} and goes on exactly only there; set train.device")
+        if saved.values.get("kernels", self._kernels()) != self._kernels():
+            raise CheckpointError(
+                f"{origin}: was trained with other compiled kernels than there are here, and goes on exactly only with "
+                "those; resume on a machine of the same kind, with a C++ compiler if it had one"
+            )
         load_weights(self.best_model, weights, origin)
         if self.averaged is not None:
             live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
@@ -98,6 +105,11 @@ class TrainState:
         torch.set_rng_state(saved.tensors["random.cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
+
+    def _kernels(self) -> int:
+        """On a CPU, what the random numbers of dropout and the order of sums depend on; 0 where PyTorch does it all."""
+        made = kernels() if self.device.type == "cpu" else None
+        return 0 if made is None else made.panel
 
     def _moments(self) -> dict[str, Tensor]:
         """The optimizer's tensors under the names of the parameters they belong to."""

@@ -96,8 +96,8 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
     """Turns what PyTorch says when memory runs out into what can be done about it."""
     try:
         yield
-    except RuntimeError as error:
-        if "memory" not in str(error).lower():
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
             raise
         raise ConfigError(
             f"a batch of {list(batch.source.shape)} source and {list(batch.target.shape)} target tokens, "
