@@ -4,6 +4,7 @@
 // The caller owns all memory that outlives a call.
 #include "linear.h"
 #include "attention.h"
+#include "norm.h"
 #include "candidates.h"
 #include "dropout.h"
 #include "loss.h"
@@ -12,11 +13,6 @@
 #include <new>
 #include <stdexcept>
 #include <vector>
-
-struct Norm {
-    const float *weight, *bias;  // weight is null where there is no norm
-    float epsilon;
-};
 
 struct Layer {
     Norm own_norm, cross_norm, feed_forward_norm;
@@ -58,26 +54,6 @@ T* scratch(int slot, int64_t count) {
     if (buffer.size() < count * sizeof(T) + 64) buffer.resize(count * sizeof(T) + 64);
     auto address = reinterpret_cast<uintptr_t>(buffer.data());
     return reinterpret_cast<T*>((address + 63) / 64 * 64);
-}
-
-void normalise(const Norm& norm, const float* x, int64_t size, float* to) {
-    Floats total = {};
-    int64_t i = 0;
-    for (; i + LANES <= size; i += LANES) total += load(x + i);
-    float sum_of_all = sum(total);
-    for (; i < size; i++) sum_of_all += x[i];
-    const float mean = sum_of_all / size;
-    Floats squares = {};
-    for (i = 0; i + LANES <= size; i += LANES) {
-        Floats difference = load(x + i) - mean;
-        squares += difference * difference;
-    }
-    float variance = sum(squares);
-    for (; i < size; i++) variance += (x[i] - mean) * (x[i] - mean);
-    const float rate = 1.0f / std::sqrt(variance / size + norm.epsilon);
-    for (i = 0; i + LANES <= size; i += LANES)
-        store(to + i, (load(x + i) - mean) * rate * load(norm.weight + i) + load(norm.bias + i));
-    for (; i < size; i++) to[i] = (x[i] - mean) * rate * norm.weight[i] + norm.bias[i];
 }
 
 void linear(const Linear& by, const float* x, int64_t rows, Output out) {
