@@ -1,4 +1,4 @@
-"""A checkpoint: a folder of safetensors and JSON, either whole or refused, and never a pickle.
+"""A checkpoint: a folder of safetensors and JSON, either whole or refused; nothing in it is ever executed.
 
 ``config.json``, ``model.safetensors`` and ``tokenizer.json`` are all that inference needs, ``training_state/`` all that
 resuming needs on top. ``manifest.json`` holds the size and SHA-256 of each of them, and a digest of itself.

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-import glassformer.kernels.library as built
+import glassformer.kernels.native as built
 from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate
 from glassformer.generate.candidates import best, log_sum
-from glassformer.kernels.library import Kernels, kernels
+from glassformer.kernels.native import Kernels, kernels
 from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from glassformer.kernels.library import kernels
+from glassformer.kernels.native import kernels
 from glassformer.kernels.training import dropped, product, softmax_
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import linear

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.kernels.library import kernels
+from glassformer.kernels.native import kernels
 from glassformer.kernels.training import attention
 
 SIZES = [

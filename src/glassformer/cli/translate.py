@@ -39,8 +39,7 @@ def command(
         raise ConfigError("--attention goes with --json; for a picture see glassformer demo --picture")
     if prefix == file == "-":
         raise DataError("standard input cannot be both files; name a file for one of them")
-    given = {"beam_size": beam_size, "n_best": n_best, "seed": seed, "sample": sample or None}
-    options = settings(setting) | {name: value for name, value in given.items() if value is not None}
+    options = settings(setting) | _given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     keep_freed_memory()
     translator = Translator.load(run, *(ensemble or []))
     several = translator.configure(**options).n_best > 1
@@ -49,9 +48,8 @@ def command(
     with writing(output) as stream:
         for lines in chunks(file, 512):
             _warn_of_length(translator, lines, done)
-            forced = (
-                None if starts is None else _beginnings(starts, len(lines), f"{prefix} has fewer lines than {file}")
-            )
+            fault = f"{prefix} has fewer lines than {file}"
+            forced = None if starts is None else _beginnings(starts, len(lines), fault)
             for line, found in zip(lines, translator.hypotheses(lines, forced, **options), strict=True):
                 links = _alignments(translator, line, found) if alignments else None
                 number = done if several else None
@@ -65,6 +63,10 @@ def command(
             raise DataError(
                 f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
             )
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _alignments(translator: "Translator", line: str, found: "list[Translation]") -> list[str]:

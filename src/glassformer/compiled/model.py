@@ -11,7 +11,8 @@ from torch import Tensor
 
 from glassformer.compiled.weights import ACTIVATIONS, Packed
 from glassformer.config import ConfigError
-from glassformer.kernels.library import Kernels, Linear, Past, kernels
+from glassformer.kernels.native import Kernels, kernels
+from glassformer.kernels.structures import Linear, Past
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import fast_in_bfloat16, for_decoding

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.kernels.library import Kernels, Layer, Linear, Norm, Stack
+from glassformer.kernels.native import Kernels
+from glassformer.kernels.structures import Layer, Linear, Norm, Stack
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glassformer.kernels.library import Kernels, kernels
+from glassformer.kernels.training import kernels_for
 from glassformer.taps import tracing
 
 GROUP = 32
@@ -20,7 +20,7 @@ def log_sum(logits: Float[Tensor, "rows vocab"], compiled: bool = False) -> Floa
     In bfloat16 exponentials are taken of some rows at a time, so that they never leave the cache, and groups of them
     are summed before their sums are; the result is off by 0.003 at most.
     """
-    if compiled and (made := _kernels_for(logits)) is not None:
+    if compiled and logits.is_contiguous() and (made := kernels_for(logits)) is not None:
         sums = logits.new_empty(logits.size(0))
         made.log_sums(logits.data_ptr(), *logits.shape, sums.data_ptr())
         return sums
@@ -44,11 +44,6 @@ def own(logits: Tensor) -> Tensor:
     return logits.clone() if tracing() else logits
 
 
-def _kernels_for(logits: Tensor) -> Kernels | None:
-    fits = logits.device.type == "cpu" and logits.dtype == torch.float32 and logits.is_contiguous()
-    return kernels() if fits else None
-
-
 def best(
     logits: Float[Tensor, "rows vocab"], k: int, compiled: bool = False
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
@@ -57,7 +52,7 @@ def best(
     Entry i belongs to group i mod ``groups``, and only the groups with the k greatest maxima are looked at: on a CPU a
     few passes of vector instructions instead of a partial sort.
     """
-    if compiled and (made := _kernels_for(logits)) is not None:
+    if compiled and logits.is_contiguous() and (made := kernels_for(logits)) is not None:
         values = logits.new_empty(logits.size(0), min(k, logits.size(1)))
         ids = torch.empty_like(values, dtype=torch.long)
         made.best_of(logits.data_ptr(), *logits.shape, values.size(1), values.data_ptr(), ids.data_ptr())

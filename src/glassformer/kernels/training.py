@@ -1,4 +1,4 @@
-"""The kernels that training uses, each as a function of tensors, or None where PyTorch has to do it."""
+"""Which kernels compute on given tensors, and those of training as functions: None where PyTorch has to do it."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.library import Attention, Kernels, Operand, Product, Sequences, kernels
+from glassformer.kernels.native import Kernels, kernels
+from glassformer.kernels.structures import Attention, Operand, Product, Sequences
 
 MIN_ROWS = 192
 """Fewer rows leave some cores without work."""

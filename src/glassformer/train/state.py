@@ -10,7 +10,7 @@ from torch import Tensor
 from glassformer.checkpoint import TrainingState
 from glassformer.config import CheckpointError
 from glassformer.data import Batches
-from glassformer.kernels.library import kernels
+from glassformer.kernels.native import kernels
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.registry import load_weights, weights_of
 from glassformer.text import TokenizerPair
