@@ -248,3 +248,15 @@ def test_nan_among_the_logits_comes_last(made: Kernels) -> None:
         values, ids = best(logits, 4, compiled=True)
         expected = logits.nan_to_num(nan=-torch.inf).sort(dim=-1, descending=True, stable=True)
         assert torch.equal(values, expected.values[:, :4]) and torch.equal(ids, expected.indices[:, :4])
+
+
+def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert built._kernels.__wrapped__() is not None
+    (library,) = tmp_path.glob("**/*.so")
+    whole = library.read_bytes()
+    for damaged in (whole[:30_000], bytes([whole[0] ^ 1]) + whole[1:], b""):
+        library.unlink()  # the loaded one stays as it is
+        library.write_bytes(damaged)
+        assert built._kernels.__wrapped__() is not None
+        assert len(library.read_bytes()) == len(whole)

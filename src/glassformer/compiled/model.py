@@ -120,7 +120,6 @@ class CompiledModel:
     def __init__(self, model: EncoderDecoder, functions: Kernels, int8: bool = False):
         self.model = model
         self.functions = functions
-        self.weight = model.source_embedding.weight
         self.packed = Packed(functions, int8)
         self.encoder = self.packed.stack(model.config, model.encoder, model.source_embedding)
         self.decoder = self.packed.stack(model.config, model.decoder, model.target_embedding)
@@ -173,7 +172,7 @@ class CompiledModel:
         """What is added to the embedding of each source token."""
         position = self.model.source_embedding.position
         if position is None:
-            return self.weight.new_zeros(int(source_mask.sum()), self.encoder.d_model)
+            return self.model.source_embedding.weight.new_zeros(int(source_mask.sum()), self.encoder.d_model)
         return position(0, source_mask.size(1))[source_mask.nonzero()[:, 1]]
 
     def _apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:

@@ -4,7 +4,7 @@
 // four inputs) side by side, so that the inner loop reads it from beginning to end. Every entry of y is summed in the
 // order of the inputs, whatever the number of rows: a row's result does not depend on what is computed beside it.
 #pragma once
-#include "vectors.h"
+#include "tiles.h"
 #if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
 #include <immintrin.h>
 #define HAS_INT8 1
@@ -12,14 +12,6 @@
 #define HAS_INT8 0
 #endif
 
-#if LANES == 16
-#define WIDE 4
-#define TALL 6
-#else
-#define WIDE 2
-#define TALL 5
-#endif
-#define PANEL (WIDE * LANES)
 #define ROWS_AT_ONCE 96  // of x, which then stay in the second-level cache while all of W passes by
 
 struct Linear {
@@ -47,8 +39,6 @@ struct Input {
     const float* scales;
     const int32_t* sums;
 };
-
-static inline int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
 static void quantise(const float* x, int64_t count, int8_t* bytes, float* scale, int32_t* total) {
     Floats largest = {}, faults = {};  // 0 · x is not a number where x is none, and then the whole row is none
@@ -80,25 +70,6 @@ static void quantise(const float* x, int64_t count, int8_t* bytes, float* scale,
     *total = result;
 }
 
-// The sums of ROWS × PANEL products stay in registers for the whole loop, hence functions of their own: where other
-// calls follow, compilers keep them in memory.
-#define ALONE __attribute__((noinline)) static
-
-template <int ROWS>
-ALONE void panel(const float* x, int64_t stride, const float* weights, int64_t inputs, Floats* results) {
-    Floats sums[ROWS][WIDE] = {};
-    for (int64_t i = 0; i < inputs; i++, weights += PANEL) {
-        Floats columns[WIDE];
-        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = load(weights + j * LANES);
-        UNROLL for (int row = 0; row < ROWS; row++) {
-            Floats value = all(x[row * stride + i]);
-            UNROLL for (int j = 0; j < WIDE; j++) sums[row][j] += value * columns[j];
-        }
-    }
-    UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) results[row * WIDE + j] = sums[row][j];
-}
-
 #if HAS_INT8
 static inline Ints add_products(Ints sums, Ints weights, Ints bytes) {
 #if LANES == 16
@@ -113,7 +84,7 @@ static inline Ints add_products(Ints sums, Ints, Ints) { return sums; }
 
 // Weights are stored as w + 128, since the instruction multiplies unsigned by signed bytes.
 template <int ROWS>
-ALONE void panel(const int8_t* x, int64_t stride, const int8_t* weights, int64_t inputs, Ints* results) {
+ALONE void int8_block(const int8_t* x, int64_t stride, const int8_t* weights, int64_t inputs, Ints* results) {
     Ints sums[ROWS][WIDE] = {};
     for (int64_t i = 0; i < inputs; i += 4, weights += 4 * PANEL) {
         Ints columns[WIDE];
@@ -155,13 +126,14 @@ template <int ROWS>
 static inline void multiply(const Linear& linear, const Input& x, int64_t first, int64_t column, Floats* results) {
     if (!linear.scales) {
         auto weights = static_cast<const float*>(linear.weights) + column * linear.inputs;
-        panel<ROWS>(x.values + first * x.stride, x.stride, weights, linear.inputs, results);
+        const Operand rows = {x.values + first * x.stride, x.stride, 1};
+        add_block<ROWS>(rows, weights, linear.inputs, reinterpret_cast<float*>(results));
         return;
     }
     Ints whole[ROWS * WIDE];
     const int64_t depth = padded(linear.inputs, 4);
     auto weights = static_cast<const int8_t*>(linear.weights) + column * depth;
-    panel<ROWS>(x.bytes + first * x.byte_stride, x.byte_stride, weights, depth, whole);
+    int8_block<ROWS>(x.bytes + first * x.byte_stride, x.byte_stride, weights, depth, whole);
     for (int j = 0; j < WIDE; j++) {
         const Floats scales = load(linear.scales + column + j * LANES);
         for (int row = 0; row < ROWS; row++) {  // what the 128 in each weight have added is known beforehand
@@ -173,7 +145,7 @@ static inline void multiply(const Linear& linear, const Input& x, int64_t first,
 
 template <int ROWS>
 static inline void tile(const Linear& linear, const Input& x, int64_t first, int64_t column, const Output& out) {
-    Floats results[ROWS * WIDE];
+    Floats results[ROWS * WIDE] = {};
     multiply<ROWS>(linear, x, first, column, results);
     const Floats least = all(out.activation == RELU ? 0.0f : -INFINITY);
     for (int j = 0; j < WIDE; j++) {
@@ -193,15 +165,9 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     for (int64_t start = 0; start < rows; start += ROWS_AT_ONCE) {
         int64_t stop = start + ROWS_AT_ONCE < rows ? start + ROWS_AT_ONCE : rows;
         for (int64_t column = 0; column < linear.outputs; column += PANEL) {
-            int64_t row = start;
-            for (; row + TALL <= stop; row += TALL) tile<TALL>(linear, x, row, column, out);
-            switch (stop - row) {
-                case 5: tile<5>(linear, x, row, column, out); break;
-                case 4: tile<4>(linear, x, row, column, out); break;
-                case 3: tile<3>(linear, x, row, column, out); break;
-                case 2: tile<2>(linear, x, row, column, out); break;
-                case 1: tile<1>(linear, x, row, column, out); break;
-            }
+            in_tiles(stop - start, [&](auto height, int64_t row) {
+                tile<decltype(height)::value>(linear, x, start + row, column, out);
+            });
         }
     }
 }

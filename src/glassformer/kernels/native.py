@@ -90,15 +90,28 @@ def _built(compiler: list[str]) -> Path:
         key.update(source.read_bytes())
     cache = _folder()
     library = cache / f"kernels-{key.hexdigest()[:16]}.so"
-    if not library.exists():
+    if not _intact(library):
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             made = Path(folder) / library.name
             main = str(Path(__file__).with_name("kernels.cpp"))
             subprocess.run([*compiler, *FLAGS, "-o", str(made), main], check=True, capture_output=True)
-            with made.open("rb") as stream:
-                os.fsync(stream.fileno())  # a library that is only partly there kills whoever loads it
-            made.replace(library)
+            digest = made.with_suffix(".sha256")
+            digest.write_text(_digest(made), encoding="ascii")
+            for file in (made, digest):
+                file.replace(cache / file.name)
     return library
+
+
+def _intact(library: Path) -> bool:
+    """Whether the library is there and whole: loading a damaged one kills the process."""
+    try:
+        return library.with_suffix(".sha256").read_text(encoding="ascii") == _digest(library)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _folder() -> Path:

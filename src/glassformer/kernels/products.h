@@ -4,18 +4,12 @@
 // side by side. A is read where it lies when its rows are consecutive there, and is packed likewise when they are not.
 // Every entry of C is summed by one core in one order: the result does not depend on how many there are.
 #pragma once
-#include "linear.h"
+#include "tiles.h"
 #include <algorithm>
 #include <vector>
 
 #define BLOCK_ROWS 96     // of A, whose sums then stay in the first two levels of the cache
 #define BLOCK_DEPTH 1024  // so that a panel of B does
-
-// Entry (i, r) of A lies at data[i · across + r · along], entry (r, j) of B at data[j · across + r · along].
-struct Operand {
-    const float* data;
-    int64_t across, along;
-};
 
 struct Product {
     int64_t rows, columns, depth;
@@ -24,36 +18,6 @@ struct Product {
     float* result;      // [rows, columns]
     int64_t threads;
 };
-
-// ROWS × PANEL sums over `depth` entries of a and of a panel, added to `sums`.
-template <int ROWS>
-ALONE void add_block(Operand a, const float* panel, int64_t depth, float* sums) {
-    Floats kept[ROWS][WIDE];
-    UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] = load(sums + row * PANEL + j * LANES);
-    for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
-        Floats columns[WIDE];
-        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = load(panel + j * LANES);
-        UNROLL for (int row = 0; row < ROWS; row++) {
-            const Floats value = all(a.data[row * a.across]);
-            UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] += value * columns[j];
-        }
-    }
-    UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, kept[row][j]);
-}
-
-static void add_blocks(Operand a, const float* panel, int64_t depth, int64_t rows, float* sums) {
-    for (; rows >= TALL; rows -= TALL, a.data += TALL * a.across, sums += TALL * PANEL)
-        add_block<TALL>(a, panel, depth, sums);
-    switch (rows) {
-        case 5: add_block<5>(a, panel, depth, sums); break;
-        case 4: add_block<4>(a, panel, depth, sums); break;
-        case 3: add_block<3>(a, panel, depth, sums); break;
-        case 2: add_block<2>(a, panel, depth, sums); break;
-        case 1: add_block<1>(a, panel, depth, sums); break;
-    }
-}
 
 // Entries first … first + count for each step of the sum side by side: to[r · width + i]. Missing ones are 0.
 static void pack_side_by_side(
@@ -92,7 +56,11 @@ static void multiply_rows(const Product& p, const float* packed, int64_t start, 
         for (int64_t r = 0; r < p.depth; r += BLOCK_DEPTH) {
             const Operand from = {a.data + r * a.along, a.across, a.along};
             const int64_t depth = std::min<int64_t>(BLOCK_DEPTH, p.depth - r);
-            add_blocks(from, packed + column * p.depth + r * PANEL, depth, rows, sums.data());
+            const float* panel = packed + column * p.depth + r * PANEL;
+            in_tiles(rows, [&](auto height, int64_t row) {
+                const Operand some = {from.data + row * from.across, from.across, from.along};
+                add_block<decltype(height)::value>(some, panel, depth, sums.data() + row * PANEL);
+            });
         }
         const int64_t count = std::min<int64_t>(PANEL, p.columns - column);
         for (int64_t row = 0; row < rows; row++) {

@@ -35,7 +35,7 @@ struct Range {
 
 // What one head of one batch works with; the columns of transposed ones are padded to whole vectors.
 struct Head {
-    std::vector<float> q, k, v, k_turned, v_turned, d_context, d_q, d_k, d_v;
+    std::vector<float> q, k, v, k_turned, v_turned, context, d_context, d_q, d_k, d_v;
     std::vector<float> weights, kept, d_weights;  // [TILE, room]
     int64_t room;
     std::vector<Range> ranges;  // of each tile
@@ -199,14 +199,20 @@ static void drop_weights(const Attention& a, int64_t row, Range range, const flo
     }
 }
 
+// What both directions begin with.
 template <class T>
-static void attend_forward(const Attention& a, int64_t b, int64_t h, Head& w) {
+static void prepare(const Attention& a, int64_t b, int64_t h, Head& w) {
     fetch_rows<T>(a.q, b, h, a.queries, a.d_k, w.q), fetch_rows<T>(a.k, b, h, a.keys, a.d_k, w.k);
     fetch_rows<T>(a.v, b, h, a.keys, a.d_v, w.v);
-    w.d_context.resize((a.queries + TILE) * a.d_v);
     turn(w.k, a.keys, a.d_k, w.room, w.k_turned);
-    const uint8_t* mask = mask_of(a, b, h);
     find_ranges(a, b, h, w);
+}
+
+template <class T>
+static void attend_forward(const Attention& a, int64_t b, int64_t h, Head& w) {
+    prepare<T>(a, b, h, w);
+    w.context.resize((a.queries + TILE) * a.d_v);
+    const uint8_t* mask = mask_of(a, b, h);
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
         const int64_t first = (b * a.heads + h) * a.queries;
@@ -216,9 +222,9 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, Head& w) {
             a.log_sums[first + t] = normalise_scores(a, mask, t, range, weights, nullptr);
             if (a.threshold) drop_weights(a, first + t, range, weights, weights);
         }
-        weigh(w.weights.data(), w.room, w.v, a.d_v, range.low, range.high, w.d_context.data() + i * a.d_v);
+        weigh(w.weights.data(), w.room, w.v, a.d_v, range.low, range.high, w.context.data() + i * a.d_v);
     }
-    put_rows<T>(w.d_context, a.queries, a.d_v, a.context, b, h);
+    put_rows<T>(w.context, a.queries, a.d_v, a.context, b, h);
 }
 
 // d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k, in place of d_weights.
@@ -231,13 +237,12 @@ static void score_gradients(const Attention& a, Range range, const float* weight
 
 template <class T>
 static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
-    fetch_rows<T>(a.q, b, h, a.queries, a.d_k, w.q), fetch_rows<T>(a.k, b, h, a.keys, a.d_k, w.k);
-    fetch_rows<T>(a.v, b, h, a.keys, a.d_v, w.v), fetch_rows<T>(a.d_context, b, h, a.queries, a.d_v, w.d_context);
+    prepare<T>(a, b, h, w);
+    fetch_rows<T>(a.d_context, b, h, a.queries, a.d_v, w.d_context);
     w.d_q.resize((a.queries + TILE) * a.d_k);
     w.d_k.assign(a.keys * a.d_k, 0.0f), w.d_v.assign(a.keys * a.d_v, 0.0f);
-    turn(w.k, a.keys, a.d_k, w.room, w.k_turned), turn(w.v, a.keys, a.d_v, w.room, w.v_turned);
+    turn(w.v, a.keys, a.d_v, w.room, w.v_turned);
     const uint8_t* mask = mask_of(a, b, h);
-    find_ranges(a, b, h, w);
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
         const int64_t first = (b * a.heads + h) * a.queries;
