@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from benchmarks.machine import describe
+from glassformer import trace
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
-from glassformer.taps import trace
 
 LENGTHS = [128, 256, 512, 1024, 2048, 4096, 8192]
 HERE = Path(__file__).parent

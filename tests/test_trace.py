@@ -1,10 +1,14 @@
 """Recording and editing tensors by name, and leaving the model as it was."""
 
+import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor
 
 from glassformer import ConfigError, tap, trace, tracing
@@ -12,6 +16,9 @@ from glassformer.generate import DecodingConfig, Symbols, generate
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 WEIGHTS = "decoder.layers.1.cross_attention.weights"
+
+
+SHOWN_ONLY = {"one_hot", "mask", "masked_scores", "mean", "deviation", "log_probabilities", "probabilities"}
 
 
 def inputs() -> tuple[Tensor, Tensor]:
@@ -25,10 +32,12 @@ def test_tensors_are_recorded_under_the_path_of_their_module(make_model: Callabl
     assert recorded[WEIGHTS].shape == (2, 2, 4, 6)
     assert torch.equal(recorded["output_projection.logits"], logits)
     assert not recorded["output_projection.logits"].requires_grad
-    assert len(recorded.all("source_embedding.tokens")) == 2, "source and target go through one embedding"
+    assert recorded["source_embedding.tokens"].size(1) == 6 and recorded["target_embedding.tokens"].size(1) == 4
     modules = dict(model.named_modules())
     assert len(recorded) > 50
     assert all(name.rpartition(".")[0] in modules for name in recorded)
+    assert all(len(recorded.axes(name)) == recorded[name].ndim for name in recorded)
+    assert not any("axis_" in axis for name in recorded for axis in recorded.axes(name))
 
 
 def test_keep_is_a_glob_over_names(make_model: Callable[..., EncoderDecoder]) -> None:
@@ -45,7 +54,8 @@ def test_tracing_and_edits_that_change_nothing_change_no_bit(make_model: Callabl
     plain = model(source, target)
     with trace(model) as recorded:
         assert torch.equal(model(source, target), plain)
-    with trace(model, edits={name: lambda tensor: tensor for name in recorded}):
+    computed = [name for name in recorded if name.rpartition(".")[2] not in SHOWN_ONLY]
+    with trace(model, edits={name: lambda tensor: tensor for name in computed}):
         assert torch.equal(model(source, target), plain)
     assert torch.equal(model(source, target), plain)
 
@@ -143,3 +153,85 @@ def test_a_trace_of_a_search_holds_the_logits_as_the_model_gave_them(make_model:
         with trace(model, keep="output_projection.logits") as recorded:
             generate(model, [[5, 7, 2]], symbols, DecodingConfig(beam_size=beam_size, max_length=3))
         assert all(logits.isfinite().all() for logits in recorded.all("output_projection.logits"))
+
+
+def test_a_trace_of_a_search_holds_the_candidates_of_each_step(make_model: Callable[..., EncoderDecoder]) -> None:
+    """Greedy takes the best of each step; what a beam of 2 ends with is among what it considered."""
+    model, symbols = make_model(), Symbols(pad=0, start=1, end=2)
+    for beam_size in (1, 2):
+        config = DecodingConfig(beam_size=beam_size, max_length=3)
+        with trace(model, keep="candidate_*") as recorded:
+            ((best, *_),) = generate(model, [[5, 7, 2]], symbols, config)
+        steps = recorded.all("candidate_tokens")
+        assert len(steps) == len(recorded.all("candidate_scores"))
+        for token, shown in zip(best.tokens, steps, strict=False):
+            assert token in shown[0][: 2 * beam_size]
+        first = recorded.all("candidate_scores")[0][0, 0]
+        torch.testing.assert_close(first, model_log_probability(model, [5, 7, 2], int(steps[0][0, 0])))
+        assert ("candidate_parents" in list(recorded)) == (beam_size > 1)
+
+
+def model_log_probability(model: EncoderDecoder, source: list[int], token: int) -> Tensor:
+    with trace(model, keep="*log_probabilities") as recorded, torch.no_grad():
+        model(torch.tensor([source]), torch.tensor([[1]]))
+    return recorded.at("output_projection.log_probabilities", position=0, vocab=token)
+
+
+def test_a_number_is_found_by_the_names_of_its_axes(make_model: Callable[..., EncoderDecoder]) -> None:
+    model, (source, target) = make_model(), inputs()
+    with trace(model) as recorded:
+        model(source, target)
+    assert recorded.axes(WEIGHTS) == ("batch", "head", "query", "key")
+    assert torch.equal(recorded.at(WEIGHTS, batch=1, head=0, key=2), recorded[WEIGHTS][1, 0, :, 2])
+    with pytest.raises(ConfigError, match=r"has no axis 'heads'; its axes are batch, head, query, key"):
+        recorded.at(WEIGHTS, heads=0)
+    with pytest.raises(ConfigError, match=r"query=4 is outside .*; choose from 0 to 3"):
+        recorded.at(WEIGHTS, query=4)
+
+
+def test_what_is_only_shown_is_not_edited_and_edits_keep_the_shape(make_model: Callable[..., EncoderDecoder]) -> None:
+    model, (source, target) = make_model(), inputs()
+    shown = "output_projection.probabilities"
+    with (
+        pytest.raises(ConfigError, match=f"{shown} is shown, and nothing is computed from it"),
+        trace(model, edits={shown: torch.zeros_like}),
+    ):
+        model(source, target)
+    with (
+        pytest.raises(ConfigError, match=r"the edit of .* gives a shape of \[2, 2, 4\] instead of \[2, 2, 4, 6\]"),
+        trace(model, edits={WEIGHTS: lambda weights: weights[..., 0]}),
+    ):
+        model(source, target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_trace_written_to_a_file_is_read_back_with_its_axes(
+    make_model: Callable[..., EncoderDecoder], tmp_path: Path, dtype: torch.dtype
+) -> None:
+    model, (source, target) = make_model().to(dtype), inputs()
+    with trace(model) as recorded:
+        model(source, target)
+        model(source, target)
+    recorded.to_npz(tmp_path / "t.npz")
+    recorded.to_safetensors(tmp_path / "t.safetensors")
+    with np.load(tmp_path / "t.npz") as arrays:
+        assert np.array_equal(arrays[f"{WEIGHTS}@1"], recorded[WEIGHTS].to(torch.float64))
+        assert json.loads(str(arrays["axes"]))[f"{WEIGHTS}@1"] == ["batch", "head", "query", "key"]
+    with safe_open(tmp_path / "t.safetensors", framework="pt") as file:
+        assert set(file.keys()) == {f"{name}@{number}" for name in recorded for number in (0, 1)}
+        assert torch.equal(file.get_tensor(f"{WEIGHTS}@0"), recorded.all(WEIGHTS)[0])
+        assert json.loads(file.metadata()["axes"])["memory@0"] == ["batch", "position", "d_model"]
+
+
+def test_in_a_notebook_names_are_text_and_never_markup(
+    make_model: Callable[..., EncoderDecoder],
+) -> None:
+    class Tapped(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return tap(self, "<script>", x)
+
+    module = Tapped()
+    with trace(module) as recorded:
+        module(torch.tensor([1.0, -torch.inf]))
+    page = recorded._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page and "axis_0 2" in page and "1 … 1" in page

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
-    from glassformer.taps import tap, trace, tracing
+    from glassformer.explain import Example, Trace, examine, trace
+    from glassformer.taps import tap, tracing
     from glassformer.train import RunConfig
     from glassformer.translator import CrossAttention, Translation, Translator, load
 
@@ -19,13 +20,16 @@ _HOMES = {
     "ConfigError": "config",
     "CrossAttention": "translator",
     "DataError": "config",
+    "Example": "explain",
     "GlassformerError": "config",
     "RunConfig": "train",
+    "Trace": "explain",
     "Translation": "translator",
     "Translator": "translator",
+    "examine": "explain",
     "load": "translator",
     "tap": "taps",
-    "trace": "taps",
+    "trace": "explain",
     "tracing": "taps",
 }
 
@@ -34,10 +38,13 @@ __all__ = [
     "ConfigError",
     "CrossAttention",
     "DataError",
+    "Example",
     "GlassformerError",
     "RunConfig",
+    "Trace",
     "Translation",
     "Translator",
+    "examine",
     "load",
     "tap",
     "trace",

@@ -1,10 +1,11 @@
 """Look at, or change, any tensor that a model computes, by name.
 
-``tap(self, "weights", weights)`` is the identity unless inside ``with trace(model) as t:``; then the tensor is recorded
+``tap(self, "weights", weights)`` is the identity unless inside ``with record(model) as r:``; then the tensor is kept
 under the module's path and the tap's name, ``decoder.layers.1.cross_attention.weights``. A module knows nothing of its
-place, ``forward`` returns what it always returns, and a model that is not traced pays about 0.2 µs a tap.
+place, ``forward`` returns what it always returns, and a model that is not recorded pays about 0.2 µs a tap.
+``note`` keeps what the model does not go on with, such as a probability, and computes it only when it is wanted.
 
-The file is not called trace.py: a module of that name, once imported, would hide the function ``glassformer.trace``.
+``glassformer.trace`` is this with everything that can be asked of what was recorded (``explain.trace``).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,18 +20,19 @@ from glassformer.config import ConfigError, nearest
 
 Edit = Callable[[Tensor], Tensor]
 
-_active: ContextVar["Trace | None"] = ContextVar("glassformer_trace", default=None)
+_active: ContextVar["Recording | None"] = ContextVar("glassformer_recording", default=None)
 
 
-class Trace:
-    """The tensors recorded under one ``trace``; each name maps to every tensor that passed it, in order."""
+class Recording:
+    """The tensors of one ``record``; each name maps to every tensor that passed it, in order."""
 
-    def __init__(self, model: nn.Module, keep: str, edits: Mapping[str, Edit]):
+    def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._keep = keep
-        self._edits = edits
+        self._edits = edits or {}
         self._tensors: dict[str, list[Tensor]] = {}
-        self._seen: set[str] = set()
+        self._seen: dict[str, bool] = {}
+        """Every name that passed, and whether an edit of it would change anything."""
 
     def __getitem__(self, name: str) -> Tensor:
         """The last tensor recorded under ``name``; a cached decoding run records one for every step, see ``all``."""
@@ -48,16 +50,33 @@ class Trace:
         return len(self._tensors)
 
     def _pass(self, module: nn.Module, name: str, tensor: Tensor) -> Tensor:
-        path = self._paths.get(id(module))
-        if path is None:
+        if (full := self._full_name(module, name)) is None:
             return tensor
-        full = f"{path}.{name}" if path else name
-        self._seen.add(full)
+        self._seen[full] = True
         if full in self._edits:
-            tensor = self._edits[full](tensor)
+            edited = self._edits[full](tensor)
+            if edited.shape != tensor.shape:
+                raise ConfigError(
+                    f"the edit of {full} gives a shape of {list(edited.shape)} instead of {list(tensor.shape)}; "
+                    "return a tensor of the same shape"
+                )
+            tensor = edited.to(tensor)
+        self._keep_of(full, tensor)
+        return tensor
+
+    def _note(self, module: nn.Module, name: str, compute: Callable[[], Tensor]) -> None:
+        if (full := self._full_name(module, name)) is not None:
+            self._seen.setdefault(full, False)
+            if fnmatchcase(full, self._keep):
+                self._keep_of(full, compute())
+
+    def _full_name(self, module: nn.Module, name: str) -> str | None:
+        path = self._paths.get(id(module))
+        return None if path is None else f"{path}.{name}" if path else name
+
+    def _keep_of(self, full: str, tensor: Tensor) -> None:
         if fnmatchcase(full, self._keep):
             self._tensors.setdefault(full, []).append(tensor.detach())
-        return tensor
 
     def _check(self) -> None:
         if not self._seen:
@@ -67,21 +86,30 @@ class Trace:
         for name in self._edits:
             if name not in self._seen:
                 raise ConfigError(f"no tensor to edit under {name!r}; {nearest(name, list(self._seen))}")
+            if not self._seen[name]:
+                raise ConfigError(
+                    f"{name} is shown, and nothing is computed from it, so an edit of it would change nothing; "
+                    "edit what it is computed from"
+                )
 
 
 @contextmanager
-def trace(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None) -> Iterator[Trace]:
-    """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits`` by name.
-
-    Raises ``ConfigError`` at the end when nothing was recorded, as after running a compiled model.
-    """
-    current = Trace(model, keep, edits or {})
+def recording(current: Recording) -> Iterator[None]:
+    """Fill ``current`` with what its model computes. Raises ``ConfigError`` at the end when that was nothing."""
     token = _active.set(current)
     try:
-        yield current
+        yield
     finally:
         _active.reset(token)
     current._check()
+
+
+@contextmanager
+def record(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None) -> Iterator[Recording]:
+    """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits`` by name."""
+    current = Recording(model, keep, edits)
+    with recording(current):
+        yield current
 
 
 def tracing() -> bool:
@@ -90,8 +118,14 @@ def tracing() -> bool:
 
 
 def tap(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
-    """The identity; inside ``trace`` it records ``tensor`` and lets an edit replace it."""
+    """The identity; inside ``record`` it keeps ``tensor`` and lets an edit replace it."""
     if torch.compiler.is_compiling():
         return tensor
     current = _active.get()
     return tensor if current is None else current._pass(module, name, tensor)
+
+
+def note(module: nn.Module, name: str, compute: Callable[[], Tensor]) -> None:
+    """Nothing; inside ``record`` it keeps what ``compute`` gives, which the model itself has no use for."""
+    if not torch.compiler.is_compiling() and (current := _active.get()) is not None:
+        current._note(module, name, compute)

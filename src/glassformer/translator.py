@@ -16,7 +16,7 @@ from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import resolve
-from glassformer.taps import trace, tracing
+from glassformer.taps import record, tracing
 from glassformer.text import TokenizerPair
 
 
@@ -143,7 +143,7 @@ class Translator:
         longest = max(len(source_ids), len(target_ids) + 1)
         with (
             fitting_memory(longest, self._scores(longest, 12)),
-            trace(model, keep="*.cross_attention.weights") as recorded,
+            record(model, keep="*.cross_attention.weights") as recorded,
         ):
             model(torch.tensor([source_ids], device=self.device), read)
         weights = torch.stack([recorded[name][0] for name in recorded]).cpu()

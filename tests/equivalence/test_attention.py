@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer import trace
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.mask import causal_mask, over_keys
-from glassformer.taps import trace
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
 BATCH, HEADS, D_K, D_V = 3, 2, 6, 4

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 
+from glassformer import trace
 from glassformer.config import DataError
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.position import Learned, Rotary, Sinusoidal, sinusoids
-from glassformer.taps import trace
 
 
 @pytest.mark.parametrize("d_model", [6, 7])

@@ -65,18 +65,19 @@ class Reference:
         matrix = self.weights[f"{stored}.weight"]
         one_hot = np.zeros((len(ids), len(matrix)))
         one_hot[np.arange(len(ids)), ids] = 1
-        tokens = self.note(f"{name}.tokens", one_hot @ matrix)
+        tokens = self.note(f"{name}.tokens", self.note(f"{name}.one_hot", one_hot) @ matrix)
         scaled = self.note(f"{name}.scaled", tokens * sqrt(matrix.shape[1]))
         learned = self.weights.get(f"{stored}.position.weight")
         encoding = sinusoidal_encoding(len(ids), matrix.shape[1]) if learned is None else learned[: len(ids)]
-        self.note(f"{name}.position.encoding", encoding)
+        self.note(f"{name}.encoding", encoding)
         return self.note(f"{name}.positioned", scaled + encoding)
 
     def layer_norm(self, x: Array, name: str) -> Array:
         """Ba et al. 2016: each position to mean 0 and variance 1 over d_model, then gain and bias."""
-        mean = x.mean(-1, keepdims=True)
-        variance = ((x - mean) ** 2).mean(-1, keepdims=True)
-        normalised = (x - mean) / np.sqrt(variance + LAYER_NORM_EPSILON)
+        mean = self.note(f"{name}.mean", x.mean(-1))[:, None]
+        variance = ((x - mean) ** 2).mean(-1)
+        deviation = self.note(f"{name}.deviation", np.sqrt(variance + LAYER_NORM_EPSILON))[:, None]
+        normalised = (x - mean) / deviation
         return normalised * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def attention(self, x: Array, memory: Array, name: str, causal: bool) -> Array:
@@ -91,7 +92,8 @@ class Reference:
         scores = self.note(f"{name}.scores", np.einsum("hqd,hkd->hqk", q, k))
         scaled = self.note(f"{name}.scaled_scores", scores / sqrt(q.shape[-1]))
         if causal:
-            scaled = np.where(np.tril(np.ones(scaled.shape[1:])) == 1, scaled, -np.inf)
+            mask = self.note(f"{name}.mask", np.tril(np.ones_like(scaled)))
+            scaled = self.note(f"{name}.masked_scores", np.where(mask == 1, scaled, -np.inf))
         weights = self.note(f"{name}.weights", softmax(scaled))
         context = self.note(f"{name}.context", np.einsum("hqk,hkd->hqd", weights, v))
         side_by_side = self.note(f"{name}.concatenated", context.swapaxes(0, 1).reshape(len(x), -1))
@@ -125,9 +127,11 @@ class Reference:
 
     def run(self, source: list[int], target: list[int], n_encoder_layers: int, n_decoder_layers: int) -> Tensors:
         """``target`` is shifted right: it begins with the start token."""
-        memory = self.stack(self.embed(source, "source"), "encoder", n_encoder_layers)
+        memory = self.note("memory", self.stack(self.embed(source, "source"), "encoder", n_encoder_layers))
         x = self.stack(self.embed(target, "target"), "decoder", n_decoder_layers, memory)
         matrix = self.weights.get("output_projection.weight", self.weights["source_embedding.weight"])
         logits = x @ matrix.T + self.weights.get("output_projection.bias", 0)
         self.note("output_projection.logits", logits)
+        probabilities = self.note("output_projection.probabilities", softmax(logits))
+        self.note("output_projection.log_probabilities", np.log(probabilities))
         return self.tensors

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from glassformer.generate.candidates import best, log_sum, own
+from glassformer.generate.candidates import best, log_sum, own, show
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, search_filters
 from glassformer.generate.idle import keep
@@ -54,7 +54,7 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     undecided = torch.ones(len(prompt), dtype=torch.bool, device=device)
     while undecided.any():
         logits = own(model.step(live.tokens[:, :, -1].reshape(-1, 1), state))
-        parents = _extend(live, logits, filters, prompt.symbols.end, config)
+        parents = _extend(model, live, logits, filters, prompt.symbols.end, config)
         undecided = torch.tensor(_undecided(live, prompt, config), device=device)
         live.total[~undecided] = -torch.inf
         if (kept := keep(undecided)) is not None:
@@ -65,7 +65,9 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     return [hypotheses[: config.n_best] for hypotheses in live.finished]
 
 
-def _extend(live: _Beam, logits: Tensor, filters: list[Filter], end: int, config: DecodingConfig) -> Tensor:
+def _extend(
+    model: Decodable, live: _Beam, logits: Tensor, filters: list[Filter], end: int, config: DecodingConfig
+) -> Tensor:
     """Take the best extensions of every sentence; those that end are finished. The rows that the others continue."""
     sentences, k, _ = live.tokens.shape
     normaliser = log_sum(logits, config.compiled)
@@ -77,6 +79,7 @@ def _extend(live: _Beam, logits: Tensor, filters: list[Filter], end: int, config
     totals = (live.total[:, :, None] + added.view(sentences, k, each)).flatten(1)
     reached, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)
     parent, token = index // each, ids.view(sentences, -1).gather(1, index)
+    show(model, token, reached, parent)
     tokens = torch.cat([_pick(live.tokens, parent), token[:, :, None]], dim=-1)
     history = torch.cat([_pick(live.log_probs, parent), added.gather(1, index)[:, :, None]], dim=-1)
     ends = (token == end) & (reached > -torch.inf)

@@ -2,10 +2,10 @@
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.kernels.training import kernels_for
-from glassformer.taps import tracing
+from glassformer.taps import note, tracing
 
 GROUP = 32
 """Entries of the vocabulary that ``best`` looks at together; a power of two."""
@@ -37,6 +37,15 @@ def log_sum(logits: Float[Tensor, "rows vocab"], compiled: bool = False) -> Floa
     result = sums.log_()
     within = result.isfinite()  # row by row: what a row becomes must not depend on the others
     return result if within.all() else torch.where(within, result, logits.float().logsumexp(-1))
+
+
+def show(model: object, tokens: Tensor, scores: Tensor, parents: Tensor | None = None) -> None:
+    """To a trace of ``model``, as ``candidate_tokens`` … of each step: what might come next, best first."""
+    if isinstance(model, nn.Module):
+        note(model, "candidate_tokens", lambda: tokens)
+        note(model, "candidate_scores", lambda: scores)
+        if parents is not None:
+            note(model, "candidate_parents", lambda: parents)
 
 
 def own(logits: Tensor) -> Tensor:

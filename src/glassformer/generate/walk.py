@@ -6,11 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.generate.candidates import best, log_softmax, log_sum, own
+from glassformer.generate.candidates import best, log_softmax, log_sum, own, show
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters
 from glassformer.generate.idle import keep
 from glassformer.generate.protocol import Decodable, Prompt
+from glassformer.taps import tracing
+
+SHOWN = 10
+"""Candidates of a step that a trace holds."""
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
@@ -56,6 +60,9 @@ def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choo
         logits = own(model.step(tokens[:, -1:], state))
         normaliser = log_sum(logits, config.compiled)
         allowed = apply(filters, logits, tokens, sentence)
+        if tracing():
+            values, ids = best(allowed, min(SHOWN, allowed.size(1)))
+            show(model, ids, values - normaliser[:, None])
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
         log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
         steps.append((sentence[going].tolist(), chosen[going].tolist(), log_probs[going].tolist()))

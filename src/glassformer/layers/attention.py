@@ -15,7 +15,7 @@ from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear, linear
 from glassformer.layers.position import Rotary
-from glassformer.taps import tap, tracing
+from glassformer.taps import note, tap, tracing
 
 
 class MultiHeadAttention(nn.Module):
@@ -82,6 +82,8 @@ class MultiHeadAttention(nn.Module):
         if mask is None:
             weights = scaled.softmax(-1)
         else:
+            note(self, "mask", lambda: mask.expand_as(scaled))
+            note(self, "masked_scores", lambda: scaled.masked_fill(~mask, -torch.inf))
             masked = scaled.masked_fill(~mask, torch.finfo(scaled.dtype).min)
             weights = masked.softmax(-1).masked_fill(~mask, 0.0)
         weights = self.dropout(tap(self, "weights", weights))

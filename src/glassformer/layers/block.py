@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import BlockCache, StackCache
 from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.norm import LayerNorm
 from glassformer.taps import tap
 
 
@@ -20,7 +21,7 @@ class AddNorm(nn.Module):
 
     def __init__(self, d_model: int, dropout: nn.Module, pre: bool):
         super().__init__()
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = LayerNorm(d_model)
         self.dropout = dropout
         self.pre = pre
 

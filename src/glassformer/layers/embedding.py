@@ -1,6 +1,7 @@
 """Section 3.4: tokens become vectors of d_model, multiplied by √d_model; the same matrix turns vectors into logits."""
 
 import math
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.layers.mask import Sentences, positions_within
-from glassformer.taps import tap
+from glassformer.taps import note, tap
 
 
 class TokenEmbedding(nn.Module):
@@ -30,13 +31,22 @@ class TokenEmbedding(nn.Module):
         offset: int = 0,
     ) -> Float[Tensor, "batch length d_model"]:
         """Padding becomes zero, so that nothing behind it can reach the rest; positions count within a sentence."""
-        rows = tap(self, "tokens", F.embedding(ids, self.weight))
+        rows = F.embedding(ids, self.weight)
+        note(self, "one_hot", lambda: F.one_hot(ids, self.weight.size(0)).to(self.weight.dtype))
+        rows = tap(self, "tokens", rows)
         x = tap(self, "scaled", rows * math.sqrt(self.weight.size(1)))
         if self.position is not None:
-            x = tap(self, "positioned", x + self._positions(self.position, ids, sentences, offset))
+            encoding = tap(self, "encoding", self._positions(self.position, ids, sentences, offset))
+            x = tap(self, "positioned", x + encoding)
         if sentences is not None:
             x = x.masked_fill((sentences == 0)[..., None], 0.0)
         return self.dropout(x)
+
+    def sharing(self) -> Self:
+        """Another embedding on the same matrix and the same positions."""
+        twin = type(self)(0, self.weight.size(1), self.position, self.dropout)
+        twin.weight = self.weight
+        return twin
 
     @staticmethod
     def _positions(position: nn.Module, ids: Tensor, sentences: Sentences | None, offset: int) -> Tensor:
@@ -55,4 +65,7 @@ class OutputProjection(nn.Module):
         self.bias = nn.Parameter(torch.empty(vocab_size)) if bias else None
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocab"]:
-        return tap(self, "logits", F.linear(x, self.weight, self.bias))
+        logits = tap(self, "logits", F.linear(x, self.weight, self.bias))
+        note(self, "log_probabilities", lambda: logits.log_softmax(-1))
+        note(self, "probabilities", lambda: logits.softmax(-1))
+        return logits

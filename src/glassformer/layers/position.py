@@ -11,7 +11,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.config import DataError
-from glassformer.taps import tap
 
 
 def sinusoids(positions: Float[Tensor, " length"], d_model: int) -> Float[Tensor, "length d_model"]:
@@ -43,9 +42,9 @@ class Sinusoidal(nn.Module):
     def forward(self, offset: int, length: int) -> Float[Tensor, "length d_model"]:
         """The encodings of positions ``offset`` … ``offset + length - 1``."""
         if offset + length <= self.table.size(0):
-            return tap(self, "encoding", self.table[offset : offset + length])
+            return self.table[offset : offset + length]
         positions = torch.arange(offset, offset + length, device=self.table.device)
-        return tap(self, "encoding", sinusoids(positions.double(), self.d_model).to(self.table.dtype))
+        return sinusoids(positions.double(), self.d_model).to(self.table.dtype)
 
 
 class Learned(nn.Module):
@@ -62,7 +61,7 @@ class Learned(nn.Module):
                 f"{offset + length} tokens are longer than max_length={limit}, and learned positions end there; "
                 "shorten the text, or train with positions=sinusoidal"
             )
-        return tap(self, "encoding", self.weight[offset : offset + length])
+        return self.weight[offset : offset + length]
 
 
 class Rotary(nn.Module):

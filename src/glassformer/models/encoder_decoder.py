@@ -18,8 +18,9 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialise
 from glassformer.layers.mask import Sentences, causal_mask, over_keys, same_sentence
+from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
-from glassformer.taps import tracing
+from glassformer.taps import tap, tracing
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -100,6 +101,8 @@ class EncoderDecoder(nn.Module):
         if config.tie_embeddings:
             self.output_projection.weight = self.target_embedding.weight
         initialise(self)
+        if config.tie_embeddings:  # a module of its own: its tensors have names of their own
+            self.target_embedding = self.source_embedding.sharing()
 
     def forward(
         self,
@@ -128,7 +131,8 @@ class EncoderDecoder(nn.Module):
     def encode(
         self, source: Int[Tensor, "batch source"], source_mask: Sentences | None = None
     ) -> Float[Tensor, "batch source d_model"]:
-        return self.encoder(self.source_embedding(source, source_mask), over_keys(source_mask, source_mask))
+        x = self.source_embedding(source, source_mask)
+        return tap(self, "memory", self.encoder(x, over_keys(source_mask, source_mask)))
 
     def decode(
         self,
@@ -191,4 +195,4 @@ class EncoderDecoder(nn.Module):
             own = attention(Rotary(c.head_sizes[0]) if c.positions == "rotary" else None)
             feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
             blocks.append(Block(own, feed_forward, wrap, attention() if cross_attention else None))
-        return Stack(blocks, nn.LayerNorm(c.d_model) if pre else None)
+        return Stack(blocks, LayerNorm(c.d_model) if pre else None)

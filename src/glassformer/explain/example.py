@@ -1,0 +1,66 @@
+"""One example as the whole of ``explain`` reads it: raw text, its tokens, and everything the model computed for it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from glassformer.config import DataError
+from glassformer.explain.trace import Trace, trace
+from glassformer.taps import Edit
+from glassformer.translator import Translator
+
+
+@dataclass(frozen=True)
+class Example:
+    """A source and a target that went through the model once (teacher forcing; section 3.1: the target shifted right).
+
+    ``source_tokens`` ends with the end token. ``target_tokens[i]`` is the decoder's input at position i, the start
+    token first; ``predicted_tokens[i]`` is what follows it, the end token last.
+    """
+
+    translator: Translator
+    source: str
+    target: str
+    source_ids: list[int]
+    target_ids: list[int]
+    trace: Trace
+
+    @property
+    def source_tokens(self) -> list[str]:
+        return self.translator.tokenizers.source.tokens(self.source_ids)
+
+    @property
+    def target_tokens(self) -> list[str]:
+        return self.translator.tokenizers.target.tokens(self.target_ids)
+
+    @property
+    def predicted_ids(self) -> list[int]:
+        return [*self.target_ids[1:], self.translator.symbols.end]
+
+    @property
+    def predicted_tokens(self) -> list[str]:
+        return self.translator.tokenizers.target.tokens(self.predicted_ids)
+
+
+@torch.no_grad()
+def examine(
+    translator: Translator,
+    source: str,
+    target: str | None = None,
+    keep: str = "*",
+    edits: Mapping[str, Edit] | None = None,
+) -> Example:
+    """Trace the (first) model of ``translator`` over ``source`` and ``target``, its own translation when None."""
+    if not source.strip():
+        raise DataError("the sentence is empty; give one with at least one word")
+    if target is None:
+        target = translator.translate([source])[0]
+    model = translator.models[0]
+    source_ids = [*translator.tokenizers.source.encode(source), translator.symbols.end]
+    target_ids = [translator.symbols.start, *translator.tokenizers.target.encode(target)]
+    with trace(model, keep, edits) as recorded:
+        model(
+            torch.tensor([source_ids], device=translator.device), torch.tensor([target_ids], device=translator.device)
+        )
+    return Example(translator, source, target, source_ids, target_ids, recorded)

@@ -1,0 +1,95 @@
+"""``with glassformer.trace(model) as t:`` — what was computed, and everything that can be asked of it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from glassformer.config import ConfigError
+from glassformer.explain.axes import axes_of
+from glassformer.taps import Edit, Recording, recording
+
+
+class Trace(Recording):
+    """The recorded tensors of ``model``, with the names of their axes.
+
+    ``t[name]`` is the last tensor of that name, ``t.all(name)`` every one in order (a search records one a step).
+    """
+
+    def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
+        super().__init__(model, keep, edits)
+        self.model = model
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """``("batch", "head", "query", "key")`` for attention weights."""
+        return axes_of(name, self[name])
+
+    def at(self, name: str, **index: int) -> Tensor:
+        """What is left of ``name`` when the axes named in ``index`` are fixed; axes of one entry are when not named."""
+        axes, tensor = self.axes(name), self[name]
+        for axis in index:
+            if axis not in axes:
+                raise ConfigError(f"{name} has no axis {axis!r}; its axes are {', '.join(axes)}")
+        place: list[int | slice] = []
+        for axis, size in zip(axes, tensor.shape, strict=True):
+            chosen = index.get(axis, 0 if size == 1 else None)
+            if chosen is not None and not -size <= chosen < size:
+                raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {size - 1}")
+            place.append(slice(None) if chosen is None else chosen)
+        return tensor[tuple(place)]
+
+    def to_npz(self, path: str | Path) -> None:
+        """Every tensor by its name, bfloat16 (which NumPy lacks) as float32; ``axes`` holds their axes as JSON."""
+        arrays = {
+            name: (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).cpu().numpy()
+            for name, tensor in self._named()
+        }
+        np.savez_compressed(path, axes=np.array(json.dumps(self._axes())), **arrays)  # type: ignore[arg-type]
+
+    def to_safetensors(self, path: str | Path) -> None:
+        """Every tensor by its name, in the type it was computed in; the names of axes are in the metadata."""
+        tensors = {name: tensor.contiguous().cpu().clone() for name, tensor in self._named()}
+        save_file(tensors, path, metadata={"axes": json.dumps(self._axes())})
+
+    def _named(self) -> Iterator[tuple[str, Tensor]]:
+        """A name that was passed several times has its number after an ``@``."""
+        for name in self:
+            every = self.all(name)
+            for number, tensor in enumerate(every):
+                yield (name if len(every) == 1 else f"{name}@{number}"), tensor
+
+    def _axes(self) -> dict[str, tuple[str, ...]]:
+        return {name: axes_of(name.partition("@")[0], tensor) for name, tensor in self._named()}
+
+    def __repr__(self) -> str:
+        return f"<Trace of {type(self.model).__name__}: {len(self)} names>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what was recorded, with shapes and the range of the numbers."""
+        rows = []
+        for name, tensor in self._named():
+            axes = " × ".join(f"{axis} {size}" for axis, size in zip(axes_of(name, tensor), tensor.shape, strict=True))
+            numbers = tensor.double()[tensor.isfinite()] if tensor.is_floating_point() else tensor.double()
+            low, high = (float(numbers.min()), float(numbers.max())) if numbers.numel() else (0.0, 0.0)
+            cells = "".join(f"<td>{escape(text)}</td>" for text in (name, axes, f"{low:.4g} … {high:.4g}"))
+            rows.append(f"<tr>{cells}</tr>")
+        head = "<tr><th>name</th><th>axes</th><th>from … to</th></tr>"
+        return f"<table><caption>{escape(repr(self))}</caption>{head}{''.join(rows)}</table>"
+
+
+@contextmanager
+def trace(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None) -> Iterator[Trace]:
+    """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits`` by name.
+
+    Raises ``ConfigError`` at the end when nothing was recorded, as after running a compiled model, and when ``keep``
+    or an edit names nothing. Nested traces of one model do not see each other: the inner one records.
+    """
+    current = Trace(model, keep, edits)
+    with recording(current):
+        yield current
