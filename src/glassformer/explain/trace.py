@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from glassformer.config import ConfigError
 from glassformer.explain.axes import axes_of
+from glassformer.explain.formula import Formula, explain
 from glassformer.taps import Edit, Recording, recording
 
 
@@ -43,6 +44,13 @@ class Trace(Recording):
                 raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {size - 1}")
             place.append(slice(None) if chosen is None else chosen)
         return tensor[tuple(place)]
+
+    def explain(self, name: str, **index: int) -> Formula:
+        """How one number came to be: ``t.explain("encoder.layers.0.self_attention.weights", head=3, query=4, key=1)``.
+
+        See ``formula.explain``.
+        """
+        return explain(self, name, **index)
 
     def to_npz(self, path: str | Path) -> None:
         """Every tensor by its name, bfloat16 (which NumPy lacks) as float32; ``axes`` holds their axes as JSON."""

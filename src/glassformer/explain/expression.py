@@ -1,0 +1,143 @@
+"""Arithmetic with named numbers: what a formula is made of, and its evaluation in float64.
+
+An expression remembers where each of its numbers comes from, so that a reader can go on to the formula of any of them.
+``evaluate`` gives the value and a magnitude: the same expression with nothing cancelling. Rounding errors are
+proportional to the magnitude, so a formula is checked against it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Union
+
+Expression = Union["Number", "Sum", "Product", "Quotient", "Difference", "Root", "Square", "Call", "Softmax"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One number of a recorded tensor: ``index`` fixes each of its axes."""
+
+    name: str
+    index: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A leaf. ``place`` is set when it was recorded, and so has a formula of its own."""
+
+    value: float
+    symbol: str = ""
+    place: Place | None = None
+
+
+@dataclass(frozen=True)
+class Sum:
+    terms: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    factors: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Quotient:
+    numerator: Expression
+    denominator: Expression
+
+
+@dataclass(frozen=True)
+class Difference:
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True)
+class Root:
+    argument: Expression
+
+
+@dataclass(frozen=True)
+class Square:
+    argument: Expression
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function of one argument, by its name in ``FUNCTIONS``."""
+
+    function: str
+    argument: Expression
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """exp(terms[chosen]) / Σ exp(terms), evaluated without overflow; its logarithm when ``log``."""
+
+    terms: tuple[Number, ...]
+    chosen: int
+    log: bool = False
+
+
+FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sin": math.sin,
+    "cos": math.cos,
+    "relu": lambda x: max(0.0, x),
+    "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    "silu": lambda x: x / (1 + math.exp(-x)) if x > -700 else 0.0,
+}
+
+
+def evaluate(expression: Expression) -> tuple[float, float]:
+    """The value, and its magnitude without cancellation."""
+    match expression:
+        case Number(value):
+            return value, abs(value)
+        case Sum(terms):
+            parts = [evaluate(term) for term in terms]
+            return math.fsum(value for value, _ in parts), math.fsum(size for _, size in parts)
+        case Product(factors):
+            parts = [evaluate(factor) for factor in factors]
+            return math.prod(value for value, _ in parts), math.prod(size for _, size in parts)
+        case Difference(left, right):
+            (a, size_a), (b, size_b) = evaluate(left), evaluate(right)
+            return a - b, size_a + size_b
+        case Quotient(numerator, denominator):
+            (a, size), (b, _) = evaluate(numerator), evaluate(denominator)
+            return a / b, size / abs(b)
+        case Root(argument):
+            value, size = evaluate(argument)
+            return math.sqrt(value), math.sqrt(size)
+        case Square(argument):
+            value, size = evaluate(argument)
+            return value * value, size * size
+        case Call(function, argument):
+            value, size = evaluate(argument)
+            result = FUNCTIONS[function](value)
+            return result, max(abs(result), size)
+        case Softmax(terms, chosen, log):
+            return _softmax([term.value for term in terms], chosen, log)
+    raise TypeError(f"{expression!r} is not an expression")
+
+
+def leaves(expression: Expression) -> list[Number]:
+    """Every number in it, in reading order."""
+    match expression:
+        case Number():
+            return [expression]
+        case Sum(parts) | Product(parts) | Softmax(parts):
+            return [leaf for part in parts for leaf in leaves(part)]
+        case Quotient(first, second) | Difference(first, second):
+            return leaves(first) + leaves(second)
+        case Root(argument) | Square(argument) | Call(_, argument):
+            return leaves(argument)
+    raise TypeError(f"{expression!r} is not an expression")
+
+
+def _softmax(scores: list[float], chosen: int, log: bool) -> tuple[float, float]:
+    greatest = max(scores)
+    total = math.fsum(math.exp(score - greatest) for score in scores)
+    if log:
+        value = scores[chosen] - greatest - math.log(total)
+        return value, abs(value) + max(abs(score) for score in scores if math.isfinite(score))
+    return math.exp(scores[chosen] - greatest) / total, 1.0

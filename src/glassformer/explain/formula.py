@@ -1,0 +1,156 @@
+"""The formula of one recorded number: its law, its operands with their values, and a check that re-evaluates it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from glassformer.config import ConfigError, nearest
+from glassformer.explain.expression import Expression, Number, Place, Softmax, Sum, evaluate, leaves
+from glassformer.explain.notation import Latex, MathML, Text, decimal, write
+from glassformer.explain.operands import Operands
+from glassformer.explain.rules import RULES
+from glassformer.layers.dropout import Dropout
+
+if TYPE_CHECKING:
+    from glassformer.explain.trace import Trace
+
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+"""Of the magnitude of the expression, by the type that the model computed in. The check itself is in float64."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Whether a number is what its formula gives, within what rounding may have done."""
+
+    shown: float
+    evaluated: float
+    tolerance: float
+
+    @property
+    def difference(self) -> float:
+        return 0.0 if self.shown == self.evaluated else abs(self.shown - self.evaluated)
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= self.tolerance
+
+    def __str__(self) -> str:
+        mark = "✓" if self.passed else "✗"
+        return f"{mark} {decimal(self.shown)} (|Δ| {self.difference:.1g})"
+
+
+@dataclass(frozen=True)
+class Formula:
+    """``place`` is what is explained; ``law`` the general formula in LaTeX, ``source`` where it stands."""
+
+    place: Place
+    value: float
+    law: str
+    source: str
+    expression: Expression
+    tolerance: float
+
+    @property
+    def check(self) -> Check:
+        value, magnitude = evaluate(self.expression)
+        return Check(self.value, value, self.tolerance * magnitude if math.isfinite(magnitude) else 0.0)
+
+    @property
+    def operands(self) -> list[Number]:
+        """The numbers it is made of; those with a ``place`` have a formula of their own."""
+        return leaves(self.expression)
+
+    def text(self) -> str:
+        """``weights[0,3,4,1] = exp(2.1) / (exp(2.1) + …) = ✓ 0.7420 (|Δ| 3e-8)``"""
+        return f"{self.title} = {write(self.expression, Text())} = {self.check}"
+
+    def latex(self) -> str:
+        number = Latex().number(Number(self.value))
+        return rf"{self.law} = {write(self.expression, Latex())} = {number}"
+
+    def mathml(self) -> str:
+        """A ``<math>`` element; numbers that have a formula of their own carry their place."""
+        inside = f"{write(self.expression, MathML())}<mo>=</mo>{MathML().number(Number(self.value))}"
+        return f'<math display="block"><mrow>{inside}</mrow></math>'
+
+    @property
+    def title(self) -> str:
+        index = ", ".join(f"{axis} {number}" for axis, number in self.place.index if axis != "batch")
+        return f"{self.place.name}[{index}]"
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return f"<figure>{self.mathml()}<figcaption>{self.title}: {self.source}; {self.check}</figcaption></figure>"
+
+
+def explain(trace: "Trace", name: str, **index: int) -> Formula:
+    """The formula of ``name`` at ``index``, one number for each axis; ``batch`` is 0 when not given.
+
+    Raises ``ConfigError`` for a name that was not recorded, an axis that it lacks, an index outside it, a tensor that
+    has no rule, and a model that was recorded with dropout on, whose numbers no formula gives.
+    """
+    place = _place(trace, name, index)
+    tap = name.rpartition(".")[2]
+    if tap not in RULES:
+        raise ConfigError(f"{name} has no formula; {nearest(tap, list(RULES))}")
+    if len(trace.all(name)) > 1:
+        raise ConfigError(
+            f"{name} was recorded {len(trace.all(name))} times; explain a trace of one forward pass, as examine() makes"
+        )
+    if any(_drops(module) for module in trace.model.modules()):
+        raise ConfigError("the model was recorded with dropout on; call model.eval() before the trace")
+    derivation = RULES[tap](Operands(trace, place))
+    tensor = trace[name]
+    value = float(tensor[tuple(number for _, number in place.index)])
+    tolerance = TOLERANCES.get(tensor.dtype, 0.0)
+    return Formula(place, value, derivation.law, derivation.source, derivation.expression, tolerance)
+
+
+def descend(trace: "Trace", formula: Formula) -> Iterator[Formula]:
+    """``formula``, then that of its operand with the greatest part in it, down to what the model was given.
+
+    A probability of a word leads so through logits, layers and attention to a row of the embedding and its one-hot;
+    where a word and its position meet, to the word.
+    """
+    while True:
+        yield formula
+        place = _greatest(formula.expression)
+        if place is None:
+            return
+        formula = explain(trace, place.name, **dict(place.index))
+
+
+def _greatest(expression: Expression) -> Place | None:
+    if isinstance(expression, Softmax):
+        return expression.terms[expression.chosen].place
+    if isinstance(expression, Sum):
+        ranked = sorted(expression.terms, key=lambda term: -abs(evaluate(term)[0]))
+        places = [place for term in ranked if (place := _greatest(term)) is not None]
+        return min(places, key=lambda place: place.name.endswith(".encoding"), default=None)
+    return next((leaf.place for leaf in leaves(expression) if leaf.place is not None), None)
+
+
+def _place(trace: "Trace", name: str, index: dict[str, int]) -> Place:
+    axes, shape = trace.axes(name), trace[name].shape
+    for axis in index:
+        if axis not in axes:
+            raise ConfigError(f"{name} has no axis {axis!r}; its axes are {', '.join(axes)}")
+    found = []
+    for axis, size in zip(axes, shape, strict=True):
+        if axis not in index and axis != "batch":
+            raise ConfigError(f"{name} is explained one number at a time; give {axis}, from 0 to {size - 1}")
+        chosen = index.get(axis, 0)
+        if not -size <= chosen < size:
+            raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {size - 1}")
+        found.append((axis, chosen % size))
+    return Place(name, tuple(found))
+
+
+def _drops(module: nn.Module) -> bool:
+    return isinstance(module, Dropout) and module.training and module.threshold > 0
