@@ -46,6 +46,9 @@ class Recording:
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
     def __len__(self) -> int:
         return len(self._tensors)
 

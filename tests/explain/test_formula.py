@@ -3,11 +3,23 @@
 import random
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.expression import Call, Difference, Number, Product, Quotient, Root, Softmax, Square, Sum
+from glassformer.explain.expression import (
+    Call,
+    Difference,
+    Number,
+    Product,
+    Quotient,
+    Root,
+    Softmax,
+    Square,
+    Sum,
+    Vector,
+)
 from glassformer.explain.formula import descend
 from glassformer.explain.notation import Latex, MathML, Text, write
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -83,7 +95,7 @@ def test_an_expression_in_three_notations() -> None:
 def test_a_long_sum_shows_its_largest_terms_and_the_sum_of_the_rest() -> None:
     numbers = [Number(float(value)) for value in (1, 50, 2, 40, 3, 30, 4, 20)]
     assert write(Sum(tuple(numbers)), Text()) == "50 + 40 + 30 + 20 + … 4 further terms = 10"
-    few = Softmax((numbers[0], *[Number(0.0)] * 6), chosen=3)
+    few = Softmax(Vector(np.array([1.0, 0, 0, 0, 0, 0, 0]), lambda _, value: Number(value)), chosen=3)
     assert write(few, Text()).startswith("exp(0) / (exp(1) + exp(0) + exp(0) + exp(0) + … 3 further terms = 3)")
 
 

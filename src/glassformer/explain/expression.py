@@ -10,7 +10,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
-Expression = Union["Number", "Sum", "Product", "Quotient", "Difference", "Root", "Square", "Call", "Softmax"]
+import numpy as np
+from numpy.typing import NDArray
+
+Expression = Union[
+    "Number",
+    "Sum",
+    "Product",
+    "Quotient",
+    "Difference",
+    "Root",
+    "Square",
+    "Call",
+    "Dot",
+    "Total",
+    "Squares",
+    "Softmax",
+]
 
 
 @dataclass(frozen=True)
@@ -70,11 +86,69 @@ class Call:
     argument: Expression
 
 
+class Vector:
+    """A row of numbers, recorded along one axis or of a parameter; ``number`` gives one with its name."""
+
+    def __init__(self, values: NDArray[np.float64], number: Callable[[int, float], Number]):
+        self.values = values
+        self._number = number
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def number(self, index: int) -> Number:
+        return self._number(index, float(self.values[index]))
+
+
+@dataclass(frozen=True)
+class Dot:
+    """Σ left[i] · right[i]"""
+
+    left: Vector
+    right: Vector
+
+    @property
+    def terms(self) -> NDArray[np.float64]:
+        return self.left.values * self.right.values
+
+    def term(self, index: int) -> Expression:
+        return Product((self.left.number(index), self.right.number(index)))
+
+
+@dataclass(frozen=True)
+class Total:
+    """Σ vector[i]"""
+
+    vector: Vector
+
+    @property
+    def terms(self) -> NDArray[np.float64]:
+        return self.vector.values
+
+    def term(self, index: int) -> Expression:
+        return self.vector.number(index)
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Σ (vector[i] − centre)²"""
+
+    vector: Vector
+    centre: Number
+
+    @property
+    def terms(self) -> NDArray[np.float64]:
+        return np.square(self.vector.values - self.centre.value)
+
+    def term(self, index: int) -> Expression:
+        return Square(Difference(self.vector.number(index), self.centre))
+
+
 @dataclass(frozen=True)
 class Softmax:
-    """exp(terms[chosen]) / Σ exp(terms), evaluated without overflow; its logarithm when ``log``."""
+    """exp(scores[chosen]) / Σ exp(scores), evaluated without overflow; its logarithm when ``log``."""
 
-    terms: tuple[Number, ...]
+    scores: Vector
     chosen: int
     log: bool = False
 
@@ -115,8 +189,13 @@ def evaluate(expression: Expression) -> tuple[float, float]:
             value, size = evaluate(argument)
             result = FUNCTIONS[function](value)
             return result, max(abs(result), size)
-        case Softmax(terms, chosen, log):
-            return _softmax([term.value for term in terms], chosen, log)
+        case Dot() | Total():
+            return float(expression.terms.sum()), float(np.abs(expression.terms).sum())
+        case Squares(vector, centre):
+            sizes = np.square(np.abs(vector.values) + abs(centre.value))
+            return float(expression.terms.sum()), float(sizes.sum())
+        case Softmax(scores, chosen, log):
+            return _softmax(scores.values, chosen, log)
     raise TypeError(f"{expression!r} is not an expression")
 
 
@@ -125,8 +204,12 @@ def leaves(expression: Expression) -> list[Number]:
     match expression:
         case Number():
             return [expression]
-        case Sum(parts) | Product(parts) | Softmax(parts):
+        case Sum(parts) | Product(parts):
             return [leaf for part in parts for leaf in leaves(part)]
+        case Dot() | Total() | Squares():
+            return [leaf for index in range(len(expression.terms)) for leaf in leaves(expression.term(index))]
+        case Softmax(scores):
+            return [scores.number(index) for index in range(len(scores))]
         case Quotient(first, second) | Difference(first, second):
             return leaves(first) + leaves(second)
         case Root(argument) | Square(argument) | Call(_, argument):
@@ -134,10 +217,9 @@ def leaves(expression: Expression) -> list[Number]:
     raise TypeError(f"{expression!r} is not an expression")
 
 
-def _softmax(scores: list[float], chosen: int, log: bool) -> tuple[float, float]:
-    greatest = max(scores)
-    total = math.fsum(math.exp(score - greatest) for score in scores)
+def _softmax(scores: NDArray[np.float64], chosen: int, log: bool) -> tuple[float, float]:
+    powers = np.exp(scores - scores.max())
     if log:
-        value = scores[chosen] - greatest - math.log(total)
-        return value, abs(value) + max(abs(score) for score in scores if math.isfinite(score))
-    return math.exp(scores[chosen] - greatest) / total, 1.0
+        value = float(scores[chosen] - scores.max() - np.log(powers.sum()))
+        return value, abs(value) + float(np.abs(scores[np.isfinite(scores)]).max())
+    return float(powers[chosen] / powers.sum()), 1.0

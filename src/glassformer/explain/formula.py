@@ -6,14 +6,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from glassformer.config import ConfigError, nearest
-from glassformer.explain.expression import Expression, Number, Place, Softmax, Sum, evaluate, leaves
+from glassformer.explain.expression import (
+    Dot,
+    Expression,
+    Number,
+    Place,
+    Softmax,
+    Squares,
+    Sum,
+    Total,
+    evaluate,
+    leaves,
+)
 from glassformer.explain.notation import Latex, MathML, Text, decimal, write
 from glassformer.explain.operands import Operands
 from glassformer.explain.rules import RULES
-from glassformer.layers.dropout import Dropout
 
 if TYPE_CHECKING:
     from glassformer.explain.trace import Trace
@@ -103,7 +112,7 @@ def explain(trace: "Trace", name: str, **index: int) -> Formula:
         raise ConfigError(
             f"{name} was recorded {len(trace.all(name))} times; explain a trace of one forward pass, as examine() makes"
         )
-    if any(_drops(module) for module in trace.model.modules()):
+    if trace.dropped:
         raise ConfigError("the model was recorded with dropout on; call model.eval() before the trace")
     derivation = RULES[tap](Operands(trace, place))
     tensor = trace[name]
@@ -128,7 +137,9 @@ def descend(trace: "Trace", formula: Formula) -> Iterator[Formula]:
 
 def _greatest(expression: Expression) -> Place | None:
     if isinstance(expression, Softmax):
-        return expression.terms[expression.chosen].place
+        return expression.scores.number(expression.chosen).place
+    if isinstance(expression, Dot | Total | Squares):
+        return _greatest(expression.term(int(abs(expression.terms).argmax())))
     if isinstance(expression, Sum):
         ranked = sorted(expression.terms, key=lambda term: -abs(evaluate(term)[0]))
         places = [place for term in ranked if (place := _greatest(term)) is not None]
@@ -150,7 +161,3 @@ def _place(trace: "Trace", name: str, index: dict[str, int]) -> Place:
             raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {size - 1}")
         found.append((axis, chosen % size))
     return Place(name, tuple(found))
-
-
-def _drops(module: nn.Module) -> bool:
-    return isinstance(module, Dropout) and module.training and module.threshold > 0

@@ -4,13 +4,14 @@ Long sums show their largest terms, in their order, and the sum of the others: `
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Protocol
 
 from glassformer.explain.expression import (
     Call,
     Difference,
+    Dot,
     Expression,
     Number,
     Product,
@@ -18,7 +19,9 @@ from glassformer.explain.expression import (
     Root,
     Softmax,
     Square,
+    Squares,
     Sum,
+    Total,
     evaluate,
 )
 
@@ -170,7 +173,7 @@ def write(expression: Expression, notation: Notation) -> str:
         case Number():
             return notation.number(expression)
         case Sum(terms):
-            return _long_sum(terms, notation)
+            return _long_sum([evaluate(term)[0] for term in terms], terms.__getitem__, notation)
         case Product(factors):
             return notation.product([_grouped(factor, notation) for factor in factors])
         case Difference(left, right):
@@ -184,6 +187,8 @@ def write(expression: Expression, notation: Notation) -> str:
             return notation.square(_grouped(argument, notation))
         case Call(function, argument):
             return notation.call(function, write(argument, notation))
+        case Dot() | Total() | Squares():
+            return _long_sum(list(expression.terms), expression.term, notation)
         case Softmax():
             return _softmax(expression, notation)
     raise TypeError(f"{expression!r} is not an expression")
@@ -201,13 +206,12 @@ def _grouped(expression: Expression, notation: Notation) -> str:
     return notation.group(written) if compound or negative else written
 
 
-def _long_sum(terms: Sequence[Expression], notation: Notation) -> str:
-    values = [evaluate(term)[0] for term in terms]
+def _long_sum(values: Sequence[float], term: Callable[[int], Expression], notation: Notation) -> str:
     shown = _largest([abs(value) for value in values])
     written: list[str] = []
     for index in shown:
-        negative = isinstance(terms[index], Number) and values[index] < 0
-        text = write(terms[index], notation)
+        negative = isinstance(term(index), Number) and values[index] < 0
+        text = write(term(index), notation)
         written.append(notation.group(text) if negative and written else text)
     if others := [value for index, value in enumerate(values) if index not in shown]:
         written.append(notation.rest(len(others), math.fsum(others)))
@@ -216,13 +220,13 @@ def _long_sum(terms: Sequence[Expression], notation: Notation) -> str:
 
 def _softmax(softmax: Softmax, notation: Notation) -> str:
     """As a quotient of powers of e; the terms not shown are summed."""
-    values = [term.value for term in softmax.terms]
+    values = softmax.scores.values.tolist()
     shown = _largest(values, softmax.chosen)
-    powers = [notation.power_of_e(notation.number(softmax.terms[index])) for index in shown]
+    powers = [notation.power_of_e(notation.number(softmax.scores.number(index))) for index in shown]
     if others := [value for index, value in enumerate(values) if index not in shown]:
         powers.append(notation.rest(len(others), math.fsum(_exp(value) for value in others)))
     total = notation.sum(powers)
-    chosen = notation.number(softmax.terms[softmax.chosen])
+    chosen = notation.number(softmax.scores.number(softmax.chosen))
     if softmax.log:
         return notation.difference(chosen, notation.call("ln", total))
     below = total if isinstance(notation, Latex | MathML) or len(powers) == 1 else notation.group(total)

@@ -1,12 +1,13 @@
 """What rules read and give: the operands of a recorded number, and its derivation from them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.explain.expression import Expression, Number, Place, Product, Sum
+from glassformer.explain.expression import Dot, Expression, Number, Place, Sum, Vector
 
 if TYPE_CHECKING:
     from glassformer.explain.trace import Trace
@@ -31,39 +32,50 @@ class Operands:
 
     def number(self, name: str, **index: int) -> Number:
         """One recorded number; axes not named are as in the number that is explained, or the first."""
-        return self.numbers(name, None, **index)[0]
+        axes = self.trace.axes(name)
+        whole = tuple((axis, index.get(axis, self.index.get(axis, 0))) for axis in axes)
+        return _recorded(name, whole, float(self.trace[name][tuple(place for _, place in whole)]))
 
-    def numbers(self, name: str, along: str | None, **index: int) -> list[Number]:
+    def numbers(self, name: str, along: str, **index: int) -> Vector:
         """All along one axis."""
         axes, tensor = self.trace.axes(name), self.trace[name]
         fixed = {axis: index.get(axis, self.index.get(axis, 0)) for axis in axes if axis != along}
-        row = tensor[tuple(slice(None) if axis == along else fixed[axis] for axis in axes)].double().reshape(-1)
-        short = name.rpartition(".")[2]
-        found = []
-        for place, value in enumerate(row.tolist()):
-            whole = {axis: place if axis == along else fixed[axis] for axis in axes}
-            shown = ",".join(str(number) for axis, number in whole.items() if axis != "batch")
-            found.append(Number(value, f"{short}[{shown}]", Place(name, tuple(whole.items()))))
-        return found
+        row = tensor[tuple(slice(None) if axis == along else fixed[axis] for axis in axes)]
 
-    def parameters(self, path: str, *index: int) -> list[Number]:
-        """A parameter's entry or row, by its place in the model; a missing bias has none."""
+        def number(place: int, value: float) -> Number:
+            return _recorded(name, tuple((axis, fixed.get(axis, place)) for axis in axes), value)
+
+        return Vector(_float64(row), number)
+
+    def parameter(self, path: str, *index: int) -> list[Number]:
+        """One entry of a parameter, by its place in the model; a missing bias has none."""
+        tensor = self._parameter(path)
+        return [] if tensor is None else [_named(path, index, float(tensor[index]))]
+
+    def row(self, path: str, row: int) -> Vector:
+        """A row of a matrix."""
+        tensor = self._parameter(path)
+        assert tensor is not None
+        return Vector(_float64(tensor[row]), lambda place, value: _named(path, (row, place), value))
+
+    def linear(self, x: Vector, path: str, row: int) -> Sum:
+        """Σ x W[row] + b[row]."""
+        return Sum((Dot(x, self.row(f"{path}.weight", row)), *self.parameter(f"{path}.bias", row)))
+
+    def _parameter(self, path: str) -> Tensor | None:
         module, _, name = path.rpartition(".")
         tensor = getattr(self.model.get_submodule(module), name)
-        if tensor is None:
-            return []
-        row: Tensor = tensor.detach()[index].double().reshape(-1)
-        start = ",".join(map(str, index))
-        many = row.numel() > 1 or len(index) < tensor.ndim
-        places = [f"{start},{i}" if start and many else str(i) if many else start for i in range(row.numel())]
-        return [Number(value, f"{path}[{at}]") for value, at in zip(row.tolist(), places, strict=True)]
-
-    def linear(self, x: list[Number], path: str, row: int) -> Sum:
-        """Σ x W[row] + b[row]."""
-        weights, bias = self.parameters(f"{path}.weight", row), self.parameters(f"{path}.bias", row)
-        return Sum((*products(x, weights), *bias))
+        return None if tensor is None else tensor.detach()
 
 
-def products(left: Iterable[Number], right: Iterable[Number]) -> list[Product]:
-    """Entry by entry, as in a dot product."""
-    return [Product(pair) for pair in zip(left, right, strict=True)]
+def _recorded(name: str, index: tuple[tuple[str, int], ...], value: float) -> Number:
+    shown = ",".join(str(number) for axis, number in index if axis != "batch")
+    return Number(value, f"{name.rpartition('.')[2]}[{shown}]", Place(name, index))
+
+
+def _named(path: str, index: tuple[int, ...], value: float) -> Number:
+    return Number(value, f"{path}[{','.join(map(str, index))}]")
+
+
+def _float64(tensor: Tensor) -> NDArray[np.float64]:
+    return tensor.double().cpu().numpy()

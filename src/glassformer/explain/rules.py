@@ -11,16 +11,19 @@ from torch import nn
 from glassformer.explain.expression import (
     Call,
     Difference,
+    Dot,
     Expression,
     Number,
     Product,
     Quotient,
     Root,
     Softmax,
-    Square,
+    Squares,
     Sum,
+    Total,
+    Vector,
 )
-from glassformer.explain.operands import Derivation, Operands, products
+from glassformer.explain.operands import Derivation, Operands
 from glassformer.explain.wiring import asked, before_final_norm, entering, leaving, residual
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.position import Sinusoidal
@@ -33,10 +36,10 @@ def _one_hot(o: Operands) -> Derivation:
 
 
 def _tokens(o: Operands) -> Derivation:
-    chosen = [n for n in o.numbers(f"{o.path}.one_hot", "vocab") if n.value]
-    dimension = o.index["d_model"]
-    rows = [o.parameters(f"{o.path}.weight", dict(n.place.index)["vocab"], dimension)[0] for n in chosen if n.place]
-    return Derivation(r"\sum_v \text{onehot}_{p,v} E_{v,d}", "section 3.4", Sum(tuple(products(chosen, rows))))
+    one_hot, dimension = o.numbers(f"{o.path}.one_hot", "vocab"), o.index["d_model"]
+    chosen = one_hot.values.nonzero()[0].tolist()  # all others contribute 0
+    terms = tuple(Product((one_hot.number(v), *o.parameter(f"{o.path}.weight", v, dimension))) for v in chosen)
+    return Derivation(r"\sum_v \text{onehot}_{p,v} E_{v,d}", "section 3.4", Sum(terms))
 
 
 def _scaled(o: Operands) -> Derivation:
@@ -49,7 +52,7 @@ def _encoding(o: Operands) -> Derivation:
     module = o.model.get_submodule(o.path).position
     if not isinstance(module, Sinusoidal):
         return Derivation(
-            r"P_{p,d}", "section 3.5, learned", o.parameters(f"{o.path}.position.weight", position, dimension)[0]
+            r"P_{p,d}", "section 3.5, learned", o.parameter(f"{o.path}.position.weight", position, dimension)[0]
         )
     pair = 2 * (dimension // 2)
     wavelength = Number(10000.0 ** (pair / module.d_model), f"10000^({pair}/{module.d_model})")
@@ -87,9 +90,9 @@ def _rotated(o: Operands) -> Derivation:
 
 
 def _scores(o: Operands) -> Derivation:
-    turned = "rotated_" if f"{o.path}.rotated_q" in list(o.trace) else ""
-    q, k = (o.numbers(f"{o.path}.{turned}{side}", "d_k") for side in ("q", "k"))
-    return Derivation(r"q \cdot k = \sum_i q_i k_i", "section 3.2.1", Sum(tuple(products(q, k))))
+    turned = "rotated_" if f"{o.path}.rotated_q" in o.trace else ""
+    q, k = (o.numbers(f"{o.path}.{turned}{letter}", "d_k") for letter in ("q", "k"))
+    return Derivation(r"q \cdot k = \sum_i q_i k_i", "section 3.2.1", Dot(q, k))
 
 
 def _scaled_scores(o: Operands) -> Derivation:
@@ -109,14 +112,14 @@ def _masked_scores(o: Operands) -> Derivation:
 
 def _weights(o: Operands) -> Derivation:
     masked = f"{o.path}.masked_scores"
-    scores = o.numbers(masked if masked in list(o.trace) else f"{o.path}.scaled_scores", "key")
+    scores = o.numbers(masked if masked in o.trace else f"{o.path}.scaled_scores", "key")
     law = r"\frac{e^{s_k}}{\sum_j e^{s_j}}"
-    return Derivation(law, "equation 1", Softmax(tuple(scores), o.index["key"]))
+    return Derivation(law, "equation 1", Softmax(scores, o.index["key"]))
 
 
 def _context(o: Operands) -> Derivation:
-    pairs = products(o.numbers(f"{o.path}.weights", "key"), o.numbers(f"{o.path}.v", "key"))
-    return Derivation(r"\sum_k a_k v_k", "equation 1", Sum(tuple(pairs)))
+    pairs = Dot(o.numbers(f"{o.path}.weights", "key"), o.numbers(f"{o.path}.v", "key"))
+    return Derivation(r"\sum_k a_k v_k", "equation 1", pairs)
 
 
 def _concatenated(o: Operands) -> Derivation:
@@ -159,14 +162,14 @@ def _normed(o: Operands) -> Derivation:
     dimension = o.index["d_model"]
     centred = Difference(o.number(_normalised(o.model, norm)), o.number(f"{norm}.mean"))
     standard = Quotient(centred, o.number(f"{norm}.deviation"))
-    gain, shift = (o.parameters(f"{norm}.{name}", dimension) for name in ("weight", "bias"))
+    gain, shift = (o.parameter(f"{norm}.{name}", dimension) for name in ("weight", "bias"))
     law = r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \gamma + \beta"
     return Derivation(law, "Ba et al. 2016", Sum((Product((standard, *gain)), *shift)))
 
 
 def _mean(o: Operands) -> Derivation:
     x = o.numbers(_normalised(o.model, o.path), "d_model")
-    return Derivation(r"\mu = \frac{1}{d} \sum_i x_i", "Ba et al. 2016", Quotient(Sum(tuple(x)), _width(x)))
+    return Derivation(r"\mu = \frac{1}{d} \sum_i x_i", "Ba et al. 2016", Quotient(Total(x), _width(x)))
 
 
 def _deviation(o: Operands) -> Derivation:
@@ -174,9 +177,8 @@ def _deviation(o: Operands) -> Derivation:
     module = o.model.get_submodule(o.path)
     assert isinstance(module, nn.LayerNorm)
     mean, epsilon = o.number(f"{o.path}.mean"), Number(module.eps, "ε")
-    squares = Sum(tuple(Square(Difference(entry, mean)) for entry in x))
     law = r"\sqrt{\frac{1}{d} \sum_i (x_i - \mu)^2 + \epsilon}"
-    return Derivation(law, "Ba et al. 2016", Root(Sum((Quotient(squares, _width(x)), epsilon))))
+    return Derivation(law, "Ba et al. 2016", Root(Sum((Quotient(Squares(x, mean), _width(x)), epsilon))))
 
 
 def _memory(o: Operands) -> Derivation:
@@ -191,7 +193,7 @@ def _logits(o: Operands) -> Derivation:
 def _probabilities(o: Operands) -> Derivation:
     logits, log = o.numbers(f"{o.path}.logits", "vocab"), o.tap == "log_probabilities"
     law = r"z_w - \ln \sum_v e^{z_v}" if log else r"\frac{e^{z_w}}{\sum_v e^{z_v}}"
-    return Derivation(law, "section 3.4", Softmax(tuple(logits), o.index["vocab"], log))
+    return Derivation(law, "section 3.4", Softmax(logits, o.index["vocab"], log))
 
 
 RULES: dict[str, Rule] = {
@@ -231,7 +233,7 @@ def _given(o: Operands, law: str, source: str) -> Derivation:
     return Derivation(law, source, Number(o.number(o.place.name).value, o.tap))
 
 
-def _width(x: list[Number]) -> Number:
+def _width(x: Vector) -> Number:
     return Number(len(x), "d_model")
 
 

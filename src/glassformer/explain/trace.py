@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from glassformer.config import ConfigError
 from glassformer.explain.axes import axes_of
 from glassformer.explain.formula import Formula, explain
+from glassformer.layers.dropout import Dropout
 from glassformer.taps import Edit, Recording, recording
 
 
@@ -26,6 +27,8 @@ class Trace(Recording):
     def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
         super().__init__(model, keep, edits)
         self.model = model
+        self.dropped = any(_drops(module) for module in model.modules())
+        """Whether dropout was on, so that no formula gives the numbers."""
 
     def axes(self, name: str) -> tuple[str, ...]:
         """``("batch", "head", "query", "key")`` for attention weights."""
@@ -89,6 +92,10 @@ class Trace(Recording):
             rows.append(f"<tr>{cells}</tr>")
         head = "<tr><th>name</th><th>axes</th><th>from … to</th></tr>"
         return f"<table><caption>{escape(repr(self))}</caption>{head}{''.join(rows)}</table>"
+
+
+def _drops(module: nn.Module) -> bool:
+    return isinstance(module, Dropout) and module.training and module.threshold > 0
 
 
 @contextmanager
