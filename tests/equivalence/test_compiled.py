@@ -260,3 +260,14 @@ def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.Mon
         library.write_bytes(damaged)
         assert built._kernels.__wrapped__() is not None
         assert len(library.read_bytes()) == len(whole)
+
+
+def test_what_others_could_have_written_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = built._folder()
+    assert folder == tmp_path / "glassformer"
+    folder.chmod(0o777)
+    assert tmp_path not in built._folder().parents
+    folder.chmod(0o700)
+    monkeypatch.setattr("os.getuid", lambda: -2)
+    assert tmp_path not in built._folder().parents

@@ -85,7 +85,8 @@ def _without(reason: str) -> Kernels | None:
 def _built(compiler: list[str]) -> Path:
     """The shared library of these sources, this compiler and this processor; two processes may make it at once."""
     sources = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
-    key = hashlib.sha256("\0".join([*compiler, *FLAGS, platform.machine(), _processor()]).encode())
+    made_by = [*compiler, *FLAGS, _release(compiler[0]), platform.machine(), _processor()]
+    key = hashlib.sha256("\0".join(made_by).encode())
     for source in sources:
         key.update(source.read_bytes())
     cache = _folder()
@@ -122,10 +123,18 @@ def _folder() -> Path:
         if not folder.is_absolute():  # nobody knows where the user is at home
             raise FileNotFoundError(home)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o002:
+            raise PermissionError(folder)  # what others can write there would be run here
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
         return Path(tempfile.mkdtemp(prefix="glassformer-"))
+
+
+def _release(compiler: str) -> str:
+    """What changes when another release of the compiler is installed; asking it would start a process each time."""
+    found = shutil.which(compiler)
+    return "" if found is None else f"{os.path.realpath(found)} {os.stat(found).st_mtime_ns}"
 
 
 def _processor() -> str:
