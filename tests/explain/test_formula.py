@@ -1,5 +1,6 @@
 """Every recorded number has a formula, which gives it again from its operands; a number that is not so turns red."""
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -73,7 +74,7 @@ def test_from_a_probability_down_to_the_one_hot(make_model: Callable[..., Encode
     """Every step is an operand of the one before, and checked; the last is the entry that chose a row."""
     t = recorded(make_model())
     formulas = list(descend(t, t.explain("output_projection.probabilities", position=2, vocab=4)))
-    for above, below in zip(formulas, formulas[1:], strict=False):
+    for above, below in itertools.pairwise(formulas):
         assert below.place in [number.place for number in above.operands]
     names = [formula.place.name for formula in formulas]
     assert names[1] == "output_projection.logits" and names[-1].endswith("embedding.one_hot")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from glassformer import __version__
-from glassformer.cli import average, demo, evaluate, info, score, tokenize, train, translate
+from glassformer.cli import align, average, demo, evaluate, figure, info, score, tokenize, train, translate, walkthrough
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
@@ -31,7 +31,7 @@ def _options(
         raise typer.Exit
 
 
-for _verb in (train, translate, score, evaluate, average, info, tokenize, demo):
+for _verb in (train, translate, score, align, evaluate, figure, average, info, tokenize, demo, walkthrough):
     app.command(name=_verb.__name__.rpartition(".")[2])(_verb.command)
 
 

@@ -9,8 +9,8 @@ import typer
 from glassformer.cli.streams import explaining, note, say
 
 if TYPE_CHECKING:
-    from glassformer.cli.heatmap import Heatmap
     from glassformer.data.grammar import AlignedPair
+    from glassformer.explain.view import View
     from glassformer.train import RunConfig
     from glassformer.translator import Translator
 
@@ -53,6 +53,7 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     from rich.console import Console
     from rich.markup import escape
 
+    from glassformer.cli.heatmap import table
     from glassformer.data.grammar import DEMO_PAIR, DEMO_SENTENCE
     from glassformer.evaluate import bleu, exact_match
 
@@ -66,12 +67,12 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
         mark = "[green]✓[/green]" if translation == pair.target else "[red]✗[/red]"
         console.print(f"  {mark} {escape(pair.source)}\n    → {escape(translation)}")
     translation = translator.translate([DEMO_SENTENCE])[0]
-    heatmap = best_cross_attention(translator, DEMO_PAIR, translation)
+    view = best_cross_attention(translator, DEMO_PAIR, translation)
     console.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]")
-    console.print(heatmap.table())
+    console.print(table(view))
     if picture is not None:
         with explaining(str(picture)):
-            picture.write_text(heatmap.svg(), encoding="utf-8")
+            picture.write_text(view.svg(), encoding="utf-8")
 
 
 def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
@@ -108,18 +109,19 @@ def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
     return RunConfig.parse(values, "demo")
 
 
-def best_cross_attention(translator: "Translator", pair: "AlignedPair", translation: str) -> "Heatmap":
+def best_cross_attention(translator: "Translator", pair: "AlignedPair", translation: str) -> "View":
     """The head that looks most at the words which, as the grammar knows, belong together; others do other work."""
+    from dataclasses import replace
+
     import torch
 
-    from glassformer.cli.heatmap import Heatmap
+    from glassformer.explain import examine
 
     weights = translator.cross_attention(pair.source, pair.target).weights
     source_words, target_words = torch.tensor(pair.alignment).unbind(1)
     layer, head = divmod(int(weights[:, :, target_words, source_words].sum(2).argmax()), weights.size(1))
-    seen = translator.cross_attention(pair.source, translation)
-    title = f"decoder layer {layer}, head {head}, the most aligned of {weights.size(0) * weights.size(1)}"
-    return Heatmap(seen.source, seen.target, seen.weights[layer, head].tolist(), title)
+    seen = examine(translator, pair.source, translation).view(f"decoder.{layer}.cross_attention", head)
+    return replace(seen, title=f"{seen.title}, the most aligned of {weights.size(0) * weights.size(1)}")
 
 
 def _write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
+from glassformer.allocator import fitting_memory
 from glassformer.config import DataError
+from glassformer.explain import figures
 from glassformer.explain.trace import Trace, trace
+from glassformer.explain.view import View
+from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.taps import Edit
 from glassformer.translator import Translator
 
@@ -42,6 +46,16 @@ class Example:
     def predicted_tokens(self) -> list[str]:
         return self.translator.tokenizers.target.tokens(self.predicted_ids)
 
+    def view(
+        self, name: str, head: int | None = None, average: bool = False, words: bool = False, specials: bool = True
+    ) -> View:
+        """A picture: ``decoder.1.cross_attention``, ``positions``, ``mask``, ``norms``, ``logit_lens``, …
+
+        Of attention every head, one ``head``, or their ``average``; ``words`` joins the pieces of a word, and without
+        ``specials`` the start and end tokens are left out (``figures.Choice``).
+        """
+        return figures.view(self, name, figures.Choice(head, average, words, specials))
+
 
 @torch.no_grad()
 def examine(
@@ -59,8 +73,16 @@ def examine(
     model = translator.models[0]
     source_ids = [*translator.tokenizers.source.encode(source), translator.symbols.end]
     target_ids = [translator.symbols.start, *translator.tokenizers.target.encode(target)]
-    with trace(model, keep, edits) as recorded:
-        model(
-            torch.tensor([source_ids], device=translator.device), torch.tensor([target_ids], device=translator.device)
-        )
+    ids = [torch.tensor([one], device=translator.device) for one in (source_ids, target_ids)]
+    longest = max(len(source_ids), len(target_ids))
+    with fitting_memory(longest, _bytes(model, longest)), trace(model, keep, edits) as recorded:
+        model(*ids)
     return Example(translator, source, target, source_ids, target_ids, recorded)
+
+
+def _bytes(model: EncoderDecoder, length: int) -> int:
+    """Of what grows fastest with the length: five square matrices for each head, four numbers for each entry of the
+    vocabulary at each position."""
+    config = model.config
+    heads = config.n_heads * (config.n_encoder_layers + 2 * config.n_decoder_layers)
+    return 4 * (5 * heads * length**2 + 4 * max(config.vocab_sizes) * length)

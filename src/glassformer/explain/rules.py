@@ -132,7 +132,8 @@ def _result(o: Operands) -> Derivation:
     dimension = o.index["d_model"]
     if o.path.endswith("feed_forward"):
         x = o.numbers(f"{o.path}.activated", "d_ff")
-        return Derivation(r"\max(0, x W_1 + b_1) W_2 + b_2", "equation 2", o.linear(x, f"{o.path}.outer", dimension))
+        law = r"\text{activated}(x W_1 + b_1) W_2 + b_2"
+        return Derivation(law, "equation 2", o.linear(x, f"{o.path}.outer", dimension))
     x = o.numbers(f"{o.path}.concatenated", "heads_d_v")
     law = r"\text{Concat}(head_1, \dots, head_h) W^O + b"
     return Derivation(law, "section 3.2.2", o.linear(x, f"{o.path}.output", dimension))

@@ -1,0 +1,139 @@
+"""``glassformer walkthrough``: the twelve steps of one sentence, with its numbers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.streams import explaining, note, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from glassformer.explain import Example
+    from glassformer.explain.story import Step, Table
+
+WIDEST, HIGHEST = 10, 24
+"""Columns and rows of a table in a terminal; what is left out is counted, and is in the report."""
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder; none: the package's own example.")] = "",
+    text: Annotated[str, typer.Argument(help="The sentence to follow.")] = "",
+    target: Annotated[str | None, typer.Option(help="Follow this translation instead of the model's own.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the whole as one HTML file instead.")] = None,
+    step: Annotated[int | None, typer.Option(min=1, max=12, help="Only this step.")] = None,
+) -> None:
+    """Follow a sentence through the model in twelve steps; every number is checked against its formula."""
+    from glassformer.cli.first_example import SENTENCE, first_translator
+    from glassformer.config import DataError
+    from glassformer.explain import examine
+    from glassformer.explain.walkthrough import walkthrough
+    from glassformer.translator import Translator
+
+    if run and not text.strip():
+        raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
+    translator = Translator.load(run) if run else first_translator()
+    example = examine(translator, text or SENTENCE, target)
+    if html is None:
+        steps = walkthrough(example)
+        with explaining("standard output"):
+            _print(example, [one for one in steps if step in (None, one.number)])
+        return
+    from glassformer.explain.report import report
+
+    page = report(example)
+    with writing(str(html)) as stream:
+        stream.write(page)
+    note(f"{html} is written; a browser opens it, and it needs nothing else")
+
+
+def _print(example: "Example", steps: "list[Step]") -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    console.print(f"\n[bold]{escape(example.source)}[/bold] → [bold]{escape(example.target)}[/bold]")
+    for step in steps:
+        for part in _parts(step):
+            console.print(part)
+    failed = sum(not fact.passed for step in steps for fact in step.facts)
+    count = sum(len(step.facts) for step in steps)
+    console.print(f"\n[red]{failed} of {count} checks failed[/red]" if failed else f"\nall {count} checks passed")
+
+
+def _parts(step: "Step") -> "Iterator[RenderableType]":
+    from rich.markup import escape
+    from rich.rule import Rule
+
+    yield ""
+    yield Rule(f"[bold]{step.number}  {escape(step.title)}[/bold]", align="left")
+    yield f"{escape(step.what)}\n{escape(step.why)}"
+    yield f"\n  [bold]{escape(step.law)}[/bold]   [dim]{escape(step.source)}[/dim]\n"
+    if step.words:
+        yield _words(step.words)
+    for table in step.tables:
+        across = "" if table.columns is None else f" × {table.columns.title}"
+        yield f"\n[italic]{escape(table.title)}[/italic]  [dim]{escape(table.rows.title + across)}[/dim]"
+        yield _numbers(table)
+    if step.formula is not None:
+        yield f"\n  {escape(step.formula.text())}"
+    for fact in step.facts:
+        yield f"  {'[green]✓[/green]' if fact.passed else '[red]✗[/red]'} {escape(fact.text)}"
+
+
+def _words(words: tuple[tuple[str, ...], ...]) -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    heading, *rows = words
+    left_out = max(0, len(heading) - WIDEST), max(0, len(rows) - HIGHEST)
+    drawn = Table(
+        box=None, header_style="dim", caption=_left_out(*left_out), caption_style="dim", caption_justify="left"
+    )
+    for title in heading[:WIDEST]:
+        drawn.add_column(Text(title), overflow="fold")
+    for row in rows[:HIGHEST]:
+        drawn.add_row(*map(Text, row[:WIDEST]))
+    return drawn
+
+
+def _numbers(table: "Table") -> "RenderableType":
+    """Weights on a shade that follows them; every table with the names of both its sides."""
+    from rich.style import Style
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    from glassformer.explain.heatmap import ink, shade
+
+    columns = ("",) if table.columns is None else table.columns.labels
+    caption = _left_out(max(0, len(columns) - WIDEST), max(0, len(table.rows.labels) - HIGHEST))
+    drawn = Drawn(box=None)
+    drawn.caption, drawn.caption_style, drawn.caption_justify = caption, "dim", "left"
+    drawn.add_column("", style="dim")
+    for label in columns[:WIDEST]:
+        drawn.add_column(Text(label), justify="right", header_style="dim")
+    for label, row in zip(table.rows.labels[:HIGHEST], table.values, strict=False):
+        cells = [
+            Text(f" {value:.2f} ", Style(color=ink(value), bgcolor=shade(value)))
+            if table.shade == "weights"
+            else Text(_fixed(value))
+            for value in row[:WIDEST]
+        ]
+        drawn.add_row(Text(label), *cells)
+    return drawn
+
+
+def _fixed(value: float) -> str:
+    """Narrow enough that ten stand side by side."""
+    from glassformer.explain.notation import decimal
+
+    return decimal(value) if abs(value) >= 1000 else f"{value:.3f}".replace("-", "−")
+
+
+def _left_out(columns: int, rows: int) -> str | None:
+    """What a terminal has no room for is said."""
+    parts = [f"{count} further {what}" for count, what in ((columns, "columns"), (rows, "rows")) if count]
+    return f"… {' and '.join(parts)}; --html shows them" if parts else None

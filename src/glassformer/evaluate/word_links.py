@@ -1,0 +1,63 @@
+"""From attention between tokens to links between words."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from glassformer.config import ConfigError
+
+
+def grouped(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
+    """``[..., row, column]`` by groups: who asks is the mean of its rows, who is asked the sum of its columns.
+
+    ``rows[i]`` is the group, from 0, that row i is part of, -1 for none; likewise ``columns``. Every group has a
+    member. Rows that summed to 1 do so still where no column is left out.
+    """
+    summed = _summed(_summed(weights, columns, -1), rows, -2)
+    members = _summed(torch.ones(len(rows)).to(weights), rows, -1)
+    return summed / members[:, None]
+
+
+def word_weights(
+    weights: Tensor, source_words: Sequence[int], target_words: Sequence[int], shifted: bool = False
+) -> Tensor:
+    """``[..., target word, source word]`` of a decoder's attention ``[..., step, source token]``.
+
+    Step i predicts target token i and reads token i - 1, the start token at first; the last step predicts the end.
+    ``source_words`` and ``target_words`` give the word of each token, without start and end. A target word has the
+    rows of the steps that predict it, with ``shifted`` of those at which it is the decoder's *input* (Chen et al. 2020,
+    arXiv:2004.14837).
+    """
+    steps = weights[..., 1:, :] if shifted else weights[..., :-1, :]
+    return grouped(steps[..., : len(source_words)], target_words, source_words)
+
+
+def strongest_links(table: Tensor) -> list[tuple[int, int]]:
+    """(source word, target word), sorted: for each target word the source word that has most of its attention."""
+    if not table.numel():
+        return []
+    return sorted((best, word) for word, best in enumerate(table.argmax(-1).tolist()))
+
+
+def one_head(weights: Tensor, layer: int, head: int | None) -> Tensor:
+    """One matrix of ``[layer, head, ...]``; the mean over the heads of ``layer`` when ``head`` is None."""
+    in_decoder("layer", layer, weights.size(0))
+    in_decoder("head", head, weights.size(1))
+    return weights[layer].mean(0) if head is None else weights[layer, head]
+
+
+def in_decoder(name: str, value: int | None, size: int) -> None:
+    """A ``ConfigError`` unless ``value`` is None, or one of ``size``, counted from 0 or backwards from -1."""
+    if value is not None and not -size <= value < size:
+        raise ConfigError(f"{name}={value} is not in the decoder; choose from 0 to {size - 1}")
+
+
+def _summed(values: Tensor, groups: Sequence[int], axis: int) -> Tensor:
+    """Along ``axis`` the sum of each group, without the members of none."""
+    kept = [index for index, group in enumerate(groups) if group >= 0]
+    chosen = values.index_select(axis, torch.tensor(kept, dtype=torch.long))
+    shape = list(values.shape)
+    shape[axis] = max(groups, default=-1) + 1
+    numbers = torch.tensor([groups[index] for index in kept], dtype=torch.long)
+    return values.new_zeros(shape).index_add(axis, numbers, chosen)

@@ -1,0 +1,134 @@
+"""Which word translates which, read from the decoder's attention over the source; and how often that is wrong."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from glassformer.config import ConfigError, DataError, nearest
+from glassformer.evaluate import Links, alignment_error_rate
+from glassformer.evaluate.word_links import in_decoder, one_head, strongest_links, word_weights
+from glassformer.translator import Translator
+
+METHODS = ("intersection", "union", "grow-diag", "grow-diag-final")
+NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+
+
+@dataclass(frozen=True)
+class WordAttention:
+    """The cross-attention of one pair by words, ``[layer, head, target word, source word]``, read in two ways.
+
+    ``naive``: at the steps that predict a target word. ``shifted``: at those where it is the decoder's input, which
+    aligns better in the deep models of Chen et al. 2020 (arXiv:2004.14837); in shallow ones it is the other way round.
+    What a row lacks to 1 is on the end token.
+    """
+
+    naive: Tensor
+    shifted: Tensor
+
+    def links(self, layer: int = -1, head: int | None = None, shifted: bool = False) -> list[tuple[int, int]]:
+        """(source word, target word) by one head, or by the mean of the heads of ``layer``."""
+        return strongest_links(one_head(self.shifted if shifted else self.naive, layer, head))
+
+
+def word_attention(translator: Translator, source: str, target: str) -> WordAttention:
+    """The attention of the (first) model; without words where ``source`` or ``target`` is empty."""
+    tokenizers = translator.tokenizers
+    source_ids, target_ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
+    if not source_ids or not target_ids:
+        config = translator.models[0].config
+        nothing = torch.zeros(config.n_decoder_layers, config.n_heads, 0, 0)
+        return WordAttention(nothing, nothing)
+    weights = translator.cross_attention(source, target).weights
+    words = tokenizers.source.word_of(source_ids), tokenizers.target.word_of(target_ids)
+    return WordAttention(word_weights(weights, *words), word_weights(weights, *words, shifted=True))
+
+
+@dataclass(frozen=True)
+class HeadLinks:
+    """What one head of one layer proposes for every sentence of a corpus; ``head`` None is the mean of the heads."""
+
+    layer: int
+    head: int | None
+    naive: list[Links]
+    shifted: list[Links]
+
+    @property
+    def name(self) -> str:
+        which = "the mean of its heads" if self.head is None else f"head {self.head}"
+        return f"decoder layer {self.layer}, {which}"
+
+    def error_rate(self, gold: Sequence[Links], shifted: bool = False) -> float:
+        """AER over the corpus, every link of ``gold`` a sure one (``evaluate.alignment``)."""
+        return alignment_error_rate(gold, gold, self.shifted if shifted else self.naive)
+
+
+def links_of_heads(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[HeadLinks]:
+    """The proposals of every head of every layer, and after the heads of a layer those of their mean."""
+    if len(sources) != len(targets):
+        raise DataError(f"{len(sources)} sources and {len(targets)} targets; give as many of each")
+    config = translator.models[0].config
+    heads: list[int | None] = [*range(config.n_heads), None]
+    found = [HeadLinks(layer, head, [], []) for layer in range(config.n_decoder_layers) for head in heads]
+    for source, target in zip(sources, targets):
+        attention = word_attention(translator, source, target)
+        for one in found:
+            one.naive.append(frozenset(attention.links(one.layer, one.head)))
+            one.shifted.append(frozenset(attention.links(one.layer, one.head, shifted=True)))
+    return found
+
+
+def chosen(found: Sequence[HeadLinks], layer: int, head: int | None) -> HeadLinks:
+    """That of one head, or of the mean when ``head`` is None; from the end when negative."""
+    layers = 1 + max(one.layer for one in found)
+    heads = 1 + max(one.head for one in found if one.head is not None)
+    for name, value, size in (("layer", layer, layers), ("head", head, heads)):
+        in_decoder(name, value, size)
+    wanted = layer % layers, head if head is None else head % heads
+    return next(one for one in found if (one.layer, one.head) == wanted)
+
+
+def best_head(found: Sequence[HeadLinks], gold: Sequence[Links]) -> tuple[HeadLinks, bool]:
+    """The one with the lowest AER, the first of equals, and whether that is its shifted reading."""
+    readings = [(one, shifted) for shifted in (False, True) for one in found]
+    return min(readings, key=lambda reading: reading[0].error_rate(gold, reading[1]))
+
+
+def symmetrise(forward: Links, backward: Links, method: str = "grow-diag-final") -> frozenset[tuple[int, int]]:
+    """One alignment of two: that of a model from source to target, and that of one back with its links turned round.
+
+    ``intersection`` and ``union`` are what they say. ``grow-diag`` begins with the intersection and adds links of the
+    union beside those it has, diagonally too, where one of the two words has no link yet (Koehn, Och & Marcu 2003).
+    ``grow-diag-final`` then adds every other link of the union, those of ``forward`` first, where one of the two
+    words has none (Koehn et al. 2005).
+    """
+    if method not in METHODS:
+        raise ConfigError(f"{method!r} is no way to symmetrise; {nearest(method, list(METHODS))}")
+    links = set(forward & backward)
+    if method == "union":
+        return frozenset(forward | backward)
+    if method.startswith("grow"):
+        _grow(links, forward | backward)
+    if method.endswith("final"):
+        for link in [*sorted(forward), *sorted(backward)]:
+            _add_where_unlinked(links, link)
+    return frozenset(links)
+
+
+def _grow(links: set[tuple[int, int]], union: Links) -> None:
+    """Until nothing is added any more; in a fixed order, since what is added decides what may be."""
+    size = -1
+    while size != len(links):
+        size = len(links)
+        for source, target in sorted(links):
+            for along_source, along_target in NEIGHBOURS:
+                beside = (source + along_source, target + along_target)
+                if beside in union:
+                    _add_where_unlinked(links, beside)
+
+
+def _add_where_unlinked(links: set[tuple[int, int]], link: tuple[int, int]) -> None:
+    source, target = link
+    if all(source != other for other, _ in links) or all(target != other for _, other in links):
+        links.add(link)

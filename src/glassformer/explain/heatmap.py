@@ -1,0 +1,211 @@
+"""Matrices as SVG: numbers on a shade that follows them, legible without colour and on light and dark paper."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+from unicodedata import combining, east_asian_width
+
+if TYPE_CHECKING:
+    from glassformer.explain.view import Panel, View
+
+# Samples of cividis (Nuñez, Anderton & Renslow 2018), a palette that colour-blind readers see as everybody does.
+CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"]
+SHADES = 64
+CHARACTER = 7.3  # width of one, at the size of labels
+LONGEST_LABEL = 24
+LINE = 1400  # width of a line of panels
+
+_STYLE = (
+    "@media (prefers-color-scheme: dark) "
+    "{ .glassformer-view .paper { fill: #16181d } .glassformer-view .ink { fill: #e9e9ea } }"
+)
+_JOINS = "\u200c\u200d"  # invisible, but they decide which letters or emoji are seen
+
+
+def shade(fraction: float) -> str:
+    """The colour of a place from 0 (lowest) to 1 (highest)."""
+    level = round(max(0.0, min(fraction, 1.0)) * (SHADES - 1)) / (SHADES - 1) * (len(CIVIDIS) - 1)
+    left = min(int(level), len(CIVIDIS) - 2)
+    pairs = zip(_rgb(CIVIDIS[left]), _rgb(CIVIDIS[left + 1]), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * (level - left)):02x}" for a, b in pairs)
+
+
+def ink(fraction: float) -> str:
+    """Black or white, whichever is read more easily on ``shade(fraction)``."""
+    return "black" if fraction >= 0.5 else "white"
+
+
+def place(value: float, low: float, high: float) -> float:
+    """Where ``value`` lies between ``low`` and ``high``, from 0 to 1."""
+    return (value - low) / (high - low) if high > low else 0.0
+
+
+def shown(token: str) -> str:
+    """``token`` as text that can be seen: a space at an end as ␣; what has no sign, or would reorder others, by its
+    number."""
+    inner = token.strip(" ")
+    before = len(token) - len(token.lstrip(" ")) if inner else len(token)
+    after = len(token) - before - len(inner)
+    return "␣" * before + "".join(map(_shown, inner)) + "␣" * after or "∅"
+
+
+def columns_of(text: str) -> int:
+    """The columns that ``text`` takes in a font of fixed width; East Asian signs and emoji take two."""
+    signs = (c for c in text if not combining(c) and c not in _JOINS)
+    return sum(2 if east_asian_width(sign) in "WF" else 1 for sign in signs)
+
+
+def label(token: str) -> str:
+    """``shown``, cut with a … where it is long."""
+    text = shown(token)
+    return text if columns_of(text) <= LONGEST_LABEL else text[: LONGEST_LABEL // 2] + "…" + text[-4:]
+
+
+def number(value: float) -> str:
+    """Two decimals, one or none where the number is large."""
+    return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) < 1e6 else f"{value:.1e}"
+
+
+def lines_of(panels: int, most: int) -> tuple[int, int]:
+    """Lines, and panels in each, of at most ``most``: as even as they can be."""
+    lines = -(-panels // max(1, most))
+    return lines, -(-panels // lines)
+
+
+def svg(view: "View") -> str:
+    """The panels of ``view`` in lines, the titles of the axes once, the colour bar at the right."""
+    grid = _grid(view)
+    width = max(grid.width + 34 + 96, 8 * len(view.title) + 44)
+    bar = max(110.0, min(grid.height - grid.top - 14, 220.0))
+    height = 66 + max(grid.height, grid.top + bar, CHARACTER * len(view.row_axis)) + 14
+    summary = f"rows: {view.row_axis}; columns: {view.column_axis}; shade: {view.value_axis}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="glassformer-view" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" style="max-width:100%;height:auto" '
+        'font-family="ui-monospace, monospace" font-size="12" role="img">',
+        f"<title>{escape(view.title)}</title><desc>{escape(summary)}</desc><style>{_STYLE}</style>",
+        f'<rect class="paper" width="{width:g}" height="{height:g}" fill="#ffffff"/>',
+        '<g class="ink" fill="#16181d">',
+        f'<text x="22" y="26" font-size="14" font-weight="bold">{escape(view.title)}</text>',
+        _text(34 + grid.width / 2, 52, view.column_axis, "middle"),
+        _turned(20, 59 + (height - 66) / 2, view.row_axis, "middle"),
+        "</g>",
+    ]
+    for index, panel in enumerate(view.panels):
+        line, column = divmod(index, grid.per_line)
+        parts += _panel(view, panel, grid, 34 + column * grid.block_width, 66 + line * grid.block_height)
+    parts += _colour_bar(view, 34 + grid.width + 22, 66 + grid.top, bar)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Sizes in pixels: of a cell, of the labels left of and above a panel, of a panel with its labels."""
+
+    cell_width: float
+    cell_height: float
+    left: float
+    top: float
+    block_width: float
+    block_height: float
+    per_line: int
+    lines: int
+    turned: bool
+    numbers: bool
+
+    @property
+    def width(self) -> float:
+        return self.block_width * self.per_line
+
+    @property
+    def height(self) -> float:
+        return self.block_height * self.lines
+
+
+def _grid(view: "View") -> _Grid:
+    panels = view.panels
+    columns, rows = (max(len(side) for side in sides) for sides in zip(*[(p.columns, p.rows) for p in panels]))
+    wide, high = (
+        CHARACTER * max(columns_of(label(token)) for panel in panels for token in getattr(panel, side))
+        for side in ("columns", "rows")
+    )
+    cell = max(15.0, min((900 if len(panels) == 1 else 300) / columns, 72.0))
+    longest = max(len(number(float(value))) for panel in panels for value in panel.values.flat)
+    numbers = cell >= 6.4 * longest + 5
+    cell_height = 26.0 if numbers else min(cell, 26.0)
+    left, turned = high + 12, wide > cell - 3
+    top = (wide + 12 if turned else 22) + (20 if any(panel.title for panel in panels) else 0)
+    block_width, block_height = left + cell * columns + 14, top + cell_height * rows + 14
+    lines, per_line = lines_of(len(panels), int(LINE // block_width))
+    return _Grid(cell, cell_height, left, top, block_width, block_height, per_line, lines, turned, numbers)
+
+
+def _panel(view: "View", panel: "Panel", grid: _Grid, x: float, y: float) -> list[str]:
+    """Labels, then all cells of one shade as one path, so that a large matrix stays a small file, then numbers."""
+    x, y = x + grid.left, y + grid.top
+    parts = ['<g class="ink" fill="#16181d">']
+    if panel.title:
+        above = y - grid.top + 12
+        parts.append(_text(x + grid.cell_width * len(panel.columns) / 2, above, panel.title, "middle"))
+    for j, token in enumerate(panel.columns):
+        middle = x + grid.cell_width * (j + 0.5)
+        if grid.turned:
+            parts.append(_turned(middle + 4, y - 7, label(token), "start"))
+        else:
+            parts.append(_text(middle, y - 7, label(token), "middle"))
+    for i, token in enumerate(panel.rows):
+        parts.append(_text(x - 7, y + grid.cell_height * (i + 0.5) + 4, label(token), "end"))
+    parts.append('</g><g shape-rendering="crispEdges">')
+    paths: dict[str, list[str]] = {}
+    for i, j, value in _cells(panel):
+        path = paths.setdefault(shade(place(value, view.low, view.high)), [])
+        corner = f"M{x + grid.cell_width * j:.2f} {y + grid.cell_height * i:.2f}"
+        path.append(f"{corner}h{grid.cell_width:.2f}v{grid.cell_height:.2f}h-{grid.cell_width:.2f}z")
+    parts += [f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in sorted(paths.items())]
+    parts.append('</g><g font-size="11">')
+    for i, j, value in _cells(panel) if grid.numbers else ():
+        centre = x + grid.cell_width * (j + 0.5), y + grid.cell_height * (i + 0.5) + 4
+        parts.append(_text(*centre, number(value), "middle", ink(place(value, view.low, view.high))))
+    return [*parts, "</g>"]
+
+
+def _cells(panel: "Panel") -> Iterator[tuple[int, int, float]]:
+    for i, row in enumerate(panel.values):
+        for j, value in enumerate(row):
+            yield i, j, float(value)
+
+
+def _colour_bar(view: "View", x: float, y: float, height: float) -> list[str]:
+    step = height / SHADES
+    parts = ['<g shape-rendering="crispEdges">']
+    for level in range(SHADES):
+        colour = shade(level / (SHADES - 1))
+        parts.append(
+            f'<rect x="{x:g}" y="{y + height - step * (level + 1):.2f}" width="14" height="{step + 0.5:.2f}" '
+            f'fill="{colour}"/>'
+        )
+    parts.append('</g><g class="ink" fill="#16181d" font-size="11">')
+    for part in (0.0, 0.5, 1.0):
+        value = view.low + part * (view.high - view.low)
+        parts.append(_text(x + 19, y + height * (1 - part) + 4, number(value), "start"))
+    parts.append(_turned(x + 66, y + height / 2, view.value_axis, "middle"))
+    return [*parts, "</g>"]
+
+
+def _text(x: float, y: float, text: str, anchor: str, fill: str = "") -> str:
+    colour = f' fill="{fill}"' if fill else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{colour}>{escape(text)}</text>'
+
+
+def _turned(x: float, y: float, text: str, anchor: str) -> str:
+    """Read from below."""
+    return f'<text transform="translate({x:.1f} {y:.1f}) rotate(-90)" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() or character in _JOINS else f"[U+{ord(character):04X}]"
+
+
+def _rgb(colour: str) -> list[int]:
+    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]

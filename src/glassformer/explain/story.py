@@ -1,0 +1,134 @@
+"""What a step of the walkthrough consists of, before anybody draws it: sentences, a law, tables of numbers, checks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from glassformer.config import ConfigError
+from glassformer.explain.example import Example
+from glassformer.explain.formula import Check, Formula, explain
+from glassformer.explain.trace import Trace
+
+MAX_LABELS = 64
+"""Rows or columns that a table holds; more are left out, and its title says so."""
+
+SHOWN_DIMENSIONS = 8
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One side of a table: an axis of the tensor, what it shows, and the text at each entry."""
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    start: int = 0
+
+    @property
+    def indices(self) -> range:
+        return range(self.start, self.start + len(self.labels))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A rectangle of one recorded tensor. ``rows`` is None for a single row. ``fixed`` are its other axes."""
+
+    trace: Trace = field(repr=False)
+    name: str
+    title: str
+    rows: Axis
+    columns: Axis | None
+    fixed: tuple[tuple[str, int], ...] = ()
+    shade: str = ""
+    """How a picture of it is coloured: ``weights`` from 0 to 1, ``signed`` around 0, or not at all."""
+
+    @property
+    def values(self) -> list[list[float]]:
+        """The numbers, row by row."""
+        batch = {"batch": 0} if "batch" in self.trace.axes(self.name) else {}
+        whole = self.trace.at(self.name, **batch, **dict(self.fixed))
+        if self.columns is None:
+            return [[value] for value in whole[self.rows.start :][: len(self.rows.labels)].double().tolist()]
+        axes = [axis for axis in self.trace.axes(self.name) if axis != "batch" and axis not in dict(self.fixed)]
+        if axes != [self.rows.name, self.columns.name]:
+            whole = whole.T
+        rows, columns = self.rows, self.columns
+        part = whole[rows.indices.start : rows.indices.stop, columns.indices.start : columns.indices.stop]
+        return part.double().tolist()
+
+    def formula(self, row: int, column: int = 0) -> Formula:
+        """Of the number in that row and column of the table."""
+        index = {**dict(self.fixed), self.rows.name: self.rows.start + row}
+        if self.columns is not None:
+            index[self.columns.name] = self.columns.start + column
+        return explain(self.trace, self.name, **index)
+
+    def checks(self) -> list[Check]:
+        """Every number that is shown, computed again from its operands."""
+        width = 1 if self.columns is None else len(self.columns.labels)
+        return [self.formula(row, column).check for row in range(len(self.rows.labels)) for column in range(width)]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that must hold of what was computed, and whether it does."""
+
+    text: str
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """``what`` happens and ``why``; the ``law``; this sentence's numbers; the ``formula`` of one of them."""
+
+    number: int
+    title: str
+    what: str
+    why: str
+    law: str
+    source: str
+    tables: tuple[Table, ...]
+    facts: tuple[Fact, ...]
+    formula: Formula | None = None
+    words: tuple[tuple[str, ...], ...] = ()
+    """Rows of text where there are no numbers: tokens, merges; the first row is the heading."""
+
+    @property
+    def passed(self) -> bool:
+        return all(fact.passed for fact in self.facts)
+
+
+def tokens_axis(name: str, title: str, tokens: Sequence[str]) -> Axis:
+    """Tokens beside their positions, the first ``MAX_LABELS`` of them."""
+    return Axis(name, _cut(title, len(tokens)), tuple(tokens[:MAX_LABELS]))
+
+
+def vectors(
+    trace: Trace, name: str, title: str, rows: Axis, axis: str = "d_model", fixed: tuple[tuple[str, int], ...] = ()
+) -> Table:
+    """The first ``SHOWN_DIMENSIONS`` of the vector of each row."""
+    size = trace[name].size(trace.axes(name).index(axis))
+    count = min(SHOWN_DIMENSIONS, size)
+    columns = Axis(axis, axis if count == size else f"{axis}, {count} of {size}", tuple(map(str, range(count))))
+    return Table(trace, name, title, rows, columns, fixed, "signed")
+
+
+def checked(*tables: Table) -> Fact:
+    """That every number of the tables is what its formula gives from its operands."""
+    checks = [check for table in tables for check in table.checks()]
+    if not checks:
+        raise ConfigError("a check of no numbers would say nothing; give a table with some")
+    failed = sum(not check.passed for check in checks)
+    largest = max(check.difference for check in checks)
+    text = f"all {len(checks):,} numbers shown, computed again from their operands: largest |Δ| {largest:.1g}"
+    return Fact(
+        text if not failed else f"{failed:,} of {len(checks):,} numbers are not what their formula gives", not failed
+    )
+
+
+def side(example: Example, stack: str) -> list[str]:
+    """The tokens that a stack reads."""
+    return example.source_tokens if stack == "encoder" else example.target_tokens
+
+
+def _cut(title: str, count: int) -> str:
+    return title if count <= MAX_LABELS else f"{title}, the first {MAX_LABELS} of {count}"

@@ -1,0 +1,160 @@
+"""A picture as plain data: titles, labels and numbers. How it is written down, as a file of any kind, starts here."""
+
+import csv
+import io
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from glassformer.config import ConfigError, DataError
+from glassformer.explain import heatmap
+
+LARGEST = 64  # rows and columns of a matrix that is shown cell by cell
+DRAWN = (".pdf", ".png")  # by matplotlib
+SUFFIXES = (".csv", ".pdf", ".png", ".svg", ".tex")
+
+_LATEX = str.maketrans(
+    {
+        **{sign: "\\" + sign for sign in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "…": r"\ldots{}",
+        "·": r"$\cdot$",
+    }
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One matrix: ``values[i, j]`` belongs to ``rows[i]`` and ``columns[j]``."""
+
+    title: str
+    rows: list[str]
+    columns: list[str]
+    values: npt.NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        assert self.values.shape == (len(self.rows), len(self.columns))
+        if not self.values.size:
+            raise DataError("there is nothing to show: every token is left out; give a longer text or keep them")
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Panels with the same axes: the titles of the axes say who asks and who is asked, where somebody does.
+
+    Colours go from ``low`` to ``high``. The numbers are exact and whole; pictures and tables of more than 64 rows or
+    columns are pooled, and their title says so.
+    """
+
+    name: str
+    title: str
+    row_axis: str
+    column_axis: str
+    value_axis: str
+    panels: list[Panel]
+    low: float = 0.0
+    high: float = 1.0
+
+    def pooled(self, largest: int = LARGEST) -> "View":
+        """At most ``largest`` rows and columns a panel, each the maximum of those it stands for, so that no peak is
+        lost; the title says so. Without larger panels the view itself."""
+        shape = [max(panel.values.shape[axis] for panel in self.panels) for axis in (0, 1)]
+        sizes = [-(-length // largest) for length in shape]
+        if sizes == [1, 1]:
+            return self
+        cells = "{} × {} pooled by max, {} × {} to a cell".format(*shape, *sizes)
+        return replace(self, title=f"{self.title} · {cells}", panels=[_pool(panel, sizes) for panel in self.panels])
+
+    def to_csv(self) -> str:
+        """A line a number, in full, with the places and the tokens that it belongs to."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["panel", "row", "row_label", "column", "column_label", "value"])
+        for panel in self.panels:
+            for i, row in enumerate(panel.rows):
+                for j, column in enumerate(panel.columns):
+                    writer.writerow([panel.title, i, row, j, column, repr(float(panel.values[i, j]))])
+        return text.getvalue()
+
+    def to_latex(self) -> str:
+        """A ``tabular`` a panel, of the kernel's own commands; scripts that Latin fonts lack need XeLaTeX."""
+        view = self.pooled()
+        parts = []
+        for panel in view.panels:
+            title = ", ".join(part for part in (view.title, panel.title) if part)
+            parts += [
+                r"\begin{table}",
+                rf"\caption{{{_latex(title)}. Rows: {_latex(view.row_axis)}; "
+                rf"columns: {_latex(view.column_axis)}; values: {_latex(view.value_axis)}.}}",
+                rf"\begin{{tabular}}{{l{'r' * len(panel.columns)}}}",
+                "".join(f" & {_typed(column)}" for column in panel.columns) + r" \\ \hline",
+            ]
+            for row, values in zip(panel.rows, panel.values, strict=True):
+                parts.append(_typed(row) + "".join(f" & {value:.2f}" for value in values) + r" \\")
+            parts += [r"\end{tabular}", r"\end{table}", ""]
+        return "\n".join(parts)
+
+    def svg(self) -> str:
+        """A picture that needs nothing but itself, legible on light and on dark."""
+        return heatmap.svg(self.pooled())
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def save(self, path: str | Path) -> None:
+        """By its suffix: .svg .png .pdf a picture, .csv every number, .tex a table."""
+        path = Path(path)
+        suffix = known_suffix(path)
+        if suffix in DRAWN:
+            path.write_bytes(self._drawn(suffix.removeprefix(".")))
+        else:
+            text = {".csv": self.to_csv, ".tex": self.to_latex, ".svg": self.svg}[suffix]()
+            path.write_text(text, encoding="utf-8", newline="\n")
+
+    def _drawn(self, kind: str) -> bytes:
+        """By matplotlib, which is imported only here: it is optional, and takes a second to start."""
+        try:
+            drawing = import_module("glassformer.explain.drawing")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "matplotlib":
+                raise
+            raise ConfigError(
+                f".{kind} files are drawn by matplotlib, which is not installed; "
+                "pip install 'glassformer[plot]', or name a .svg file"
+            ) from None
+        drawn: bytes = drawing.draw(self.pooled(), kind)
+        return drawn
+
+
+def known_suffix(path: str | Path) -> str:
+    """The suffix of ``path`` in small letters; a ``ConfigError`` names the known ones when it is none of them."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"{path}: {suffix or 'no suffix'} is no kind of figure; known: {' '.join(SUFFIXES)}")
+    return suffix
+
+
+def _pool(panel: Panel, sizes: list[int]) -> Panel:
+    values, labels = panel.values, [panel.rows, panel.columns]
+    for axis, size in enumerate(sizes):
+        starts = range(0, len(labels[axis]), size)
+        values = np.maximum.reduceat(values, list(starts), axis)
+        groups = [labels[axis][start : start + size] for start in starts]
+        labels[axis] = [group[0] if len(group) == 1 else f"{group[0]}…{group[-1]}" for group in groups]
+    return Panel(panel.title, labels[0], labels[1], values)
+
+
+def _latex(text: str) -> str:
+    return text.translate(_LATEX)
+
+
+def _typed(token: str) -> str:
+    return rf"\texttt{{{_latex(heatmap.shown(token))}}}"

@@ -1,0 +1,74 @@
+"""``glassformer figure``: a picture of one sentence, or one line that says why not."""
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from glassformer.explain import examine
+from tiny_run import TinyRun
+
+Cli = Callable[..., Any]
+CROSS = "decoder.1.cross_attention"
+TEXT = "the old cat sleeps"
+
+
+def test_a_file_is_the_view_of_the_models_own_translation(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    view = examine(tiny.translator, TEXT).view(CROSS, head=1, words=True)
+    for suffix, text in ((".svg", view.svg()), (".csv", view.to_csv()), (".tex", view.to_latex())):
+        file = tmp_path / f"figure{suffix}"
+        assert cli("figure", tiny.run, TEXT, "--view", CROSS, "--head", 1, "--words", "-o", file) == (0, "", "")
+        assert file.read_text(encoding="utf-8") == text
+    assert cli("figure", tiny.run, TEXT, "--view", "norms", "-o", tmp_path / "norms.png") == (0, "", "")
+    assert (tmp_path / "norms.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_target_and_the_tokens_can_be_chosen(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    file = tmp_path / "figure.csv"
+    options = ["--target", "le vieux chat", "--words", "--average", "--no-specials"]
+    assert cli("figure", tiny.run, TEXT, "--view", CROSS, *options, "-o", file).code == 0
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert list(dict.fromkeys(row["row_label"] for row in rows)) == ["le", "vieux", "chat"]
+    assert list(dict.fromkeys(row["column_label"] for row in rows)) == TEXT.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "told"),
+    [
+        (
+            TEXT,
+            ["--view", "decoder.1.cros_attention"],
+            r"^'decoder\.1\.cros_attention' is no view; did you mean decoder",
+        ),
+        (TEXT, ["--view", "decoder.9.self_attention"], r"^layer=9 is outside the decoder; choose from 0 to 1$"),
+        (TEXT, ["--view", CROSS, "--head", "7"], rf"^head=7 is outside {CROSS}; choose from 0 to 1$"),
+        (
+            TEXT,
+            ["--view", "mask", "--words"],
+            r"^mask has neither heads nor words; leave out what goes with attention$",
+        ),
+        ("  ", ["--view", CROSS], r"^the sentence is empty; give one with at least one word$"),
+        (
+            "a " * 200_000,
+            ["--view", CROSS, "--target", "b"],
+            r"^a text of 200,001 tokens does not fit the memory; split",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn(
+    refused: Callable[..., str], tiny: TinyRun, tmp_path: Path, text: str, arguments: list[str], told: str
+) -> None:
+    line = refused("figure", tiny.run, text, *arguments, "-o", tmp_path / "f.svg")
+    assert re.search(told, line), line
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_cannot_be_written(refused: Callable[..., str], tiny: TinyRun, tmp_path: Path) -> None:
+    line = refused("figure", tmp_path / "nowhere", TEXT, "--view", CROSS, "-o", tmp_path / "f.gif")
+    assert line == f"{tmp_path}/f.gif: .gif is no kind of figure; known: .csv .pdf .png .svg .tex"
+    line = refused("figure", tiny.run, TEXT, "--view", CROSS, "-o", tmp_path / "none" / "f.svg")
+    assert "cannot be written (No such file or directory); name another file" in line

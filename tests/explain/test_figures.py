@@ -1,0 +1,271 @@
+"""Views of an example: the numbers are the model's, and every file says what it shows."""
+
+import csv
+import io
+import re
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+import glassformer
+import tiny_run
+from glassformer.config import ConfigError, DataError
+from glassformer.explain import Example, examine
+from glassformer.explain.figures import view_names
+from glassformer.explain.heatmap import label, number, shade, shown
+from glassformer.explain.view import SUFFIXES, Panel, View
+from glassformer.layers.position import sinusoids
+from glassformer.translator import Translator
+
+SOURCE, TARGET = "the old cat doesn't see Straße", "le vieux chat ne voit pas"
+CROSS = "decoder.1.cross_attention"
+ODD = [
+    "<script>alert(1)</script>",
+    "שלום",
+    "مرحبا",
+    "日本語",
+    "👩‍👩‍👧",
+    "$x^2$ & 50%_#{}~\\",
+    "\u202eevil",
+    ' "',
+    "a" * 300,
+]
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    return tiny_run.made(tmp_path_factory).translator
+
+
+@pytest.fixture(scope="module")
+def example(translator: Translator) -> Example:
+    return examine(translator, SOURCE, TARGET)
+
+
+def odd_view() -> View:
+    values = np.linspace(0, 1, len(ODD) ** 2).reshape(len(ODD), len(ODD))
+    return View("odd", "a <b> & 'c'", "rows", "columns", "shade", [Panel("<i>", ODD, ODD, values)])
+
+
+# Numbers
+
+
+def test_every_view_that_is_named_can_be_drawn(example: Example) -> None:
+    names = view_names(example)
+    assert names == [
+        "encoder.0.self_attention",
+        *(f"decoder.{layer}.{kind}_attention" for layer in (0, 1) for kind in ("self", "cross")),
+        *("positions", "mask", "norms", "logit_lens"),
+    ]
+    for name in names:
+        view = example.view(name)
+        assert view.name == name and view.title and view.row_axis and view.column_axis and view.value_axis
+        assert all(np.isfinite(panel.values).all() for panel in view.panels)
+        assert all(view.low <= panel.values.min() and panel.values.max() <= view.high + 1e-6 for panel in view.panels)
+        ElementTree.fromstring(view.svg())
+
+
+def test_attention_is_what_was_recorded_and_says_who_asks(example: Example) -> None:
+    weights = example.trace["decoder.layers.1.cross_attention.weights"][0].numpy()
+    view = example.view(CROSS)
+    assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
+    assert np.allclose([panel.values for panel in view.panels], weights, atol=0, rtol=0)
+    assert (view.panels[0].rows, view.panels[0].columns) == (example.predicted_tokens, example.source_tokens)
+    assert (view.row_axis, view.column_axis) == ("target, as predicted: who asks", "source: who is asked")
+    assert np.array_equal(example.view(CROSS, head=1).panels[0].values, weights[1])
+    assert np.allclose(example.view(CROSS, average=True).panels[0].values, weights.mean(0))
+    own = example.view("decoder.0.self_attention").panels[0]
+    assert own.rows == own.columns == example.target_tokens
+    assert np.array_equal(own.values, np.tril(own.values))
+
+
+@pytest.mark.parametrize("name", [CROSS, "decoder.0.self_attention", "encoder.0.self_attention"])
+def test_words_are_sums_of_asked_and_means_of_asking_pieces(example: Example, name: str) -> None:
+    pieces, words = example.view(name, head=0), example.view(name, head=0, words=True)
+    source = (*SOURCE.split(), "</s>")
+    panel, whole = pieces.panels[0], words.panels[0]
+    assert len(panel.columns) > len(whole.columns)
+    assert whole.values.sum(1) == pytest.approx(1, abs=1e-6)
+    if name != "decoder.0.self_attention":
+        assert whole.columns == list(source)
+    if name == CROSS:
+        assert whole.rows == [*TARGET.split(), "</s>"]
+        tokenizers = example.translator.tokenizers
+        columns = np.array([*tokenizers.source.word_of(example.source_ids[:-1]), 6])
+        rows = np.array([*tokenizers.target.word_of(example.predicted_ids[:-1]), 6])
+        for i, j in np.ndindex(7, 7):
+            by_hand = panel.values[rows == i][:, columns == j].sum(1).mean()
+            assert whole.values[i, j] == pytest.approx(by_hand, abs=1e-9)
+
+
+def test_without_special_tokens_nothing_is_scaled_up_and_the_title_says_so(example: Example) -> None:
+    whole, less = example.view(CROSS, head=0), example.view(CROSS, head=0, specials=False)
+    assert np.allclose(less.panels[0].values, whole.panels[0].values[:-1, :-1])
+    assert less.panels[0].columns == example.source_tokens[:-1]
+    assert "special tokens left out, so rows sum to less than 1" in less.title
+    both = example.view("decoder.1.self_attention", head=0, words=True, specials=False)
+    assert both.panels[0].rows == both.panels[0].columns == TARGET.split()
+
+
+def test_views_of_the_whole_model(example: Example) -> None:
+    ids = example.predicted_ids
+    mask = example.view("mask").panels[0]
+    assert np.array_equal(mask.values, np.tri(len(ids))) and mask.rows == example.target_tokens
+    positions = example.view("positions").panels[0]
+    length = max(len(example.source_ids), len(ids))
+    assert np.allclose(positions.values, sinusoids(torch.arange(length).double(), 16), atol=1e-6)
+    lens = example.view("logit_lens").panels[0]
+    probabilities = example.trace["output_projection.probabilities"][0]
+    assert lens.rows == ["embedding", "layer 0", "layer 1"] and lens.columns == example.predicted_tokens
+    assert lens.values[-1] == pytest.approx(probabilities[range(len(ids)), ids].numpy(), abs=1e-6)
+    encoder, decoder = example.view("norms").panels
+    assert encoder.values.shape == (2, len(example.source_ids)) and decoder.values.shape == (3, len(ids))
+    last = example.trace["decoder.layers.1.feed_forward_norm.normed"][0].norm(dim=-1)
+    assert decoder.values[-1] == pytest.approx(last.numpy(), rel=1e-6)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_positions_of_other_kinds(translator: Translator, make_model, positions: str) -> None:
+    size = translator.tokenizers.source.vocab_size
+    model = make_model(positions=positions, vocab_size=size, tie_embeddings=False)
+    one = examine(Translator([model], translator.tokenizers, translator.decoding), "the cat", "le chat")
+    if positions == "rotary":
+        with pytest.raises(ConfigError, match=r"^positions=rotary adds nothing to the embedding: .*rotated_q"):
+            one.view("positions")
+    else:
+        view = one.view("positions")
+        assert [panel.title for panel in view.panels] == ["source", "target"]
+        assert -view.low == view.high == max(abs(panel.values).max() for panel in view.panels)
+    assert one.view("norms").panels[1].values.shape[0] == 3
+
+
+# Files
+
+
+def test_what_looks_like_markup_is_text_in_every_file(tmp_path: Path) -> None:
+    view = odd_view()
+    svg = view.svg()
+    assert view._repr_html_() == svg
+    assert "<script" not in svg and "&lt;script&gt;" in svg and "\u202e" not in svg and "[U+202E]evil" in svg
+    texts = [element.text or "" for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("text")]
+    assert {"שלום", "مرحبا", "日本語", "👩‍👩‍👧", "a <b> & 'c'", "<i>", label("a" * 300)} <= set(texts)
+    latex = view.to_latex()
+    assert r"\texttt{\$x\textasciicircum{}2\$ \& 50\%\_\#\{\}\textasciitilde{}\textbackslash{}}" in latex
+    assert not re.search(r"(?<!\\)[%#_&](?=.*\\texttt\{\\textless)", latex.splitlines()[4].split(" & ")[0])
+    rows = list(csv.reader(io.StringIO(view.to_csv())))
+    assert rows[0] == ["panel", "row", "row_label", "column", "column_label", "value"]
+    assert [row[4] for row in rows[1 : len(ODD) + 1]] == ODD
+    assert [float(row[5]) for row in rows[1:]] == view.panels[0].values.ravel().tolist()
+    for suffix in (".png", ".pdf"):
+        view.save(tmp_path / f"odd{suffix}")  # a sign that no font has would be a warning, which is an error here
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix: str) -> None:
+    begins = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg ", ".csv": b"panel,", ".tex": b"\\begin{table}"}
+    for name in ("a", "b"):
+        example.view(CROSS).save(tmp_path / f"{name}{suffix.upper()}")
+    first, second = ((tmp_path / f"{name}{suffix.upper()}").read_bytes() for name in ("a", "b"))
+    assert first == second and first.startswith(begins[suffix])
+
+
+def test_a_picture_has_its_titles_a_colour_bar_and_numbers_where_they_have_room(example: Example) -> None:
+    one = example.view(CROSS, head=0, words=True)
+    svg = one.svg()
+    assert 'viewBox="0 0 ' in svg and "prefers-color-scheme: dark" in svg
+    for text in (one.title, one.row_axis, one.column_axis, ">attention<", ">0.00<", ">0.50<", ">1.00<"):
+        assert text in svg
+    written = re.findall(r">(\d\.\d\d)</text>", svg)
+    assert len(written) == one.panels[0].values.size + 3
+    assert shade(0.0) in svg and shade(1.0) == "#fee838"
+    many = View("many", "many", "r", "c", "v", [Panel("", ["r"], list("abcdefghij" * 6), np.ones((1, 60)))])
+    assert len(re.findall(r">\d\.\d\d</text>", many.svg())) == 3
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".tex"])
+def test_a_long_sentence_is_pooled_and_the_title_says_so(translator: Translator, tmp_path: Path, suffix: str) -> None:
+    one = examine(translator, "the cat " * 75, "le chat", keep="*.weights")
+    length = len(one.source_ids)
+    view = one.view("encoder.0.self_attention")
+    assert view.panels[0].values.shape == (length, length) and "pooled" not in view.title
+    pooled = view.pooled()
+    size = -(-length // 64)
+    assert f" · {length} × {length} pooled by max, {size} × {size} to a cell" in pooled.title
+    assert max(pooled.panels[0].values.shape) <= 64
+    for i, j in ((0, 0), (3, 7)):
+        block = view.panels[0].values[i * size : (i + 1) * size, j * size : (j + 1) * size]
+        assert pooled.panels[0].values[i, j] == block.max()
+    assert len(view.to_csv().splitlines()) == 1 + 2 * length**2
+    assert one.view(CROSS, head=0).pooled().panels[0].rows == one.predicted_tokens
+    pooled_file = tmp_path / f"long{suffix}"
+    view.save(pooled_file)
+    if suffix != ".png":
+        assert "pooled by max" in pooled_file.read_text(encoding="utf-8")
+
+
+def test_without_matplotlib_the_way_out_is_told(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "glassformer.explain.drawing", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"^\.png files are drawn by matplotlib, .*pip install 'glassformer\[plot\]'"):
+        example.view("mask").save(tmp_path / "mask.png")
+    example.view("mask").save(tmp_path / "mask.svg")
+    assert [file.name for file in tmp_path.iterdir()] == ["mask.svg"]
+
+
+@pytest.mark.parametrize(
+    ("token", "seen"),
+    [("a b", "a b"), (" ", "␣"), ("  x ", "␣␣x␣"), ("\n", "[U+000A]"), ("", "∅"), ("\u200f", "[U+200F]"), ("é", "é")],
+)
+def test_tokens_that_cannot_be_seen_are_shown(token: str, seen: str) -> None:
+    assert shown(token) == seen
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.123, "0.12"), (-1.0, "-1.00"), (12.34, "12.3"), (1234.5, "1234")])
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        (
+            "decoder.1.cross_atention",
+            {},
+            r"'decoder\.1\.cross_atention' is no view; did you mean decoder\.1\.cross_att",
+        ),
+        ("", {}, r"'' is no view; known: decoder\.0\.cross_attention, .*, positions$"),
+        ("encoder.0.cross_attention", {}, r"is no view; did you mean decoder\.0\.cross_attention\?"),
+        ("decoder.2.cross_attention", {}, r"^layer=2 is outside the decoder; choose from 0 to 1$"),
+        ("encoder.1.self_attention", {}, r"^layer=1 is outside the encoder; choose from 0 to 0$"),
+        (CROSS, {"head": 2}, rf"^head=2 is outside {CROSS}; choose from 0 to 1$"),
+        (CROSS, {"head": -1}, rf"^head=-1 is outside {CROSS}; choose from 0 to 1$"),
+        (CROSS, {"head": 0, "average": True}, r"^one head and the average of all exclude each other; leave one out$"),
+        ("norms", {"words": True}, r"^norms has neither heads nor words; leave out what goes with attention$"),
+    ],
+)
+def test_views_that_there_are_not(example: Example, name: str, options: dict[str, bool], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        example.view(name, **options)
+
+
+def test_texts_and_files_that_cannot_be(translator: Translator, example: Example, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the sentence is empty"):
+        examine(translator, " \t")
+    empty = glassformer.examine(translator, "the cat", "")
+    assert empty.view(CROSS).panels[0].rows == ["</s>"]
+    with pytest.raises(DataError, match="there is nothing to show: every token is left out"):
+        empty.view(CROSS, specials=False)
+    with pytest.raises(ConfigError, match=r"f\.jpg: \.jpg is no kind of figure; known: \.csv \.pdf \.png \.svg \.tex"):
+        example.view(CROSS).save(tmp_path / "f.jpg")
+    with pytest.raises(ConfigError, match=r"f: no suffix is no kind of figure"):
+        example.view(CROSS).save(tmp_path / "f")
+    assert not list(tmp_path.iterdir())
