@@ -235,3 +235,16 @@ def test_in_a_notebook_names_are_text_and_never_markup(
         module(torch.tensor([1.0, -torch.inf]))
     page = recorded._repr_html_()
     assert "<script>" not in page and "&lt;script&gt;" in page and "axis_0 2" in page and "1 … 1" in page
+
+
+def test_a_view_of_a_tensor_is_its_matrices(make_model: Callable[..., EncoderDecoder]) -> None:
+    model, (source, target) = make_model(), inputs()
+    with trace(model) as recorded:
+        model(source, target)
+    view = recorded.view(WEIGHTS)
+    assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
+    assert (view.row_axis, view.column_axis) == ("query", "key")
+    assert np.array_equal(view.panels[1].values, recorded[WEIGHTS][0, 1])
+    assert np.array_equal(recorded.view("memory", batch=1).panels[0].values, recorded["memory"][1])
+    assert recorded.view("memory", position=2).panels[0].values.shape == (1, 16)
+    assert "−inf" not in recorded.view("decoder.layers.0.self_attention.masked_scores")._repr_html_()

@@ -222,7 +222,9 @@ def sums_to_one(example: Example, path: str) -> Fact:
     off = float((weights.double().sum(-1) - 1).abs().max())
     limit = BITS[str(weights.dtype).removeprefix("torch.")]
     rows = math.prod(weights.shape[:-1])
-    return Fact(f"all {rows:,} rows of all {weights.size(1)} heads sum to 1: largest deviation {off:.1g}", off <= limit)
+    if off > limit:
+        return Fact(f"not every row of the {rows:,} sums to 1: one is off by {off:.1g}", False)
+    return Fact(f"all {rows:,} rows of all {weights.size(1)} heads sum to 1: largest deviation {off:.1g}", True)
 
 
 def _heads(t: Trace, path: str) -> range:

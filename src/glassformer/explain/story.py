@@ -44,16 +44,16 @@ class Table:
     @property
     def values(self) -> list[list[float]]:
         """The numbers, row by row."""
-        batch = {"batch": 0} if "batch" in self.trace.axes(self.name) else {}
-        whole = self.trace.at(self.name, **batch, **dict(self.fixed))
-        if self.columns is None:
-            return [[value] for value in whole[self.rows.start :][: len(self.rows.labels)].double().tolist()]
-        axes = [axis for axis in self.trace.axes(self.name) if axis != "batch" and axis not in dict(self.fixed)]
-        if axes != [self.rows.name, self.columns.name]:
-            whole = whole.T
-        rows, columns = self.rows, self.columns
-        part = whole[rows.indices.start : rows.indices.stop, columns.indices.start : columns.indices.stop]
-        return part.double().tolist()
+        rows, columns, fixed = self.rows, self.columns, dict(self.fixed)
+        shown = {rows.name: slice(rows.start, rows.indices.stop)}
+        if columns is not None:
+            shown[columns.name] = slice(columns.start, columns.indices.stop)
+        axes = self.trace.axes(self.name)
+        part = self.trace[self.name][tuple(shown.get(axis, fixed.get(axis, 0)) for axis in axes)].double()
+        if columns is None:
+            return part[:, None].tolist()
+        turned = axes.index(rows.name) > axes.index(columns.name)
+        return (part.T if turned else part).tolist()
 
     def formula(self, row: int, column: int = 0) -> Formula:
         """Of the number in that row and column of the table."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from glassformer.config import ConfigError
 from glassformer.explain.axes import axes_of
 from glassformer.explain.formula import Formula, explain
+from glassformer.explain.view import Panel, View
 from glassformer.layers.dropout import Dropout
 from glassformer.taps import Edit, Recording, recording
 
@@ -54,6 +55,28 @@ class Trace(Recording):
         See ``formula.explain``.
         """
         return explain(self, name, **index)
+
+    def view(self, name: str, **index: int) -> View:
+        """A picture of what is left of ``name``: a matrix, or one for each entry of the axis in front of it.
+
+        Rows and columns are numbered; an example (``examine``) draws attention with its words.
+        """
+        if "batch" in self.axes(name):
+            index = {"batch": 0, **index}
+        sizes = zip(self.axes(name), self[name].shape, strict=True)
+        axes = [axis for axis, size in sizes if axis not in index and size > 1]
+        values = self.at(name, **index).double().cpu()
+        while values.ndim < 2:
+            values, axes = values[None], ["", *axes]
+        if values.ndim > 3:
+            raise ConfigError(f"{name} has the axes {', '.join(axes)}; fix one of them, as in {axes[0]}=0")
+        matrices = values[None] if values.ndim == 2 else values
+        titles = [""] if values.ndim == 2 else [f"{axes[0]} {number}" for number in range(len(matrices))]
+        rows, columns = ([str(number) for number in range(size)] for size in matrices.shape[1:])
+        finite = values[values.isfinite()]
+        low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
+        panels = [Panel(title, rows, columns, matrix.numpy()) for title, matrix in zip(titles, matrices, strict=True)]
+        return View(name, name, axes[-2], axes[-1], "", panels, min(low, 0.0), high if high > low else low + 1)
 
     def to_npz(self, path: str | Path) -> None:
         """Every tensor by its name, bfloat16 (which NumPy lacks) as float32; ``axes`` holds their axes as JSON."""

@@ -1,0 +1,162 @@
+"""Matrices of attention: a small picture a head, one of them large, and all of a model's in three groups."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.explain.example import Example
+from glassformer.explain.heatmap import shown
+from glassformer.explain.page.numbers import Numbers, Slice
+from glassformer.explain.page.sheets import Label, Sheet, Titles, entropy, labels_of, summary_of, whole, written
+from glassformer.explain.story import Table
+from glassformer.explain.view import LARGEST, View
+
+MAX_BYTES = 600_000
+"""Of all matrices of a page in float32; beyond that they are written in float16."""
+GROUPS = [
+    ("encoder", "self_attention", "The encoder attends to the source"),
+    ("decoder", "self_attention", "The decoder attends to what it has written"),
+    ("decoder", "cross_attention", "The decoder attends to the source"),
+]
+
+
+@dataclass(frozen=True)
+class Head:
+    """``entropy`` in nats and ``distance`` in tokens are means over the rows, before any pooling."""
+
+    name: str
+    title: str
+    numbers: Slice
+    entropy: float
+    distance: float
+    summary: str
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """``sheet`` is the first head's, with its numbers; the page puts another's in its place."""
+
+    key: str
+    title: str
+    heads: tuple[Head, ...]
+    sheet: Sheet
+    note: str = ""
+    across: int = 8
+    """Pictures in a line: the heads of a layer."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.sheet.rows), len(self.sheet.columns)
+
+
+def gallery_of(tables: Sequence[Table], numbers: Numbers, key: str) -> Gallery:
+    """Of the tables of one attention's weights, one a head."""
+    first = tables[0]
+    assert first.columns is not None
+    rows, columns = labels_of(first.name, first.rows), labels_of(first.name, first.columns)
+    values = np.array([table.values for table in tables], dtype=np.float32)
+    slices = _slices(numbers.add(values), values)
+    weights = first.trace[first.name][0].double().cpu().numpy()
+    heads = tuple(
+        _head(f"head {dict(table.fixed)['head']}", table.title, place, weights[dict(table.fixed)["head"]])
+        for table, place in zip(tables, slices, strict=True)
+    )
+    heads = tuple(
+        _summarised(head, rows, columns, matrix.astype(np.float64)) for head, matrix in zip(heads, values, strict=True)
+    )
+    titles = Titles(first.title, first.rows.title, first.columns.title)
+    sheet = written(
+        titles, rows, columns, values[0].astype(np.float64), "weights", slices[0], totals=whole(first, first.columns)
+    )
+    return Gallery(key, "Every head of this attention", heads, sheet, across=_across(len(heads)))
+
+
+def galleries_of(example: Example, numbers: Numbers) -> list[Gallery]:
+    """Every layer and head of the model."""
+    config = example.translator.models[0].config
+    layers = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
+    views = {
+        (stack, kind): [example.view(f"{stack}.{layer}.{kind}") for layer in range(layers[stack])]
+        for stack, kind, _ in GROUPS
+    }
+    pooled = {key: [view.pooled() for view in found] for key, found in views.items()}
+    size = sum(4 * panel.values.size for found in pooled.values() for view in found for panel in view.panels)
+    dtype = np.float32 if size <= MAX_BYTES else np.float16
+    return [
+        _gallery(_Group(stack, kind, title), views[stack, kind], pooled[stack, kind], numbers, dtype)
+        for stack, kind, title in GROUPS
+    ]
+
+
+@dataclass(frozen=True)
+class _Group:
+    stack: str
+    kind: str
+    title: str
+
+
+def _gallery(
+    group: _Group, views: list[View], pooled: list[View], numbers: Numbers, dtype: type[np.floating]
+) -> Gallery:
+    asks = "source" if group.stack == "encoder" else "target"
+    rows = _labels(views[0].panels[0].rows, pooled[0].panels[0].rows, asks)
+    if group.kind == "cross_attention":  # named by what each step predicts, which it reads only at the next
+        rows = [Label(label.text, label.side, label.position + 1, label.span) for label in rows]
+    asked = "source" if group.kind == "cross_attention" else asks
+    columns = _labels(views[0].panels[0].columns, pooled[0].panels[0].columns, asked)
+    heads = []
+    for layer, (view, small) in enumerate(zip(views, pooled, strict=True)):
+        values = np.stack([panel.values for panel in small.panels]).astype(dtype)
+        for number, place in enumerate(_slices(numbers.add(values), values)):
+            name = f"layer {layer} · head {number}"
+            head = _head(name, f"{group.title.removeprefix('The ')}, {name}", place, view.panels[number].values)
+            heads.append(_summarised(head, rows, columns, values[number].astype(np.float64)))
+    same = views[0].panels[0].values.shape == pooled[0].panels[0].values.shape
+    titles = Titles(heads[0].title, views[0].row_axis, views[0].column_axis)
+    first = pooled[0].panels[0].values.astype(dtype).astype(np.float64)
+    sheet = written(titles, rows, columns, first, "weights", heads[0].numbers, totals=same)
+    note, across = _note(views, pooled, dtype), _across(len(views[0].panels))
+    return Gallery(f"{group.stack}-{group.kind}", group.title, tuple(heads), sheet, note, across)
+
+
+def _note(views: list[View], pooled: list[View], dtype: type[np.floating]) -> str:
+    parts = []
+    if views[0] is not pooled[0]:
+        high, wide = views[0].panels[0].values.shape
+        parts.append(
+            f"These matrices have {high} × {wide} cells and more than {LARGEST} do not fit: each cell here is the "
+            "maximum of those it stands for, so no peak is lost, but rows no longer sum to 1."
+        )
+    if dtype is np.float16:
+        parts.append("To keep the page small their numbers are written in float16: three digits hold.")
+    return " ".join(parts)
+
+
+def _across(heads: int) -> int:
+    """As many as fit, in even lines."""
+    return -(-heads // -(-heads // 8))
+
+
+def _labels(every: list[str], pooled: list[str], side: str) -> list[Label]:
+    span = -(-len(every) // LARGEST)
+    return [
+        Label(shown(text), side, place * span, min(span, len(every) - place * span))
+        for place, text in enumerate(pooled)
+    ]
+
+
+def _head(name: str, title: str, place: Slice, weights: NDArray[np.float64]) -> Head:
+    queries, keys = np.indices(weights.shape)
+    distance = float((weights * np.abs(queries - keys)).sum(-1).mean())
+    return Head(name, title, place, entropy(weights), distance, "")
+
+
+def _summarised(head: Head, rows: Sequence[Label], columns: Sequence[Label], values: NDArray[np.float64]) -> Head:
+    summary = summary_of(rows, columns, values, "weights")
+    return Head(head.name, head.title, head.numbers, head.entropy, head.distance, summary)
+
+
+def _slices(key: str, values: NDArray[np.floating]) -> list[Slice]:
+    return [Slice(key, number * values[0].size) for number in range(len(values))]

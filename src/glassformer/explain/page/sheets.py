@@ -1,0 +1,199 @@
+"""A table of the walkthrough as the page writes it: labels that know their token, shaded cells, a sentence."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from glassformer.explain.heatmap import shown
+from glassformer.explain.notation import decimal
+from glassformer.explain.page.numbers import Numbers, Slice
+from glassformer.explain.page.shades import shade_class
+from glassformer.explain.story import Axis, Table
+from glassformer.text.words import END_OF_WORD, JOINER
+
+TOKEN_AXES = ("position", "query", "key")
+
+
+@dataclass(frozen=True)
+class Label:
+    """The text of a row or column; the token that it is, when it is one: all with the same light up together.
+
+    One that stands for several tokens spans them.
+    """
+
+    text: str
+    side: str = ""
+    position: int = 0
+    span: int = 1
+
+    @property
+    def plain(self) -> str:
+        """In a sentence: without the marks that say where a word ends or goes on."""
+        return f"“{self.text.removesuffix(END_OF_WORD).replace(JOINER, '') or self.text}”" if self.side else self.text
+
+
+@dataclass(frozen=True)
+class Row:
+    label: Label
+    cells: Markup
+    total: str = ""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """``rows_title`` and ``columns_title`` say who asks and who is asked, where somebody does."""
+
+    title: str
+    rows_title: str
+    columns_title: str
+    columns: tuple[Label, ...]
+    rows: tuple[Row, ...]
+    shade: str
+    largest: float
+    numbers: Slice
+    summary: str
+
+    @property
+    def sums(self) -> bool:
+        return any(row.total for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Titles:
+    sheet: str
+    rows: str
+    columns: str
+
+
+def sheet_of(table: Table, numbers: Numbers, failed: bool = False) -> Sheet:
+    """``failed``: something in this step is not what its formula gives, so every cell is asked which it is."""
+    kind: type[np.floating] = np.float64 if table.trace[table.name].dtype == torch.float64 else np.float32
+    values = np.array(table.values, dtype=kind)
+    width = values.shape[1]
+    wrong: set[tuple[int, int]] = set()
+    if failed:
+        wrong = {divmod(place, width) for place, check in enumerate(table.checks()) if not check.passed}
+    columns = table.columns
+    titles = Titles(table.title, table.rows.title, "" if columns is None else columns.title)
+    return written(
+        titles,
+        labels_of(table.name, table.rows),
+        (Label("value"),) if columns is None else labels_of(table.name, columns),
+        values.astype(np.float64),
+        table.shade,
+        Slice(numbers.add(values)),
+        totals=columns is not None and table.shade == "weights" and whole(table, columns),
+        wrong=wrong,
+    )
+
+
+def written(
+    titles: Titles,
+    rows: Sequence[Label],
+    columns: Sequence[Label],
+    values: NDArray[np.float64],
+    shade: str,
+    numbers: Slice,
+    *,
+    totals: bool = False,
+    wrong: Collection[tuple[int, int]] = (),
+) -> Sheet:
+    finite = np.abs(values[np.isfinite(values)])
+    largest = float(finite.max()) if finite.size else 0.0
+    marked = [
+        Row(
+            label,
+            cells_of(line, shade, largest, {column for row, column in wrong if row == place}),
+            f"{line.sum():.2f}" if totals else "",
+        )
+        for place, (label, line) in enumerate(zip(rows, values, strict=True))
+    ]
+    summary = summary_of(rows, columns, values, shade)
+    return Sheet(
+        titles.sheet, titles.rows, titles.columns, tuple(columns), tuple(marked), shade, largest, numbers, summary
+    )
+
+
+def cells_of(line: NDArray[np.float64], shade: str, largest: float, wrong: set[int]) -> Markup:
+    """The cells of a row. Only numbers and the names of classes get in here, so nothing is left to escape."""
+    digits = decimals(largest)
+    parts = []
+    for place, value in enumerate(line.tolist()):
+        name = shade_class(value, shade, largest)
+        text = number(value, shade, digits)
+        if place in wrong:
+            name, text = f"{name} wrong".strip(), f"✗ {text}"
+        parts.append(f'<td class="{name}">{text}</td>' if name else f"<td>{text}</td>")
+    return Markup("".join(parts))
+
+
+def number(value: float, shade: str, digits: int) -> str:
+    """As many decimals in the whole table, so that points stand below each other; an exact 0 as such."""
+    if shade == "weights" and math.isfinite(value):
+        return "0" if value == 0 else f"{value:.2f}"
+    if not shade or not math.isfinite(value):
+        return decimal(value)
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def decimals(largest: float) -> int:
+    return 3 if largest < 10 else 2 if largest < 1000 else 1
+
+
+def summary_of(rows: Sequence[Label], columns: Sequence[Label], values: NDArray[np.float64], shade: str) -> str:
+    """One sentence: where the most is, and the least."""
+    if not np.isfinite(values).any():
+        return "No number here is finite."
+    high = _where(np.where(np.isfinite(values), values, -np.inf).argmax(), values)
+    low = _where(np.where(np.isfinite(values), values, np.inf).argmin(), values)
+    if shade == "weights":
+        return (
+            f"The largest weight is {values[high]:.2f}: {rows[high[0]].plain} asks {columns[high[1]].plain}; "
+            f"a row spreads over {math.exp(min(entropy(values), 700)):.1f} entries (e to its mean entropy)."
+        )
+    return (
+        f"From {decimal(float(values[low]))} ({_named(rows, columns, low)}) "
+        f"to {decimal(float(values[high]))} ({_named(rows, columns, high)})."
+    )
+
+
+def entropy(weights: NDArray[np.float64]) -> float:
+    """Of a row of the matrix, in nats, the mean over its rows."""
+    return float(-(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(-1).mean())
+
+
+def labels_of(name: str, axis: Axis) -> tuple[Label, ...]:
+    side = side_of(name, axis.name)
+    return tuple(
+        Label(shown(text), side, place) if side else Label(shown(text))
+        for place, text in zip(axis.indices, axis.labels, strict=True)
+    )
+
+
+def side_of(name: str, axis: str) -> str:
+    """Whose tokens an axis of a recorded tensor counts, if it counts tokens."""
+    if axis not in TOKEN_AXES:
+        return ""
+    if axis == "key" and ".cross_attention." in name:
+        return "source"
+    return "source" if name.startswith(("encoder.", "source_embedding.", "memory")) else "target"
+
+
+def whole(table: Table, columns: Axis) -> bool:
+    """Whether no column was left out."""
+    return len(columns.labels) == table.trace[table.name].size(table.trace.axes(table.name).index(columns.name))
+
+
+def _where(place: np.intp, values: NDArray[np.float64]) -> tuple[int, int]:
+    row, column = divmod(int(place), values.shape[1])
+    return row, column
+
+
+def _named(rows: Sequence[Label], columns: Sequence[Label], place: tuple[int, int]) -> str:
+    row, column = rows[place[0]].plain, columns[place[1]].plain
+    return row if len(columns) == 1 else f"{row}, {column}"

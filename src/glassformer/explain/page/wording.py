@@ -1,0 +1,81 @@
+"""Tables of text, and the tokens of both sides, with what links them to the rest of the page."""
+
+import re
+from dataclasses import dataclass
+from unicodedata import bidirectional
+
+from markupsafe import Markup, escape
+
+from glassformer.explain.example import Example
+from glassformer.explain.heatmap import shown
+from glassformer.explain.page.sheets import Label
+from glassformer.explain.story import MAX_LABELS, Step
+from glassformer.text.words import END_OF_WORD, JOINER
+
+COLUMNS = {1: {0: ("source", 0)}, 7: {1: ("target", 0), 2: ("target", 1)}, 12: {0: ("target", 0), 1: ("target", 1)}}
+"""By step: which columns hold a token, of which side, and how far from the row's position."""
+HEADINGS = {6: "source"}
+"""By step: whose tokens the headings are, behind the first."""
+
+
+@dataclass(frozen=True)
+class Words:
+    headings: tuple[Label, ...]
+    rows: tuple[tuple[Label, ...], ...]
+    note: str = ""
+
+
+def words_of(step: Step) -> Words | None:
+    if not step.words:
+        return None
+    first, *rest = step.words
+    columns, side = COLUMNS.get(step.number, {}), HEADINGS.get(step.number, "")
+    headings = tuple(Label(text, side if place else "", place - 1) for place, text in enumerate(first))
+    rows = tuple(
+        tuple(
+            Label(shown(text), columns[place][0], row + columns[place][1]) if place in columns else Label(text)
+            for place, text in enumerate(line)
+        )
+        for row, line in enumerate(rest[:MAX_LABELS])
+    )
+    note = f"The first {MAX_LABELS} of {len(rest)} rows." if len(rest) > MAX_LABELS else ""
+    return Words(headings, rows, note)
+
+
+@dataclass(frozen=True)
+class Side:
+    """A text and its tokens. A target's tokens are those that the decoder reads, then the last that it is to say."""
+
+    name: str
+    text: str
+    direction: str
+    tokens: tuple[Label, ...]
+
+
+def token(text: str) -> Markup:
+    """Marks of where words end and go on stand back; a script that copies the text still finds them."""
+    safe = str(escape(text)).replace(JOINER, f'<span class="joins">{JOINER}</span>')
+    end = str(escape(END_OF_WORD))
+    return Markup(re.sub(rf"(?<=\S){end}(?= |$)", f'<span class="ends">{end}</span>', safe))
+
+
+def law(text: str) -> Markup:
+    """``d_model`` and ``10000^(2i/d)`` with what is low or high as such."""
+    safe = re.sub(r"_([A-Za-z0-9]+)", r"<sub>\1</sub>", str(escape(text)))
+    return Markup(re.sub(r"\^(?:\(([^()]*)\)|(\w))", lambda found: f"<sup>{found[1] or found[2]}</sup>", safe))
+
+
+def sides_of(example: Example) -> tuple[Side, Side]:
+    target = [*example.target_tokens, example.predicted_tokens[-1]]
+    return _side("source", example.source, example.source_tokens), _side("target", example.target, target)
+
+
+def direction(text: str) -> str:
+    """Of the first sign that has one (Unicode standard annex 9, rule P2)."""
+    strong = (kind for kind in map(bidirectional, text) if kind in ("L", "R", "AL"))
+    return "rtl" if next(strong, "L") != "L" else "ltr"
+
+
+def _side(name: str, text: str, tokens: list[str]) -> Side:
+    labels = tuple(Label(shown(token), name, place) for place, token in enumerate(tokens))
+    return Side(name, text, direction(text), labels)

@@ -1,0 +1,164 @@
+"""One sentence's walkthrough as a page of its own: a single file, which asks nothing of anybody."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from glassformer.explain.example import Example
+from glassformer.explain.formula import Formula, descend
+from glassformer.explain.page.architecture import HIGH, WIDTH, drawn
+from glassformer.explain.page.links import alignment_of
+from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
+from glassformer.explain.page.numbers import Numbers
+from glassformer.explain.page.shades import palette, stylesheet
+from glassformer.explain.page.sheets import Sheet, sheet_of
+from glassformer.explain.page.wording import Words, law, sides_of, token, words_of
+from glassformer.explain.story import MAX_LABELS, Step, Table
+from glassformer.explain.view import LARGEST
+from glassformer.explain.walkthrough import walkthrough
+from glassformer.models.encoder_decoder import EncoderDecoder
+
+PAGE = "glassformer.explain.page"
+SCRIPTS = ("linked", "grid", "heads", "copied", "page")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A step with what is drawn of it. ``formulas`` is the chosen one, in the last step all that it leads to."""
+
+    step: Step
+    words: Words | None
+    shown: list[Sheet | Gallery]
+    formulas: list[Formula]
+
+    @property
+    def failed(self) -> list[str]:
+        return [fact.text for fact in self.step.facts if not fact.passed] + [
+            f"{formula.title}: {formula.check}" for formula in self.formulas if not formula.check.passed
+        ]
+
+    @property
+    def checks(self) -> int:
+        return len(self.step.facts) + len(self.formulas)
+
+
+def report(example: Example) -> str:
+    """The twelve steps of the walkthrough, with the model, all attention and the alignment, as one HTML file.
+
+    Nothing in it is fetched: style, script and numbers are inside, and the page forbids itself any request.
+    """
+    numbers = Numbers()
+    steps = walkthrough(example)
+    told = [_told(example, step, numbers, step is steps[-1]) for step in steps]
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            example=example,
+            sides=sides_of(example),
+            model_line=model_line(example.translator.models[0]),
+            steps=told,
+            checks=sum(one.checks for one in told),
+            failed=[(one.step, text) for one in told for text in one.failed],
+            numbers_checked=sum(_size(table) for one in told for table in one.step.tables),
+            drawing=drawn(example),
+            galleries=galleries_of(example, numbers),
+            alignment=alignment_of(example),
+            limits=_limits(example),
+            numbers=numbers,
+            palette=" ".join(palette()),
+            style=_asset("style.css") + Markup(stylesheet()),
+            script=Markup("\n").join(_asset(f"script/{name}.js") for name in SCRIPTS),
+        )
+    )
+
+
+def model_line(model: EncoderDecoder) -> str:
+    """``3 + 3 layers · d_model 256 · 4 heads · …``"""
+    c = model.config
+    sizes = c.vocab_sizes
+    parts = [
+        f"{c.n_encoder_layers} + {c.n_decoder_layers} layers",
+        f"d_model {c.d_model}",
+        f"{c.n_heads} heads of {c.head_sizes[0]}",
+        f"d_ff {c.d_ff}",
+        f"{c.norm_order}-norm",
+        f"{c.positions} positions",
+        c.activation,
+        f"vocabulary {sizes[0]:,}" + ("" if sizes[0] == sizes[1] else f" and {sizes[1]:,}"),
+        "tied embeddings" if c.tie_embeddings else "untied embeddings",
+        f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters",
+    ]
+    return " · ".join(parts)
+
+
+def _told(example: Example, step: Step, numbers: Numbers, last: bool) -> Told:
+    formulas = [] if step.formula is None else [step.formula]
+    if last and step.formula is not None:
+        formulas = list(descend(example.trace, step.formula))
+    shown: list[Sheet | Gallery] = []
+    for group in _groups(step.tables) if step.passed else [[table] for table in step.tables]:  # every fault is shown
+        if len(group) > 1:
+            shown.append(gallery_of(group, numbers, f"step-{step.number}"))
+        else:
+            shown.append(sheet_of(group[0], numbers, failed=not step.passed))
+    return Told(step, words_of(step), shown, formulas)
+
+
+def _groups(tables: tuple[Table, ...]) -> list[list[Table]]:
+    """The heads of one attention together."""
+    groups: list[list[Table]] = []
+    for table in tables:
+        same = groups and table.shade == "weights" and groups[-1][0].name == table.name
+        if same:
+            groups[-1].append(table)
+        else:
+            groups.append([table])
+    return groups
+
+
+def _size(table: Table) -> int:
+    return len(table.rows.labels) * (1 if table.columns is None else len(table.columns.labels))
+
+
+def _limits(example: Example) -> list[str]:
+    """What of a long sentence is not shown."""
+    lengths = {"source": len(example.source_ids), "target": len(example.target_ids)}
+    return [
+        f"The {side} has {length} tokens, more than fit: tables show the first {MAX_LABELS} of them, and matrices of "
+        f"more than {LARGEST} rows or columns are pooled by their maximum. The checks of whole tensors see all."
+        for side, length in lengths.items()
+        if length > MAX_LABELS
+    ]
+
+
+@cache
+def _environment() -> Environment:
+    """Whatever comes from a text or a tokenizer is escaped, everywhere."""
+    environment = Environment(
+        loader=PackageLoader(PAGE, "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["gallery"] = lambda value: isinstance(value, Gallery)
+    environment.filters["mathml"] = lambda formula: Markup(formula.mathml())
+    environment.filters["place"] = _place
+    environment.filters["token"] = token
+    environment.filters["law"] = law
+    environment.globals["box_size"] = (WIDTH, HIGH)
+    return environment
+
+
+def _place(formula: Formula) -> str:
+    """As ``MathML`` writes it on the numbers of other formulas."""
+    index = ",".join(f"{axis}={value}" for axis, value in formula.place.index)
+    return f"{formula.place.name}[{index}]"
+
+
+def _asset(path: str) -> Markup:
+    return Markup(files(PAGE).joinpath(path).read_text(encoding="utf-8"))

@@ -1,0 +1,269 @@
+"""The page of one sentence: complete, checked, closed to the network, and of a bearable size."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+
+from glassformer import examine
+from glassformer.evaluate.word_links import one_head, strongest_links
+from glassformer.explain.alignment import word_attention
+from glassformer.explain.example import Example
+from glassformer.explain.formula import descend
+from glassformer.explain.page import matrices
+from glassformer.explain.page.links import alignment_of
+from glassformer.explain.page.shades import palette, stylesheet
+from glassformer.explain.page.wording import direction
+from glassformer.explain.report import report
+from glassformer.explain.walkthrough import walkthrough
+from random_translator import random_translator
+
+LINES = ["a small dog sees the big cat", "der kleine Hund sieht die große Katze"]
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Reader(HTMLParser):
+    """Reads a page, and fails where a tag is not closed."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open):
+            self.text += data
+
+    def having(self, name: str, value: str) -> list[dict[str, str | None]]:
+        return [attributes for _, attributes in self.tags if value in (attributes.get(name) or "").split(" ")]
+
+
+@pytest.fixture(scope="module")
+def example() -> Example:
+    return examine(random_translator(LINES), *LINES)
+
+
+@pytest.fixture(scope="module")
+def page(example: Example) -> str:
+    return report(example)
+
+
+def titled(read: Reader, title: str) -> dict[str, str | None]:
+    """The picture of that head."""
+    [found] = [head for head in read.having("role", "radio") if head["data-title"] == title]
+    return found
+
+
+def raw(page: str, key: str) -> np.ndarray:
+    """The numbers that the page holds under ``key``."""
+    found = re.search(rf'id="{key}" data-kind="(\w+)">([^<]+)<', page)
+    assert found
+    return np.frombuffer(base64.b64decode(found[2]), np.dtype(found[1]).newbyteorder("<"))
+
+
+def test_the_twelve_steps_are_told_in_order_each_with_its_tables(example: Example, page: str) -> None:
+    read = Reader(page)
+    sections = [str(attributes["id"]) for tag, attributes in read.tags if tag == "section" and "id" in attributes]
+    numbers = [f"step-{number}" for number in range(1, 13)]
+    assert sections == ["model", *numbers[:11], "attention", numbers[11], "alignment"]
+    for step in walkthrough(example):
+        assert all(text in read.text for text in (step.title, step.what, step.why))
+        assert re.sub(r"[_^()]", "", step.law) in re.sub(r"[_^()]", "", read.text)
+        assert all(fact.text in read.text for fact in step.facts)
+        assert all(table.title in read.text or table.title in page for table in step.tables)
+
+
+def test_every_check_is_counted_and_shown(example: Example, page: str) -> None:
+    steps = walkthrough(example)
+    assert steps[-1].formula is not None
+    chain = list(descend(example.trace, steps[-1].formula))
+    formulas = [*(step.formula for step in steps[:-1] if step.formula is not None), *chain]
+    read = Reader(page)
+    assert f"All {len(formulas) + sum(len(step.facts) for step in steps)} checks passed" in read.text
+    assert all(str(formula.check) in read.text for formula in formulas)
+    assert len(read.having("class", "formula")) == len(formulas) and chain[-1].place.name.endswith("one_hot")
+    assert not read.having("class", "failed") and "✗" not in read.text
+
+
+@pytest.mark.parametrize("wrong", [0.25, float("nan")])
+def test_a_number_that_was_tampered_with_turns_the_page_red(wrong: float) -> None:
+    example = examine(random_translator(LINES), *LINES)
+    example.trace["encoder.layers.0.self_attention.weights"][0, 1, 2, 3] = wrong
+    read = Reader(report(example))
+    assert "checks passed" not in read.text and "of" in read.text and "checks failed" in read.text
+    [section] = read.having("id", "step-3")
+    assert "failed" in str(section["class"])
+    assert len(read.having("class", "wrong")) == 1 and "✗" in read.text
+    alert = read.having("role", "alert")
+    assert len(alert) == 1 and "numbers are not what their formula gives" in read.text
+
+
+def test_markup_in_a_token_is_text() -> None:
+    """Nothing that a text or a vocabulary holds becomes an element."""
+    evil = [
+        "<script>alert(1)</script> <img/src=x/onerror=alert(1)> \"'><b> {{7*7}} </style>",
+        "<!-- &amp; ]]> </svg> <i>",
+    ]
+    page = report(examine(random_translator(evil), *evil))
+    read = Reader(page)
+    plain = Reader(report(examine(random_translator(LINES), *LINES)))
+    assert {tag for tag, _ in read.tags} <= {tag for tag, _ in plain.tags}
+    assert not any(name.startswith("on") for _, attributes in read.tags for name in attributes)
+    assert "alert" not in "".join(re.findall(r"<script>(.*?)</script>", page, re.DOTALL))
+    for text in (*evil, "<script>alert(1)</script>", "{{7*7}}", "</style>", "]]>"):
+        assert text in read.text
+
+
+def test_nothing_leaves_the_file(page: str) -> None:
+    urls = set(re.findall(r"\w+=[\"']?\w+://[^\"' >]*", page)) | set(re.findall(r"https?://[^\"' >]*", page))
+    assert {url.removeprefix('xmlns="') for url in urls} <= {"http://www.w3.org/2000/svg"}
+    asking = r"@import|\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|EventSource|importScripts|\bimport\b"
+    assert not re.search(asking, page)
+    assert set(re.findall(r"url\(([^)]*)\)", page)) <= {"#tip"}
+    read = Reader(page)
+    ids = {f"#{attributes['id']}" for _, attributes in read.tags if "id" in attributes}
+    for tag, attributes in read.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "img", "form", "base")
+        assert not {"src", "action", "srcset", "data", "poster"} & set(attributes)
+        assert attributes.get("href", "#story") in ids
+    [policy] = [attributes["content"] for tag, attributes in read.tags if attributes.get("http-equiv")]
+    assert str(policy).startswith("default-src 'none'")
+
+
+def test_the_same_sentence_gives_the_same_page(page: str) -> None:
+    assert report(examine(random_translator(LINES), *LINES)) == page
+
+
+def test_the_page_holds_every_weight_in_full(example: Example, page: str) -> None:
+    read = Reader(page)
+    heads = read.having("role", "radio")
+    assert len(heads) == 2 * 2 + 2 * 2 * 2 + 2 + 2  # all attention, and steps 3 and 9
+    weights = example.trace["decoder.layers.1.cross_attention.weights"][0, 1]
+    button = titled(read, "decoder attends to the source, layer 1 · head 1")
+    start = int(str(button["data-start"]))
+    values = raw(page, str(button["data-numbers"]))[start : start + weights.numel()]
+    assert torch.equal(torch.tensor(values.copy()).reshape(weights.shape), weights)
+
+
+def test_a_page_that_grows_too_large_is_written_in_float16_and_says_so(
+    example: Example, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrices, "MAX_BYTES", 100)
+    page = report(example)
+    read = Reader(page)
+    assert "written in float16" in read.text
+    button = titled(read, "decoder attends to the source, layer 1 · head 0")
+    weights = example.trace["decoder.layers.1.cross_attention.weights"][0, 0]
+    values = raw(page, str(button["data-numbers"]))[: weights.numel()]
+    assert values.dtype == np.float16 and np.allclose(values, weights.flatten(), atol=5e-4)
+
+
+def test_a_sentence_longer_than_the_tables_is_pooled_and_says_so() -> None:
+    source = " ".join(LINES[0].split() * 10)
+    example = examine(random_translator(LINES), source, LINES[1])
+    page = report(example)
+    read = Reader(page)
+    assert "The source has 71 tokens, more than fit: tables show the first 64" in read.text
+    assert "These matrices have 71 × 71 cells" in read.text and "rows no longer sum to 1" in read.text
+    weights = example.trace["encoder.layers.0.self_attention.weights"][0, 0]
+    button = titled(read, "encoder attends to the source, layer 0 · head 0")
+    pooled = raw(page, str(button["data-numbers"]))[: 36 * 36].reshape(36, 36)
+    assert pooled[0, 0] == weights[:2, :2].max() and pooled[35, 35] == weights[70, 70]
+    assert [label["data-span"] for label in read.having("data-position", "70") if "data-span" in label] == []
+    assert any(label.get("data-span") == "2" for label in read.having("data-position", "68"))
+
+
+def test_of_twenty_words_and_six_layers_the_page_is_under_two_megabytes() -> None:
+    words = [f"word{number}" for number in range(20)]
+    wide = {"d_model": 512, "n_heads": 8, "n_encoder_layers": 6, "n_decoder_layers": 6, "d_ff": 512}
+    example = examine(random_translator([" ".join(words)], **wide), " ".join(words), " ".join(words))
+    assert len(report(example).encode()) < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("values", "held", "lacking"),
+    [
+        ({}, ["Add & Norm", "E is one matrix", "Positions"], ["pre-norm"]),
+        ({"norm_order": "pre"}, ["pre-norm", "Norm", "Add"], ["Add & Norm: step"]),
+        ({"positions": "rotary"}, ["they turn the queries and keys"], ["Positions, +"]),
+        ({"tie_embeddings": False}, ["a matrix of their own each", "E source", "W"], ["E is one matrix"]),
+    ],
+)
+def test_figure_1_is_drawn_to_the_configuration(values: dict[str, object], held: list[str], lacking: list[str]) -> None:
+    page = report(examine(random_translator(LINES, n_encoder_layers=3, **values), *LINES))
+    read = Reader(page)
+    parts = " | ".join(str(a.get("aria-label")) for tag, a in read.tags if tag == "a") + read.text
+    assert "3 ×" in read.text and "2 ×" in read.text
+    assert all(text in parts for text in held) and not any(text in parts for text in lacking)
+    boxes = read.having("class", "box")
+    assert len(boxes) == {"pre": 21, "post": 14}[str(values.get("norm_order", "post"))] + 2 * (
+        values.get("positions") != "rotary"
+    )
+
+
+def test_the_alignment_is_that_of_the_model(example: Example) -> None:
+    alignment = alignment_of(example)
+    assert alignment is not None
+    attention = word_attention(example.translator, *LINES)
+    for layer in alignment.layers:
+        for reading, weights in zip(layer.readings, (attention.naive, attention.shifted), strict=True):
+            expected = strongest_links(one_head(weights, layer.layer, None))
+            assert sorted((link.source, link.target) for link in reading.links) == expected
+            assert reading.pharaoh == " ".join(f"{s}-{t}" for s, t in expected)
+
+
+def test_a_target_without_words_is_told_without_an_alignment(example: Example) -> None:
+    assert "so there is nothing to align" in report(examine(example.translator, LINES[0], ""))
+
+
+TEXTS = {"שלום dog": "rtl", "مرحبا": "rtl", "…1 犬 שלום": "ltr", "": "ltr"}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_is_set_in_its_own_direction(text: str) -> None:
+    assert direction(text) == TEXTS[text]
+
+
+def test_scripts_of_the_world_stand_as_they_are() -> None:
+    lines = ["הכלב רואה חתול", "犬は 猫を 見る 👩‍👧"]
+    read = Reader(report(examine(random_translator(lines), *lines)))
+    assert all(line in read.text for line in lines)
+    assert [a["dir"] for a in read.having("class", "tokens")] == ["rtl", "ltr"]
+
+
+def test_numbers_are_readable_on_every_shade() -> None:
+    """WCAG 2.2, 1.4.3: a contrast of 4.5 at least, on light and on dark."""
+    pairs = re.findall(r"\.w\d+\{background:(#\w+);color:(#\w+)\}", stylesheet())
+    assert len(pairs) == len(palette())
+    for grounds, inks in re.findall(r"background:light-dark\((.*?)\);color:light-dark\((.*?)\)", stylesheet()):
+        pairs += list(zip(grounds.split(","), inks.split(","), strict=True))
+    assert all(contrast(*pair) >= 4.5 for pair in pairs) and len(pairs) > 60
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[start : start + 2], 16) / 255 for start in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
