@@ -24,6 +24,7 @@ SYMBOLS = Symbols(pad=0, start=1, end=2)
 SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [3, 8, 7, 4, 6, 5, 2], [8, 5, 3, 6, 2]]
 SEARCHES = [{"beam_size": 1}, {"beam_size": 4, "n_best": 3}, {"sample": True, "n_best": 2}]
 KINDS = {
+    "a width that no vector divides": {"d_model": 22, "d_ff": 27},
     "the paper's": {},
     "pre-norm": {"norm_order": "pre"},
     "wide": {"d_model": 160, "n_heads": 5, "d_k": None, "d_v": None, "d_ff": 333, "vocab_size": 301},
