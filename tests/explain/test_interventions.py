@@ -21,7 +21,7 @@ from glassformer.explain.interventions import (
     switch_off,
     zero_heads,
 )
-from glassformer.explain.lens import residual_stream
+from glassformer.explain.wiring import residual_stream
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 SELF, CROSS = "decoder.layers.0.self_attention", "decoder.layers.1.cross_attention"
@@ -53,7 +53,7 @@ def test_identity_interventions_change_no_bit(make_model: Callable[..., EncoderD
     model, given = make_model(**kind), inputs()
     plain = recorded(model, given)
     logits = plain["output_projection.logits"]
-    editable = [*residual_stream(model), *(f"{CROSS}.{tap}" for tap in ("q", "v", "weights", "result"))]
+    editable = [*residual_stream(model, "decoder"), *(f"{CROSS}.{tap}" for tap in ("q", "v", "weights", "result"))]
     for edits in (
         switch_off(model, dict.fromkeys(attentions(model), ())),
         {f"{SELF}.context": in_turn()},
@@ -104,9 +104,9 @@ def test_the_embedding_and_the_memory_of_a_donor_give_its_logits(
     donor = recorded(model, other)
     wanted = donor["output_projection.logits"]
     assert not torch.equal(run(model, given), wanted)
-    for place in residual_stream(model):
+    for place in residual_stream(model, "decoder"):
         assert torch.equal(run(model, given, patch_from(donor, [place, "memory"])), wanted)
-    last, first = residual_stream(model)[-1], residual_stream(model)[0]
+    last, first = residual_stream(model, "decoder")[-1], residual_stream(model, "decoder")[0]
     assert torch.equal(run(model, given, patch_from(donor, [last])), wanted)
     assert not torch.equal(run(model, given, patch_from(donor, [first])), wanted)
     assert not torch.equal(run(model, given, patch_from(donor, ["memory"])), wanted)

@@ -10,6 +10,7 @@ from torch import Tensor
 from glassformer.config import ConfigError
 from glassformer.explain.interventions import Inputs, check_repeatable
 from glassformer.explain.trace import Trace, trace
+from glassformer.explain.wiring import sublayers
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Block
 from glassformer.layers.norm import LayerNorm
@@ -90,7 +91,7 @@ class _Stream:
             self.parts[Part("position", "target_embedding.encoding")] = self._at("target_embedding.encoding")
 
     def add_block(self, path: str, block: Block) -> None:
-        for name in ("self_attention", "cross_attention", "feed_forward"):
+        for name in sublayers(block):
             sublayer, wrap = getattr(block, name), getattr(block, f"{name}_norm")
             if isinstance(sublayer, MultiHeadAttention):
                 self._add_heads(f"{path}.{name}", sublayer)

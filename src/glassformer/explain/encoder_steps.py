@@ -6,7 +6,7 @@ from glassformer.explain.example import Example
 from glassformer.explain.formula import explain
 from glassformer.explain.story import Axis, Fact, Step, Table, checked, side, tokens_axis, vectors
 from glassformer.explain.trace import Trace
-from glassformer.explain.wiring import embedded, is_pre, leaving
+from glassformer.explain.wiring import is_pre, leaving, residual_stream
 from glassformer.layers.position import Sinusoidal
 
 BITS = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
@@ -188,18 +188,9 @@ def encoder_stack(example: Example) -> Step:
     rows = tokens_axis("position", "token", example.source_tokens)
     table = vectors(t, "memory", "the memory", rows)
     words = [("layer", *rows.labels)]
-    names = [embedded(model, "source_embedding")]
-    names += [
-        f"encoder.layers.{n}.feed_forward_norm.{'sum' if is_pre(model, 'encoder') else 'normed'}" for n in range(layers)
-    ]
-    for number, name in enumerate(names):
-        sizes = (t[name][0].double().pow(2).mean(-1).sqrt()).tolist()
-        words.append(
-            (
-                "embedding" if not number else f"layer {number - 1}",
-                *(f"{size:.2f}" for size in sizes[: len(rows.labels)]),
-            )
-        )
+    for number, name in enumerate(residual_stream(model, "encoder")):
+        sizes = t[name][0, : len(rows.labels)].double().pow(2).mean(-1).sqrt().tolist()
+        words.append((f"layer {number - 1}" if number else "embedding", *(f"{size:.2f}" for size in sizes)))
     same = bool((t["memory"] == t[leaving(model, "encoder")]).all())
     return Step(
         6,

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from glassformer.config import ConfigError, nearest
 from glassformer.evaluate.word_links import grouped
-from glassformer.explain.lens import logit_lens, residual_stream
+from glassformer.explain.lens import logit_lens
 from glassformer.explain.view import Panel, View
+from glassformer.explain.wiring import residual_stream
 from glassformer.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -176,15 +177,9 @@ def _mask(example: "Example") -> View:
 
 def _norms(example: "Example") -> View:
     model = example.translator.models[0]
-    decoder = residual_stream(model)
-    encoder = [decoder[0].replace("target", "source")]
-    end = decoder[1].rpartition(".")[2]
-    encoder += [f"encoder.layers.{n}.feed_forward_norm.{end}" for n in range(model.config.n_encoder_layers)]
     panels = []
-    for side, names, tokens in (
-        ("encoder", encoder, example.source_tokens),
-        ("decoder", decoder, example.target_tokens),
-    ):
+    for side, tokens in (("encoder", example.source_tokens), ("decoder", example.target_tokens)):
+        names = residual_stream(model, side)
         lengths = [example.trace[name][0].double().norm(dim=-1) for name in names]
         panels.append(Panel(side, _places(len(names)), tokens, _numbers(torch.stack(lengths))))
     low = min(float(panel.values.min()) for panel in panels)

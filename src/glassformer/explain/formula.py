@@ -148,16 +148,8 @@ def _greatest(expression: Expression) -> Place | None:
 
 
 def _place(trace: "Trace", name: str, index: dict[str, int]) -> Place:
-    axes, shape = trace.axes(name), trace[name].shape
-    for axis in index:
-        if axis not in axes:
-            raise ConfigError(f"{name} has no axis {axis!r}; its axes are {', '.join(axes)}")
-    found = []
-    for axis, size in zip(axes, shape, strict=True):
-        if axis not in index and axis != "batch":
+    found = {"batch": 0, **trace.place(name, index)}
+    for axis, size in zip(trace.axes(name), trace[name].shape, strict=True):
+        if axis not in found:
             raise ConfigError(f"{name} is explained one number at a time; give {axis}, from 0 to {size - 1}")
-        chosen = index.get(axis, 0)
-        if not -size <= chosen < size:
-            raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {size - 1}")
-        found.append((axis, chosen % size))
-    return Place(name, tuple(found))
+    return Place(name, tuple((axis, found[axis]) for axis in trace.axes(name)))

@@ -16,7 +16,7 @@ from glassformer.config import ConfigError, nearest
 from glassformer.explain.example import Example
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.dropout import Dropout
+from glassformer.layers.dropout import drops
 from glassformer.layers.mask import Sentences
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.taps import Edit
@@ -58,7 +58,7 @@ def run(
 
 def check_repeatable(model: EncoderDecoder) -> None:
     """``ConfigError`` when dropout would make two runs differ by more than their edits."""
-    if any(isinstance(module, Dropout) and module.training and module.threshold for module in model.modules()):
+    if drops(model):
         raise ConfigError("the model is in training mode, and dropout changes every run; call model.eval() first")
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glassformer.explain.trace import Trace, trace
+from glassformer.explain.wiring import residual_stream
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 
@@ -26,14 +27,6 @@ class Lens:
     """Of the predicted token: 1 + the number of tokens with a larger logit."""
 
 
-def residual_stream(model: EncoderDecoder) -> list[str]:
-    """The names of the decoder's residual stream: after the embedding, and after every layer."""
-    embedding = "scaled" if model.target_embedding.position is None else "positioned"
-    end = "sum" if model.config.norm_order == "pre" else "normed"
-    layers = range(len(model.decoder.layers))
-    return [f"target_embedding.{embedding}", *(f"decoder.layers.{n}.feed_forward_norm.{end}" for n in layers)]
-
-
 @torch.no_grad()
 def logit_lens(recorded: Trace, predicted: Int[Tensor, "batch target"]) -> Lens:
     """The residual stream after each layer through the last LayerNorm (pre-norm models have one) and the projection.
@@ -44,7 +37,7 @@ def logit_lens(recorded: Trace, predicted: Int[Tensor, "batch target"]) -> Lens:
     """
     model = recorded.model
     assert isinstance(model, EncoderDecoder)
-    places = residual_stream(model)
+    places = residual_stream(model, "decoder")
     logits = torch.stack([_project(model, recorded[place]) for place in places])
     index = predicted.to(logits.device).expand(len(places), *predicted.shape)[..., None]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -24,7 +24,7 @@ from glassformer.explain.expression import (
     Vector,
 )
 from glassformer.explain.operands import Derivation, Operands
-from glassformer.explain.wiring import asked, before_final_norm, entering, leaving, residual
+from glassformer.explain.wiring import asked, entering, leaving, residual, residual_stream
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.position import Sinusoidal
 
@@ -242,6 +242,6 @@ def _normalised(model: nn.Module, norm: str) -> str:
     """What the LayerNorm at ``norm`` is given."""
     path = norm.rpartition(".")[0]
     if norm.endswith("final_norm"):
-        return before_final_norm(model, path)
+        return residual_stream(model, path)[-1]
     sublayer = path.removesuffix("_norm")
     return residual(model, sublayer) if model.get_submodule(path).pre else f"{path}.sum"

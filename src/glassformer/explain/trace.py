@@ -15,7 +15,7 @@ from glassformer.config import ConfigError
 from glassformer.explain.axes import axes_of
 from glassformer.explain.formula import Formula, explain
 from glassformer.explain.view import Panel, View
-from glassformer.layers.dropout import Dropout
+from glassformer.layers.dropout import drops
 from glassformer.taps import Edit, Recording, recording
 
 
@@ -28,7 +28,7 @@ class Trace(Recording):
     def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
         super().__init__(model, keep, edits)
         self.model = model
-        self.dropped = any(_drops(module) for module in model.modules())
+        self.dropped = drops(model)
         """Whether dropout was on, so that no formula gives the numbers."""
 
     def axes(self, name: str) -> tuple[str, ...]:
@@ -37,17 +37,19 @@ class Trace(Recording):
 
     def at(self, name: str, **index: int) -> Tensor:
         """What is left of ``name`` when the axes named in ``index`` are fixed; axes of one entry are when not named."""
-        axes, tensor = self.axes(name), self[name]
-        for axis in index:
-            if axis not in axes:
-                raise ConfigError(f"{name} has no axis {axis!r}; its axes are {', '.join(axes)}")
-        place: list[int | slice] = []
-        for axis, size in zip(axes, tensor.shape, strict=True):
-            chosen = index.get(axis, 0 if size == 1 else None)
-            if chosen is not None and not -size <= chosen < size:
-                raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {size - 1}")
-            place.append(slice(None) if chosen is None else chosen)
-        return tensor[tuple(place)]
+        place = self.place(name, index)
+        sizes = zip(self.axes(name), self[name].shape, strict=True)
+        return self[name][tuple(place.get(axis, 0 if size == 1 else slice(None)) for axis, size in sizes)]
+
+    def place(self, name: str, index: Mapping[str, int]) -> dict[str, int]:
+        """``index``, counted from 0. A ``ConfigError`` names what is not an axis of ``name``, and what lies outside."""
+        sizes = dict(zip(self.axes(name), self[name].shape, strict=True))
+        for axis, chosen in index.items():
+            if axis not in sizes:
+                raise ConfigError(f"{name} has no axis {axis!r}; its axes are {', '.join(sizes)}")
+            if not -sizes[axis] <= chosen < sizes[axis]:
+                raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {sizes[axis] - 1}")
+        return {axis: chosen % sizes[axis] for axis, chosen in index.items()}
 
     def explain(self, name: str, **index: int) -> Formula:
         """How one number came to be: ``t.explain("encoder.layers.0.self_attention.weights", head=3, query=4, key=1)``.
@@ -115,10 +117,6 @@ class Trace(Recording):
             rows.append(f"<tr>{cells}</tr>")
         head = "<tr><th>name</th><th>axes</th><th>from … to</th></tr>"
         return f"<table><caption>{escape(repr(self))}</caption>{head}{''.join(rows)}</table>"
-
-
-def _drops(module: nn.Module) -> bool:
-    return isinstance(module, Dropout) and module.training and module.threshold > 0
 
 
 @contextmanager

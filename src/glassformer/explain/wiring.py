@@ -48,15 +48,16 @@ def leaving(model: nn.Module, stack: str) -> str:
     """What comes out of a stack."""
     module = model.get_submodule(stack)
     assert isinstance(module, Stack)
-    return f"{stack}.normed" if module.final_norm is not None else before_final_norm(model, stack)
+    return f"{stack}.normed" if module.final_norm is not None else residual_stream(model, stack)[-1]
 
 
-def before_final_norm(model: nn.Module, stack: str) -> str:
-    """The residual stream after the last layer."""
+def residual_stream(model: nn.Module, stack: str) -> list[str]:
+    """What flows through a stack: the embedding, then the end of every layer."""
     layers = model.get_submodule(f"{stack}.layers")
     assert isinstance(layers, nn.ModuleList)
-    last = len(layers) - 1
-    return f"{stack}.layers.{last}.feed_forward_norm.{'sum' if is_pre(model, stack) else 'normed'}"
+    end = "sum" if is_pre(model, stack) else "normed"
+    ends = [f"{stack}.layers.{number}.feed_forward_norm.{end}" for number in range(len(layers))]
+    return [embedded(model, EMBEDDING[stack]), *ends]
 
 
 def embedded(model: nn.Module, embedding: str) -> str:

@@ -56,3 +56,8 @@ class _Masked(torch.autograd.Function):
         if ctx.saved_tensors:
             return gradient * ctx.saved_tensors[0], None, None
         return _Masked.apply(gradient, ctx.threshold, ctx.seed), None, None
+
+
+def drops(model: nn.Module) -> bool:
+    """Whether anything in ``model`` drops elements as it is now, so that no two passes are the same."""
+    return any(isinstance(module, Dropout) and module.training and module.threshold > 0 for module in model.modules())
