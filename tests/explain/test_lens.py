@@ -8,7 +8,8 @@ from torch import Tensor
 
 from glassformer import Trace, trace
 from glassformer.explain.interventions import Inputs, run
-from glassformer.explain.lens import Lens, logit_lens, residual_stream
+from glassformer.explain.lens import Lens, logit_lens
+from glassformer.explain.wiring import residual_stream
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 KINDS = [
@@ -42,7 +43,7 @@ def test_after_the_last_layer_it_is_the_logits(
     model, (given, predicted) = make_model(**kind).to(dtype), inputs()
     t = recorded(model, given)
     lens = logit_lens(t, predicted)
-    assert lens.places == tuple(residual_stream(model)) and lens.logits.shape == (3, 2, 5, 12)
+    assert lens.places == tuple(residual_stream(model, "decoder")) and lens.logits.shape == (3, 2, 5, 12)
     assert torch.equal(lens.logits[-1], t["output_projection.logits"])
     assert not torch.equal(lens.logits[-2], t["output_projection.logits"])
 
@@ -66,7 +67,7 @@ def test_the_last_norm_is_not_forgotten(make_model: Callable[..., EncoderDecoder
     """Without it, or with another, the comparison with the logits fails."""
     model, (given, predicted) = make_model(norm_order="pre"), inputs()
     t = recorded(model, given)
-    raw = model.output_projection(t[residual_stream(model)[-1]])
+    raw = model.output_projection(t[residual_stream(model, "decoder")[-1]])
     assert not torch.allclose(raw, t["output_projection.logits"])
     with torch.no_grad():
         model.decoder.final_norm.bias += 0.1
