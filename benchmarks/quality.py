@@ -18,7 +18,7 @@ from glassformer.config import apply_override, read_toml
 from glassformer.data import read_pairs
 from glassformer.evaluate import bleu, chrf
 from glassformer.run_folder import RunFolder
-from glassformer.train import Finished, Progress, RunConfig, Started, Validated, train
+from glassformer.train import Finished, Progress, Started, Validated, parse_config, train
 from glassformer.translator import Translator
 
 
@@ -41,7 +41,7 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         apply_override(values, override)
     for key in ("train", "validation"):
         values["data"][key] = [str(arguments.data / Path(path).name) for path in values["data"][key]]
-    config = RunConfig.parse(values, str(arguments.config))
+    config = parse_config(values, str(arguments.config))
     folder = RunFolder.create(arguments.runs / f"{arguments.name or arguments.config.stem}-{seed}")
     began = time.perf_counter()
     curve, rates, last = [], [], None
@@ -50,7 +50,9 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         if isinstance(event, Started | Finished | Validated):
             print(f"{wall:8.1f} s  {event}", flush=True)
         if isinstance(event, Validated):
-            curve.append({"wall": wall, "step": event.step, "training": round(event.seconds, 1), "bleu": event.bleu})
+            curve.append(
+                {"wall": wall, "step": event.step, "training": round(event.seconds, 1), "bleu": event.scores["bleu"]}
+            )
         if isinstance(event, Progress):
             rates.append(event.target_tokens_per_second)
         last = event

@@ -24,7 +24,7 @@ from benchmarks.machine import ceiling, describe
 from benchmarks.peers import python_of
 from glassformer.models.registry import build_model
 from glassformer.models.size import flops_per_token
-from glassformer.train import RunConfig
+from glassformer.train import parse_config
 from glassformer.train.build import build
 
 HERE = Path(__file__).parent
@@ -60,7 +60,7 @@ def write_batches(prefix: str, path: Path) -> int:
         "text": {"vocab_size": 8000},
         "data": {"source": "en", "target": "de", "train": [prefix], "batch_tokens": 2048, "row_tokens": 0},
     }
-    state, _ = build(RunConfig.parse(values, "benchmark"))
+    state = build(parse_config(values, "benchmark"))
     arrays = {}
     for number in range(len(state.batches)):
         batch = state.batches.next()

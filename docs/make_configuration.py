@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from glassformer.train import RunConfig
+from glassformer.train.tasks.translation import TranslationRun
 
 PAGE = Path(__file__).parent / "configuration.md"
 HEAD = """# Configuration
@@ -22,8 +22,10 @@ The configuration that a run really had is in its folder, `config.toml`.
 def render() -> str:
     """The page: a table for each section, its keys in the order of the code."""
     parts = [HEAD]
-    for section, field in RunConfig.model_fields.items():
+    for section, field in TranslationRun.model_fields.items():
         model = field.annotation
+        if section == "task":
+            continue
         assert isinstance(model, type) and issubclass(model, BaseModel)
         about = " ".join((model.__doc__ or "").split())
         parts.append(

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.data.grammar import sample_corpus
 from glassformer.run_folder import RunFolder
-from glassformer.train import Event, RunConfig, train
+from glassformer.train import Event, RunConfig, parse_config, train
 from glassformer.translator import Translator
 
 CLOCK = {"seconds", "validation_seconds", "source_tokens_per_second", "target_tokens_per_second"}
@@ -46,7 +46,7 @@ class TinyRun:
         return values
 
     def config(self, changes: dict[str, Any] | None = None) -> RunConfig:
-        return RunConfig.parse(self.settings(changes), "tiny")
+        return parse_config(self.settings(changes), "tiny")
 
     def write_config(self, path: Path, changes: dict[str, Any] | None = None) -> Path:
         path.write_text(tomli_w.dumps(self.settings(changes)), encoding="utf-8")

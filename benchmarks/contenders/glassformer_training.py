@@ -8,7 +8,7 @@ from timing import BETAS, DROPOUT, EPSILON, RATE, SIZES, SMOOTHING, arguments, m
 
 from glassformer.allocator import keep_freed_memory
 from glassformer.run_folder import RunFolder
-from glassformer.train import RunConfig
+from glassformer.train import parse_config
 from glassformer.train.build import build
 from glassformer.train.step import train_step
 
@@ -26,7 +26,7 @@ def main() -> None:
         "train": {"precision": options.precision, "label_smoothing": SMOOTHING},
     }
     values["model"]["attention_dropout"] = 0.0
-    state, _ = build(RunConfig.parse(values, "benchmark"))
+    state = build(parse_config(values, "benchmark"))
     run = RunFolder(Path(os.devnull))
 
     def step(_: None) -> tuple[int, int]:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace
     from glassformer.taps import tap, tracing
-    from glassformer.train import RunConfig
+    from glassformer.train import parse_config, read_config
     from glassformer.translator import CrossAttention, Translation, Translator, load
 
 __version__ = "0.1.0"
@@ -22,12 +22,13 @@ _HOMES = {
     "DataError": "config",
     "Example": "explain",
     "GlassformerError": "config",
-    "RunConfig": "train",
     "Trace": "explain",
     "Translation": "translator",
     "Translator": "translator",
     "examine": "explain",
     "load": "translator",
+    "parse_config": "train",
+    "read_config": "train",
     "tap": "taps",
     "trace": "explain",
     "tracing": "taps",
@@ -40,12 +41,13 @@ __all__ = [
     "DataError",
     "Example",
     "GlassformerError",
-    "RunConfig",
     "Trace",
     "Translation",
     "Translator",
     "examine",
     "load",
+    "parse_config",
+    "read_config",
     "tap",
     "trace",
     "tracing",

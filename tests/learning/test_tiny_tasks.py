@@ -5,7 +5,7 @@ from pathlib import Path
 
 from glassformer.evaluate import exact_match
 from glassformer.run_folder import RunFolder
-from glassformer.train import RunConfig, train
+from glassformer.train import parse_config, train
 from glassformer.translator import Translator
 
 
@@ -19,7 +19,7 @@ def test_reversal_of_unseen_sentences_is_all_right(tmp_path: Path) -> None:
     pairs = [(" ".join(words), " ".join(words[::-1])) for words in sentences(6000, seed=1)]
     for side, suffix in enumerate(("source", "target")):
         (tmp_path / f"train.{suffix}").write_text("".join(f"{pair[side]}\n" for pair in pairs))
-    config = RunConfig.parse(
+    config = parse_config(
         {
             "model": {
                 "d_model": 32,

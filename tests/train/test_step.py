@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import glassformer.train.loop
-import glassformer.train.step
+import glassformer.train.tasks.translation
 from glassformer.checkpoint import fingerprint
 from glassformer.config import DataError
 from glassformer.data import Batch, collate
@@ -39,7 +39,7 @@ class Given:
 
 def state_with(tiny: TinyRun, batches: Sequence[Batch], **changes: Any) -> TrainState:
     settings = {"model.dropout": 0.0, "train.accumulate": len(batches)}
-    state, _ = build(tiny.config(settings | {name.replace("__", "."): value for name, value in changes.items()}))
+    state = build(tiny.config(settings | {name.replace("__", "."): value for name, value in changes.items()}))
     state.model.double()
     state.optimizer = build_optimizer(state.config.optimizer, state.model)
     state.batches = Given(batches)  # type: ignore[assignment]
@@ -108,7 +108,7 @@ def test_low_precision_is_the_same_step_rounded(tiny: TinyRun, tmp_path: Path) -
     states = []
     for precision in ("float32", "bfloat16"):
         settings = {"model.dropout": 0.0, "train.accumulate": 2, "train.precision": precision}
-        state, _ = build(tiny.config(settings))
+        state = build(tiny.config(settings))
         state.batches = Given(batches * 2)  # type: ignore[assignment]
         states.append((state, train_step(state, run)))
     (high, exact), (low, rounded) = states
@@ -134,7 +134,7 @@ def test_clipping_scales_all_gradients_together(limit: float, factor: float) -> 
 def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
     """With no gradient AdamW only decays: w ← (1 − lr · decay) w."""
     config = tiny.config({"optimizer.kind": "adamw", "optimizer.weight_decay": 0.1, "optimizer.learning_rate": 0.5})
-    state, _ = build(config)
+    state = build(config)
     before = {name: w.detach().clone().add_(1) for name, w in weights_of(state.model).items()}
     with torch.no_grad():
         for name, w in weights_of(state.model).items():
@@ -151,7 +151,7 @@ def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
 def test_dropout_rises_with_the_steps(tiny: TinyRun, tmp_path: Path) -> None:
     """The first of ten steps drops a tenth, the tenth and those after it all of the rate."""
     config = tiny.config({"model.dropout": 0.5, "train.dropout_warmup_steps": 10})
-    state, _ = build(config)
+    state = build(config)
     rates = []
     for _ in range(12):
         train_step(state, RunFolder.create(tmp_path / str(len(rates))))
@@ -164,7 +164,7 @@ def test_dropout_rises_with_the_steps(tiny: TinyRun, tmp_path: Path) -> None:
 
 def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = math.nan) -> None:
     """The loss of these steps is not finite, and neither are its gradients."""
-    whole = glassformer.train.step.projected_cross_entropy
+    whole = glassformer.train.tasks.translation.projected_cross_entropy
     calls = [0]
 
     def loss(*arguments: Any) -> Any:
@@ -173,7 +173,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = ma
         step = calls[0] - 1  # the first call tries the largest batch
         return result._replace(smoothed=result.smoothed * value) if step in steps else result
 
-    monkeypatch.setattr(glassformer.train.step, "projected_cross_entropy", loss)
+    monkeypatch.setattr(glassformer.train.tasks.translation, "projected_cross_entropy", loss)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -228,7 +228,7 @@ def test_too_many_of_them_stop_the_run_and_keep_the_text(
 
 
 def test_a_poisoned_weight_stops_the_run(tiny: TinyRun, tmp_path: Path) -> None:
-    state, _ = build(tiny.config({"train.max_bad_steps": 0}))
+    state = build(tiny.config({"train.max_bad_steps": 0}))
     with torch.no_grad():
         next(state.model.decoder.parameters()).fill_(math.nan)
     with pytest.raises(DataError, match=r"^step 1: loss or gradient is not finite, 1 times"):

@@ -13,8 +13,7 @@ import glassformer.train.loop
 import glassformer.train.step
 from glassformer.config import ConfigError, DataError
 from glassformer.run_folder import RunFolder
-from glassformer.train import Finished, Progress, RunConfig, Started, Validated
-from glassformer.train.validate import Scores
+from glassformer.train import Finished, Progress, Started, Validated, read_config
 from glassformer.translator import Translator
 from tiny_run import TinyRun, run_to_the_end
 
@@ -26,7 +25,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
     def score(*values: float) -> None:
         left = list(values)
         monkeypatch.setattr(
-            glassformer.train.loop, "validate", lambda *_: Scores(nll=1.0, bleu=left.pop(0), chrf=0.0, seconds=0.0)
+            glassformer.train.loop, "without_dropout", lambda *_: {"nll": 1.0, "bleu": left.pop(0), "chrf": 0.0}
         )
 
     return score
@@ -87,7 +86,7 @@ def test_what_a_run_reports(tiny: TinyRun) -> None:
 
 
 def test_the_stored_configuration_is_all_of_it(tiny: TinyRun) -> None:
-    stored = RunConfig.read(tiny.run / "config.toml")
+    stored = read_config(tiny.run / "config.toml")
     assert stored == tiny.config()
 
 
@@ -118,7 +117,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_told(
     def full(*_: Any) -> None:
         raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes")
 
-    monkeypatch.setattr(glassformer.train.step, "projected_cross_entropy", full)
+    monkeypatch.setattr(glassformer.train.tasks.translation, "projected_cross_entropy", full)
     with pytest.raises(
         ConfigError, match=r"does not fit the memory; lower data\.batch_tokens=500 and raise train\.acc"
     ):
@@ -174,8 +173,8 @@ def test_the_validation_at_the_last_step_does_not_try_the_patience(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a run stopped at a limit and taken further would lose patience earlier than one that went through."""
-    scores = Scores(nll=1.0, bleu=1.0, chrf=0.0, seconds=0.0)
-    monkeypatch.setattr(glassformer.train.loop, "validate", lambda *_: scores)
+    scores = {"nll": 1.0, "bleu": 1.0, "chrf": 0.0}
+    monkeypatch.setattr(glassformer.train.loop, "without_dropout", lambda *_: scores)
     settings = {"validation.every": 2, "validation.patience": 2, "train.max_steps": 3}
     assert "max_steps" in run_to_the_end(tiny.config(settings), tmp_path / "run")[-1].reason
     events = run_to_the_end(tiny.config(settings | {"train.max_steps": 9}), tmp_path / "run", resume=True)

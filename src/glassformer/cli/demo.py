@@ -81,7 +81,7 @@ def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
     Pre-norm learns this corpus in fewer steps than the post-norm of the paper: after 1,000, 99.0 % against 97.4 % of
     the unseen sentences exactly right.
     """
-    from glassformer.train import RunConfig
+    from glassformer.train import parse_config
 
     values = {
         "model": {
@@ -106,7 +106,7 @@ def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
         "validation": {"every": 10_000, "max_sentences": 200, "tokenize": "none"},
         "decoding": {"beam_size": 1},
     }
-    return RunConfig.parse(values, "demo")
+    return parse_config(values, "demo")
 
 
 def best_cross_attention(translator: "Translator", pair: "AlignedPair", translation: str) -> "View":

@@ -30,7 +30,7 @@ def write_corpus(folder: Path) -> None:
 
 def first_config(corpus: Path) -> "RunConfig":
     """Small enough to read every number of. Dropout and label smoothing are off: they would blur the frequencies."""
-    from glassformer.train import RunConfig
+    from glassformer.train import parse_config
 
     values = {
         "model": {
@@ -54,7 +54,7 @@ def first_config(corpus: Path) -> "RunConfig":
         },
         "decoding": {"beam_size": 1},
     }
-    return RunConfig.parse(values, "the first example")
+    return parse_config(values, "the first example")
 
 
 def first_translator(run: Path = Path("runs/first")) -> "Translator":

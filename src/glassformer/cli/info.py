@@ -30,16 +30,16 @@ def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
     import torch
 
     from glassformer.models.registry import build_model
-    from glassformer.train import RunConfig
+    from glassformer.train import read_config
 
-    config = RunConfig.read(what, overrides)
+    config = read_config(what, overrides)
     values = config.model.model_dump()
-    if values["vocab_size"] is None:
-        size = config.text.vocab_size
-        values["vocab_size"] = size if config.text.joint else (size, size)
+    text = getattr(config, "text", None)
+    if text is not None and values.get("vocab_size") is None:
+        values["vocab_size"] = text.vocab_size if text.joint else (text.vocab_size, text.vocab_size)
     with torch.device("meta"):
         model = build_model(values, what)
-    return _report(model) | {"text": config.text.model_dump(mode="json")}
+    return _report(model) | ({} if text is None else {"text": text.model_dump(mode="json")})
 
 
 def _of_run(what: str, overrides: list[str]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _text(report: dict[str, Any]) -> str:
     from glassformer.config import to_toml
 
     lines = [f"checkpoint {report['checkpoint']}"] if "checkpoint" in report else []
-    lines += to_toml({section: report[section] for section in ("model", "text")}).splitlines()
+    lines += to_toml({section: report[section] for section in ("model", "text") if section in report}).splitlines()
     lines += ["parameters", *(f"  {name:18} {count:>13,}" for name, count in report["parameters"].items())]
     memory, flops = report["memory"], report["flops"]
     lines += [

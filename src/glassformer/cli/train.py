@@ -28,9 +28,9 @@ def command(
 ) -> None:
     """Train a model on your own text."""
     from glassformer.run_folder import RunFolder
-    from glassformer.train import RunConfig, train
+    from glassformer.train import read_config, train
 
-    settings = RunConfig.read(config, overrides)
+    settings = read_config(config, overrides)
     path = run or Path("runs") / config.stem
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
     with Screen(settings.train.max_steps, path) as screen, signals() as caught:
@@ -76,6 +76,7 @@ class Screen:
         self.run = run
         self.bar: Bar | None = None
         self.task: TaskID | None = None
+        self.unit = ""
 
     def __enter__(self) -> "Screen":
         if sys.stderr.isatty():
@@ -104,6 +105,7 @@ class Screen:
             self.bar.console.print(text, highlight=False, markup=False)
 
     def _started(self, event: "Started") -> None:
+        self.unit = event.unit
         if self.run is not None:
             self._say(f"run: {self.run}")
         for line in event.warnings:
@@ -117,7 +119,7 @@ class Screen:
         )
 
     def _progress(self, event: "Progress") -> None:
-        rate = f"{event.target_tokens_per_second:,.0f} target tokens/s"
+        rate = f"{event.target_tokens_per_second:,.0f} {self.unit}/s"
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=event.step, description=f"loss {event.loss:.3f} · {rate}")
             return
@@ -129,16 +131,29 @@ class Screen:
         )
 
     def _validated(self, event: "Validated") -> None:
-        self._say(
-            f"step {event.step:,}  validation: BLEU {event.bleu:.2f}  chrF2 {event.chrf:.2f}  "
-            f"perplexity {event.perplexity:.2f}  after {_clock(event.seconds)}{'  best so far' if event.best else ''}"
-        )
+        best = "  best so far" if event.best else ""
+        self._say(f"step {event.step:,}  validation: {_scores(event.scores)}  after {_clock(event.seconds)}{best}")
 
     def _skipped(self, event: "Skipped") -> None:
         self._say(f"step {event.step:,} skipped: loss {event.loss}, gradient norm {event.gradient_norm}")
 
     def _finished(self, event: "Finished") -> None:
         self._say(f"step {event.step:,}: {event.reason}; {_clock(event.seconds)} of training")
+
+
+def _scores(scores: dict[str, float]) -> str:
+    """In the words of the field; a negative log-likelihood is not shown beside the perplexity that it is."""
+    shown = []
+    for name, value in scores.items():
+        if name == "nll" and "perplexity" in scores:
+            continue
+        label = {"bleu": "BLEU", "chrf": "chrF2", "mse": "MSE", "mae": "MAE"}.get(name, name.replace("_", " "))
+        shown.append(f"{label} {value:.2%}" if name in ("accuracy", "f1") else f"{label} {_plain(value)}")
+    return "  ".join(shown)
+
+
+def _plain(value: float) -> str:
+    return f"{value:.2f}" if value >= 10 else f"{value:.4f}"
 
 
 def _clock(seconds: float) -> str:

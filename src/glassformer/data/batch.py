@@ -54,6 +54,9 @@ class Batch:
         )
         return list(zip(sources, targets, strict=True))
 
+    def describe(self) -> str:
+        return f"{list(self.source.shape)} source and {list(self.target.shape)} target tokens"
+
     def to(self, device: torch.device | str) -> "Batch":
         names = ("source", "target", "wanted", "source_sentences", "target_sentences")
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})

@@ -4,15 +4,15 @@ import copy
 import functools
 import platform
 import warnings
+from typing import Any
 
 import torch
 from torch import nn
 
 from glassformer.layers.block import Stack
-from glassformer.models.encoder_decoder import EncoderDecoder
 
 
-def lower_stacks(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
+def lower_stacks(model: nn.Module, dtype: torch.dtype) -> Any:
     """``model`` with its stacks in ``dtype``; embeddings and output projection are shared, not copied."""
     stacks = {name for name, module in model.named_modules() if isinstance(module, Stack)}
     copied = {id(p) for name in stacks for p in model.get_submodule(name).parameters()}
@@ -22,7 +22,7 @@ def lower_stacks(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
     return lower
 
 
-def for_decoding(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
+def for_decoding(model: nn.Module, dtype: torch.dtype) -> Any:
     """``model`` with its stacks and its output projection in ``dtype``; embeddings are shared."""
     lower = lower_stacks(model, dtype)
     projection = copy.copy(lower.output_projection)

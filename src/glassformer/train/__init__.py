@@ -3,6 +3,7 @@
 from glassformer.train.config import OptimizerConfig, RunConfig, TrainConfig, ValidationConfig
 from glassformer.train.log import Event, Finished, Progress, Skipped, Started, Validated
 from glassformer.train.loop import train
+from glassformer.train.tasks import parse_config, read_config
 
 __all__ = [
     "Event",
@@ -15,5 +16,7 @@ __all__ = [
     "TrainConfig",
     "Validated",
     "ValidationConfig",
+    "parse_config",
+    "read_config",
     "train",
 ]

@@ -1,14 +1,10 @@
-"""The configuration of one run: what a TOML file in ``configs/`` holds."""
+"""What every run is configured by, whatever it trains for; ``train.tasks`` adds the rest."""
 
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from glassformer.config import Config
-from glassformer.data import DataConfig
-from glassformer.generate import DecodingConfig
-from glassformer.models.encoder_decoder import EncoderDecoderConfig
-from glassformer.text import TextConfig
 
 
 class OptimizerConfig(Config):
@@ -60,48 +56,26 @@ class TrainConfig(Config):
     device: str = Field("auto", description="auto, cpu, cuda")
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves PyTorch's choice."""
+    start_from: str = ""
+    """Run or checkpoint whose tokenizer a new run keeps, and whose weights it begins with where they fit."""
 
 
 class ValidationConfig(Config):
-    """What is measured on ``data.validation``, when, and when to stop."""
+    """When to measure, and when to stop."""
 
     every: int = Field(1000, gt=0, description="steps between validations")
-    metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    metric: str = "loss"
     """Chooses the best checkpoint and stops the run."""
     patience: int = Field(0, ge=0)
     """Validations without a better ``metric`` before the run stops; 0 never stops."""
-    beam_size: int = Field(1, gt=0, description="of validation; 1 is greedy")
-    max_sentences: int = Field(0, ge=0)
-    """Sentences decoded; 0 is all."""
-    tokenize: Literal["13a", "char", "intl", "none", "zh"] = "13a"
-    """sacreBLEU's tokenizer; ``none`` for text that is already tokenised."""
 
 
 class RunConfig(Config):
-    """Everything one training run depends on."""
+    """Everything one training run depends on; each task has its own sections beside these."""
 
-    model: EncoderDecoderConfig = EncoderDecoderConfig()
-    text: TextConfig = TextConfig()
-    data: DataConfig
+    task: str
+    model: Config
+    data: Config
     optimizer: OptimizerConfig = OptimizerConfig()
     train: TrainConfig = TrainConfig()
     validation: ValidationConfig = ValidationConfig()
-    decoding: DecodingConfig = DecodingConfig()
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        if self.model.tie_embeddings and not self.text.joint:
-            raise ValueError(
-                "model.tie_embeddings=true needs one vocabulary; set text.joint=true or model.tie_embeddings=false"
-            )
-        if self.model.positions == "learned" and self.data.max_length > self.model.max_length:
-            raise ValueError(
-                f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
-                "learned positions; lower the first or raise the second"
-            )
-        if self.model.positions == "learned" and self.text.bpe_dropout:
-            raise ValueError(
-                "text.bpe_dropout lengthens sentences, and learned positions end; "
-                "set it to 0, or model.positions=sinusoidal"
-            )
-        return self

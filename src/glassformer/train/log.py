@@ -24,11 +24,13 @@ class Started:
     batches_per_epoch: int
     warnings: list[str]
     """Newer checkpoints that were passed over because they are damaged."""
+    unit: str
+    """What a run predicts, and so what its loss is a mean over: target tokens, images, …"""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Means since the last one. ``loss`` is label-smoothed, ``nll`` is not; both in nats a token."""
+    """Means since the last one. ``loss`` is what is minimised (label-smoothed), ``nll`` is not smoothed; in nats."""
 
     step: int
     loss: float
@@ -44,10 +46,7 @@ class Progress:
 @dataclass(frozen=True)
 class Validated:
     step: int
-    nll: float
-    perplexity: float
-    bleu: float
-    chrf: float
+    scores: dict[str, float]
     seconds: float
     """Of training until now."""
     validation_seconds: float
@@ -84,6 +83,7 @@ class Log:
     def write(self, event: Event) -> None:
         kind = type(event).__name__.lower()
         values = asdict(event)
+        values |= values.pop("scores", {})
         self.run.append_metrics({"event": kind, **{key: _strict(value) for key, value in values.items()}})
         if SummaryWriter and isinstance(event, Progress | Validated):
             self.board = self.board or SummaryWriter(str(self.run.path / "tensorboard"), purge_step=event.step)

@@ -5,12 +5,12 @@ to show. Stopping to iterate stops the run; nothing is lost but the steps since 
 """
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from glassformer.allocator import keep_freed_memory
 from glassformer.config import GlassformerError
-from glassformer.data import Account
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder
 from glassformer.train.config import RunConfig
@@ -19,7 +19,7 @@ from glassformer.train.resume import begin, restore
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
 from glassformer.train.step import Step, train_step, try_largest
-from glassformer.train.validate import check_validation, read_validation, validate
+from glassformer.train.task import without_dropout, worth
 
 
 def train(
@@ -43,15 +43,12 @@ def train(
 
 def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool]) -> Iterator[Event]:
     keep_freed_memory()
-    pairs = read_validation(config)
-    state, accounts, warnings = restore(config, run) if resume else begin(config, run)
-    if pairs is not None:
-        check_validation(state, pairs)
+    state, warnings = restore(config, run) if resume else begin(config, run)
     reason = _reason_to_stop(state) or _impatient(state)
     if reason is None:
         try_largest(state)
     config.write(run.config_path)
-    yield _started(state, accounts, warnings)
+    yield _started(state, warnings)
     if reason:
         yield _finished(state, f"nothing is left to do: {reason}; raise that to train further")
         return
@@ -63,7 +60,7 @@ def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Calla
             yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
             recent.pop()
         reason = _reason_to_stop(state)
-        validating = pairs is not None and (every(config.validation.every, counters.step) or reason is not None)
+        validating = state.task.validates and (every(config.validation.every, counters.step) or reason is not None)
         if reason is None and asked_to_stop():
             reason = "asked to stop; --resume goes on from here"
         saving = validating or every(config.train.save_every, counters.step) or reason is not None
@@ -71,8 +68,8 @@ def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Calla
             yield _progress(state, recent)  # with every save too: a resumed run does not know the steps before it
             recent = []
         validated = None
-        if pairs is not None and validating:
-            validated = _validated(state, pairs)
+        if validating:
+            validated = _validated(state)
             yield validated
             reason = reason or _impatient(state)
         if saving:
@@ -86,18 +83,17 @@ def every(n: int, step: int) -> bool:
 
 def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None:
     """A whole checkpoint of this step; the best one is never deleted."""
+    document = state.task.document()
     config = {
-        "model": state.best_model.config.model_dump(mode="json"),
-        "decoding": state.config.decoding.model_dump(mode="json"),
-        "bleu_tokenize": state.config.validation.tokenize,
-        "languages": [state.config.data.source, state.config.data.target],
+        "task": state.config.task,
+        "model": state.model_config.model_dump(mode="json"),
         "step": state.counters.step,
-        "tokenizer": state.tokenizers.fingerprint,
+        **document.values,
     }
     path = run.save(
         state.counters.step,
         config=config,
-        tokenizer=state.tokenizers.to_json(),
+        tokenizer=document.tokenizer,
         weights=weights_of(state.best_model),
         training=state.snapshot(),
     )
@@ -123,29 +119,27 @@ def _impatient(state: TrainState) -> str | None:
     return None
 
 
-def _validated(state: TrainState, pairs: tuple[list[str], list[str]]) -> Validated:
-    counters = state.counters
-    scores = validate(state, pairs)
-    value = scores.metric(state.config.validation.metric)
+def _validated(state: TrainState) -> Validated:
+    counters, began = state.counters, time.perf_counter()
+    scores = without_dropout(state.best_model, state.task)
+    value = worth(scores, state.config.validation.metric)
     best = math.isfinite(value) and (counters.best is None or value > counters.best)
     if best:
         counters.best, counters.best_step, counters.without_improvement = value, counters.step, 0
     elif every(state.config.validation.every, counters.step):  # not the one that a limit brings about
         counters.without_improvement += 1
-    return Validated(
-        counters.step, scores.nll, scores.perplexity, scores.bleu, scores.chrf, counters.seconds, scores.seconds, best
-    )
+    return Validated(counters.step, scores, counters.seconds, time.perf_counter() - began, best)
 
 
 def _progress(state: TrainState, recent: list[Step]) -> Progress:
-    counters, config = state.counters, state.config
+    counters, config, width = state.counters, state.config, state.model_config.d_model
     source, target = sum(step.source_tokens for step in recent), sum(step.target_tokens for step in recent)
     seconds = sum(step.seconds for step in recent)
     return Progress(
         step=counters.step,
         loss=sum(step.loss for step in recent) / target,
         nll=sum(step.nll for step in recent) / target,
-        learning_rate=learning_rate(config.optimizer, counters.step, config.model.d_model, config.train.max_steps),
+        learning_rate=learning_rate(config.optimizer, counters.step, width, config.train.max_steps),
         gradient_norm=sum(step.gradient_norm for step in recent) / len(recent),
         source_tokens_per_second=source / seconds,
         target_tokens_per_second=target / seconds,
@@ -154,15 +148,16 @@ def _progress(state: TrainState, recent: list[Step]) -> Progress:
     )
 
 
-def _started(state: TrainState, accounts: list[Account], warnings: list[str]) -> Started:
+def _started(state: TrainState, warnings: list[str]) -> Started:
     return Started(
         step=state.counters.step,
         max_steps=state.config.train.max_steps,
         parameters=sum(p.numel() for p in state.model.parameters()),
-        accounts=[line for account in accounts for line in account.lines()],
+        accounts=[line for account in state.task.accounts for line in account.lines()],
         padding_share=state.batches.padding_share,
         batches_per_epoch=len(state.batches),
         warnings=warnings,
+        unit=state.task.unit,
     )
 
 

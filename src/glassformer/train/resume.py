@@ -4,9 +4,7 @@ from typing import Any
 
 from glassformer.checkpoint import load_checkpoint
 from glassformer.config import ConfigError
-from glassformer.data import Account
 from glassformer.run_folder import BEST, RunFolder
-from glassformer.text import TokenizerPair
 from glassformer.train.build import build
 from glassformer.train.config import RunConfig
 from glassformer.train.state import TrainState
@@ -18,13 +16,13 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation"} | {
 """What a resumed run may set anew; everything else decides the weights."""
 
 
-def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account], list[str]]:
+def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     """The state before the first step; no checkpoint was passed over."""
     run.clear()
-    return *build(config), []
+    return build(config), []
 
 
-def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account], list[str]]:
+def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     """The state of the newest whole checkpoint, and a line for each newer one that is damaged.
 
     Settings that decide the weights must be those it was made with.
@@ -36,16 +34,17 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[Account
     assert checkpoint.training is not None
     before = checkpoint.training.values["config"]
     _check_unchanged(config, before)
-    tokenizers = TokenizerPair.from_json(checkpoint.tokenizer, str(found.path))
-    state, accounts = build(config, tokenizers)
+    state = build(config, checkpoint)
     state.restore(checkpoint.weights, checkpoint.training, str(found.path))
     run.truncate_metrics(found.step)
     _restore_best(state, run, before)
-    return state, accounts, found.warnings
+    return state, found.warnings
 
 
 def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> None:
     now = config.model_dump(mode="json")
+    if now.pop("task") != saved.get("task", "translation"):
+        raise ConfigError(f"task={config.task!r}, but the run began with another one; resume with that, or start anew")
     for section, values in now.items():
         for key, value in values.items():
             name = f"{section}.{key}"
@@ -77,4 +76,4 @@ def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any]) -> 
 
 def _measured(config: dict[str, Any]) -> list[Any]:
     how = {key: value for key, value in config["validation"].items() if key not in ("every", "patience")}
-    return [how, config["data"]["validation"], config["decoding"]]
+    return [how, config["data"].get("validation"), config.get("decoding")]

@@ -5,16 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.checkpoint import TrainingState
 from glassformer.config import CheckpointError
-from glassformer.data import Batches
 from glassformer.kernels.native import kernels
-from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.registry import load_weights, weights_of
-from glassformer.text import TokenizerPair
 from glassformer.train.config import RunConfig
+from glassformer.train.task import BatchSource, Task
 
 
 @dataclass
@@ -36,13 +34,13 @@ class TrainState:
     """The parts of a run that change while it trains."""
 
     config: RunConfig
-    tokenizers: TokenizerPair
-    model: EncoderDecoder
+    task: Task
+    model: nn.Module
     optimizer: torch.optim.Optimizer
-    batches: Batches
-    working: EncoderDecoder
+    batches: BatchSource
+    working: nn.Module
     """What forward and backward run on: ``model``, or its copy in the lower precision (``train.precision``)."""
-    averaged: EncoderDecoder | None = None
+    averaged: nn.Module | None = None
     """The exponential moving average of ``model``, when there is one; what is validated and saved as the model."""
     counters: Counters = field(default_factory=Counters)
 
@@ -51,7 +49,12 @@ class TrainState:
         return next(self.model.parameters()).device
 
     @property
-    def best_model(self) -> EncoderDecoder:
+    def model_config(self) -> Any:
+        """The model's own, with what its data decided."""
+        return self.model.config
+
+    @property
+    def best_model(self) -> nn.Module:
         return self.model if self.averaged is None else self.averaged
 
     def start_average(self) -> None:

@@ -11,14 +11,13 @@ import torch
 from torch import nn
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data import Batch
 from glassformer.layers.dropout import Dropout
 from glassformer.run_folder import RunFolder
-from glassformer.train.loss import projected_cross_entropy
 from glassformer.train.optimizer import clip_norm_
 from glassformer.train.precision import collect_gradients, refresh
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
+from glassformer.train.task import Batch
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     batches = [state.batches.next() for _ in range(config.train.accumulate)]
     tokens = sum(batch.target_tokens for batch in batches)
     counters.step += 1
-    rate = learning_rate(config.optimizer, counters.step, config.model.d_model, config.train.max_steps)
+    rate = learning_rate(config.optimizer, counters.step, state.model_config.d_model, config.train.max_steps)
     for group in state.optimizer.param_groups:
         group["lr"] = rate
     state.working.train()
@@ -100,26 +99,14 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
         if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
             raise
         raise ConfigError(
-            f"a batch of {list(batch.source.shape)} source and {list(batch.target.shape)} target tokens, "
-            f"does not fit the memory; lower data.batch_tokens={state.config.data.batch_tokens} "
-            "and raise train.accumulate"
+            f"a batch of {batch.describe()} does not fit the memory; "
+            f"lower {state.task.limit} and raise train.accumulate"
         ) from None
 
 
 def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float]:
     """Add the gradient of ``batch``, as its share of ``tokens``; the summed loss and negative log-likelihood."""
-    model = state.working
-    batch = batch.to(state.device)
-    counted = batch.target_sentences.flatten().nonzero().squeeze(1)
-    hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
-    projection = model.output_projection
-    loss = projected_cross_entropy(
-        hidden.flatten(0, 1).index_select(0, counted),
-        projection.weight,
-        projection.bias,
-        batch.wanted.flatten()[counted],
-        state.config.train.label_smoothing,
-    )
+    loss = state.task.loss(state.working, batch.to(state.device))
     (loss.smoothed / tokens).backward()
     collect_gradients(state.working, state.model)
     return loss.smoothed.item(), loss.nll.item()
@@ -131,12 +118,7 @@ def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> Non
     counters.bad_steps += 1
     if counters.bad_steps <= limit:
         return
-    decode = state.tokenizers
-    texts = [
-        [decode.source.decode(source), decode.target.decode(target)]
-        for batch in batches
-        for source, target in batch.pairs()
-    ]
+    texts = [example for batch in batches for example in state.task.texts(batch)]
     path = run.path / "bad_batch.json"
     path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1), encoding="utf-8")
     raise DataError(

@@ -1,0 +1,149 @@
+"""What a run trains for: all that differs between translating, continuing text and naming what is in a picture.
+
+The loop, the optimizer, saving and resuming know nothing but this.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import torch
+from torch import nn
+
+from glassformer.train.config import RunConfig
+from glassformer.train.loss import Loss
+
+
+class Batch(Protocol):
+    """What one forward and backward pass is made of."""
+
+    @property
+    def source_tokens(self) -> int:
+        """What is read, padding not counted."""
+        ...
+
+    @property
+    def target_tokens(self) -> int:
+        """What is predicted, and so what the loss is a mean over."""
+        ...
+
+    def to(self, device: torch.device | str) -> Self: ...
+
+    def describe(self) -> str:
+        """Its shape, in words that can follow "a batch of"."""
+        ...
+
+
+class BatchSource(Protocol):
+    """Batches without end, a function of (seed, epoch), so that a position is two numbers."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the data and of what decides the batches. A run resumed with another one sees other data."""
+        ...
+
+    @property
+    def padding_share(self) -> float: ...
+
+    def __len__(self) -> int:
+        """Batches in this epoch."""
+        ...
+
+    def next(self) -> Any: ...
+
+    def largest(self) -> Any:
+        """The batch that needs most memory."""
+        ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
+class Lines(Protocol):
+    def lines(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a checkpoint says beside the weights: ``values`` of ``config.json``, and the tokenizer, if any."""
+
+    values: dict[str, Any]
+    tokenizer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The checkpoint that a run goes on from, or starts from, as its task sees it."""
+
+    path: str
+    document: Document
+
+
+class Task(Protocol):
+    """Data, model, loss and scores of one kind of run."""
+
+    @property
+    def config(self) -> RunConfig: ...
+
+    @property
+    def batches(self) -> BatchSource: ...
+
+    @property
+    def accounts(self) -> Sequence[Lines]:
+        """What became of everything that was read."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """What ``Batch.target_tokens`` counts."""
+        ...
+
+    @property
+    def limit(self) -> str:
+        """The setting that makes batches smaller, as ``data.batch_tokens=4096``."""
+        ...
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is anything to validate on."""
+        ...
+
+    def new_model(self) -> Any:
+        """Freshly initialised, from torch's global generator."""
+        ...
+
+    def loss(self, model: Any, batch: Any) -> Loss:
+        """Summed over ``batch.target_tokens``."""
+        ...
+
+    def validate(self, model: Any) -> dict[str, float]:
+        """Scores by name. Leaves torch's global generator alone."""
+        ...
+
+    def document(self) -> Document: ...
+
+    def texts(self, batch: Any) -> list[Any]:
+        """The examples of ``batch`` for a person, as JSON can say them."""
+        ...
+
+
+LOWER_IS_BETTER = frozenset({"nll", "perplexity", "bits_per_character", "mse", "mae"})
+
+
+def worth(scores: dict[str, float], metric: str) -> float:
+    """The score that chooses the best checkpoint, so that greater is better."""
+    name = "nll" if metric == "loss" else metric
+    return -scores[name] if name in LOWER_IS_BETTER else scores[name]
+
+
+def without_dropout(model: nn.Module, task: Task) -> dict[str, float]:
+    """``task.validate`` with the model as it is used, and then as it was."""
+    was_training = model.training
+    model.eval()
+    scores = task.validate(model)
+    model.train(was_training)
+    return scores

@@ -1,0 +1,201 @@
+"""Translation: pairs of sentences, label-smoothed cross-entropy (section 5.4), scores of what is really translated."""
+
+import math
+from collections.abc import Iterator
+from functools import cached_property, partial
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+
+from glassformer.config import ConfigError, DataError
+from glassformer.data import Account, Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
+from glassformer.data.preparation import CHARACTERS_PER_TOKEN
+from glassformer.evaluate import bleu, chrf
+from glassformer.generate import DecodingConfig
+from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
+from glassformer.train.config import RunConfig, ValidationConfig
+from glassformer.train.loss import Loss, projected_cross_entropy
+from glassformer.train.task import Document, Origin
+from glassformer.translator import Translator, refuse_min_length
+
+
+class TranslationValidation(ValidationConfig):
+    """What is measured on ``data.validation``, when, and when to stop."""
+
+    metric: Literal["bleu", "chrf", "loss"] = "bleu"
+    """Chooses the best checkpoint and stops the run."""
+    beam_size: int = Field(1, gt=0, description="of validation; 1 is greedy")
+    max_sentences: int = Field(0, ge=0)
+    """Sentences decoded; 0 is all."""
+    tokenize: Literal["13a", "char", "intl", "none", "zh"] = "13a"
+    """sacreBLEU's tokenizer; ``none`` for text that is already tokenised."""
+
+
+class TranslationRun(RunConfig):
+    """Everything one training of a translator depends on."""
+
+    task: Literal["translation"] = "translation"
+    model: EncoderDecoderConfig = EncoderDecoderConfig()
+    text: TextConfig = TextConfig()
+    data: DataConfig
+    validation: TranslationValidation = TranslationValidation()
+    decoding: DecodingConfig = DecodingConfig()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.model.tie_embeddings and not self.text.joint:
+            raise ValueError(
+                "model.tie_embeddings=true needs one vocabulary; set text.joint=true or model.tie_embeddings=false"
+            )
+        if self.model.positions == "learned" and self.data.max_length > self.model.max_length:
+            raise ValueError(
+                f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
+                "learned positions; lower the first or raise the second"
+            )
+        if self.model.positions == "learned" and self.text.bpe_dropout:
+            raise ValueError(
+                "text.bpe_dropout lengthens sentences, and learned positions end; "
+                "set it to 0, or model.positions=sinusoidal"
+            )
+        return self
+
+
+class Translation:
+    """Pairs read, accounted for and batched; tokenizers are trained where none come with ``origin``."""
+
+    unit = "target tokens"
+
+    def __init__(self, config: TranslationRun, origin: Origin | None = None):
+        self.config = config
+        self._pairs = read_pairs(config.data, config.data.validation) if config.data.validation else None
+        self.tokenizers = _tokenizers(config, origin)
+        corpora = [prepare(config.data, [path], self.tokenizers) for path in config.data.train]
+        for corpus in corpora:
+            corpus.account.check_unknown(config.text)
+        self.accounts: list[Account] = [corpus.account for corpus in corpora]
+        self.batches = Batches(
+            corpora,
+            self.tokenizers,
+            config.data.batch_tokens,
+            config.train.seed,
+            config.data.weights,
+            config.text.bpe_dropout,
+            config.data.bucket_noise,
+            config.data.row_tokens,
+        )
+        if self._pairs is not None:
+            self._check_validation(*self._pairs)
+
+    @property
+    def limit(self) -> str:
+        return f"data.batch_tokens={self.config.data.batch_tokens}"
+
+    @property
+    def validates(self) -> bool:
+        return self._pairs is not None
+
+    def new_model(self) -> EncoderDecoder:
+        return EncoderDecoder(self._model_config)
+
+    def loss(self, model: EncoderDecoder, batch: Batch) -> Loss:
+        counted = batch.target_sentences.flatten().nonzero().squeeze(1)
+        hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
+        projection = model.output_projection
+        return projected_cross_entropy(
+            hidden.flatten(0, 1).index_select(0, counted),
+            projection.weight,
+            projection.bias,
+            batch.wanted.flatten()[counted],
+            self.config.train.label_smoothing,
+        )
+
+    def validate(self, model: EncoderDecoder) -> dict[str, float]:
+        """Raw text in, raw text out; ``nll`` in nats a token, by teacher forcing, in float32."""
+        assert self._pairs is not None
+        sources, references = self._pairs
+        how = self.config.validation
+        nll = self._mean_nll(model, sources, references)
+        limit = how.max_sentences or len(sources)
+        values = {**self.config.decoding.model_dump(), "n_best": 1, "sample": False}
+        translator = Translator([model], self.tokenizers, DecodingConfig.parse(values, "decoding"))
+        found = translator.translate(sources[:limit], beam_size=how.beam_size)
+        return {
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 700.0)),
+            "bleu": bleu(found, references[:limit], tokenize=how.tokenize).score,
+            "chrf": chrf(found, references[:limit]).score,
+        }
+
+    def document(self) -> Document:
+        values = {
+            "decoding": self.config.decoding.model_dump(mode="json"),
+            "bleu_tokenize": self.config.validation.tokenize,
+            "languages": [self.config.data.source, self.config.data.target],
+            "tokenizer": self.tokenizers.fingerprint,
+        }
+        return Document(values, self.tokenizers.to_json())
+
+    def texts(self, batch: Batch) -> list[Any]:
+        decode = self.tokenizers
+        return [[decode.source.decode(source), decode.target.decode(target)] for source, target in batch.pairs()]
+
+    @cached_property
+    def _model_config(self) -> EncoderDecoderConfig:
+        """With the vocabulary that the tokenizers really have."""
+        config, tokenizers = self.config.model, self.tokenizers
+        sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
+        actual = sizes if tokenizers.source is not tokenizers.target else sizes[0]
+        if config.vocab_size not in (None, actual):
+            raise ConfigError(
+                f"model.vocab_size={config.vocab_size}, but the tokenizer has {actual} entries; "
+                "leave model.vocab_size out"
+            )
+        return EncoderDecoderConfig.parse({**config.model_dump(), "vocab_size": actual}, "model")
+
+    @torch.inference_mode()
+    def _mean_nll(self, model: EncoderDecoder, sources: list[str], targets: list[str]) -> float:
+        tokenizers, projection = self.tokenizers, model.output_projection
+        source_ids, target_ids = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
+        total, tokens = 0.0, 0
+        for batch in ordered_batches(source_ids, target_ids, tokenizers, self.config.data.batch_tokens):
+            batch = batch.to(projection.weight.device)
+            counted = batch.target_sentences != 0
+            hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
+            loss = projected_cross_entropy(
+                hidden[counted], projection.weight, projection.bias, batch.wanted[counted], 0.0
+            )
+            assert loss.nll is not None
+            total, tokens = total + loss.nll.item(), tokens + batch.target_tokens
+        return total / tokens
+
+    def _check_validation(self, sources: list[str], targets: list[str]) -> None:
+        """What is too long or too short to be validated is told before the first step, not at the first validation."""
+        config, tokenizers = self.config, self.tokenizers
+        limit = config.model.max_length if config.model.positions == "learned" else None
+        if config.decoding.min_length:
+            texts = [text for text in sources[: config.validation.max_sentences or None] if text.strip()]
+            ends = [[*ids, tokenizers.source.end_id] for ids in tokenizers.source.encode_batch(texts)]
+            refuse_min_length(config.decoding, ends, None if limit is None else limit - 1)
+        if limit is None:
+            return
+        for tokenizer, texts in ((tokenizers.source, sources), (tokenizers.target, targets)):
+            for line, ids in enumerate(tokenizer.encode_batch(texts), start=1):
+                if len(ids) + 1 > limit:
+                    raise DataError(
+                        f"data.validation, pair {line}: {len(ids) + 1} tokens are more than the "
+                        f"model.max_length={limit} learned positions; shorten or remove it"
+                    )
+
+
+def _tokenizers(config: TranslationRun, origin: Origin | None) -> TokenizerPair:
+    if origin is not None:
+        return TokenizerPair.from_json(origin.document.tokenizer, origin.path)
+    return train_tokenizers(config.text, *(partial(_texts, config, side) for side in ("source", "target")))
+
+
+def _texts(config: TranslationRun, side: Literal["source", "target"]) -> Iterator[str]:
+    """Lines that will be dropped as too long teach no vocabulary: a word of a million letters would take minutes."""
+    longest = CHARACTERS_PER_TOKEN * config.data.max_length
+    return (text for text in read_texts(config.data, side) if len(text) <= longest)
