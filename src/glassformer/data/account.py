@@ -19,6 +19,7 @@ class FileAccount:
     path: str
     read: int = 0
     kept: int = 0
+    truncated: int = 0  # of the kept ones
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     first_lines: dict[str, list[int]] = field(default_factory=lambda: {reason: [] for reason in REASONS})
 
@@ -35,7 +36,8 @@ class FileAccount:
             if count := self.dropped[reason]:
                 lines = ", ".join(map(str, self.first_lines[reason])) + (", …" if count > LINES_SHOWN else "")
                 parts.append(f"{reason} {count:,} (line {lines})")
-        return f"{self.path}: {self.read:,} read, {self.kept:,} kept" + "".join(f", {part}" for part in parts)
+        kept = f"{self.kept:,} kept" + (f" ({self.truncated:,} truncated)" if self.truncated else "")
+        return f"{self.path}: {self.read:,} read, {kept}" + "".join(f", {part}" for part in parts)
 
 
 @dataclass
@@ -84,9 +86,9 @@ class Account:
 
     def lines(self) -> list[str]:
         """For printing: one line a file, then one on unknown tokens."""
+        sides = (("source ", self.source), ("target ", self.target)) if self.target.tokens else (("", self.source),)
         rates = ", ".join(
-            f"{side} {tokens.unknown:,} of {tokens.tokens:,} ({tokens.unknown_rate:.2%})"
-            for side, tokens in (("source", self.source), ("target", self.target))
+            f"{side}{tokens.unknown:,} of {tokens.tokens:,} ({tokens.unknown_rate:.2%})" for side, tokens in sides
         )
         return [*(file.describe() for file in self.files), f"unknown tokens: {rates}"]
 

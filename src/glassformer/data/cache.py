@@ -12,6 +12,7 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from glassformer.config import DataError
 from glassformer.data.account import Account
@@ -28,7 +29,7 @@ ABANDONED_SECONDS = 24 * 3600
 def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair) -> str:
     """SHA-256 over content, vocabularies and filters; file names do not enter. Reads every file once."""
     made_from = {
-        "files": [[found.form, *map(_digest, found.files)] for found in (find_files(config, path) for path in paths)],
+        "files": [[found.form, *map(digest, found.files)] for found in (find_files(config, path) for path in paths)],
         "languages": [config.source, config.target],
         "vocabularies": [tokenizers.source.fingerprint, tokenizers.target.fingerprint],
         "filters": [config.max_length, config.max_length_ratio, config.drop_duplicates],
@@ -38,24 +39,41 @@ def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair)
 
 def corpus_folder(config: DataConfig, key: str) -> Path:
     """Where the corpus of that fingerprint belongs, whether it is there or not."""
-    return _cache_root(config) / f"{key[:32]}-{FORMAT}"
+    return folder_of(config.cache, key)
+
+
+def folder_of(cache: str, key: str) -> Path:
+    """Where what has that fingerprint belongs under ``cache``; empty: the user's cache folder."""
+    return _cache_root(cache) / f"{key[:32]}-{FORMAT}"
 
 
 def load(folder: Path, key: str, paths: list[str]) -> Corpus | None:
     """The corpus in ``folder``; ``None`` when there is none or it is damaged."""
     try:
-        index = json.loads((folder / INDEX).read_text("utf-8"))
-        if index["format"] != FORMAT or index["fingerprint"] != key:
-            return None
-        account = Account.from_json(index["account"])
-        for file, path in zip(account.files, paths, strict=True):
-            file.path = path  # the same content may have lain elsewhere when it was prepared
+        index = read_index(folder, key)
+        account = account_of(index, paths)
         sides = [Side.open(folder, name, index["dtypes"][name]) for name in ("source", "target")]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if any(len(side.offsets) != account.kept + 1 or side.offsets[-1] != len(side.ids) for side in sides):
         return None
     return Corpus(sides[0], sides[1], account, key)
+
+
+def read_index(folder: Path, key: str) -> dict[str, Any]:
+    """What ``commit`` wrote into ``folder``; ``ValueError`` when it was of another format or another fingerprint."""
+    index = dict(json.loads((folder / INDEX).read_text("utf-8")))
+    if index["format"] != FORMAT or index["fingerprint"] != key:
+        raise ValueError(f"{folder}: not format {FORMAT} of {key}")
+    return index
+
+
+def account_of(index: dict[str, Any], paths: list[str]) -> Account:
+    """The account of an index. The files have the names they have now: when it was made they may have had others."""
+    account = Account.from_json(index["account"])
+    for file, path in zip(account.files, paths, strict=True):
+        file.path = path
+    return account
 
 
 def begin(folder: Path) -> Path:
@@ -71,9 +89,16 @@ def begin(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
 
 
-def commit(build: Path, folder: Path, key: str, dtypes: dict[str, str], account: Account) -> None:
+def commit(
+    build: Path,
+    folder: Path,
+    key: str,
+    dtypes: dict[str, str],
+    account: Account,
+    measures: dict[str, int] | None = None,
+) -> None:
     """Describe the files of ``build``, then give it its name. When another process was faster, its folder stays."""
-    index = {"format": FORMAT, "fingerprint": key, "dtypes": dtypes, "account": account.to_json()}
+    index = {"format": FORMAT, "fingerprint": key, "dtypes": dtypes, "account": account.to_json(), **(measures or {})}
     (build / INDEX).write_text(json.dumps(index, indent=1), "utf-8")
     try:
         os.rename(build, folder)
@@ -90,17 +115,18 @@ def unwritable(folder: Path, error: OSError) -> DataError:
     )
 
 
-def _cache_root(config: DataConfig) -> Path:
+def _cache_root(cache: str) -> Path:
     try:
-        if config.cache:
-            return Path(config.cache).expanduser()
+        if cache:
+            return Path(cache).expanduser()
         base = os.environ.get("XDG_CACHE_HOME", "")
         return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "glassformer"
     except RuntimeError as error:
         raise DataError(f"the user's home folder is not known ({error}); set data.cache to a folder") from None
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """SHA-256 of the file's bytes."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

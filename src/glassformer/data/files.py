@@ -51,9 +51,9 @@ def find_files(config: DataConfig, path: str) -> PairFiles:
 def _find_files(config: DataConfig, path: str) -> PairFiles:
     plain = path.removesuffix(".gz")
     if plain.endswith(".tsv"):
-        return PairFiles("tsv", (_regular(Path(path)),))
+        return PairFiles("tsv", (regular(Path(path)),))
     if plain.endswith(".jsonl"):
-        return PairFiles("jsonl", (_regular(Path(path)),))
+        return PairFiles("jsonl", (regular(Path(path)),))
     sides = tuple(_parallel_side(path, language) for language in (config.source, config.target))
     return PairFiles("parallel", sides)
 
@@ -66,7 +66,7 @@ def read_records(config: DataConfig, path: str) -> Iterator[Record]:
         return
     parse = _parse_tsv if found.form == "tsv" else _parse_jsonl
     line = 0
-    for line, raw in enumerate(_raw_lines(found.files[0]), start=1):
+    for line, raw in enumerate(raw_lines(found.files[0]), start=1):
         yield parse(config, line, raw)
     if line == 0:
         raise _empty(found.files[0])
@@ -95,7 +95,7 @@ def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterato
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of one file, plain or ``.gz``; ``-`` is standard input. No lines are no error here."""
     name = "standard input" if str(path) == STDIN else str(path)
-    for number, raw in enumerate(_raw_lines(Path(path)), start=1):
+    for number, raw in enumerate(raw_lines(Path(path)), start=1):
         try:
             yield raw.decode()
         except UnicodeDecodeError as error:
@@ -126,7 +126,7 @@ def parallel_lines(source: str | Path, target: str | Path) -> tuple[list[str], l
 
 
 def _read_parallel(first: Path, second: Path) -> Iterator[Record]:
-    lefts, rights = _raw_lines(first), _raw_lines(second)
+    lefts, rights = raw_lines(first), raw_lines(second)
     line = 0
     while True:
         left, right = next(lefts, None), next(rights, None)
@@ -189,10 +189,14 @@ def _parse_jsonl(config: DataConfig, line: int, raw: bytes) -> Record:
     return Record(line, source, target)
 
 
-def _raw_lines(path: Path) -> Iterator[bytes]:
+def raw_lines(path: Path, ends: bool = False) -> Iterator[bytes]:
+    """The undecoded lines of one file, plain or ``.gz``, without a byte order mark.
+
+    With ``ends`` each keeps its line end, as ``\\n``, where it has one.
+    """
     try:
         with _open(path) as file:
-            yield from _split(file)
+            yield from _split(file, ends)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
     except OSError as error:
@@ -205,10 +209,12 @@ def _open(path: Path) -> AbstractContextManager[Iterable[bytes]]:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
-def _split(file: Iterable[bytes]) -> Iterator[bytes]:
+def _split(file: Iterable[bytes], ends: bool) -> Iterator[bytes]:
     first = True
     for raw in file:
         line = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if ends and raw.endswith(b"\n"):
+            line += b"\n"
         if first:
             line, first = line.removeprefix(BYTE_ORDER_MARK), False
         yield line
@@ -217,9 +223,9 @@ def _split(file: Iterable[bytes]) -> Iterator[bytes]:
 def _parallel_side(prefix: str, language: str) -> Path:
     plain, compressed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
     if plain.exists() or plain.is_symlink():
-        return _regular(plain)
+        return regular(plain)
     if compressed.exists():
-        return _regular(compressed)
+        return regular(compressed)
     hint = "a path is a prefix of two such files, a .tsv or a .jsonl, each also .gz"
     if Path(prefix).is_dir():
         hint = f"{prefix} is a folder; name the prefix of the files in it"
@@ -228,7 +234,7 @@ def _parallel_side(prefix: str, language: str) -> Path:
     raise DataError(f"{plain}: no such file (nor {compressed.name}); {hint}")
 
 
-def _regular(path: Path) -> Path:
+def regular(path: Path) -> Path:
     """A pipe cannot be read twice, and text is: for its vocabulary, for its fingerprint, for its tokens."""
     if path.is_file():
         return path

@@ -1,0 +1,143 @@
+"""Text of one language as it lies on disk: documents, given piece by piece, so that none need fit the memory."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from glassformer.config import DataError
+from glassformer.data.files import Fault, raw_lines, regular
+from glassformer.data.stream_config import DocumentsConfig
+
+PIECE_CHARACTERS = 1 << 16
+"""A longer line is given in parts that end at a space: some corpora are one line of 100 million characters."""
+
+Part = Literal["all", "train", "held_out"]  # of a file that is divided by validation_share
+
+
+class Piece(NamedTuple):
+    """A line of a document, or a part of a long one. The pieces end to end are the text; line ends are ``\\n``."""
+
+    line: int  # 1-based
+    text: str
+    opens: bool = True  # the first piece of its document
+    fault: Fault | None = None
+
+
+def text_form(path: str) -> Literal["txt", "jsonl"]:
+    plain = path.removesuffix(".gz")
+    if plain.endswith(".txt"):
+        return "txt"
+    if plain.endswith(".jsonl"):
+        return "jsonl"
+    raise DataError(f"{path}: a text is a .txt or a .jsonl, each also .gz; rename or convert the file")
+
+
+def read_pieces(config: DocumentsConfig, path: str, part: Part = "all") -> Iterator[Piece]:
+    """The documents of ``path`` in order, those with faults included; all of them, or one part of the file.
+
+    A file is divided at a character. A document that is a whole file is divided there; any other belongs to the part
+    in which it begins.
+    """
+    bounds = _bounds(config, path, part)
+    lines = _lines(path)
+    if text_form(path) == "jsonl":
+        pieces = _jsonl(lines, bounds, config.text_key)
+    else:
+        pieces = {"file": _whole, "line": _by_line, "blank_line": _by_blank_line}[config.documents](lines, bounds)
+    for piece in pieces:
+        yield from _short(piece)
+
+
+def training_texts(config: DocumentsConfig) -> Iterator[str]:
+    """The training text, line by line, for learning a vocabulary. Lines that cannot be read are passed over."""
+    part: Part = "train" if config.validation_share else "all"
+    for path in config.train:
+        yield from (piece.text for piece in read_pieces(config, path, part) if piece.fault is None)
+
+
+class _Line(NamedTuple):
+    number: int
+    start: int  # characters of the file before it
+    text: str  # with its end
+    fault: Fault | None
+
+
+def _lines(path: str) -> Iterator[_Line]:
+    start = 0
+    for number, raw in enumerate(raw_lines(regular(Path(path)), ends=True), start=1):
+        fault: Fault | None = None
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            text, fault = raw.decode(errors="replace"), "invalid_utf8"
+        yield _Line(number, start, text, fault)
+        start += len(text)
+
+
+def _bounds(config: DocumentsConfig, path: str, part: Part) -> range:
+    """The characters of the file that are in ``part``."""
+    if part == "all":
+        return range(sys.maxsize)
+    cut = int(sum(len(line.text) for line in _lines(path)) * (1 - config.validation_share))
+    return range(cut) if part == "train" else range(cut, sys.maxsize)
+
+
+def _short(piece: Piece) -> Iterator[Piece]:
+    """Cut behind spaces, where no vocabulary has a token across."""
+    begin = 0
+    while (space := piece.text.find(" ", begin + PIECE_CHARACTERS)) >= 0:
+        yield piece._replace(text=piece.text[begin : space + 1], opens=piece.opens and not begin)
+        begin = space + 1
+    yield piece._replace(text=piece.text[begin:], opens=piece.opens and not begin)
+
+
+def _whole(lines: Iterator[_Line], bounds: range) -> Iterator[Piece]:
+    opens = True
+    for line in lines:
+        if line.start >= bounds.stop:
+            break
+        if text := line.text[max(0, bounds.start - line.start) : bounds.stop - line.start]:
+            yield Piece(line.number, text, opens, line.fault)
+            opens = False
+    if opens:  # an empty file is a document too, to be accounted for
+        yield Piece(1, "")
+
+
+def _by_line(lines: Iterator[_Line], bounds: range) -> Iterator[Piece]:
+    for line in lines:
+        if line.start in bounds:
+            yield Piece(line.number, line.text.removesuffix("\n"), fault=line.fault)
+
+
+def _by_blank_line(lines: Iterator[_Line], bounds: range) -> Iterator[Piece]:
+    opens, chosen = True, False
+    for line in lines:
+        if not line.text.strip():
+            opens = True
+            continue
+        if opens:
+            chosen = line.start in bounds
+        if chosen:
+            text = line.text.removesuffix("\n")
+            yield Piece(line.number, text if opens else "\n" + text, opens, line.fault)
+        opens = False
+
+
+def _jsonl(lines: Iterator[_Line], bounds: range, key: str) -> Iterator[Piece]:
+    for piece in _by_line(lines, bounds):
+        if piece.fault or not piece.text.strip():
+            yield piece
+            continue
+        try:
+            text = json.loads(piece.text)[key]
+            if not isinstance(text, str):
+                raise TypeError
+            text.encode()
+        except UnicodeEncodeError:  # "\ud800" is valid JSON and no text
+            yield piece._replace(text="", fault="invalid_utf8")
+        except (ValueError, RecursionError, KeyError, TypeError):
+            yield piece._replace(text="", fault="malformed")
+        else:
+            yield piece._replace(text=text)
