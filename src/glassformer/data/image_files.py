@@ -1,0 +1,257 @@
+"""Labelled images as they lie on disk: IDX as MNIST is distributed, NumPy arrays, a folder a class."""
+
+import gzip
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from tokenize import TokenError
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import DataError
+from glassformer.data.files import unreadable
+from glassformer.data.pictures import SUFFIXES, read_pictures
+
+_A_PATH_IS = (
+    "a path is a prefix P of P-images-idx3-ubyte[.gz], that file itself, a .npz, a .npy of images, "
+    "or a folder of one folder a class"
+)
+_NO_ARRAYS = (EOFError, ValueError, RuntimeError, TokenError, zlib.error, zipfile.BadZipFile)  # as numpy raises them
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images in bytes and the class of each. ``pixels`` may be mapped into memory, so it may be larger than memory."""
+
+    pixels: NDArray[np.uint8]  # images height width channels
+    labels: NDArray[np.int64]  # of each of ``pixels``: which of ``names``
+    names: tuple[str, ...]  # of the classes
+    rows: NDArray[np.int64]  # which of ``pixels`` are of this set
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over shape, pixels, labels and names; file names do not enter."""
+        digest = hashlib.sha256(repr((self.pixels.shape[1:], self.names)).encode())
+        for start in range(0, len(self), 1024):
+            rows = self.rows[start : start + 1024]
+            digest.update(self.pixels[rows].tobytes())
+            digest.update(self.labels[rows].astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def counts(self) -> dict[str, int]:
+        """Images of each class."""
+        return dict(zip(self.names, np.bincount(self.labels[self.rows], minlength=len(self.names)).tolist()))
+
+    def named(self, names: Sequence[str], origin: str) -> "ImageSet":
+        """The same images with labels that count in ``names``. A class that is not in them is an error."""
+        place = {name: number for number, name in enumerate(names)}
+        if unknown := [name for name in self.names if name not in place]:
+            raise DataError(
+                f"{origin}: class {unknown[0]!r} is not among the {len(place)} of the training images; "
+                "add images of it to data.train, or remove it here"
+            )
+        return replace(self, labels=np.array([place[name] for name in self.names])[self.labels], names=tuple(names))
+
+
+def read_images(paths: Sequence[str], size: tuple[int, int] | None = None, channels: int | None = None) -> ImageSet:
+    """All images of ``paths``, in order. Raises ``DataError`` for what is missing, damaged, or of another shape.
+
+    Classes are in the order of their names, numbers by value.
+    """
+    sets = [_read(path, size, channels) for path in paths]
+    for path, one in zip(paths, sets, strict=True):
+        if one.pixels.shape[1:] != sets[0].pixels.shape[1:]:
+            raise DataError(
+                f"{path}: images are {_shape(one.pixels)}, and those of {paths[0]} {_shape(sets[0].pixels)}; "
+                "give images of one shape"
+            )
+    if len(sets) == 1:
+        return sets[0]
+    names = _in_order({name for one in sets for name in one.names})
+    labels = np.concatenate([one.named(names, "").labels for one in sets])
+    return ImageSet(np.concatenate([one.pixels for one in sets]), labels, names, np.arange(len(labels)))
+
+
+def _read(path: str, size: tuple[int, int] | None, channels: int | None) -> ImageSet:
+    found = Path(path)
+    pixels: NDArray[np.generic]
+    labels: NDArray[np.generic]
+    try:
+        if found.is_dir():
+            return _read_folder(found, size, channels)
+        if found.suffix == ".npz":
+            pixels, labels = _read_npz(found)
+        elif found.suffix == ".npy":
+            beside = _beside(found, [found.name])
+            pixels, labels = _load_array(found), _load_array(beside)
+            found = beside
+        else:
+            images = _idx_images(path)
+            found = _beside(images, [images.name, images.name.removesuffix(".gz"), images.name + ".gz"])
+            pixels, labels = _read_idx(images, "images", (3, 4)), _read_idx(found, "labels", (1,))
+    except OSError as error:
+        raise unreadable(found, error) from None
+    checked = _checked(path, pixels, size, channels)
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU":
+        raise DataError(f"{found}: labels are {labels.dtype} of shape {labels.shape}; give a whole number or text each")
+    if len(labels) != len(checked):
+        raise DataError(f"{path}: {len(checked)} images but {len(labels)} labels; give one label an image")
+    return _image_set(path, checked, labels)
+
+
+def _image_set(path: str, pixels: NDArray[np.uint8], labels: NDArray[np.generic]) -> ImageSet:
+    found, inverse = np.unique(labels, return_inverse=True)
+    try:
+        names_found = [str(name) for name in found.tolist()]
+        "".join(names_found).encode()
+    except (SystemError, UnicodeEncodeError):  # an array of text may hold what is no character
+        raise DataError(f"{path}: the name of a class is not valid Unicode; rename it") from None
+    names = _in_order(set(names_found))
+    place = {name: number for number, name in enumerate(names)}
+    return ImageSet(pixels, np.array([place[name] for name in names_found])[inverse], names, np.arange(len(pixels)))
+
+
+def _in_order(names: set[str]) -> tuple[str, ...]:
+    def key(name: str) -> tuple[bool, int, str]:
+        number = name.isascii() and name.isdecimal() and len(name) < 1000  # Python reads no longer ones
+        return not number, int(name) if number else 0, name
+
+    return tuple(sorted(names, key=key))
+
+
+def _checked(
+    path: str, pixels: NDArray[np.generic], size: tuple[int, int] | None, channels: int | None
+) -> NDArray[np.uint8]:
+    if pixels.ndim == 3:
+        pixels = pixels[..., None]
+    if pixels.dtype != np.uint8:
+        raise DataError(f"{path}: images are {pixels.dtype}; give bytes from 0 to 255 (uint8)")
+    if pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
+        raise DataError(
+            f"{path}: images have shape {pixels.shape}; give [images, height, width] or "
+            "[images, height, width, channels] with 1 or 3 channels"
+        )
+    if 0 in pixels.shape:
+        raise DataError(f"{path}: has no image in it; give at least one")
+    wanted = size or pixels.shape[1:3], channels or pixels.shape[3]
+    if wanted != (pixels.shape[1:3], pixels.shape[3]):
+        raise DataError(
+            f"{path}: images are {_shape(pixels)}, and data.image_size and data.channels say "
+            f"{wanted[0][0]} × {wanted[0][1]} × {wanted[1]}; arrays are taken as they are, so set these to their shape"
+        )
+    return pixels  # type: ignore[return-value]
+
+
+def _shape(pixels: NDArray[np.generic]) -> str:
+    return " × ".join(map(str, pixels.shape[1:]))
+
+
+def _idx_images(path: str) -> Path:
+    names = [path, *(f"{path}{dash}images{dot}idx3-ubyte" for dash, dot in (("-", "-"), ("-", ".")))]
+    for name in names:
+        for candidate in (Path(name), Path(f"{name}.gz")):
+            if candidate.is_file():
+                return candidate
+    raise DataError(f"{path}: no such file or folder; {_A_PATH_IS}")
+
+
+def _beside(images: Path, names: list[str]) -> Path:
+    """The file of labels beside a file of images: its name, with labels for images."""
+    for name in names:
+        before, found, after = name.rpartition("images")
+        candidate = images.with_name(f"{before}labels{after.replace('idx3', 'idx1')}")
+        if found and candidate.is_file():
+            return candidate
+    raise DataError(
+        f"{images}: no file of labels beside it; it has the same name, with labels for images (and idx1 for idx3)"
+    )
+
+
+def _read_idx(path: Path, what: str, dimensions: tuple[int, ...]) -> NDArray[np.uint8]:
+    compressed = path.suffix == ".gz"
+    try:
+        with cast(BinaryIO, gzip.open(path) if compressed else path.open("rb")) as file:
+            shape, offset = _idx_shape(file, path, what, dimensions), file.tell()
+            content = _at_most(file, prod(shape) + 1) if compressed else b""
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
+    n_bytes, n_found = prod(shape), len(content) if compressed else path.stat().st_size - offset
+    if n_found != n_bytes:
+        found = "more" if n_found > n_bytes else n_found
+        raise DataError(f"{path}: says it has {n_bytes} bytes of {what} and has {found}; copy it again")
+    if compressed or not n_bytes:
+        return np.frombuffer(content, np.uint8).reshape(shape)
+    return np.asarray(np.memmap(path, np.uint8, "r", offset, shape))
+
+
+def _idx_shape(file: BinaryIO, path: Path, what: str, dimensions: tuple[int, ...]) -> tuple[int, ...]:
+    """Two zero bytes, the type (8: unsigned byte), the number of dimensions, each in 32 bits, largest byte first."""
+    head = file.read(4)
+    sizes = file.read(4 * head[3]) if len(head) == 4 else b""
+    if head[:3] != b"\0\0\x08" or head[3] not in dimensions or len(sizes) < 4 * head[3]:
+        raise DataError(f"{path}: does not begin like an IDX file of {what} in bytes; {_A_PATH_IS}")
+    return tuple(np.frombuffer(sizes, ">u4").tolist())
+
+
+def _at_most(file: BinaryIO, n_bytes: int) -> bytearray:
+    """In pieces: a damaged head may ask for more than there is memory."""
+    content = bytearray()
+    while piece := file.read(min(n_bytes - len(content), 1 << 24)):
+        content += piece
+    return content
+
+
+def _read_npz(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    try:
+        with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as arrays:
+            names, found = ("images", "labels"), arrays.files
+            if set(names) <= set(found):
+                return arrays["images"], arrays["labels"]
+    except _NO_ARRAYS:
+        raise _not_arrays(path) from None
+    missing = next(name for name in names if name not in found)
+    raise DataError(f"{path}: has no array {missing!r} (it has {found}); save it with images= and labels=")
+
+
+def _load_array(path: Path) -> NDArray[np.generic]:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except _NO_ARRAYS:
+        raise _not_arrays(path) from None
+
+
+def _not_arrays(path: Path) -> DataError:
+    return DataError(f"{path}: is no whole file of NumPy arrays of numbers or text; save it again with numpy.save(z)")
+
+
+def _read_folder(folder: Path, size: tuple[int, int] | None, channels: int | None) -> ImageSet:
+    """One folder a class, named after it. Names that begin with a dot are passed over, anything else is an error."""
+    files, labels = list[Path](), list[str]()
+    for group in _visible(folder):
+        if not group.is_dir():
+            raise DataError(f"{group}: is not in the folder of a class; move it into one, or remove it")
+        pictures = _visible(group)
+        if not pictures:
+            raise DataError(f"{group}: is a class with no picture in it; add one, or remove the folder")
+        for picture in pictures:
+            if picture.is_dir() or picture.suffix.lower() not in SUFFIXES:
+                raise DataError(f"{picture}: is no PNG or JPEG file; convert it, or move it out of the folder")
+        files += pictures
+        labels += [group.name] * len(pictures)
+    if not files:
+        raise DataError(f"{folder}: has no folder in it; make one a class, with pictures in it")
+    return _image_set(str(folder), read_pictures(files, size, channels), np.array(labels))
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=lambda path: path.name)

@@ -1,0 +1,166 @@
+"""A table of numbers over time, as it lies on disk: CSV with a header, every cell accounted for."""
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import DataError, nearest
+from glassformer.data.files import unreadable
+
+MISSING = {"", "nan", "na", "n/a", "null", "none"}
+_WAY_OUT = "fill it in, or set data.missing=interpolate"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Values of named variables at evenly spaced moments."""
+
+    columns: tuple[str, ...]
+    values: NDArray[np.float64]  # rows variables
+    lines: NDArray[np.int64]  # of the file, where each row stands; 0 for one that was left out there
+
+
+def read_table(
+    path: str,
+    date: str = "date",
+    columns: list[str] | None = None,
+    missing: Literal["refuse", "interpolate"] = "refuse",
+) -> Table:
+    """Read ``columns`` (all but ``date`` when not given) of a CSV file, plain or ``.gz``.
+
+    Raises ``DataError`` naming line and column of what is no finite number; where dates go back or a date is left out;
+    and for columns that are not there.
+    """
+    lines = _csv_lines(Path(path))
+    _, header = next(lines, (0, list[str]()))
+    names = _columns(path, header, date, columns or [])
+    places, date_place = [header.index(name) for name in names], header.index(date) if date else None
+    values, numbers, moments = list[list[float]](), list[int](), list[float]()
+    for number, cells in lines:
+        if len(cells) != len(header):
+            raise DataError(
+                f"{path}, line {number}: has {len(cells)} cells, and the header {len(header)}; mend the line"
+            )
+        values.append([_value(path, number, header[place], cells[place], missing) for place in places])
+        numbers.append(number)
+        if date_place is not None:
+            moments.append(_moment(path, number, date, cells[date_place]))
+    if not values:
+        raise DataError(f"{path}: has no line of numbers under its header; give at least one")
+    table = Table(names, np.array(values, np.float64), np.array(numbers))
+    if date:
+        table = _evenly_spaced(path, table, np.array(moments), missing)
+    return _interpolated(path, table)
+
+
+def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of every line that is not empty, with the number of the line."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, [cell.strip() for cell in cells]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not valid UTF-8 ({error.reason}); save it as UTF-8") from None
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: no CSV ({error}); mend the line") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tuple[str, ...]:
+    if not header:
+        raise DataError(f"{path}: is empty; give a table with a header")
+    if twice := [name for name in header if header.count(name) > 1]:
+        raise DataError(f"{path}: column {twice[0]!r} is there twice; give each column a name of its own")
+    for key, name in [("date", date)] * bool(date) + [("columns", name) for name in columns]:
+        if name not in header:
+            hint = "; or set data.date='' where there is none" if key == "date" else ""
+            raise DataError(f"{path}: has no column {name!r}, which data.{key} names; {nearest(name, header)}{hint}")
+    chosen = tuple(columns) or tuple(name for name in header if name != date)
+    if not chosen:
+        raise DataError(f"{path}: has no column but {date!r}; give at least one of numbers")
+    return chosen
+
+
+def _value(path: str, line: int, column: str, cell: str, missing: str) -> float:
+    if cell.lower() in MISSING:
+        if missing == "interpolate":
+            return math.nan
+        raise DataError(f"{path}, line {line}, column {column}: {cell!r} is no number; {_WAY_OUT}")
+    try:
+        value = float(cell.replace("_", "?"))  # Python would read 1_0 as 10
+    except ValueError:
+        raise DataError(
+            f"{path}, line {line}, column {column}: {cell!r} is no number; "
+            "mend it, or name the columns to use in data.columns"
+        ) from None
+    if not math.isfinite(value):
+        raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not finite; give a finite number")
+    return value
+
+
+def _moment(path: str, line: int, column: str, cell: str) -> float:
+    """A date in seconds, also one without a day (2016-07) or a time zone; or a number, as it is."""
+    for text in (cell, f"{cell}-01"):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    with suppress(ValueError):
+        if math.isfinite(number := float(cell)):
+            return number
+    raise DataError(
+        f"{path}, line {line}, column {column}: {cell!r} is no date; write it like 2016-07-01 13:00, "
+        "or set data.date='' and name data.columns"
+    )
+
+
+def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missing: str) -> Table:
+    """Rows for the dates left out. Steps are counted to the nearest whole of the median one, since months differ."""
+    steps = np.diff(moments)
+    if not len(steps):
+        return table
+    times = np.rint(steps / (np.median(np.abs(steps)) or 1.0))
+    if (times < 1).any():
+        raise DataError(
+            f"{path}, line {table.lines[1 + int(np.argmax(times < 1))]}: its date is not a step later than that of "
+            "the line before; sort the lines by date, each date once"
+        )
+    if times.max() > 1 and missing == "refuse":
+        gap = int(np.argmax(times > 1))
+        left_out = f"{times[gap] - 1:.0f} date{'s are' if times[gap] > 2 else ' is'} left out"
+        raise DataError(f"{path}, line {table.lines[gap + 1]}: {left_out} before it; {_WAY_OUT}")
+    if times.sum() > 2 * len(moments):
+        raise DataError(
+            f"{path}, line {table.lines[1 + int(times.argmax())]}: {times.max() - 1:.0f} dates are left out before it; "
+            "more are left out than are there, so mend the dates"
+        )
+    places = np.concatenate(([0], np.cumsum(times.astype(np.int64))))
+    values, lines = np.full((places[-1] + 1, len(table.columns)), np.nan), np.zeros(places[-1] + 1, np.int64)
+    values[places], lines[places] = table.values, table.lines
+    return Table(table.columns, values, lines)
+
+
+def _interpolated(path: str, table: Table) -> Table:
+    """What is missing, on a line between its known neighbours; before the first and after the last, as these are."""
+    values, rows = table.values.copy(), np.arange(len(table.values))
+    for number, column in enumerate(table.columns):
+        known = np.isfinite(values[:, number])
+        if not known.any():
+            raise DataError(f"{path}: column {column} has no number at all; leave it out by naming data.columns")
+        values[~known, number] = np.interp(rows[~known], rows[known], values[known, number])
+    return Table(table.columns, values, table.lines)
