@@ -99,6 +99,10 @@ def faster(model: EncoderDecoder, precision: str, compile: bool) -> "EncoderDeco
 
     In bfloat16 there is none; where the processor has no bfloat16, it is float32.
     """
+    if not isinstance(model, EncoderDecoder):
+        if precision != "float32":
+            raise ConfigError(f"precision={precision} is for the Transformer; this model decodes in float32")
+        return model
     if precision == "bfloat16" and fast_in_bfloat16(next(model.parameters()).device):
         return for_decoding(model, torch.bfloat16)
     reason = why_not(model, precision == "int8") if compile else "decoding.compiled is false"

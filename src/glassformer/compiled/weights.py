@@ -28,7 +28,7 @@ class Packed:
 
     def stack(self, config: EncoderDecoderConfig, blocks: Blocks, embedding: TokenEmbedding) -> Stack:
         parts = [cast(Block, block) for block in blocks.layers]
-        last = Norm() if blocks.final_norm is None else self.norm(cast(nn.LayerNorm, blocks.final_norm))
+        last = Norm() if blocks.final_norm is None else self.norm(blocks.final_norm)
         return Stack(
             len(parts),
             config.d_model,
@@ -58,7 +58,8 @@ class Packed:
             layer.memory = self.linear(cross.key, cross.value)
         return layer
 
-    def norm(self, norm: nn.LayerNorm) -> Norm:
+    def norm(self, norm: nn.Module) -> Norm:
+        assert isinstance(norm, nn.LayerNorm)
         return Norm(self._keep(norm.weight), self._keep(norm.bias), norm.eps)
 
     def linear(self, *parts: nn.Linear | OutputProjection) -> Linear:

@@ -4,6 +4,7 @@ Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V   (equation 1)
 """
 
 import math
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -14,34 +15,49 @@ from glassformer.kernels.training import attention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear, linear
-from glassformer.layers.position import Rotary
+from glassformer.layers.position import Offset, Rotary
 from glassformer.taps import note, tap, tracing
+
+
+@runtime_checkable
+class Pattern(Protocol):
+    """Sparse attention: which keys a query may see by its place alone, and equation 1 for less than all pairs cost."""
+
+    def mask(self, query: int, key: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 query key"]:
+        """True = may be seen; the last query is aligned with the last key."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Equation 1 under the pattern and ``mask``."""
 
 
 class MultiHeadAttention(nn.Module):
     """Section 3.2.2: h attentions side by side, each on its own projection to d_k, d_k and d_v, then W_O.
 
-    Self-attention when no ``memory`` is given, encoder–decoder attention when it is the encoder's output.
+    Self-attention when no ``memory`` is given, encoder–decoder attention when it is the encoder's output; a ``pattern``
+    narrows what the former may see. ``n_heads`` may be a pair: fewer heads of keys and values, each asked by a group
+    (Ainslie et al. 2023, arXiv:2305.13245; with one, multi-query attention, Shazeer 2019, arXiv:1911.02150).
     """
 
     def __init__(
         self,
         d_model: int,
-        n_heads: int,
+        n_heads: int | tuple[int, int],
         d_k: int,
         d_v: int,
         dropout: nn.Module,
         bias: bool = True,
         rotary: Rotary | None = None,
+        pattern: Pattern | None = None,
     ):
         super().__init__()
-        self.n_heads = n_heads
-        self.query = Linear(d_model, n_heads * d_k, bias=bias)
-        self.key = Linear(d_model, n_heads * d_k, bias=bias)
-        self.value = Linear(d_model, n_heads * d_v, bias=bias)
-        self.output = Linear(n_heads * d_v, d_model, bias=bias)
+        self.n_heads, self.n_kv_heads = n_heads if isinstance(n_heads, tuple) else (n_heads, n_heads)
+        self.query = Linear(d_model, self.n_heads * d_k, bias=bias)
+        self.key = Linear(d_model, self.n_kv_heads * d_k, bias=bias)
+        self.value = Linear(d_model, self.n_kv_heads * d_v, bias=bias)
+        self.output = Linear(self.n_heads * d_v, d_model, bias=bias)
         self.dropout = dropout
         self.rotary = rotary
+        self.pattern = pattern
 
     def forward(
         self,
@@ -58,10 +74,15 @@ class MultiHeadAttention(nn.Module):
         """
         if memory is None:
             q, k, v = self._own(x, mask, cache)
-            return self._merge(self.attend(q, k, v, mask), x)
+            if self.pattern is not None:
+                if cache is None and not tracing() and not self._drops:
+                    return self._merge(self.pattern.attend(q, *self._repeated(k, v), mask), x)
+                seen = _places(self.pattern, 0 if cache is None else cache.offset - q.size(2), q.size(2), k)
+                mask = seen if mask is None else mask & seen
+            return self._merge(self._grouped(q, k, v, mask), x)
         k, v = self._memory(memory, cache)
         q = self._heads(self.query(x.reshape(k.size(0), -1, x.size(-1))), "q")
-        return self._merge(self.attend(q, k, v, mask), x)
+        return self._merge(self._grouped(q, k, v, mask), x)
 
     def attend(
         self,
@@ -89,6 +110,19 @@ class MultiHeadAttention(nn.Module):
         weights = self.dropout(tap(self, "weights", weights))
         return weights @ v
 
+    def _grouped(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Equation 1 by groups: where each head has one query, they are further queries of a head, nothing repeated."""
+        if self.n_heads == self.n_kv_heads:
+            return self.attend(q, k, v, mask)
+        if q.size(2) > 1 or tracing() or (mask is not None and mask.size(1) > 1):
+            return self.attend(q, *self._repeated(k, v), mask)
+        return self.attend(q.reshape(q.size(0), self.n_kv_heads, -1, q.size(3)), k, v, mask).flatten(1, 2)[:, :, None]
+
+    def _repeated(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Each head once for every head of its group."""
+        group = self.n_heads // self.n_kv_heads
+        return (k, v) if group == 1 else (k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1))
+
     def _whole(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor | None:
         """In the kernels, dropout included; they know no other kind of it."""
         if isinstance(self.dropout, Dropout):
@@ -110,7 +144,7 @@ class MultiHeadAttention(nn.Module):
 
     def _own(self, x: Tensor, mask: Tensor | None, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = map(self._heads, _together(x, self.query, self.key, self.value), ("q", "k", "v"))
-        offset = 0 if cache is None else cache.length
+        offset = 0 if cache is None else cache.offset
         if self.rotary is not None:
             q, k = tap(self, "rotated_q", self.rotary(q, offset)), tap(self, "rotated_k", self.rotary(k, offset))
         if cache is not None:
@@ -128,7 +162,7 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, x: Tensor, name: str) -> Tensor:
         """``[batch, length, heads·d_head]`` to ``[batch, heads, length, d_head]``."""
-        return tap(self, name, x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2))
+        return tap(self, name, x.unflatten(-1, (self.n_heads if name == "q" else self.n_kv_heads, -1)).transpose(1, 2))
 
     def _merge(self, context: Tensor, x: Tensor) -> Tensor:
         """The heads side by side again, through W_O, in the rows of ``x``."""
@@ -156,3 +190,11 @@ def _without_gradient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> T
     if mask is not None and not (sees := mask.any(-1, keepdim=True)).all():
         weights.masked_fill_(~sees, 0.0)
     return weights @ v
+
+
+def _places(pattern: Pattern, offset: Offset, query: int, k: Tensor) -> Tensor:
+    """The ``pattern`` for queries from ``offset`` on, of each row its own, among the places of ``k``, some to come."""
+    if isinstance(offset, int):
+        return F.pad(pattern.mask(query, offset + query, k.device), (0, k.size(2) - offset - query), value=False)
+    known = {start: _places(pattern, start, query, k) for start in set(offset.tolist())}
+    return torch.cat([known[start] for start in offset.tolist()])

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import BlockCache, StackCache
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.norm import LayerNorm
+from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
 from glassformer.taps import tap
 
 
@@ -17,11 +16,12 @@ class AddNorm(nn.Module):
     """LayerNorm(x + Sublayer(x)), with dropout on the sub-layer's output (section 5.4).
 
     ``pre``: x + Sublayer(LayerNorm(x)) instead (Xiong et al. 2020, arXiv:2002.04745). Nothing else knows which it is.
+    Differs from the paper: ``norm`` may be another normalisation than LayerNorm.
     """
 
-    def __init__(self, d_model: int, dropout: nn.Module, pre: bool):
+    def __init__(self, norm: nn.Module, dropout: nn.Module, pre: bool):
         super().__init__()
-        self.norm = LayerNorm(d_model)
+        self.norm = norm
         self.dropout = dropout
         self.pre = pre
 
@@ -39,7 +39,7 @@ class Block(nn.Module):
     def __init__(
         self,
         self_attention: MultiHeadAttention,
-        feed_forward: FeedForward,
+        feed_forward: FeedForward | GatedFeedForward,
         wrap: Callable[[], AddNorm],
         cross_attention: MultiHeadAttention | None = None,
     ):
@@ -68,7 +68,7 @@ class Block(nn.Module):
 
 
 class Stack(nn.Module):
-    """N blocks; with the pre-norm order a last LayerNorm, since the residual stream leaves them unnormalised."""
+    """N blocks; with the pre-norm order a last normalisation, since the residual stream leaves them unnormalised."""
 
     def __init__(self, blocks: list[Block], final_norm: nn.Module | None):
         super().__init__()

@@ -9,6 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from glassformer.layers.position import Offset
+
 ROOM = 16
 """Positions that buffers of keys and values grow by, at least. Attention reads them whole, with those to come masked:
 a product of a new shape every step would cost more than the zeros do."""
@@ -27,6 +29,11 @@ class KeyValueCache:
     keys: Tensor | None = None
     values: Tensor | None = None
     length: int = 0
+
+    @property
+    def offset(self) -> Offset:
+        """The position that comes next."""
+        return self.length
 
     def append(self, keys: Tensor, values: Tensor, size: int | None = None) -> tuple[Tensor, Tensor]:
         """Add new positions and return all of them; with ``size``, that many, of which those to come are zeros."""

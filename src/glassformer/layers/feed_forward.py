@@ -1,27 +1,60 @@
 """Section 3.3, equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position."""
 
 from collections.abc import Callable
+from typing import Literal
 
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.layers.linear import Linear
 from glassformer.taps import tap
 
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """GELU by its approximation with tanh (Hendrycks & Gimpel 2016, arXiv:1606.08415), which GPT-2 has."""
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
+    "silu": F.silu,
+}
+
 
 class FeedForward(nn.Module):
     """Two linear transformations with an activation in between.
 
-    Differs from the paper: the activation may be another than ReLU.
+    Differs from the paper: the activation may be another than ReLU, and the biases may be left out.
     """
 
-    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]):
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], bias: bool = True):
         super().__init__()
-        self.inner = Linear(d_model, d_ff)
-        self.outer = Linear(d_ff, d_model)
+        self.inner = Linear(d_model, d_ff, bias=bias)
+        self.outer = Linear(d_ff, d_model, bias=bias)
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         inner = tap(self, "inner", self.inner(x))
         activated = tap(self, "activated", self.activation(inner))
         return tap(self, "result", self.outer(activated))
+
+
+class GatedFeedForward(nn.Module):
+    """(activation(x W_gate) ⊙ x W_1) W_2: with SiLU it is SwiGLU, with GELU GEGLU (Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], bias: bool = True):
+        super().__init__()
+        self.gate = Linear(d_model, d_ff, bias=bias)
+        self.inner = Linear(d_model, d_ff, bias=bias)
+        self.outer = Linear(d_ff, d_model, bias=bias)
+        self.activation = activation
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        activated = tap(self, "activated", self.activation(tap(self, "gate", self.gate(x))))
+        product = tap(self, "product", activated * tap(self, "inner", self.inner(x)))
+        return tap(self, "result", self.outer(product))

@@ -7,17 +7,33 @@ from collections.abc import Callable
 from typing import Self
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import DataError
 
+Offset = int | Int[Tensor, " rows"]
+"""The position of the first of some tokens; of each row its own, where rows of different length grow together."""
 
-def sinusoids(positions: Float[Tensor, " length"], d_model: int) -> Float[Tensor, "length d_model"]:
+
+def positions_from(offset: Offset, length: int, device: torch.device) -> Int[Tensor, "*rows length"]:
+    """``offset`` … ``offset + length - 1``."""
+    if isinstance(offset, int):
+        return torch.arange(offset, offset + length, device=device)
+    return offset[:, None] + torch.arange(length, device=device)
+
+
+def end_of(offset: Offset, length: int) -> int:
+    """The position behind the last token of the longest row."""
+    return length + (offset if isinstance(offset, int) else int(offset.max()) if len(offset) else 0)
+
+
+def sinusoids(positions: Float[Tensor, "*length"], d_model: int) -> Float[Tensor, "*length d_model"]:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same: interleaved, as in the paper."""
     rates = 10000.0 ** (-torch.arange(0, d_model, 2, dtype=torch.float64, device=positions.device) / d_model)
-    angles = positions.double()[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :d_model]
+    angles = positions.double()[..., None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :d_model]
 
 
 class Sinusoidal(nn.Module):
@@ -39,11 +55,11 @@ class Sinusoidal(nn.Module):
             self.table = sinusoids(positions, self.d_model).to(self.table.dtype)
         return self
 
-    def forward(self, offset: int, length: int) -> Float[Tensor, "length d_model"]:
+    def forward(self, offset: Offset, length: int) -> Float[Tensor, "*rows length d_model"]:
         """The encodings of positions ``offset`` … ``offset + length - 1``."""
-        if offset + length <= self.table.size(0):
-            return self.table[offset : offset + length]
-        positions = torch.arange(offset, offset + length, device=self.table.device)
+        positions = positions_from(offset, length, self.table.device)
+        if end_of(offset, length) <= self.table.size(0):
+            return self.table[offset : offset + length] if isinstance(offset, int) else self.table[positions]
         return sinusoids(positions.double(), self.d_model).to(self.table.dtype)
 
 
@@ -54,33 +70,47 @@ class Learned(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
 
-    def forward(self, offset: int, length: int) -> Float[Tensor, "length d_model"]:
-        limit = self.weight.size(0)
-        if offset + length > limit:
+    def forward(self, offset: Offset, length: int) -> Float[Tensor, "*rows length d_model"]:
+        limit, end = self.weight.size(0), end_of(offset, length)
+        if end > limit:
             raise DataError(
-                f"{offset + length} tokens are longer than max_length={limit}, and learned positions end there; "
+                f"{end} tokens are longer than max_length={limit}, and learned positions end there; "
                 "shorten the text, or train with positions=sinusoidal"
             )
-        return self.weight[offset : offset + length]
+        if isinstance(offset, int):
+            return self.weight[offset:end]
+        return F.embedding(positions_from(offset, length, offset.device), self.weight)
+
+    def within(self, offset: Int[Tensor, " rows"], length: int) -> Int[Tensor, " rows"]:
+        """``offset``; rows that have no place for ``length`` more keep to the last ones while another row has some.
+
+        A search keeps rows that have ended for a while, and its limits see to it that no other comes so far.
+        """
+        last = self.weight.size(0) - length
+        return offset.clamp(max=last) if bool((offset <= last).any()) else offset
 
 
 class Rotary(nn.Module):
     """Turns each pair of query and key dimensions by an angle proportional to the position.
 
     The product q·k then depends on the distance alone. Nothing is added to the embedding. Angles are computed in
-    float64 whatever the type of the model: eight bits cannot tell neighbouring positions apart.
+    float64 whatever the type of the model: eight bits cannot tell neighbouring positions apart. The slowest pair turns
+    once in about 2π · ``theta`` positions.
     """
 
-    def __init__(self, d_head: int):
+    def __init__(self, d_head: int, theta: float = 10000.0):
         super().__init__()
         self.d_head = d_head
+        self.theta = theta
 
     def forward(
-        self, x: Float[Tensor, "batch heads length d_head"], offset: int
-    ) -> Float[Tensor, "batch heads length d_head"]:
-        positions = torch.arange(offset, offset + x.size(-2), device=x.device)
-        rates = 10000.0 ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64, device=x.device) / self.d_head)
-        angles = positions.double()[:, None] * rates
+        self, x: Float[Tensor, "rows heads length d_head"], offset: Offset
+    ) -> Float[Tensor, "rows heads length d_head"]:
+        positions = positions_from(offset, x.size(-2), x.device)
+        rates = self.theta ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64, device=x.device) / self.d_head)
+        angles = positions.double()[..., None] * rates
+        if angles.dim() == 3:  # of each row its own; the same for its heads
+            angles = angles[:, None]
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         even, odd = x[..., 0::2], x[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

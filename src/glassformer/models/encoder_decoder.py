@@ -1,6 +1,5 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017): an encoder and a decoder stack."""
 
-from collections.abc import Callable
 from typing import Literal, Self
 
 import torch
@@ -15,14 +14,13 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import DecoderState, StackCache, capacity_for
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
 from glassformer.layers.init import initialise
 from glassformer.layers.mask import Sentences, causal_mask, over_keys, same_sentence
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.models.heads import head_size
 from glassformer.taps import tap, tracing
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
 class EncoderDecoderConfig(Config):
@@ -54,11 +52,8 @@ class EncoderDecoderConfig(Config):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
-        if (self.d_k is None or self.d_v is None) and self.d_model % self.n_heads:
-            whole = ", ".join(str(n) for n in range(1, min(self.d_model, 64) + 1) if self.d_model % n == 0)
-            raise ValueError(
-                f"d_model={self.d_model} is not divisible by n_heads={self.n_heads}; choose n_heads from {whole}"
-            )
+        if self.d_k is None or self.d_v is None:
+            head_size(self.d_model, self.n_heads)
         if self.positions == "rotary" and self.head_sizes[0] % 2:
             raise ValueError(
                 f"rotary positions turn pairs of dimensions, and d_k={self.head_sizes[0]} is odd; choose an even one"
@@ -183,7 +178,7 @@ class EncoderDecoder(nn.Module):
         on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
 
         def wrap() -> AddNorm:
-            return AddNorm(c.d_model, Dropout(c.dropout), pre)
+            return AddNorm(LayerNorm(c.d_model), Dropout(c.dropout), pre)
 
         def attention(rotary: Rotary | None = None) -> MultiHeadAttention:
             return MultiHeadAttention(

@@ -5,14 +5,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import CheckpointError, ConfigError, nearest
+from glassformer.config import CheckpointError, Config, ConfigError, nearest
+from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.models.gpt import GPT, GPTConfig
+from glassformer.models.recurrent import Recurrent, RecurrentConfig
+from glassformer.models.series import Series, SeriesConfig
+from glassformer.models.vit import ViT, ViTConfig
 
-MODELS = {"encoder_decoder": (EncoderDecoderConfig, EncoderDecoder)}
+MODELS: dict[str, tuple[type[Config], type[nn.Module]]] = {
+    "encoder_decoder": (EncoderDecoderConfig, EncoderDecoder),
+    "gpt": (GPTConfig, GPT),
+    "bert": (BERTConfig, BERT),
+    "vit": (ViTConfig, ViT),
+    "series": (SeriesConfig, Series),
+    "recurrent": (RecurrentConfig, Recurrent),
+}
 
 
-def build_model(values: dict[str, Any], origin: str) -> EncoderDecoder:
-    """A freshly initialised model from its stored configuration."""
+def build_model(values: dict[str, Any], origin: str) -> Any:
+    """A freshly initialised model from its stored configuration; of which class, its ``kind`` says."""
     kind = values.get("kind", "")
     if kind not in MODELS:
         raise ConfigError(f"{origin}: model.kind={kind!r} is not a model; {nearest(str(kind), list(MODELS))}")

@@ -2,33 +2,35 @@
 
 from torch import nn
 
+from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.gpt import GPT
 
 
-def parameters_by_part(model: EncoderDecoder) -> dict[str, int]:
+def parameters_by_part(model: nn.Module) -> dict[str, int]:
     """Each parameter counted once, where it is first used; ``total`` is their sum."""
     counted: set[int] = set()
     parts: dict[str, int] = {}
-    named = {
-        "source_embedding": model.source_embedding,
-        "target_embedding": model.target_embedding,
-        "encoder": model.encoder,
-        "decoder": model.decoder,
-        "output_projection": model.output_projection,
-    }
-    for name, part in named.items():
-        own = [p for p in part.parameters() if id(p) not in counted]
-        counted.update(map(id, own))
-        parts[name] = sum(p.numel() for p in own)
+    for name, part in model.named_children():
+        if held := {id(p): p.numel() for p in part.parameters()}:
+            parts[name] = sum(size for p, size in held.items() if p not in counted)
+            counted.update(held)
     return {**parts, "total": sum(parts.values())}
 
 
-def flops_per_token(model: EncoderDecoder) -> dict[str, int]:
-    """Matrix products of a forward pass, a multiplication and an addition counted as two.
+def flops_per_token(model: nn.Module) -> dict[str, int]:
+    """Matrix products of a forward pass, a multiplication and an addition counted as two; nothing for models that
+    neither read nor write one token at a time.
 
     Products with weights only: those of attention itself grow with the length, and are a few per cent at 30 tokens.
     The keys and values of the encoder–decoder attention are computed from the source, so they count there.
     """
+    if isinstance(model, GPT):
+        return {"target_token": _products(model.decoder, ("",)) + 2 * model.output_projection.weight.numel()}
+    if isinstance(model, BERT):
+        return {"source_token": _products(model.encoder, ("",))}
+    if not isinstance(model, EncoderDecoder):
+        return {}
     of_memory = _products(model.decoder, ("cross_attention.key", "cross_attention.value"))
     of_target = _products(model.decoder, ("",)) - of_memory + 2 * model.output_projection.weight.numel()
     return {"source_token": _products(model.encoder, ("",)) + of_memory, "target_token": of_target}

@@ -1,0 +1,186 @@
+"""BERT: an encoder stack that reads in both directions (Devlin et al. 2019, arXiv:1810.04805).
+
+It learns to tell masked tokens from what stands around them; heads on top of it classify texts and tag tokens.
+"""
+
+from typing import Literal, Self
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from glassformer.config import Config, ConfigError
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import AddNorm, Block, Stack
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import OutputProjection, SegmentEmbedding, TokenEmbedding
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.init import initialise_normal
+from glassformer.layers.linear import Linear
+from glassformer.layers.mask import Sentences, over_keys
+from glassformer.layers.norm import LayerNorm
+from glassformer.layers.position import Learned
+from glassformer.models.heads import head_size
+from glassformer.taps import tap
+
+
+class BERTConfig(Config):
+    """BERT base by default. ``vocab_size`` is the tokenizer's when not given; it has the heads that are asked for."""
+
+    kind: Literal["bert"] = "bert"
+    vocab_size: int | None = Field(None, gt=0, description="entries of the vocabulary")
+    d_model: int = Field(768, gt=0, description="width of the residual stream")
+    n_heads: int = Field(12, gt=0, description="attention heads")
+    d_ff: int = Field(3072, gt=0, description="inner width of the feed-forward layers")
+    n_layers: int = Field(12, gt=0, description="encoder layers")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings, attention weights and sub-layer outputs")
+    activation: Activation = Field("gelu", description="of the feed-forward layers")
+    norm_epsilon: float = Field(1e-12, gt=0, description="added to the variance")
+    n_segments: int = Field(2, gt=0, description="texts that a row may hold")
+    max_length: int = Field(512, gt=0, description="learned positions")
+    masked_tokens: bool = Field(True, description="the head that predicts masked tokens")
+    n_classes: int = Field(0, ge=0, description="classes of a text; 0 is no such head")
+    n_tags: int = Field(0, ge=0, description="tags of a token; 0 is no such head")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        head_size(self.d_model, self.n_heads)
+        return self
+
+
+class MaskedTokenTransform(nn.Module):
+    """What stands between the encoder and the output projection: a linear transformation, activation, LayerNorm."""
+
+    def __init__(self, config: BERTConfig):
+        super().__init__()
+        self.dense = Linear(config.d_model, config.d_model)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = LayerNorm(config.d_model, config.norm_epsilon)
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        return tap(self, "normed", self.norm(tap(self, "activated", self.activation(self.dense(x)))))
+
+
+class Pooler(nn.Module):
+    """tanh(W x + b) of the first token, which stands for the text."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.dense = Linear(d_model, d_model)
+
+    def forward(self, hidden: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch d_model"]:
+        return tap(self, "pooled", self.dense(hidden[:, 0]).tanh())
+
+
+class Classifier(nn.Module):
+    """Logits of the classes of each text, from its pooled first token."""
+
+    def __init__(self, config: BERTConfig):
+        super().__init__()
+        self.pooler = Pooler(config.d_model)
+        self.dropout = Dropout(config.dropout)
+        self.projection = OutputProjection(config.n_classes, config.d_model, bias=True)
+
+    def forward(self, hidden: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch classes"]:
+        return self.projection(self.dropout(self.pooler(hidden)))
+
+
+class Tagger(nn.Module):
+    """Logits of the tags of each token."""
+
+    def __init__(self, config: BERTConfig):
+        super().__init__()
+        self.dropout = Dropout(config.dropout)
+        self.projection = OutputProjection(config.n_tags, config.d_model, bias=True)
+
+    def forward(self, hidden: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length tags"]:
+        return self.projection(self.dropout(hidden))
+
+
+class BERT(nn.Module):
+    """``hidden`` is the encoder's output; ``forward`` the logits of every token, as for masked ones.
+
+    ``classes`` and ``tags`` are heads to be applied to ``hidden``, and None when the configuration has none.
+    """
+
+    def __init__(self, config: BERTConfig):
+        super().__init__()
+        if config.vocab_size is None:
+            raise ValueError("vocab_size is not known yet; it comes from the tokenizer")
+        self.config = config
+        self.embedding = TokenEmbedding(
+            config.vocab_size,
+            config.d_model,
+            Learned(config.max_length, config.d_model),
+            Dropout(config.dropout),
+            scale=1.0,
+            segment=SegmentEmbedding(config.n_segments, config.d_model),
+            norm=self._norm(),
+        )
+        self.encoder = Stack([self._block() for _ in range(config.n_layers)], final_norm=None)
+        self.transform = MaskedTokenTransform(config) if config.masked_tokens else None
+        self.output_projection = None
+        if config.masked_tokens:
+            self.output_projection = OutputProjection(config.vocab_size, config.d_model, bias=True)
+            self.output_projection.weight = self.embedding.weight
+        self.classes = Classifier(config) if config.n_classes else None
+        self.tags = Tagger(config) if config.n_tags else None
+        initialise_normal(self)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Sentences | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length vocab"]:
+        """Logits of what each token is; ``mask`` is True where there is one, or numbers the texts of a row."""
+        if self.transform is None or self.output_projection is None:
+            raise ConfigError("this model has masked_tokens=false: apply classes or tags to hidden() instead")
+        return self.output_projection(self.transform(self.hidden(tokens, mask, segments)))
+
+    def hidden(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Sentences | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        """One vector a token, from all that the text holds."""
+        x = self.embedding(tokens, mask, segments=segments)
+        return tap(self, "memory", self.encoder(x, over_keys(mask, mask)))
+
+    def pooled(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Sentences | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch d_model"]:
+        """What ``classes`` decides by."""
+        if self.classes is None:
+            raise ConfigError("this model has n_classes=0, and so nothing that pools; embed() needs no head")
+        return self.classes.pooler(self.hidden(tokens, mask, segments))
+
+    def embed(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        mask: Sentences | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+        pooling: Literal["mean", "cls"] = "mean",
+    ) -> Float[Tensor, "batch d_model"]:
+        """One vector a text: the mean of its tokens' (Reimers & Gurevych 2019, arXiv:1908.10084), or the first's."""
+        hidden = self.hidden(tokens, mask, segments)
+        if pooling == "cls":
+            return hidden[:, 0]
+        seen = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask != 0
+        total = hidden.masked_fill(~seen[..., None], 0.0).sum(1)
+        return tap(self, "embedded", total / seen.sum(1, keepdim=True).clamp(min=1))
+
+    def _norm(self) -> LayerNorm:
+        return LayerNorm(self.config.d_model, self.config.norm_epsilon)
+
+    def _block(self) -> Block:
+        c = self.config
+        d_head = head_size(c.d_model, c.n_heads)
+        attention = MultiHeadAttention(c.d_model, c.n_heads, d_head, d_head, Dropout(c.dropout))
+        feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
+        return Block(attention, feed_forward, lambda: AddNorm(self._norm(), Dropout(c.dropout), pre=False))

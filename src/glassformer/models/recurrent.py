@@ -1,0 +1,201 @@
+"""What the Transformer replaced: LSTMs that read and write, with attention between them.
+
+The encoder reads both ways (Bahdanau, Cho & Bengio 2015, arXiv:1409.0473). The decoder's first layer asks, the softmax
+and the layers above get the answer (Luong, Pham & Manning 2015, arXiv:1508.04025; Wu et al. 2016, arXiv:1609.08144),
+but never the layer that asked (no input feeding): so each layer reads the whole target in one call under teacher
+forcing, as fast as a recurrence can be trained. Differs from these: attention is the Transformer's (equation 1).
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from glassformer.config import Config, ConfigError
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.cache import KeyValueCache
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.init import initialise
+from glassformer.layers.linear import Linear
+from glassformer.layers.mask import Sentences, over_keys
+from glassformer.taps import tap
+
+
+class RecurrentConfig(Config):
+    """``vocab_size`` may be a pair (source, target), and is the tokenizer's when not given."""
+
+    kind: Literal["recurrent"] = "recurrent"
+    vocab_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = Field(None, description="entries")
+    d_model: int = Field(512, gt=0, description="width of the embeddings and of what the softmax reads")
+    d_hidden: int = Field(512, gt=0, description="units of a layer; the encoder has half of them each way")
+    n_heads: int = Field(1, gt=0, description="attention heads; 1 in all of the papers above")
+    n_encoder_layers: int = Field(2, gt=0, description="LSTMs of the encoder, each way")
+    n_decoder_layers: int = Field(2, gt=0, description="LSTMs of the decoder; the first asks the source")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="between layers, not between steps (Zaremba et al. 2014)")
+    output_bias: bool = Field(False, description="bias before the softmax")
+    tie_embeddings: bool = Field(True, description="one matrix for source, target and output")
+    positions: Literal["none"] = Field("none", description="a recurrence knows the order by itself")
+    max_length: int = Field(1024, gt=0, description="longer sentences draw a warning; every length is possible")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> Self:
+        if self.d_hidden % 2 or self.d_hidden % self.n_heads:
+            raise ValueError(f"d_hidden={self.d_hidden} is not a multiple of 2 and n_heads={self.n_heads}; choose one")
+        if self.tie_embeddings and isinstance(self.vocab_size, tuple) and len(set(self.vocab_size)) > 1:
+            raise ValueError("tie_embeddings=true needs one vocabulary; set text.joint or unset model.tie_embeddings")
+        return self
+
+    @property
+    def vocab_sizes(self) -> tuple[int, int]:
+        """Entries of the source and of the target vocabulary."""
+        if self.vocab_size is None:
+            raise ValueError("vocab_size is not known yet; it comes from the tokenizer")
+        return self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size, self.vocab_size)
+
+
+@dataclass
+class RecurrentState:
+    """What decoding carries from step to step; ``rows`` hypotheses, k for each of ``batch`` sentences."""
+
+    memory: Float[Tensor, "batch source d_hidden"]
+    memory_mask: Bool[Tensor, "batch source"]
+    cross_attention: KeyValueCache | None
+    """The memory, projected once; None recomputes all of the past at every step."""
+    layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """h and c of each layer, ``[1, rows, d_hidden]``: all of the past, however long it was."""
+    tokens: Int[Tensor, "rows length"] | None = None
+    """The prefix so far; kept only without a cache."""
+
+    def select(self, rows: Int[Tensor, " rows"]) -> None:
+        """Keep these hypotheses, in this order."""
+        self.layers = [(h.index_select(1, rows), c.index_select(1, rows)) for h, c in self.layers]
+        self.tokens = None if self.tokens is None else self.tokens[rows]
+
+    def select_sentences(self, sentences: Int[Tensor, " batch"]) -> None:
+        """Keep the memory of these sentences, in this order."""
+        self.memory, self.memory_mask = self.memory[sentences], self.memory_mask[sentences]
+        if self.cross_attention is not None:
+            self.cross_attention.select(sentences)
+
+
+class RecurrentEncoder(nn.Module):
+    """In each layer one LSTM reads from the start and one from the end of the sentence (Schuster & Paliwal 1997)."""
+
+    def __init__(self, config: RecurrentConfig):
+        super().__init__()
+        inputs, half = [config.d_model] + [config.d_hidden] * (config.n_encoder_layers - 1), config.d_hidden // 2
+        self.rightward = nn.ModuleList(_lstm(d_input, half) for d_input in inputs)
+        self.leftward = nn.ModuleList(_lstm(d_input, half) for d_input in inputs)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "batch source"]
+    ) -> Float[Tensor, "batch source d_hidden"]:
+        """The second is given each sentence turned round where it stands, so that padding is read last both ways."""
+        place, lengths = torch.arange(x.size(1), device=x.device)[None, :, None], mask.sum(1)[:, None, None]
+        turned = torch.where(place < lengths, lengths - 1 - place, place)
+        for index, (rightward, leftward) in enumerate(zip(self.rightward, self.leftward, strict=True)):
+            left = leftward(x.take_along_dim(turned, 1))[0].take_along_dim(turned, 1)
+            x = self.dropout(tap(self, f"states_{index}", torch.cat([rightward(x)[0], left], dim=-1)))
+        return x
+
+
+class RecurrentDecoder(nn.Module):
+    """tanh(W [c; h]) of the context and the last layer's state is what the softmax reads (Luong et al., equation 5)."""
+
+    def __init__(self, config: RecurrentConfig):
+        super().__init__()
+        d_hidden, d_head = config.d_hidden, config.d_hidden // config.n_heads
+        inputs = [config.d_model] + [2 * d_hidden] * (config.n_decoder_layers - 1)
+        self.start = Linear(d_hidden // 2, config.n_decoder_layers * d_hidden)
+        self.layers = nn.ModuleList(_lstm(d_input, d_hidden) for d_input in inputs)
+        self.cross_attention = MultiHeadAttention(d_hidden, config.n_heads, d_head, d_head, nn.Identity())
+        self.combine = Linear(2 * d_hidden, config.d_model)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(
+        self, x: Float[Tensor, "rows target d_model"], state: RecurrentState
+    ) -> Float[Tensor, "rows target d_model"]:
+        """``state`` moves on behind ``x``."""
+        before = state.layers or self._start(state.memory, x.size(0))
+        state.layers, context = [], None
+        for index, layer in enumerate(self.layers):
+            h, after = layer(x, before[index])
+            h = tap(self, f"states_{index}", h)
+            state.layers.append(after)
+            if context is None:
+                context = self.cross_attention(h, state.memory, over_keys(state.memory_mask), state.cross_attention)
+            x = self.dropout(torch.cat([context, h], dim=-1))
+        return self.dropout(tap(self, "combined", self.combine(x).tanh()))
+
+    def _start(self, memory: Tensor, rows: int) -> list[tuple[Tensor, Tensor]]:
+        """h = tanh(W s), s the leftward state at the first token (Bahdanau et al., A.2.2), and c = 0."""
+        h = self.start(memory[:, 0, memory.size(2) // 2 :]).tanh().repeat_interleave(rows // len(memory), 0)
+        return [(one.contiguous(), torch.zeros_like(one)) for one in h[None].chunk(len(self.layers), dim=-1)]
+
+
+class Recurrent(nn.Module):
+    """Offers what ``EncoderDecoder`` does, one sentence a row: a recurrence cannot keep several apart."""
+
+    def __init__(self, config: RecurrentConfig):
+        super().__init__()
+        self.config = config
+        d_model, dropout, (source_size, target_size) = config.d_model, Dropout(config.dropout), config.vocab_sizes
+        self.source_embedding = TokenEmbedding(source_size, d_model, None, dropout)
+        self.target_embedding = TokenEmbedding(target_size, d_model, None, dropout)
+        self.encoder, self.decoder = RecurrentEncoder(config), RecurrentDecoder(config)
+        self.output_projection = OutputProjection(target_size, d_model, config.output_bias)
+        initialise(self)
+        if config.tie_embeddings:
+            self.target_embedding = self.source_embedding.sharing()
+            self.output_projection.weight = self.source_embedding.weight
+
+    def forward(
+        self,
+        source: Int[Tensor, "batch source"],
+        target: Int[Tensor, "batch target"],
+        source_mask: Sentences | None = None,
+        target_mask: Sentences | None = None,
+    ) -> Float[Tensor, "batch target vocab"]:
+        """Logits of the token after each of ``target``, which starts with the start token (teacher forcing)."""
+        return self.output_projection(self.hidden(source, target, source_mask, target_mask))
+
+    def hidden(
+        self, source: Tensor, target: Tensor, source_mask: Sentences | None = None, target_mask: Sentences | None = None
+    ) -> Float[Tensor, "batch target d_model"]:
+        """What the output projection is applied to."""
+        visible = None if target_mask is None else _alone(target_mask)
+        return self.decoder(self.target_embedding(target, visible), self.begin(source, source_mask, use_cache=False))
+
+    def begin(
+        self, source: Int[Tensor, "batch source"], source_mask: Sentences | None, use_cache: bool = True
+    ) -> RecurrentState:
+        """Encode once; ``step`` then reads from it."""
+        mask = _alone(torch.ones_like(source, dtype=torch.bool) if source_mask is None else source_mask)
+        memory = tap(self, "memory", self.encoder(self.source_embedding(source, mask), mask))
+        return RecurrentState(memory, mask, KeyValueCache() if use_cache else None)
+
+    def step(self, tokens: Int[Tensor, "rows new"], state: RecurrentState) -> Float[Tensor, "rows vocab"]:
+        """Logits after ``tokens``, which continue what ``state`` has seen; ``state`` moves on."""
+        if state.cross_attention is None:
+            state.tokens = tokens if state.tokens is None else torch.cat([state.tokens, tokens], dim=1)
+            tokens, state.layers = state.tokens, []
+        return self.output_projection(self.decoder(self.target_embedding(tokens), state)[:, -1])
+
+
+def _alone(sentences: Sentences) -> Bool[Tensor, "_ _"]:
+    """Where the tokens are; a row with a second sentence, or with padding before its first, is refused."""
+    if len(rows := (sentences.long().diff(dim=1) > 0).any(1).nonzero()):
+        raise ConfigError(f"row {rows[0].item()} is not one sentence and padding after it; set data.row_tokens=0")
+    return sentences != 0
+
+
+def _lstm(d_input: int, d_hidden: int) -> nn.LSTM:
+    """As PyTorch initialises it, and the forget gate open (Jozefowicz et al. 2015)."""
+    lstm = nn.LSTM(d_input, d_hidden, batch_first=True)
+    nn.init.ones_(lstm.get_parameter("bias_ih_l0").detach().chunk(4)[1])
+    return lstm
