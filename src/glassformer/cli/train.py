@@ -126,7 +126,7 @@ class Screen:
         left = (self.max_steps - event.step) * event.seconds / event.step
         self._say(
             f"step {event.step:,}/{self.max_steps:,}  epoch {event.epoch + 1}  loss {event.loss:.4f}  "
-            f"nll {event.nll:.4f}  lr {event.learning_rate:.2e}  {rate}  "
+            f"{'' if event.nll is None else f'nll {event.nll:.4f}  '}lr {event.learning_rate:.2e}  {rate}  "
             f"{_clock(event.seconds)} gone, {_clock(left)} left"
         )
 

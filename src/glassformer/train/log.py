@@ -34,7 +34,7 @@ class Progress:
 
     step: int
     loss: float
-    nll: float
+    nll: float | None
     learning_rate: float
     gradient_norm: float
     source_tokens_per_second: float

@@ -138,7 +138,7 @@ def _progress(state: TrainState, recent: list[Step]) -> Progress:
     return Progress(
         step=counters.step,
         loss=sum(step.loss for step in recent) / target,
-        nll=sum(step.nll for step in recent) / target,
+        nll=None if recent[0].nll is None else sum(step.nll or 0.0 for step in recent) / target,
         learning_rate=learning_rate(config.optimizer, counters.step, width, config.train.max_steps),
         gradient_norm=sum(step.gradient_norm for step in recent) / len(recent),
         source_tokens_per_second=source / seconds,

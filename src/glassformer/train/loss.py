@@ -10,6 +10,7 @@ whose gradient with respect to the logits is known in closed form: p − (1 − 
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -27,7 +28,7 @@ class Loss(NamedTuple):
     """Sums over tokens. ``smoothed`` is what is minimised, ``nll`` the plain negative log-likelihood, in nats."""
 
     smoothed: Tensor
-    nll: Tensor
+    nll: Tensor | None
 
 
 def projected_cross_entropy(
@@ -43,6 +44,19 @@ def projected_cross_entropy(
     ``hidden``; the sums, and the gradient of ``weight``, are in that of ``weight``.
     """
     return Loss(*_Projected.apply(hidden, weight, bias, target, smoothing))
+
+
+def cross_entropy(
+    logits: Float[Tensor, "examples classes"],
+    wanted: Int[Tensor, " examples"] | Float[Tensor, "examples classes"],
+    smoothing: float,
+) -> Loss:
+    """The same for few classes, summed; ``wanted`` may be the probability of each class."""
+    logits = logits.float() if logits.dtype == torch.bfloat16 else logits
+    nll = F.cross_entropy(logits, wanted, reduction="sum")
+    if not smoothing:
+        return Loss(nll, nll.detach())
+    return Loss(F.cross_entropy(logits, wanted, reduction="sum", label_smoothing=smoothing), nll.detach())
 
 
 class _Projected(torch.autograd.Function):

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,7 +25,8 @@ class Step:
     """Sums over the tokens of one step."""
 
     loss: float
-    nll: float
+    nll: float | None
+    """None where what is predicted has no likelihood."""
     gradient_norm: float
     source_tokens: int
     target_tokens: int
@@ -55,7 +56,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     norm = clip_norm_(list(state.model.parameters()), config.optimizer.clip_norm).item()
     step = Step(
         loss=sum(loss for loss, _ in sums),
-        nll=sum(nll for _, nll in sums),
+        nll=_sum([nll for _, nll in sums]),
         gradient_norm=norm,
         source_tokens=sum(batch.source_tokens for batch in batches),
         target_tokens=tokens,
@@ -104,12 +105,17 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
         ) from None
 
 
-def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float]:
+def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float | None]:
     """Add the gradient of ``batch``, as its share of ``tokens``; the summed loss and negative log-likelihood."""
     loss = state.task.loss(state.working, batch.to(state.device))
     (loss.smoothed / tokens).backward()
     collect_gradients(state.working, state.model)
-    return loss.smoothed.item(), loss.nll.item()
+    return loss.smoothed.item(), None if loss.nll is None else loss.nll.item()
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> None:

@@ -68,6 +68,16 @@ class Lines(Protocol):
 
 
 @dataclass(frozen=True)
+class Told:
+    """An account in so many words."""
+
+    text: str
+
+    def lines(self) -> list[str]:
+        return [self.text]
+
+
+@dataclass(frozen=True)
 class Document:
     """What a checkpoint says beside the weights: ``values`` of ``config.json``, and the tokenizer, if any."""
 

@@ -13,7 +13,9 @@ from glassformer.data import Account, Batch, Batches, DataConfig, ordered_batche
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN
 from glassformer.evaluate import bleu, chrf
 from glassformer.generate import DecodingConfig
-from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.models.encoder_decoder import EncoderDecoderConfig
+from glassformer.models.recurrent import RecurrentConfig
+from glassformer.models.registry import MODELS
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
@@ -62,6 +64,18 @@ class TranslationRun(RunConfig):
         return self
 
 
+class RecurrentRun(TranslationRun):
+    """The same for the recurrent baseline. Sentences do not share rows, whatever ``data.row_tokens`` says."""
+
+    model: RecurrentConfig = RecurrentConfig()  # type: ignore[assignment]
+
+    @model_validator(mode="after")
+    def _in_float32(self) -> Self:
+        if self.train.precision != "float32":
+            raise ValueError(f"train.precision={self.train.precision} is for the Transformer; leave it out")
+        return self
+
+
 class Translation:
     """Pairs read, accounted for and batched; tokenizers are trained where none come with ``origin``."""
 
@@ -83,7 +97,7 @@ class Translation:
             config.data.weights,
             config.text.bpe_dropout,
             config.data.bucket_noise,
-            config.data.row_tokens,
+            0 if config.model.kind == "recurrent" else config.data.row_tokens,  # whose sentences would run into another
         )
         if self._pairs is not None:
             self._check_validation(*self._pairs)
@@ -96,10 +110,11 @@ class Translation:
     def validates(self) -> bool:
         return self._pairs is not None
 
-    def new_model(self) -> EncoderDecoder:
-        return EncoderDecoder(self._model_config)
+    def new_model(self) -> Any:
+        config, build = MODELS[self.config.model.kind]
+        return build(config.parse(self._model_values, "model"))
 
-    def loss(self, model: EncoderDecoder, batch: Batch) -> Loss:
+    def loss(self, model: Any, batch: Batch) -> Loss:
         counted = batch.target_sentences.flatten().nonzero().squeeze(1)
         hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
         projection = model.output_projection
@@ -111,7 +126,7 @@ class Translation:
             self.config.train.label_smoothing,
         )
 
-    def validate(self, model: EncoderDecoder) -> dict[str, float]:
+    def validate(self, model: Any) -> dict[str, float]:
         """Raw text in, raw text out; ``nll`` in nats a token, by teacher forcing, in float32."""
         assert self._pairs is not None
         sources, references = self._pairs
@@ -142,7 +157,7 @@ class Translation:
         return [[decode.source.decode(source), decode.target.decode(target)] for source, target in batch.pairs()]
 
     @cached_property
-    def _model_config(self) -> EncoderDecoderConfig:
+    def _model_values(self) -> dict[str, Any]:
         """With the vocabulary that the tokenizers really have."""
         config, tokenizers = self.config.model, self.tokenizers
         sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
@@ -152,10 +167,10 @@ class Translation:
                 f"model.vocab_size={config.vocab_size}, but the tokenizer has {actual} entries; "
                 "leave model.vocab_size out"
             )
-        return EncoderDecoderConfig.parse({**config.model_dump(), "vocab_size": actual}, "model")
+        return {**config.model_dump(), "vocab_size": actual}
 
     @torch.inference_mode()
-    def _mean_nll(self, model: EncoderDecoder, sources: list[str], targets: list[str]) -> float:
+    def _mean_nll(self, model: Any, sources: list[str], targets: list[str]) -> float:
         tokenizers, projection = self.tokenizers, model.output_projection
         source_ids, target_ids = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(targets)
         total, tokens = 0.0, 0

@@ -1,0 +1,101 @@
+"""Forecasting: what comes after a stretch of several series (Nie et al. 2023, arXiv:2211.14730)."""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from glassformer.config import ConfigError
+from glassformer.data.series import PARTS, Part, SeriesBatch, SeriesBatches, prepare_series
+from glassformer.data.series_config import SeriesDataConfig
+from glassformer.evaluate.forecast import forecast_errors
+from glassformer.models.series import Series, SeriesConfig
+from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
+from glassformer.train.loss import Loss
+from glassformer.train.task import Document, Lines, Origin, Told
+
+
+class ForecastingTrainConfig(TrainConfig):
+    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
+
+    label_smoothing: float = Field(0.0, ge=0, le=0, description="there are no labels to smooth")
+    loss: Literal["mse", "mae"] = Field("mse", description="squared or absolute error, of standardised values")
+
+
+class ForecastingValidation(ValidationConfig):
+    """How far forecasts of the validation rows are from what came."""
+
+    metric: Literal["mse", "mae"] = "mse"
+    """Chooses the best checkpoint and stops the run."""
+
+
+class ForecastingRun(RunConfig):
+    """Everything one training of a forecaster depends on. Context and horizon are the data's."""
+
+    task: Literal["forecasting"] = "forecasting"
+    model: SeriesConfig = SeriesConfig()
+    data: SeriesDataConfig
+    train: ForecastingTrainConfig = ForecastingTrainConfig()
+    validation: ForecastingValidation = ForecastingValidation()
+
+
+class Forecasting:
+    """A table of numbers over time, standardised by its training rows, as windows."""
+
+    unit = "values"
+
+    def __init__(self, config: ForecastingRun, origin: Origin | None = None):
+        self.config = config
+        self.series = prepare_series(config.data)
+        windows = ", ".join(f"{len(self.series.windows(part)):,} for {part}" for part in PARTS)
+        shape = f"{len(self.series.values):,} rows × {len(self.series.format.columns)} variables"
+        self.accounts: Sequence[Lines] = [Told(f"{config.data.file}: {shape}; windows: {windows}")]
+        self.batches = SeriesBatches(self.series, config.data.batch_size, config.train.seed)
+
+    @property
+    def limit(self) -> str:
+        return f"data.batch_size={self.config.data.batch_size}"
+
+    @property
+    def validates(self) -> bool:
+        return len(self.series.windows("validation")) > 0
+
+    def new_model(self) -> Series:
+        return Series(self._model_config)
+
+    def loss(self, model: Series, batch: SeriesBatch) -> Loss:
+        error = model(batch.context) - batch.future
+        return Loss((error.square() if self.config.train.loss == "mse" else error.abs()).sum(), None)
+
+    def validate(self, model: Series) -> dict[str, float]:
+        return self.errors(model, "validation")
+
+    @torch.inference_mode()
+    def errors(self, model: Series, part: Part) -> dict[str, float]:
+        """Over every window of ``part``, of standardised values."""
+        found = forecast_errors(self._forecasts(model, part))
+        return {"mse": found.mse, "mae": found.mae}
+
+    def document(self) -> Document:
+        return Document({"format": self.series.format.model_dump(mode="json")})
+
+    def texts(self, batch: SeriesBatch) -> list[Any]:
+        return batch.examples.tolist()
+
+    def _forecasts(self, model: Series, part: Part) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in self.series.ordered(part, 4 * self.config.data.batch_size):
+            batch = batch.to(model.forecast.weight.device)
+            yield model(batch.context), batch.future
+
+    @cached_property
+    def _model_config(self) -> SeriesConfig:
+        """With the context, horizon and variables of the data; settings that say otherwise are refused."""
+        config, data = self.config.model, self.config.data
+        actual = {"context": data.context, "horizon": data.horizon, "n_variables": len(self.series.format.columns)}
+        for name, value in actual.items():
+            if name in config.model_fields_set and getattr(config, name) not in (None, value):
+                raise ConfigError(f"model.{name}={getattr(config, name)}, but the data have {value}; leave it out")
+        return SeriesConfig.parse({**config.model_dump(), **actual}, "model")

@@ -1,0 +1,91 @@
+"""Naming what is in an image (Dosovitskiy et al. 2021)."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+
+from glassformer.config import ConfigError
+from glassformer.data.image_config import ImageConfig
+from glassformer.data.images import ImageBatch, ImageBatches, ordered_images, prepare_images
+from glassformer.models.vit import ViT, ViTConfig
+from glassformer.train.config import RunConfig
+from glassformer.train.loss import Loss, cross_entropy
+from glassformer.train.task import Document, Lines, Origin, Told
+from glassformer.train.tasks.classification import ClassificationTrainConfig, ClassificationValidation
+
+
+class ImageRun(RunConfig):
+    """Everything one training of a classifier of images depends on. The images' shape and classes are the data's."""
+
+    task: Literal["images"] = "images"
+    model: ViTConfig = ViTConfig()
+    data: ImageConfig
+    train: ClassificationTrainConfig = ClassificationTrainConfig()
+    validation: ClassificationValidation = ClassificationValidation()
+
+
+class ImageClassification:
+    """Labelled images read, normalised by what training images are, and varied as the configuration says."""
+
+    unit = "images"
+
+    def __init__(self, config: ImageRun, origin: Origin | None = None):
+        self.config = config
+        data = prepare_images(config.data)
+        self.format, self._held_out = data.format, data.validation
+        held = "" if data.validation is None else f", {len(data.validation):,} for validation"
+        shape = f"{data.format.height} × {data.format.width} × {data.format.channels}"
+        self.accounts: Sequence[Lines] = [
+            Told(f"{len(data.train):,} images of {shape} in {len(data.format.classes)} classes{held}")
+        ]
+        self.batches = ImageBatches(
+            data.train, data.format, config.data.batch_size, config.train.seed, config.data.augment
+        )
+
+    @property
+    def limit(self) -> str:
+        return f"data.batch_size={self.config.data.batch_size}"
+
+    @property
+    def validates(self) -> bool:
+        return self._held_out is not None
+
+    def new_model(self) -> ViT:
+        return ViT(self._model_config)
+
+    def loss(self, model: ViT, batch: ImageBatch) -> Loss:
+        return cross_entropy(model(batch.images), batch.labels, self.config.train.label_smoothing)
+
+    @torch.inference_mode()
+    def validate(self, model: ViT) -> dict[str, float]:
+        assert self._held_out is not None
+        nll, right, images = 0.0, 0, 0
+        for batch in ordered_images(self._held_out, self.format, self.config.data.batch_size):
+            batch = batch.to(model.output_projection.weight.device)
+            logits = model(batch.images)
+            nll += cross_entropy(logits, batch.labels, 0.0).smoothed.item()
+            right += int((logits.argmax(-1) == batch.labels).sum())
+            images += len(batch)
+        return {"nll": nll / images, "accuracy": right / images}
+
+    def document(self) -> Document:
+        return Document({"format": self.format.model_dump(mode="json")})
+
+    def texts(self, batch: ImageBatch) -> list[Any]:
+        return batch.examples.tolist()
+
+    @cached_property
+    def _model_config(self) -> ViTConfig:
+        """With the shape and the classes that the images have; settings that say otherwise are refused."""
+        config, format = self.config.model, self.format
+        actual = {
+            "image_size": (format.height, format.width),
+            "n_channels": format.channels,
+            "n_classes": len(format.classes),
+        }
+        for name, value in actual.items():
+            if name in config.model_fields_set and getattr(config, name) not in (None, value):
+                raise ConfigError(f"model.{name}={getattr(config, name)}, but the images have {value}; leave it out")
+        return ViTConfig.parse({**config.model_dump(), **actual}, "model")

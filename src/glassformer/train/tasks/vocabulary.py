@@ -1,0 +1,41 @@
+"""The vocabulary of a task that reads one language: learned from its text, or kept from the run it starts from."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from glassformer.config import ConfigError
+from glassformer.data.preparation import CHARACTERS_PER_TOKEN
+from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
+from glassformer.train.task import Origin
+
+MARKS = ("[CLS]", "[SEP]", "[MASK]")
+"""What stands around and in the texts of an encoder (Devlin et al. 2019, section 3)."""
+LONGEST_TEXT = CHARACTERS_PER_TOKEN * 4096
+
+
+def one_vocabulary(
+    config: TextConfig, texts: Callable[[], Iterator[str]], origin: Origin | None, marks: tuple[str, ...] = ()
+) -> TokenizerPair:
+    """The tokenizer of ``origin``, or one learned from ``texts`` with ``marks`` among its special tokens."""
+    if origin is not None:
+        kept = TokenizerPair.from_json(origin.document.tokenizer, origin.path)
+        if missing := [mark for mark in marks if mark not in kept.source.special_tokens]:
+            raise ConfigError(
+                f"{origin.path}: its vocabulary has no {', '.join(missing)}, which this task needs; "
+                f"train that run with text.extra_special={list(marks)}"
+            )
+        return kept
+    special = (*marks, *(name for name in config.extra_special if name not in marks))
+    config = TextConfig.parse({**config.model_dump(), "extra_special": special}, "text")
+    return train_tokenizers(config, lambda: (text for text in texts() if len(text) <= LONGEST_TEXT), lambda: iter(()))
+
+
+def with_vocabulary(values: dict[str, Any], tokenizers: TokenizerPair) -> dict[str, Any]:
+    """A model's settings with the vocabulary that the tokenizer really has."""
+    actual = tokenizers.source.vocab_size
+    if values["vocab_size"] not in (None, actual):
+        raise ConfigError(
+            f"model.vocab_size={values['vocab_size']}, but the tokenizer has {actual} entries; "
+            "leave model.vocab_size out"
+        )
+    return {**values, "vocab_size": actual}
