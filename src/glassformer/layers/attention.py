@@ -124,7 +124,9 @@ class MultiHeadAttention(nn.Module):
         return (k, v) if group == 1 else (k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1))
 
     def _whole(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor | None:
-        """In the kernels, dropout included; they know no other kind of it."""
+        """In the kernels, dropout included; they know no other kind of it, and heads of whole vectors only are fast."""
+        if q.size(-1) % 32 or v.size(-1) % 32:
+            return None
         if isinstance(self.dropout, Dropout):
             return attention(q, k, v, mask, self.dropout.threshold if self.training else 0)
         return None if self._drops else attention(q, k, v, mask)

@@ -147,7 +147,7 @@ class BERT(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         """One vector a token, from all that the text holds."""
         x = self.embedding(tokens, mask, segments=segments)
-        return tap(self, "memory", self.encoder(x, over_keys(mask, mask)))
+        return tap(self, "memory", self.encoder(x, over_keys(mask, mask)).to(x.dtype))
 
     def pooled(
         self,

@@ -91,8 +91,8 @@ class Series(nn.Module):
 
     def hidden(self, rows: Float[Tensor, "rows time"]) -> Float[Tensor, "rows patches d_model"]:
         """One vector a patch; a row is one variable of one series."""
-        patches = series_patches(rows, self.config.patch_length, self.config.patch_stride)
-        return tap(self, "memory", self.encoder(self.embedding(patches)))
+        x = self.embedding(series_patches(rows, self.config.patch_length, self.config.patch_stride))
+        return tap(self, "memory", self.encoder(x).to(x.dtype))
 
     def _scale(self, rows: Float[Tensor, "rows time"]) -> tuple[Tensor, Tensor]:
         """Mean and deviation of each row (RevIN, Kim et al. 2022, without its learned scale), or 0 and 1."""

@@ -85,8 +85,8 @@ class ViT(nn.Module):
         if images.shape[1:] != wanted:
             shapes = (" × ".join(map(str, shape)) for shape in (images.shape[1:], wanted))
             raise DataError("an image is {} where this model reads {}; bring it to that shape".format(*shapes))
-        patches = image_patches(images, self.config.patch_size)
-        return tap(self, "memory", self.encoder(self.embedding(patches)))
+        x = self.embedding(image_patches(images, self.config.patch_size))
+        return tap(self, "memory", self.encoder(x).to(x.dtype))
 
     def _norm(self) -> LayerNorm:
         return LayerNorm(self.config.d_model, self.config.norm_epsilon)
