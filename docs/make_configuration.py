@@ -8,31 +8,67 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from glassformer.train.tasks.translation import TranslationRun
+from glassformer.generate import DecodingConfig
+from glassformer.text import TextConfig
+from glassformer.train import OptimizerConfig, TrainConfig
+from glassformer.train.tasks import TASKS
 
 PAGE = Path(__file__).parent / "configuration.md"
 HEAD = """# Configuration
 
 A run is configured by a TOML file with the sections below, and by `key.sub=value` on the command line over it.
-Every key has a default unless the table says *required*; an unknown key is refused with the nearest known one.
+`task` says what is trained for, and is what `model.kind` is for when it is not given. Sections that several tasks share
+are shown once, and of `[train]` only what a task has otherwise. Every key has a default unless the table says
+*required*; an unknown key is refused with the nearest known one.
 The configuration that a run really had is in its folder, `config.toml`.
 """
 
 
 def render() -> str:
-    """The page: a table for each section, its keys in the order of the code."""
-    parts = [HEAD]
-    for section, field in TranslationRun.model_fields.items():
-        model = field.annotation
-        if section == "task":
-            continue
-        assert isinstance(model, type) and issubclass(model, BaseModel)
-        about = " ".join((model.__doc__ or "").split())
-        parts.append(
-            f"## `[{section}]`\n\n{_plain(about)}\n\n| key | type | default | meaning |\n| --- | --- | --- | --- |"
-        )
-        parts.append("\n".join(_row(name, one) for name, one in model.model_fields.items()) + "\n")
+    """The page: what every run has, then the sections of each task, their keys in the order of the code."""
+    parts = [HEAD, "## Of every run\n"]
+    shared = {"optimizer": OptimizerConfig, "train": TrainConfig, "text": TextConfig, "decoding": DecodingConfig}
+    parts += [_section(name, model, model.model_fields) for name, model in shared.items()]
+    shown = set(shared.values())
+    for task, (_, kinds) in TASKS.items():
+        for kind, run in kinds.items():
+            parts.append(f'## `task = "{task}"`, `model.kind = "{kind}"`\n\n{_about(run)}\n')
+            for name, field in run.model_fields.items():
+                if name != "task" and field.annotation not in shown:
+                    parts += _differing(name, field.annotation, shared.get(name))
+                    shown.add(field.annotation)
     return "\n".join(parts)
+
+
+def _differing(name: str, model: Any, shared: type[BaseModel] | None) -> list[str]:
+    """The section as a table; of one that every run has, only what this task has otherwise."""
+    assert isinstance(model, type) and issubclass(model, BaseModel)
+    known = {} if shared is None else shared.model_fields
+    fields = {
+        key: field
+        for key, field in model.model_fields.items()
+        if key not in known or _row(key, field) != _row(key, known[key])
+    }
+    return [_section(name, model, fields)] if fields else []
+
+
+def _section(name: str, model: type[BaseModel], fields: dict[str, FieldInfo]) -> str:
+    head = f"### `[{name}]`\n\n{_about(model)}\n\n| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
+    inner = [
+        _section(f"{name}.{key}", field.annotation, field.annotation.model_fields)
+        for key, field in fields.items()
+        if _is_section(field)
+    ]
+    rows = "\n".join(_row(key, field) for key, field in fields.items() if not _is_section(field))
+    return "\n".join([f"{head}{rows}\n", *inner])
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+
+
+def _about(model: type[BaseModel]) -> str:
+    return _plain(" ".join((model.__doc__ or "").split()))
 
 
 def _row(name: str, field: FieldInfo) -> str:
