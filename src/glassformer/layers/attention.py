@@ -140,9 +140,7 @@ class MultiHeadAttention(nn.Module):
     def _fused_is_faster(self, q: Tensor) -> bool:
         """On a CPU the fused kernel knows no dropout (PyTorch then falls back to a slower definition than this one),
         and at the lengths of sentences its bfloat16 form makes a whole training step a quarter slower."""
-        if q.device.type != "cpu":
-            return not self.training
-        return not self.training and q.dtype != torch.bfloat16
+        return not self.training and (q.device.type != "cpu" or q.dtype != torch.bfloat16)
 
     def _own(self, x: Tensor, mask: Tensor | None, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = map(self._heads, _together(x, self.query, self.key, self.value), ("q", "k", "v"))

@@ -21,7 +21,7 @@ from glassformer.layers.linear import Linear
 from glassformer.layers.mask import Sentences, over_keys
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
-from glassformer.models.heads import head_size
+from glassformer.models.shape import head_size
 from glassformer.taps import tap
 
 

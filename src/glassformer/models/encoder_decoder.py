@@ -19,7 +19,7 @@ from glassformer.layers.init import initialise
 from glassformer.layers.mask import Sentences, causal_mask, over_keys, same_sentence
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
-from glassformer.models.heads import head_size
+from glassformer.models.shape import both_sides, head_size
 from glassformer.taps import tap, tracing
 
 
@@ -76,9 +76,7 @@ class EncoderDecoderConfig(Config):
     @property
     def vocab_sizes(self) -> tuple[int, int]:
         """Entries of the source and of the target vocabulary."""
-        if self.vocab_size is None:
-            raise ValueError("vocab_size is not known yet; it comes from the tokenizer")
-        return self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size, self.vocab_size)
+        return both_sides(self.vocab_size)
 
 
 class EncoderDecoder(nn.Module):

@@ -26,7 +26,7 @@ from glassformer.layers.pattern import Window, fixed, global_tokens, strided
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.layers.ragged import PromptState, ragged, visible
 from glassformer.layers.sparse import Pattern
-from glassformer.models.heads import head_size
+from glassformer.models.shape import head_size
 from glassformer.taps import tracing
 
 

@@ -22,6 +22,7 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.init import initialise
 from glassformer.layers.linear import Linear
 from glassformer.layers.mask import Sentences, over_keys
+from glassformer.models.shape import both_sides
 from glassformer.taps import tap
 
 
@@ -52,9 +53,7 @@ class RecurrentConfig(Config):
     @property
     def vocab_sizes(self) -> tuple[int, int]:
         """Entries of the source and of the target vocabulary."""
-        if self.vocab_size is None:
-            raise ValueError("vocab_size is not known yet; it comes from the tokenizer")
-        return self.vocab_size if isinstance(self.vocab_size, tuple) else (self.vocab_size, self.vocab_size)
+        return both_sides(self.vocab_size)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from glassformer.layers.init import initialise_normal
 from glassformer.layers.linear import Linear
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
-from glassformer.models.heads import head_size
+from glassformer.models.shape import head_size
 from glassformer.taps import tap
 
 EPSILON = 1e-5

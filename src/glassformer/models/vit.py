@@ -15,7 +15,7 @@ from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialise_normal
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
-from glassformer.models.heads import head_size
+from glassformer.models.shape import head_size
 from glassformer.taps import tap
 
 Pixels = Annotated[int, Field(gt=0)]
