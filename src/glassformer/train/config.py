@@ -56,7 +56,7 @@ class TrainConfig(Config):
     device: str = Field("auto", description="auto, cpu, cuda")
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves PyTorch's choice."""
-    start_from: str = ""
+    start_from: str | None = None
     """Run or checkpoint whose tokenizer a new run keeps, and whose weights it begins with where they fit."""
 
 
