@@ -69,6 +69,9 @@ class Translator:
         loaded = [load_checkpoint(resolve(path)) for path in paths]
         if not loaded:
             raise CheckpointError("no checkpoint is named; name at least one")
+        for checkpoint in loaded:
+            if (task := checkpoint.config.get("task", "translation")) != "translation":
+                raise CheckpointError(f"{checkpoint.path}: was trained for {task}, not for translation; use load()")
         tokenizers = [TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) for checkpoint in loaded]
         for checkpoint, other in zip(loaded, tokenizers, strict=True):
             if other.fingerprint != tokenizers[0].fingerprint:
@@ -235,7 +238,7 @@ def _signs(module: nn.Module) -> tuple[Any, ...]:
     return id(module), module.training, len(module._forward_hooks) + len(module._forward_pre_hooks), weights
 
 
-def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> EncoderDecoder:
+def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> Any:
     model = build_model(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
     sizes = (tokenizers.source.vocab_size, tokenizers.target.vocab_size)
     if model.config.vocab_sizes != sizes:

@@ -1,23 +1,32 @@
-"""How good a model is: translation metrics with their signatures, likelihood, accuracy, word alignment."""
+"""How good a model is: translation metrics with their signatures, likelihood, accuracy, word alignment, forecasts."""
 
 from glassformer.evaluate.accuracy import accuracy, exact_match
 from glassformer.evaluate.alignment import Links, alignment_error_rate, read_pharaoh, write_pharaoh
+from glassformer.evaluate.forecast import ForecastErrors, LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.evaluate.likelihood import bits_per_character, perplexity
 from glassformer.evaluate.significance import Comparison, paired_bootstrap
+from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.evaluate.translation import Score, bleu, chrf
 
 __all__ = [
     "Comparison",
+    "ForecastErrors",
+    "LinearForecast",
     "Links",
     "Score",
+    "TextLikelihood",
     "accuracy",
     "alignment_error_rate",
     "bits_per_character",
     "bleu",
     "chrf",
     "exact_match",
+    "forecast_errors",
     "paired_bootstrap",
     "perplexity",
     "read_pharaoh",
+    "repeat_last",
+    "seasonal_naive",
+    "sliding_likelihood",
     "write_pharaoh",
 ]

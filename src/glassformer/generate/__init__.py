@@ -1,6 +1,7 @@
 """Choosing tokens: greedy search, beam search and sampling over one protocol, with one list of logit filters."""
 
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
+from glassformer.generate.continuing import continue_texts, stream_text
 from glassformer.generate.ensemble import Ensemble
 from glassformer.generate.protocol import Decodable, Symbols
 from glassformer.generate.scoring import score_pairs
@@ -13,7 +14,9 @@ __all__ = [
     "Hypothesis",
     "Symbols",
     "by_length",
+    "continue_texts",
     "generate",
     "length_penalty",
     "score_pairs",
+    "stream_text",
 ]

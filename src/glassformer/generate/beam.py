@@ -23,7 +23,7 @@ class _Beam:
     sentence: Tensor
     """[sentences] index in the prompt."""
     tokens: Tensor
-    """[sentences, k, length], start token first."""
+    """[sentences, k, length], the token that was read first before them."""
     log_probs: Tensor
     """[sentences, k, length] of each token; 0 for the start token."""
     total: Tensor
@@ -45,7 +45,7 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     device = prompt.source.device
     live = _Beam(
         sentence=torch.arange(len(prompt), device=device),
-        tokens=torch.full((len(prompt), 1, 1), prompt.symbols.start, device=device),
+        tokens=prompt.beginnings[:, None, None],
         log_probs=torch.zeros(len(prompt), 1, 1, device=device),
         total=torch.zeros(len(prompt), 1, device=device),
         finished=[[] for _ in range(len(prompt))],

@@ -1,8 +1,9 @@
 """Logit filters: each takes logits and sets to −∞ what may not come next.
 
 All have one signature, ``(logits [rows, vocab], tokens [rows, length], sentence [rows])``: ``tokens`` begins
-with the start token, and ``sentence`` says to which sentence of the prompt each row belongs. What a filter is given it
-may overwrite: a pass over the vocabulary costs as much as a tenth of a decoder layer.
+with the token that was read first, which is none of what is generated, and ``sentence`` says to which sentence of the
+prompt each row belongs. What a filter is given it may overwrite: a pass over the vocabulary costs as much as a tenth
+of a decoder layer.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
     end = prompt.symbols.end
     filters: list[Filter] = [never([prompt.symbols.pad, prompt.symbols.start]), lengths(prompt)]
     if config.no_repeat_ngram:
-        filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end), *filters], end)]
+        filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end, prompt.before), *filters], end)]
     return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
 
 
@@ -103,13 +104,17 @@ def forced_prefix(prompt: Prompt, others: list[Filter]) -> Filter:
     return force
 
 
-def no_repeat_ngram(n: int, end: int) -> Filter:
-    """No token that would complete an n-gram already in the row (Paulus et al. 2017); the end is always allowed."""
+def no_repeat_ngram(n: int, end: int, before: list[list[int]] | None = None) -> Filter:
+    """No token that would complete an n-gram already in the row, or in the text that it continues (Paulus et al. 2017);
+    the end is always allowed."""
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        texts = tokens[:, 1:].tolist()
+        if before is not None:
+            texts = [before[index] + ids for index, ids in zip(sentence.tolist(), texts, strict=True)]
         banned = [
             (row, ids[start + n - 1])
-            for row, ids in enumerate(tokens[:, 1:].tolist())
+            for row, ids in enumerate(texts)
             for start in range(len(ids) - n + 1)
             if ids[start : start + n - 1] == ids[len(ids) - n + 1 :] and ids[start + n - 1] != end
         ]

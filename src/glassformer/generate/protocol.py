@@ -52,6 +52,24 @@ class Prompt:
     min_lengths: list[int]
     max_lengths: list[int]
     symbols: Symbols
+    first: Int[Tensor, " batch"] | None = None
+    """What the first step of each reads: the last token of a text that is continued; None: the start symbol."""
+    before: list[list[int]] | None = None
+    """All that stands before what is generated, where that is text of the same kind."""
+
+    @property
+    def beginnings(self) -> Int[Tensor, " batch"]:
+        """The token that each sentence's first step reads."""
+        start = torch.full((len(self),), self.symbols.start, device=self.source.device)
+        return start if self.first is None else self.first
+
+    @property
+    def seeds(self) -> list[list[int]]:
+        """What tells the random numbers of one sentence from another's."""
+        if self.before is not None:
+            return self.before
+        lengths = self.source_mask.sum(1).tolist()
+        return [ids[:length] for ids, length in zip(self.source.tolist(), lengths, strict=True)]
 
     def __len__(self) -> int:
         return self.source.size(0)
@@ -69,12 +87,7 @@ def build_prompt(
 
     ``longest_target`` is the model's own limit, in tokens without start and end.
     """
-    longest = max(len(ids) for ids in sources)
-    source = torch.full((len(sources), longest), symbols.pad, dtype=torch.long)
-    visible = torch.zeros_like(source, dtype=torch.bool)
-    for row, ids in enumerate(sources):
-        source[row, : len(ids)] = torch.tensor(ids, dtype=torch.long)
-        visible[row, : len(ids)] = True
+    source, visible = padded(sources, symbols.pad)
     maxima = [config.max_length or len(ids) - 1 + config.max_extra for ids in sources]
     if longest_target is not None:
         maxima = [min(maximum, longest_target) for maximum in maxima]
@@ -87,3 +100,13 @@ def build_prompt(
             )
     minima = [min(config.min_length, maximum) for maximum in maxima]
     return Prompt(source.to(device), visible.to(device), forced, minima, maxima, symbols)
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Int[Tensor, "rows width"], Bool[Tensor, "rows width"]]:
+    """``rows`` as one tensor, and True where they hold a token."""
+    ids = torch.full((len(rows), max(map(len, rows))), pad, dtype=torch.long)
+    visible = torch.zeros_like(ids, dtype=torch.bool)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = torch.tensor(row, dtype=torch.long)
+        visible[place, : len(row)] = True
+    return ids, visible

@@ -39,13 +39,13 @@ def generate(
     results: list[list[Hypothesis]] = [[] for _ in sources]
     rows_each = copies if config.sample else config.beam_size
     batches = list(by_length([len(ids) for ids in sources], max(1, config.batch_tokens // rows_each)))
-    for batch, found in zip(batches, _side_by_side(search, batches, device), strict=True):
+    for batch, found in zip(batches, side_by_side(search, batches, device), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
 
 
-def _side_by_side(
+def side_by_side(
     search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], device: torch.device | None
 ) -> Iterable[list[list[Hypothesis]]]:
     """Each batch searched, on a CPU by as many threads as there are cores to compute on, each with one of them.

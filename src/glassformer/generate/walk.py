@@ -1,6 +1,6 @@
 """One hypothesis a sentence, token by token: greedy search, and sampling."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -19,42 +19,49 @@ SHOWN = 10
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
 
+Step = tuple[list[int], list[int], list[float]]
+"""Of the sentences that still go on: which they are, their next tokens, and the log-probabilities of these."""
+
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
     """The most probable token at every step."""
-    return _walk(model, prompt, config, lambda logits, sentence, step: best(logits, 1, config.compiled)[1].squeeze(1))
+    return _collect(walk(model, prompt, config, most_probable(config)), len(prompt), config)
 
 
 def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
-    """A token drawn from the filtered distribution at every step.
+    """A token drawn from the filtered distribution at every step."""
+    return _collect(walk(model, prompt, config, drawn(prompt, config, draws)), len(prompt), config)
 
-    Each sentence has random numbers of its own, seeded by ``config.seed``, its source and the number of its draw,
-    so that what it becomes does not depend on what is decoded beside it.
-    """
+
+def most_probable(config: DecodingConfig) -> Choose:
+    return lambda logits, sentence, step: best(logits, 1, config.compiled)[1].squeeze(1)
+
+
+def drawn(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
+    """Each sentence has random numbers of its own, seeded by ``config.seed``, its source and the number of its draw,
+    so that what it becomes does not depend on what is decoded beside it."""
     streams = []
-    for ids, visible, draw, longest in zip(
-        prompt.source.tolist(), prompt.source_mask.sum(1).tolist(), draws, prompt.max_lengths, strict=True
-    ):
-        streams.append(np.random.default_rng([config.seed, draw, *ids[:visible]]).random(longest + 1))
+    for ids, draw, longest in zip(prompt.seeds, draws, prompt.max_lengths, strict=True):
+        streams.append(np.random.default_rng([config.seed, draw, *ids]).random(longest + 1))
     uniform = torch.from_numpy(np.stack([np.resize(s, max(map(len, streams))) for s in streams]))
     filters = sampling_filters(config)
 
     def choose(logits: Tensor, sentence: Tensor, step: int) -> Tensor:
         kept = apply(filters, log_softmax(logits), logits, sentence)
         cumulative = kept.double().softmax(-1).cumsum(-1)
-        drawn = uniform.to(kept.device)[sentence, step][:, None] * cumulative[:, -1:]
-        return torch.searchsorted(cumulative, drawn, right=True).squeeze(1).clamp(max=kept.size(1) - 1)
+        reached = uniform.to(kept.device)[sentence, step][:, None] * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, reached, right=True).squeeze(1).clamp(max=kept.size(1) - 1)
 
-    return _walk(model, prompt, config, choose)
+    return choose
 
 
-def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> list[Hypothesis]:
+def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> Iterator[Step]:
+    """Step by step what is chosen; the end of a sentence is its last token."""
     end = prompt.symbols.end
     filters: list[Filter] = search_filters(prompt, config)
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
     sentence = torch.arange(len(prompt), device=prompt.source.device)
-    tokens = torch.full((len(prompt), 1), prompt.symbols.start, device=prompt.source.device)
-    steps: list[tuple[list[int], list[int], list[float]]] = []
+    tokens = prompt.beginnings[:, None]
     going = torch.ones_like(sentence, dtype=torch.bool)
     while going.any():
         logits = own(model.step(tokens[:, -1:], state))
@@ -65,19 +72,16 @@ def _walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choo
             show(model, ids, values - normaliser[:, None])
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
         log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
-        steps.append((sentence[going].tolist(), chosen[going].tolist(), log_probs[going].tolist()))
+        yield sentence[going].tolist(), chosen[going].tolist(), log_probs[going].tolist()
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         going = going & (chosen != end)
         if (kept := keep(going)) is not None:
             state.select_sentences(kept)
             state.select(kept)
             sentence, tokens, going = sentence[kept], tokens[kept], going[kept]
-    return _collect(steps, len(prompt), config)
 
 
-def _collect(
-    steps: list[tuple[list[int], list[int], list[float]]], count: int, config: DecodingConfig
-) -> list[Hypothesis]:
+def _collect(steps: Iterator[Step], count: int, config: DecodingConfig) -> list[Hypothesis]:
     tokens: list[list[int]] = [[] for _ in range(count)]
     log_probs: list[list[float]] = [[] for _ in range(count)]
     for rows, chosen, values in steps:

@@ -137,10 +137,10 @@ class Translation:
         translator = Translator([model], self.tokenizers, DecodingConfig.parse(values, "decoding"))
         found = translator.translate(sources[:limit], beam_size=how.beam_size)
         return {
-            "nll": nll,
-            "perplexity": math.exp(min(nll, 700.0)),
             "bleu": bleu(found, references[:limit], tokenize=how.tokenize).score,
             "chrf": chrf(found, references[:limit]).score,
+            "nll": nll,
+            "perplexity": math.exp(min(nll, 700.0)),
         }
 
     def document(self) -> Document:

@@ -1,0 +1,140 @@
+"""Texts that are continued: the prompt is read at once, and what follows it is searched token by token.
+
+Where a model sees no more than a ``window``, a text that has filled it goes on behind its last half, read anew: twice
+the work of a text that fits, where reading all of the window anew at every token would be as many times as it is long.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from glassformer.generate.beam import beam
+from glassformer.generate.config import DecodingConfig, Hypothesis
+from glassformer.generate.protocol import Decodable, Prompt, Symbols, padded
+from glassformer.generate.search import by_length, side_by_side
+from glassformer.generate.walk import Choose, drawn, finish, greedy, most_probable, sample, walk
+
+
+@dataclass
+class _Text:
+    """One text while it grows."""
+
+    prompt: list[int]
+    draw: int
+    most: int
+    window: int | None
+    written: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+
+    @property
+    def before(self) -> list[int]:
+        return self.prompt + self.written
+
+    @property
+    def read(self) -> list[int]:
+        """What the next round reads first."""
+        ids = self.before
+        return ids if self.window is None or len(ids) < self.window else ids[-max(1, self.window // 2) :]
+
+    @property
+    def room(self) -> int:
+        """Tokens that the next round may bring."""
+        left = self.most - len(self.written)
+        return left if self.window is None else max(0, min(left, self.window - len(self.read)))
+
+    def add(self, tokens: list[int], log_probs: list[float]) -> bool:
+        """Whether the text goes on: only its window has ended."""
+        goes_on = 0 < len(tokens) == self.room and len(self.written) + len(tokens) < self.most
+        self.written += tokens
+        self.log_probs += log_probs[: len(tokens)] if goes_on else log_probs
+        return goes_on
+
+
+def continue_texts(
+    model: Decodable,
+    prompts: Sequence[list[int]],
+    symbols: Symbols,
+    config: DecodingConfig,
+    device: torch.device | None = None,
+    window: int | None = None,
+) -> list[list[Hypothesis]]:
+    """For each prompt (one token at least, fewer than ``window``) its ``n_best`` continuations, best first; drawn ones
+    as drawn. ``max_length``, or else ``max_extra``, counts what is generated. A beam ends with the window."""
+    copies = config.n_best if config.sample else 1
+    most = config.max_length or config.max_extra
+    texts = [_Text(list(ids), draw, most, window) for ids in prompts for draw in range(copies)]
+    if not config.sample and config.beam_size > 1:
+        return _searched(model, texts, symbols, config, device)
+    going = texts
+    while going:
+        found = _searched(model, going, symbols, config, device)
+        rounds = zip(going, found, strict=True)
+        going = [text for text, (one,) in rounds if text.add(one.tokens, one.token_log_probs)]
+    done = [finish(text.written, text.log_probs, config) for text in texts]
+    return [done[start : start + copies] for start in range(0, len(done), copies)]
+
+
+@torch.inference_mode()
+def stream_text(
+    model: Decodable,
+    ids: list[int],
+    symbols: Symbols,
+    config: DecodingConfig,
+    device: torch.device | None = None,
+    window: int | None = None,
+) -> Iterator[int]:
+    """The tokens of the first of ``continue_texts``, each as soon as it is chosen; by greedy search or drawn."""
+    text = _Text(list(ids), 0, config.max_length or config.max_extra, window)
+    goes_on = True
+    while goes_on:
+        prompt, tokens = _prompt([text], symbols, config, device), list[int]()
+        for _, (token,), _ in walk(model, prompt, config, _choice([text], prompt, config)):
+            if token != symbols.end:
+                tokens.append(token)
+                yield token
+        goes_on = text.add(tokens, [])
+
+
+def _searched(
+    model: Decodable, texts: list[_Text], symbols: Symbols, config: DecodingConfig, device: torch.device | None
+) -> list[list[Hypothesis]]:
+    """One round: until each has ended, or filled its window."""
+
+    @torch.inference_mode()
+    def search(batch: list[int]) -> list[list[Hypothesis]]:
+        rows = [texts[index] for index in batch]
+        prompt = _prompt(rows, symbols, config, device)
+        if config.sample:
+            return [[one] for one in sample(model, prompt, config, [text.draw for text in rows])]
+        if config.beam_size == 1:
+            return [[one] for one in greedy(model, prompt, config)]
+        return beam(model, prompt, config)
+
+    results: list[list[Hypothesis]] = [[] for _ in texts]
+    each = 1 if config.sample else config.beam_size
+    lengths = [len(text.read) + text.room for text in texts]
+    batches = list(by_length(lengths, max(1, config.batch_tokens // each)))
+    for batch, found in zip(batches, side_by_side(search, batches, device), strict=True):
+        for index, hypotheses in zip(batch, found, strict=True):
+            results[index] = hypotheses
+    return results
+
+
+def _choice(texts: list[_Text], prompt: Prompt, config: DecodingConfig) -> Choose:
+    return drawn(prompt, config, [text.draw for text in texts]) if config.sample else most_probable(config)
+
+
+def _prompt(texts: list[_Text], symbols: Symbols, config: DecodingConfig, device: torch.device | None) -> Prompt:
+    """All but the last token of each, which the first step reads."""
+    read = [text.read for text in texts]
+    source, visible = padded([ids[:-1] for ids in read], symbols.pad)
+    maxima = [text.room for text in texts]
+    minima = [
+        min(max(0, config.min_length - len(text.written)), most) for text, most in zip(texts, maxima, strict=True)
+    ]
+    first = torch.tensor([ids[-1] for ids in read], dtype=torch.long)
+    before = [text.before for text in texts]
+    return Prompt(
+        source.to(device), visible.to(device), [[] for _ in texts], minima, maxima, symbols, first.to(device), before
+    )

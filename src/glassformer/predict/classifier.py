@@ -1,0 +1,33 @@
+"""The class of a text, or of a pair of texts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from glassformer.config import DataError
+from glassformer.predict.encoder import Encoder, Text
+from glassformer.predict.opening import open_run
+from glassformer.predict.prediction import Prediction, predictions
+
+
+@dataclass(frozen=True)
+class Classifier(Encoder):
+    """A classifier of texts with its labels."""
+
+    labels: tuple[str, ...]
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        opened = open_run(path, ("classification",), device)
+        return cls(*cls._parts(opened), tuple(opened.stored("labels")))
+
+    def classify(self, texts: Sequence[Text]) -> list[Prediction]:
+        """The label of each text, or of each (text, pair). An empty text is a ``DataError``."""
+        classes, encoded = self.model.classes, self._encoded(texts)
+        assert classes is not None
+        for number, parts in enumerate(encoded, start=1):
+            if not all(len(ids) for ids in parts):
+                raise DataError(f"text {number} is empty; give words to be classified")
+        return self._rows(encoded, lambda *batch: predictions(classes(self.model.hidden(*batch)), self.labels))

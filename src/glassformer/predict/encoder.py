@@ -1,0 +1,89 @@
+"""An encoder with its tokenizer: texts to framed sequences, those of similar length together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from glassformer.allocator import fitting_memory
+from glassformer.config import DataError
+from glassformer.data.labelled import encode_parts
+from glassformer.data.sequences import Frame, Parts, framed_length, truncated
+from glassformer.generate import by_length
+from glassformer.models.bert import BERT
+from glassformer.predict.opening import Opened, open_run
+from glassformer.text import Tokenizer
+
+BATCH_TOKENS = 4096
+TASKS = ("masked", "classification", "tagging")
+
+R = TypeVar("R")
+Text = str | tuple[str, str]
+"""A text, or a text and its pair."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """BERT with its vocabulary. What is longer than ``max_length`` tokens loses its end, as in training."""
+
+    model: BERT
+    tokenizer: Tokenizer
+    max_length: int
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        return cls(*cls._parts(open_run(path, TASKS, device)))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.embedding.weight.device
+
+    def embed(self, texts: Sequence[Text], pooling: Literal["mean", "cls"] = "mean") -> Float[Tensor, "texts d_model"]:
+        """One vector a text: the mean of its tokens' (Reimers & Gurevych 2019), or that of ``[CLS]``."""
+        if pooling not in ("mean", "cls"):
+            raise DataError(f"pooling={pooling!r} is not known; choose mean or cls")
+        if not texts:
+            return torch.empty(0, self.model.config.d_model)
+
+        def vectors(tokens: Tensor, mask: Tensor, segments: Tensor) -> list[Tensor]:
+            return list(self.model.embed(tokens, mask, segments, pooling).cpu())
+
+        return torch.stack(self._rows(self._encoded(texts), vectors))
+
+    def too_long(self, texts: Sequence[Text]) -> list[tuple[int, int]]:
+        """(index, tokens) of the texts that lose their end."""
+        lengths = map(framed_length, encode_parts(self.tokenizer, _as_parts(texts)))
+        return [(index, length) for index, length in enumerate(lengths) if length > self.max_length]
+
+    @staticmethod
+    def _parts(opened: Opened) -> tuple[BERT, Tokenizer, int]:
+        assert opened.tokenizer is not None
+        limit = opened.model.config.max_length
+        return opened.model, opened.tokenizer, min(opened.config.get("max_length", limit), limit)
+
+    def _encoded(self, texts: Sequence[Text]) -> list[Parts]:
+        return [truncated(parts, self.max_length) for parts in encode_parts(self.tokenizer, _as_parts(texts))]
+
+    @torch.inference_mode()
+    def _rows(self, sequences: Sequence[Parts], compute: Callable[..., list[R]]) -> list[R]:
+        """``compute(tokens, mask, segments)`` of each sequence, in batches of similar length, in their order."""
+        results: dict[int, R] = {}
+        lengths = [framed_length(parts) for parts in sequences]
+        frame = Frame.of(self.tokenizer)
+        with fitting_memory(max(lengths, default=0)):
+            for batch in by_length(lengths, BATCH_TOKENS):
+                arrays: Any = frame.rows([sequences[index] for index in batch])
+                tensors = [torch.from_numpy(array).to(self.device) for array in arrays]
+                results |= zip(batch, compute(*tensors), strict=True)
+        return [results[index] for index in range(len(sequences))]
+
+
+def _as_parts(texts: Sequence[Text]) -> list[tuple[str, ...]]:
+    if isinstance(texts, str):
+        raise DataError("a list of texts is read, not one text; write [text]")
+    return [(text,) if isinstance(text, str) else tuple(text) for text in texts]

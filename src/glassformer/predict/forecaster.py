@@ -1,0 +1,125 @@
+"""What comes after the rows of a table, in its own units."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from glassformer.config import DataError
+from glassformer.data.series import Series as SeriesRows
+from glassformer.data.series import SeriesFormat
+from glassformer.data.series_files import read_table
+from glassformer.evaluate.forecast import ForecastErrors, forecast_errors
+from glassformer.models.series import Series
+from glassformer.predict.dates import dates_after, read_header
+from glassformer.predict.opening import open_run
+
+BATCH_SIZE = 128
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """``values[step]`` of each of ``columns``; ``dates`` go on as those of the table did, and are empty where they
+    cannot. ``header`` is the table's, as it stood there."""
+
+    columns: tuple[str, ...]
+    values: Float64[np.ndarray, "horizon variables"]
+    header: tuple[str, ...]
+    date: str
+    dates: tuple[str, ...]
+
+    def rows(self) -> list[list[str]]:
+        """As cells in the order of the header, which comes first; a column that is not forecast is left out."""
+        known = {column: [f"{value:.9g}" for value in self.values[:, n]] for n, column in enumerate(self.columns)}
+        if self.date:
+            known[self.date] = list(self.dates or [""] * len(self.values))
+        names = [name for name in self.header if name in known]
+        return [names, *([known[name][step] for name in names] for step in range(len(self.values)))]
+
+
+@dataclass(frozen=True)
+class Forecaster:
+    """A model of series with the variables, and their scale, that it was trained on."""
+
+    model: Series
+    format: SeriesFormat
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        opened = open_run(path, ("forecasting",), device)
+        return cls(opened.model, SeriesFormat.parse(opened.stored("format"), f"{opened.path}/config.json"))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.forecast.weight.device
+
+    def forecast_file(
+        self, path: str, date: str | None = None, missing: Literal["refuse", "interpolate"] = "refuse"
+    ) -> Forecast:
+        """What comes after a CSV file of at least ``context`` rows.
+
+        ``date`` is the column of dates, empty for none; when not given ``date``, or else the only further column.
+        """
+        header = read_header(path)
+        date = self._date(header) if date is None else date
+        table = read_table(path, date, self.format.columns, missing)
+        if len(table.values) < self.model.config.context:
+            raise DataError(
+                f"{path}: has {len(table.values)} rows, and the model sees context={self.model.config.context}; "
+                "give at least as many"
+            )
+        values = self.forecast(table.values[None, -self.model.config.context :])[0]
+        dates = dates_after(path, date, len(values), missing) if date else ()
+        return Forecast(table.columns, values, header, date, dates)
+
+    @torch.inference_mode()
+    def forecast(
+        self, tables: Float[np.ndarray, "tables context variables"]
+    ) -> Float64[np.ndarray, "tables horizon variables"]:
+        """What comes after each stretch of ``context`` rows, all in their own units."""
+        if tables.shape[2] != len(self.format.columns):
+            raise DataError(
+                f"tables have {tables.shape[2]} variables; give the {len(self.format.columns)} of training, in order: "
+                f"{', '.join(self.format.columns)}"
+            )
+        standard = torch.from_numpy(self.format.standardise(tables).astype(np.float32))
+        found = [self.model(part.to(self.device)).cpu() for part in standard.split(BATCH_SIZE)]
+        return self.format.restore(torch.cat(found).double().numpy())
+
+    def errors_in_file(
+        self, path: str, date: str | None = None, missing: Literal["refuse", "interpolate"] = "refuse"
+    ) -> ForecastErrors:
+        """MSE and MAE, of standardised values, of every window in a CSV file."""
+        table = read_table(path, self._date(read_header(path)) if date is None else date, self.format.columns, missing)
+        config, rows = self.model.config, len(table.values)
+        if rows < config.context + config.horizon:
+            raise DataError(
+                f"{path}: has {rows} rows, and a window takes {config.context} + {config.horizon}; "
+                "give at least as many"
+            )
+        values = self.format.standardise(table.values).astype(np.float32)
+        bounds = (0, 0, 0, rows)
+        return self.errors(SeriesRows(values, self.format, bounds, config.context, config.horizon))
+
+    @torch.inference_mode()
+    def errors(self, series: SeriesRows) -> ForecastErrors:
+        """Of every window of the test part."""
+        if series.format.columns != self.format.columns:
+            raise DataError(f"the series has {series.format.columns}, and the model {self.format.columns}; give these")
+
+        def of(context: Tensor) -> Tensor:
+            found: Tensor = self.model(context.to(self.device))
+            return found.cpu()
+
+        return forecast_errors((of(one.context), one.future) for one in series.ordered("test", BATCH_SIZE))
+
+    def _date(self, header: tuple[str, ...]) -> str:
+        others = [name for name in header if name not in self.format.columns]
+        if "date" in others:
+            return "date"
+        return others[0] if len(others) == 1 else ""

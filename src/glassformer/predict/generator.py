@@ -1,0 +1,190 @@
+"""Text that goes on: a language model with its tokenizer."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from glassformer.allocator import fitting_memory
+from glassformer.config import ConfigError, DataError
+from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
+from glassformer.generate import DecodingConfig, Hypothesis, Symbols, continue_texts, stream_text
+from glassformer.models.gpt import GPT
+from glassformer.models.precision import fast_in_bfloat16, for_decoding
+from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
+from glassformer.predict.opening import open_run
+from glassformer.text import Tokenizer
+
+SCORED_TOKENS = 8192
+"""Tokens that are scored together."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What follows a prompt: ``text`` stands right behind it, with the space between them where there is one."""
+
+    text: str
+    hypothesis: Hypothesis
+
+    @property
+    def score(self) -> float:
+        return self.hypothesis.score
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A model that continues text. Of a prompt, the last word is whole, since its tokens are those of whole words.
+
+    ``documents`` is how text was divided for training: where lines or paragraphs were documents, a prompt begins one,
+    and so stands behind an end token, as in training. Otherwise only the empty prompt does.
+    """
+
+    model: GPT
+    tokenizer: Tokenizer
+    decoding: DecodingConfig
+    context: int
+    """Tokens a window of training."""
+    documents: str = "file"
+    kept: KeptPrompt | None = None
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        opened = open_run(path, ("language",), device)
+        assert opened.tokenizer is not None
+        stored = opened.config.get("decoding", {"sample": True, "beam_size": 1})
+        decoding = DecodingConfig.parse(stored, f"{opened.path}/config.json")
+        context = opened.config.get("context", opened.model.config.max_length)
+        return cls(opened.model, opened.tokenizer, decoding, context, opened.config.get("documents", "file"))
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.output_projection.weight.device
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that are seen at most; None where positions do not end. Learned ones were trained no further."""
+        config = self.model.config
+        return min(self.context, config.max_length) if config.positions == "learned" else None
+
+    def generate(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[str]:
+        """The best continuation of each prompt. ``options`` are those of ``DecodingConfig``: ``temperature=0.8``, …;
+        ``max_length``, else ``max_extra``, are new tokens."""
+        return [found[0].text for found in self.continuations(prompts, refuse_long, **options)]
+
+    def continuations(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[list[Generated]]:
+        """The ``n_best`` continuations of each prompt, best first, drawn ones as drawn.
+
+        A text that fills the window of learned positions goes on from its last half; by beam search it ends there. Of
+        a prompt that does not fit, the end is kept, with a warning, or ``refuse_long`` refuses it.
+        """
+        if isinstance(prompts, str):
+            raise DataError("a list of prompts is continued, not one text; write [text]")
+        config = self.configure(**options)
+        ids = [self._prompt(number, text, config, refuse_long) for number, text in enumerate(prompts, start=1)]
+        if not ids:
+            return []
+        with fitting_memory(max(map(len, ids)) + (config.max_length or config.max_extra)):
+            found = continue_texts(self._decodable(config), ids, self._symbols, config, self.device, self.window)
+        return [
+            [Generated(self._text(prompt, one.tokens), one) for one in several]
+            for prompt, several in zip(ids, found, strict=True)
+        ]
+
+    def stream(self, prompt: str, refuse_long: bool = False, **options: Any) -> Iterator[str]:
+        """The first of ``continuations`` in pieces, as they come; that of a beam comes in one."""
+        config = self.configure(**options)
+        if config.beam_size > 1 and not config.sample:
+            yield self.continuations([prompt], refuse_long, **options)[0][0].text
+            return
+        ids, tokens, told = self._prompt(1, prompt, config, refuse_long), list[int](), ""
+        for token in stream_text(self._decodable(config), ids, self._symbols, config, self.device, self.window):
+            tokens.append(token)
+            text = self._text(ids, tokens)
+            if text.startswith(told) and len(text) > len(told) and not text.endswith("\ufffd"):
+                yield text[len(told) :]
+                told = text
+        if rest := self._text(ids, tokens)[len(told) :]:
+            yield rest
+
+    def with_prompt(self, text: str) -> Self:
+        """The same generator with the keys and values of ``text`` kept: prompts that begin with it are not read anew
+        as far as it goes. What it generates is the same. It belongs to the caller, and is gone with it."""
+        ids = self._begun(self.tokenizer.encode(text))
+        if self.window is not None and len(ids) > self.window:
+            raise DataError(
+                f"a prompt of {len(ids):,} tokens does not fit the {self.window} that the model sees; shorten it"
+            )
+        with fitting_memory(len(ids)):
+            return replace(self, kept=KeptPrompt.of(self.model, ids, self.device))
+
+    def score(self, texts: Sequence[str], stride: int = 0) -> list[TextLikelihood]:
+        """How likely each text is. Its first token is predicted too where a text begins a document."""
+        scores = []
+        for text in texts:
+            found = self.likelihood(self.tokenizer.encode(text), stride, self._opens)
+            scores.append(replace(found, characters=len(text), bytes=len(text.encode(errors="replace"))))
+        return scores
+
+    def likelihood(self, ids: Any, stride: int = 0, opens: bool = False) -> TextLikelihood:
+        """Every token predicted once, from a window that slides by ``stride``; 0 is the window itself."""
+        start = self.tokenizer.end_id if opens else None
+        with fitting_memory(self.context):
+            return sliding_likelihood(
+                self.model, ids, self.window or self.context, stride, start, SCORED_TOKENS, self.device
+            )
+
+    def configure(self, **options: Any) -> DecodingConfig:
+        """The stored decoding settings with ``options`` over them; a beam that is asked for is searched, not drawn."""
+        if options.get("beam_size", 1) > 1 and "sample" not in options:
+            options["sample"] = False
+        values = {**self.decoding.model_dump(), **options}
+        if not values["sample"] and "beam_size" not in options:
+            values["beam_size"] = max(values["beam_size"], values["n_best"])
+        config = DecodingConfig.parse(values, "decoding")
+        if config.min_length > (most := config.max_length or config.max_extra):
+            raise ConfigError(f"min_length={config.min_length} is more than the {most} new tokens; raise max_length")
+        return config
+
+    @cached_property
+    def _symbols(self) -> Symbols:
+        tokenizer = self.tokenizer
+        return Symbols(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id)
+
+    @property
+    def _opens(self) -> bool:
+        return self.documents != "file"
+
+    def _begun(self, ids: list[int]) -> list[int]:
+        return [self.tokenizer.end_id, *ids] if self._opens or not ids else ids
+
+    def _prompt(self, number: int, text: str, config: DecodingConfig, refuse_long: bool) -> list[int]:
+        """The ids that are read; of a prompt that leaves no room, the last ones."""
+        ids, window = self._begun(self.tokenizer.encode(text)), self.window
+        if window is None or len(ids) < window:
+            return ids
+        if window < 2:
+            raise DataError(f"the model sees {window} token, which leaves no room to go on; train with more context")
+        wanted = config.max_length or config.max_extra
+        kept = max(1, window - min(wanted, window - window // 2))
+        fault = f"prompt {number} has {len(ids):,} tokens, and the model sees {window}, the next one included"
+        if refuse_long:
+            raise DataError(f"{fault}; shorten it to {window - 1}")
+        warnings.warn(f"{fault}; its last {kept} are kept", stacklevel=3)
+        return ids[-kept:]
+
+    def _text(self, prompt: list[int], tokens: list[int]) -> str:
+        """What stands behind the prompt once ``tokens`` do."""
+        before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode([*prompt, *tokens])
+        return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(tokens)
+
+    def _decodable(self, config: DecodingConfig) -> Any:
+        if config.precision == "int8":
+            raise ConfigError("precision=int8 is not possible with this kind of model; float32 and bfloat16 are")
+        low = config.precision == "bfloat16" and fast_in_bfloat16(self.device)
+        model = for_decoding(self.model, torch.bfloat16) if low else self.model
+        return model if self.kept is None or low else WithKeptPrompt(model, self.kept)

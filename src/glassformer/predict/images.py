@@ -1,0 +1,75 @@
+"""What is in a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.config import DataError
+from glassformer.data.images import ImageFormat, to_floats
+from glassformer.models.vit import ViT
+from glassformer.predict.opening import open_run
+from glassformer.predict.prediction import Prediction, predictions
+
+BATCH_SIZE = 64
+Picture = str | Path | NDArray[np.uint8]
+"""A PNG or JPEG file, or bytes ``[height, width]`` or ``[height, width, channels]``."""
+
+
+@dataclass(frozen=True)
+class ImageClassifier:
+    """A classifier of pictures with all that it must know of them."""
+
+    model: ViT
+    format: ImageFormat
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        opened = open_run(path, ("images",), device)
+        return cls(opened.model, ImageFormat.parse(opened.stored("format"), f"{opened.path}/config.json"))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self.format.classes)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.output_projection.weight.device
+
+    def classify(self, pictures: Sequence[Picture]) -> list[Prediction]:
+        """The class of each. Files are cut and scaled as those of training were; arrays are taken as they are, and
+        one of another shape is a ``DataError``."""
+        if isinstance(pictures, str | Path):
+            raise DataError("a list of pictures is classified, not one; write [picture]")
+        found: list[Prediction] = []
+        for start in range(0, len(pictures), BATCH_SIZE):
+            some = pictures[start : start + BATCH_SIZE]
+            found += self.predictions(
+                torch.stack([self._pixels(start + n, one) for n, one in enumerate(some, start=1)])
+            )
+        return found
+
+    @torch.inference_mode()
+    def predictions(self, images: Float[Tensor, "rows channels height width"]) -> list[Prediction]:
+        """Of images that are normalised already."""
+        return predictions(self.model(images.to(self.device)), self.labels)
+
+    def _pixels(self, number: int, picture: Any) -> Float[Tensor, "channels height width"]:
+        if isinstance(picture, str | Path):
+            return self.format.load([Path(picture)])[0]
+        pixels, wanted = np.asarray(picture), (self.format.height, self.format.width, self.format.channels)
+        if pixels.ndim == 2:
+            pixels = pixels[..., None]
+        if pixels.shape != wanted or pixels.dtype != np.uint8:
+            raise DataError(
+                f"picture {number} is {pixels.dtype} of shape {pixels.shape}; this model reads bytes (uint8) of "
+                f"{wanted}: height, width, channels"
+            )
+        return self.format.normalise(to_floats(torch.from_numpy(np.ascontiguousarray(pixels))[None]))[0]

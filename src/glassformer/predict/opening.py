@@ -1,0 +1,99 @@
+"""A checkpoint with the model in it, for the task that it was trained for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from glassformer.checkpoint import CONFIG, Checkpoint, load_checkpoint, verify
+from glassformer.config import CheckpointError
+from glassformer.manifest import parse_object, refusing
+from glassformer.models.registry import build_model, load_weights
+from glassformer.run_folder import resolve
+from glassformer.text import Tokenizer, TokenizerPair
+
+TASK_OF_KIND = {"gpt": "language", "bert": "masked", "vit": "images", "series": "forecasting"}
+"""Of checkpoints that say nothing of a task."""
+
+VERBS = {
+    "translation": "translate",
+    "language": "generate",
+    "masked": "fill",
+    "classification": "classify",
+    "tagging": "tag",
+    "images": "classify",
+    "forecasting": "forecast",
+}
+"""What a run of each task is used with on the command line."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """``model`` is in evaluation mode; ``config`` is what stands beside its weights."""
+
+    path: Path
+    config: dict[str, Any]
+    model: Any
+    tokenizer: Tokenizer | None
+
+    def stored(self, key: str) -> Any:
+        """What the task has written for using the model."""
+        if key not in self.config:
+            raise CheckpointError(f"{self.path}: config.json has no {key!r}, which using it needs; train it again")
+        return self.config[key]
+
+
+def task_of(config: dict[str, Any]) -> str:
+    """What a checkpoint with this ``config.json`` is for."""
+    model = config.get("model")
+    kind = model.get("kind", "") if isinstance(model, dict) else ""
+    return str(config.get("task") or TASK_OF_KIND.get(kind, "translation"))
+
+
+def task_at(path: str | Path) -> str:
+    """The task of a run or checkpoint folder, without reading its weights."""
+    folder = resolve(path)
+    if not (folder / CONFIG).is_file():
+        verify(folder)  # says what is missing
+    with refusing(f"{folder / CONFIG}: cannot be read"):
+        return task_of(parse_object((folder / CONFIG).read_bytes()) or {})
+
+
+def check_task(path: str | Path, tasks: tuple[str, ...]) -> None:
+    """A ``CheckpointError`` names the verb that fits a run that is not for one of ``tasks``."""
+    found = task_at(path)
+    if found not in tasks:
+        way = f"use glassformer {VERBS[found]}" if found in VERBS else "this version knows no use for it"
+        raise CheckpointError(f"{path}: is a run of task={found}, and this is for {' or '.join(tasks)}; {way}")
+
+
+def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> Opened:
+    """The checkpoint that ``path`` means, whole, consistent and for one of ``tasks``, or a ``CheckpointError``."""
+    check_task(path, tasks)
+    checkpoint = load_checkpoint(resolve(path))
+    model, pair = _built(checkpoint)
+    return Opened(checkpoint.path, checkpoint.config, model.to(device).eval(), None if pair is None else pair.source)
+
+
+def open_any(path: str | Path) -> tuple[str, Any, TokenizerPair | None]:
+    """The task, the model and the vocabularies of any checkpoint, checked likewise."""
+    checkpoint = load_checkpoint(resolve(path))
+    return task_of(checkpoint.config), *_built(checkpoint)
+
+
+def _built(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair | None]:
+    model = build_model(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
+    pair = TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) if checkpoint.tokenizer else None
+    if pair is not None:
+        sizes = pair.source.vocab_size, pair.target.vocab_size
+        known = getattr(model.config, "vocab_sizes", None) or (model.config.vocab_size, model.config.vocab_size)
+        if known != sizes:
+            raise CheckpointError(
+                f"{checkpoint.path}: the tokenizer has {sizes} entries and the model {known}; "
+                "they are not from one training; restore the original"
+            )
+        if checkpoint.config.get("tokenizer", pair.fingerprint) != pair.fingerprint:
+            raise CheckpointError(
+                f"{checkpoint.path}: the tokenizer is not the one the model was trained with; restore the original"
+            )
+    load_weights(model, checkpoint.weights, str(checkpoint.path))
+    return model, pair

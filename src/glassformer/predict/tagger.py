@@ -1,0 +1,68 @@
+"""A tag for every word of a sentence."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from glassformer.config import DataError
+from glassformer.data.tagged import Words, encode_words
+from glassformer.predict.encoder import Encoder
+from glassformer.predict.opening import open_run
+from glassformer.predict.prediction import Prediction, predictions
+
+
+@dataclass(frozen=True)
+class Tagger(Encoder):
+    """A tagger with its tags. A sentence that is too long to be seen whole is tagged in parts."""
+
+    tags: tuple[str, ...]
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        opened = open_run(path, ("tagging",), device)
+        return cls(*cls._parts(opened), tuple(opened.stored("tags")))
+
+    def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The tag of each word; a sentence is a list of words, or a text whose words stand between spaces."""
+        return [[one.label for one in words] for words in self.predictions(sentences)]
+
+    def predictions(self, sentences: Sequence[Sequence[str]]) -> list[list[Prediction]]:
+        """The same with the probabilities of all tags."""
+        if isinstance(sentences, str):
+            raise DataError("a list of sentences is tagged, not one text; write [text]")
+        words = [one.split() if isinstance(one, str) else list(one) for one in sentences]
+        parts = [(index, part) for index, one in enumerate(words) for part in self._cut(index, one)]
+        rows = self._rows([[part.ids] for _, part in parts], self._logits)
+        results: list[list[Prediction]] = [[] for _ in words]
+        for (index, part), logits in zip(parts, rows, strict=True):
+            results[index] += predictions(logits[1 + torch.from_numpy(part.starts).long()], self.tags)  # 1: [CLS]
+        return results
+
+    def _cut(self, index: int, words: list[str]) -> list[Words]:
+        """The sentence in as few parts as fit."""
+        pieces, done, parts = encode_words(self.tokenizer, words) if words else [], 0, list[Words]()
+        while done < len(pieces):
+            part = Words.of(pieces[done:], self.max_length)
+            if not len(part.starts):
+                raise DataError(
+                    f"sentence {index + 1}: its word {words[done][:20]!r}… has {len(pieces[done])} tokens, more than "
+                    f"the {self.max_length - 2} that the model sees; shorten it"
+                )
+            parts.append(part)
+            done += len(part.starts)
+        return parts
+
+    def _logits(
+        self,
+        tokens: Int[Tensor, "rows width"],
+        mask: Bool[Tensor, "rows width"],
+        segments: Int[Tensor, "rows width"],
+    ) -> list[Float[Tensor, "width tags"]]:
+        assert self.model.tags is not None
+        return list(self.model.tags(self.model.hidden(tokens, mask, segments)).cpu())

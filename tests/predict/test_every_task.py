@@ -1,0 +1,64 @@
+"""Every task: it learns, stops and goes on bit for bit, and what it has learned can be used."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import glassformer
+import glassformer.train.loop
+from glassformer.config import CheckpointError
+from glassformer.predict import PREDICTORS, Generator
+from glassformer.run_folder import RunFolder
+from glassformer.train import train
+from tiny_run import run_to_the_end, state_of
+from tiny_tasks import STEPS, TinyTask, made
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.fixture(params=STEPS)
+def tiny(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> TinyTask:
+    return made(tmp_path_factory, request.param)
+
+
+def test_it_learns(tiny: TinyTask) -> None:
+    first, *_, last = tiny.losses()
+    assert last < first
+
+
+def test_stopped_within_a_step_it_goes_on_bit_for_bit(
+    tiny: TinyTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"max_steps": 7, "save_every": 3, "ema": 0.9}
+    run_to_the_end(tiny.config(**settings), tmp_path / "undisturbed")
+    run, whole = RunFolder.create(tmp_path / "run"), glassformer.train.loop.train_step
+
+    def stopping(state: Any, *rest: Any) -> Any:
+        done = whole(state, *rest)
+        if state.counters.step == 5:
+            raise StoppedError
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(glassformer.train.loop, "train_step", stopping)
+        with pytest.raises(StoppedError):
+            list(train(tiny.config(**settings), run))
+    run_to_the_end(tiny.config(**settings), run.path, resume=True)
+    assert state_of(run.path) == state_of(tmp_path / "undisturbed")
+
+
+def test_load_gives_what_its_task_asks_for(tiny: TinyTask) -> None:
+    found = glassformer.load(tiny.run)
+    assert type(found) is PREDICTORS[tiny.values["task"]]
+    assert not found.model.training
+
+
+def test_a_run_of_another_task_is_refused_with_the_verb_that_fits(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(CheckpointError, match=r"is a run of task=masked, and this is for language; use glassformer fi"):
+        Generator.load(made(tmp_path_factory, "masked").run)
+    run = made(tmp_path_factory, "tagging").run
+    with pytest.raises(CheckpointError, match=r"task=tagging, and only translators make an ensemble; name one$"):
+        glassformer.load(run, run)
