@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.text.config import TextConfig
+from glassformer.text.foreign import KIND, ForeignConfig, ForeignTokenizer
 from glassformer.text.tokenizer import FORMAT, Tokenizer, fingerprint, verify
 
 
@@ -41,9 +42,11 @@ class TokenizerPair:
         """``CheckpointError`` when the document was edited or is no tokenizer; ``origin`` names it in the error."""
         verify(document, origin)
         try:
-            config = TextConfig.parse(document["config"], origin)
-            source = Tokenizer.from_json(document["source"])
-            target = Tokenizer.from_json(document["target"]) if "target" in document else None
+            foreign = document["config"].get("kind") == KIND
+            config = (ForeignConfig if foreign else TextConfig).parse(document["config"], origin)
+            tokenizer = ForeignTokenizer if foreign else Tokenizer
+            source = tokenizer.from_json(document["source"])
+            target = tokenizer.from_json(document["target"]) if "target" in document else None
         except (KeyError, ConfigError) as error:
             raise CheckpointError(f"{origin}: not a tokenizer of this version ({error}); train it again") from None
         return cls(config, source, target, document)

@@ -1,0 +1,75 @@
+"""The one table of families: a file each, and why the nearest others have none."""
+
+from operator import attrgetter
+from typing import Any
+
+from glassformer.config import ConfigError
+from glassformer.interop.families.bert import CLASSES, MASKED, TAGS
+from glassformer.interop.families.blenderbot import BLENDERBOT
+from glassformer.interop.families.gpt2 import GPT2
+from glassformer.interop.families.llama import LLAMA, MISTRAL
+from glassformer.interop.families.m2m_100 import M2M_100
+from glassformer.interop.families.marian import MARIAN
+from glassformer.interop.families.pegasus import PEGASUS
+from glassformer.interop.families.vit import VIT
+from glassformer.interop.table import Family
+
+_ALL = (MARIAN, PEGASUS, BLENDERBOT, M2M_100, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, VIT)
+FAMILIES = {family.architecture: family for family in _ALL}
+
+_NORMED = "layernorm_embedding: a LayerNorm between embedding and first layer, which encoder_decoder lacks"
+WITHOUT_COUNTERPART = {
+    "bart": _NORMED,
+    "mbart": _NORMED,
+    "plbart": _NORMED,
+    "blenderbot-small": _NORMED,
+    "fsmt": "sinusoids of tensor2tensor in a post-norm model, which encoder_decoder lacks",
+    "t5": "relative_attention_num_buckets: biases of relative positions, which encoder_decoder lacks",
+    "qwen2": "biases in some of its projections, where gpt has them in all or in none",
+    "roberta": "position_ids that begin behind the padding's, which bert lacks",
+}
+
+
+def family_of(theirs: dict[str, Any], origin: str) -> Family:
+    """By their ``config.json``; ``ConfigError`` lists the known ones, or says what stands in the way of this one."""
+    model_type, classes = theirs.get("model_type"), theirs.get("architectures")
+    if model_type in WITHOUT_COUNTERPART:
+        raise ConfigError(f"{origin}: model_type={model_type!r} has {WITHOUT_COUNTERPART[model_type]}; {_choose()}")
+    known = [family for family in FAMILIES.values() if family.model_type == model_type]
+    if not known:
+        raise ConfigError(f"{origin}: model_type={model_type!r} cannot be imported; {_choose()}")
+    if not classes:
+        return known[0]
+    for family in known:
+        if {family.architecture, *family.also} & set(classes):
+            return family
+    raise ConfigError(
+        f"{origin}: architectures={classes} cannot be imported; load it as "
+        f"{' or '.join(family.architecture for family in known)} and save it"
+    )
+
+
+def family_for(config: Any, task: str) -> Family:
+    """The family that a model of ours is exported to; ``ConfigError`` names the setting that none has."""
+    exported = [family for family in FAMILIES.values() if family.exported and family.ours["kind"] == config.kind]
+    if not exported:
+        kinds = dict.fromkeys(str(family.ours["kind"]) for family in FAMILIES.values())
+        raise ConfigError(f"model.kind={config.kind!r} is not exported; only {', '.join(kinds)} are")
+    of_task = [family for family in exported if family.task == task]
+    if not of_task:
+        raise ConfigError(f"task={task!r} is not exported; {', '.join(family.task for family in exported)} are")
+    said = {name: attrgetter(name)(config) for family in of_task for name in family.ours}
+    for family in of_task:
+        if all(said[name] == value for name, value in family.ours.items()):
+            return family
+    nearest = max(of_task, key=lambda family: sum(said[name] == value for name, value in family.ours.items()))
+    name = next(name for name, value in nearest.ours.items() if said[name] != value)
+    others = ", ".join(f"{name}={value}" for name, value in said.items() if name != "kind")
+    way = "export to ctranslate2 or onnx" if config.kind == "encoder_decoder" else f"a {nearest.model_type} has "
+    if config.kind != "encoder_decoder":
+        way += ", ".join(f"{name}={value}" for name, value in nearest.ours.items() if name != "kind")
+    raise ConfigError(f"model.{name}={said[name]!r}: no model of Hugging Face has {others}; {way}")
+
+
+def _choose() -> str:
+    return f"choose a model of {', '.join(sorted({family.model_type for family in FAMILIES.values()}))}"

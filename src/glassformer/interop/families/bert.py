@@ -1,0 +1,128 @@
+"""BERT (Devlin et al. 2019): with the head for masked tokens, for the class of a text, or for tags."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from glassformer.config import ConfigError
+from glassformer.interop.families.gpt2 import ACTIVATIONS
+from glassformer.interop.table import Family, Fixed, Row, Setting, linear
+from glassformer.models.bert import BERTConfig
+
+PARTS = (
+    *((f"self_attention.{name}", f"attention.self.{name}") for name in ("query", "key", "value")),
+    ("self_attention.output", "attention.output.dense"),
+    ("self_attention_norm.norm", "attention.output.LayerNorm"),
+    ("feed_forward.inner", "intermediate.dense"),
+    ("feed_forward.outer", "output.dense"),
+    ("feed_forward_norm.norm", "output.LayerNorm"),
+)
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+
+def _stack(config: BERTConfig) -> list[Row]:
+    rows = [
+        Row(("embedding.position.weight",), ("bert.embeddings.position_embeddings.weight",)),
+        Row(("embedding.segment.weight",), ("bert.embeddings.token_type_embeddings.weight",)),
+        *linear("embedding.norm", "bert.embeddings.LayerNorm"),
+    ]
+    for layer in range(config.n_layers):
+        for ours, theirs in PARTS:
+            rows += linear(f"encoder.layers.{layer}.{ours}", f"bert.encoder.layer.{layer}.{theirs}")
+    return rows
+
+
+def _masked(config: BERTConfig) -> list[Row]:
+    return [
+        *_stack(config),
+        Row(("embedding.weight",), (WORDS,), aliases=("cls.predictions.decoder.weight",)),
+        Row(("output_projection.bias",), ("cls.predictions.bias",), aliases=("cls.predictions.decoder.bias",)),
+        *linear("transform.dense", "cls.predictions.transform.dense"),
+        *linear("transform.norm", "cls.predictions.transform.LayerNorm"),
+    ]
+
+
+def _classes(config: BERTConfig) -> list[Row]:
+    head = [*linear("classes.pooler.dense", "bert.pooler.dense"), *linear("classes.projection", "classifier")]
+    return [*_stack(config), Row(("embedding.weight",), (WORDS,)), *head]
+
+
+def _tags(config: BERTConfig) -> list[Row]:
+    return [*_stack(config), Row(("embedding.weight",), (WORDS,)), *linear("tags.projection", "classifier")]
+
+
+def _to_ours(head: str | None, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    if head is None:
+        return {"masked_tokens": True}
+    if theirs.get("problem_type") not in (None, "single_label_classification"):
+        raise ConfigError(f"problem_type={theirs['problem_type']!r}: only single_label_classification is imported")
+    return {"masked_tokens": False, head: len(theirs.get("id2label") or {})}
+
+
+def _to_theirs(head: str | None, config: BERTConfig) -> dict[str, Any]:
+    heads = {"masked_tokens": int(config.masked_tokens), "n_classes": config.n_classes, "n_tags": config.n_tags}
+    wanted = head or "masked_tokens"
+    if not heads[wanted] or sum(map(bool, heads.values())) > 1:
+        said = ", ".join(f"model.{name}={getattr(config, name)}" for name in heads)
+        raise ConfigError(f"{said}: a BERT of Hugging Face has the one head of its task, {wanted}; train with that")
+    return {"attention_probs_dropout_prob": config.dropout, "is_decoder": False}
+
+
+def _renamed(name: str) -> str:
+    """γ and β of the norms, as TensorFlow calls them."""
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name))
+
+
+def _none(config: BERTConfig) -> list[Fixed]:
+    return []
+
+
+def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]], head: str | None) -> Family:
+    return Family(
+        model_type="bert",
+        architecture=architecture,
+        task=task,
+        settings=(
+            Setting("vocab_size", ("vocab_size",)),
+            Setting("d_model", ("hidden_size",)),
+            Setting("n_heads", ("num_attention_heads",)),
+            Setting("d_ff", ("intermediate_size",)),
+            Setting("n_layers", ("num_hidden_layers",)),
+            Setting("dropout", ("hidden_dropout_prob",)),
+            Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
+            Setting("norm_epsilon", ("layer_norm_eps",)),
+            Setting("n_segments", ("type_vocab_size",)),
+            Setting("max_length", ("max_position_embeddings",)),
+        ),
+        ours={"kind": "bert"},
+        theirs={
+            "is_decoder": False,
+            "add_cross_attention": False,
+            "tie_word_embeddings": True,
+            "position_embedding_type": "absolute",
+        },
+        rows=rows,
+        fixed=_none,
+        further_to_ours=partial(_to_ours, head),
+        further_to_theirs=partial(_to_theirs, head),
+        unused={r"bert\.embeddings\.position_ids": ""},
+        renamed=_renamed,
+    )
+
+
+_BARE = _family("masked", "BertForMaskedLM", _masked, None)
+MASKED = replace(
+    _BARE,
+    also=("BertForPreTraining",),
+    unused={
+        **_BARE.unused,
+        r"bert\.pooler\..*": "the pooler, which no head for masked tokens has,",
+        r"cls\.seq_relationship\..*": "the head for the next sentence",
+    },
+)
+CLASSES = _family("classification", "BertForSequenceClassification", _classes, "n_classes")
+TAGS = _family("tagging", "BertForTokenClassification", _tags, "n_tags")

@@ -1,0 +1,155 @@
+"""Llama (Touvron et al. 2023, arXiv:2302.13971), and Mistral (Jiang et al. 2023, arXiv:2310.06825) with its window.
+
+RMSNorm, SwiGLU, fewer heads of keys and values, rotary positions: dimension i of a head is turned with i + d/2 there,
+and neighbours are turned here, so rows of the two projections change places.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from glassformer.config import ConfigError
+from glassformer.interop.families.gpt2 import ACTIVATIONS
+from glassformer.interop.table import Change, Family, Fixed, Row, Setting, linear
+from glassformer.layers.norm import RMSNorm
+from glassformer.models.gpt import GPTConfig
+
+PARTS = (
+    ("self_attention.value", "self_attn.v_proj"),
+    ("self_attention.output", "self_attn.o_proj"),
+    ("feed_forward.gate", "mlp.gate_proj"),
+    ("feed_forward.inner", "mlp.up_proj"),
+    ("feed_forward.outer", "mlp.down_proj"),
+)
+
+
+def _rows(config: GPTConfig) -> list[Row]:
+    embedding = Row(("embedding.weight",), ("model.embed_tokens.weight",))
+    rows = linear("decoder.final_norm", "model.norm", bias=False)
+    if config.tie_embeddings:
+        rows.append(replace(embedding, aliases=("lm_head.weight",)))
+    else:
+        rows += [embedding, Row(("output_projection.weight",), ("lm_head.weight",))]
+    for layer in range(config.n_layers):
+        ours, theirs = f"decoder.layers.{layer}", f"model.layers.{layer}"
+        for name, other, heads in (("query", "q_proj", config.n_heads), ("key", "k_proj", config.kv_heads)):
+            turned = in_pairs(heads), in_halves(heads)
+            rows += linear(f"{ours}.self_attention.{name}", f"{theirs}.self_attn.{other}", *turned, bias=config.bias)
+        for name, other in PARTS:
+            rows += linear(f"{ours}.{name}", f"{theirs}.{other}", bias=config.bias)
+        rows += linear(f"{ours}.self_attention_norm.norm", f"{theirs}.input_layernorm", bias=False)
+        rows += linear(f"{ours}.feed_forward_norm.norm", f"{theirs}.post_attention_layernorm", bias=False)
+    return rows
+
+
+def in_pairs(heads: int) -> Change:
+    """Of each head, what is turned together side by side."""
+    return lambda tensors: [t.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2) for t in tensors]
+
+
+def in_halves(heads: int) -> Change:
+    return lambda tensors: [t.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2) for t in tensors]
+
+
+class _Angles(nn.Module):
+    """Their cosines and sines in float64."""
+
+    def __init__(self, d_head: int, theta: float):
+        super().__init__()
+        self.rates = theta ** (-torch.arange(0, d_head, 2, dtype=torch.float64) / d_head)
+
+    def forward(
+        self, x: Float[Tensor, "rows length d_model"], position_ids: Int[Tensor, "one length"]
+    ) -> tuple[Float[Tensor, "one length d_head"], Float[Tensor, "one length d_head"]]:
+        angles = (position_ids[..., None].double() * self.rates).repeat(1, 1, 2)
+        return angles.cos(), angles.sin()
+
+
+def _exact(theirs: Any, config: GPTConfig) -> None:
+    """They compute angles and norms in float32 in a float64 model too: here in the model's own type."""
+    theirs.model.rotary_emb = _Angles(config.d_head, config.attention.rope_theta)
+    for path, module in list(theirs.named_modules()):
+        if path.endswith("norm"):
+            exact = RMSNorm(config.d_model, config.norm_epsilon).double()
+            exact.weight = module.weight
+            theirs.set_submodule(path, exact)
+
+
+def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    ropes = {"rope_theta": 10000.0, "rope_type": "default", **(theirs.get("rope_parameters") or {})}
+    if ropes["rope_type"] != "default" or ropes.get("partial_rotary_factor", 1.0) != 1.0:
+        raise ConfigError(f"rope_parameters={ropes}: only plain rotary positions (rope_type='default') are imported")
+    return {"attention.rope_theta": ropes["rope_theta"], "dropout": 0.0}
+
+
+def _mistral_to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    window = theirs.get("sliding_window")
+    pattern = {"attention.pattern": "dense"} if window is None else {"attention.pattern": "window"}
+    return {**_to_ours(theirs, weights), **pattern, **({} if window is None else {"attention.span": window})}
+
+
+def _to_theirs(config: GPTConfig) -> dict[str, Any]:
+    return {
+        "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta},
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.d_head,
+        "attention_dropout": config.dropout if config.attention.dropout is None else config.attention.dropout,
+    }
+
+
+def _mistral_to_theirs(config: GPTConfig) -> dict[str, Any]:
+    if config.attention.global_positions:
+        raise ConfigError(
+            f"model.attention.global_positions={config.attention.global_positions}: a Mistral of Hugging Face sees its "
+            "window alone; train without"
+        )
+    return {**_to_theirs(config), "sliding_window": config.attention.span}
+
+
+def _none(config: GPTConfig) -> list[Fixed]:
+    return []
+
+
+_SETTINGS = (
+    Setting("vocab_size", ("vocab_size",)),
+    Setting("d_model", ("hidden_size",)),
+    Setting("n_heads", ("num_attention_heads",)),
+    Setting("attention.n_kv_heads", ("num_key_value_heads",)),
+    Setting("attention.d_head", ("head_dim",)),
+    Setting("attention.dropout", ("attention_dropout",)),
+    Setting("d_ff", ("intermediate_size",)),
+    Setting("n_layers", ("num_hidden_layers",)),
+    Setting("max_length", ("max_position_embeddings",)),
+    Setting("norm_epsilon", ("rms_norm_eps",)),
+    Setting("activation", ("hidden_act",), {"silu": "silu", **ACTIVATIONS}),
+    Setting("tie_embeddings", ("tie_word_embeddings",)),
+)
+_OURS = {"kind": "gpt", "positions": "rotary", "norm": "rms", "gated": True}
+
+LLAMA = Family(
+    model_type="llama",
+    architecture="LlamaForCausalLM",
+    task="language",
+    settings=(*_SETTINGS, Setting("bias", ("attention_bias", "mlp_bias"))),
+    ours={**_OURS, "attention.pattern": "dense"},
+    theirs={},
+    rows=_rows,
+    fixed=_none,
+    further_to_ours=_to_ours,
+    further_to_theirs=_to_theirs,
+    unused={r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": ""},
+    exact=_exact,
+)
+MISTRAL = replace(
+    LLAMA,
+    model_type="mistral",
+    architecture="MistralForCausalLM",
+    settings=_SETTINGS,
+    ours={**_OURS, "bias": False, "attention.pattern": "window"},
+    further_to_ours=_mistral_to_ours,
+    further_to_theirs=_mistral_to_theirs,
+)

@@ -1,0 +1,49 @@
+"""Marian (Junczys-Dowmunt et al. 2018): the paper's own layout, post-norm and sinusoidal; the OPUS-MT models."""
+
+from typing import Any
+
+from glassformer.interop.families.layers import (
+    SETTINGS,
+    WRITTEN,
+    absent,
+    embeddings,
+    embeddings_to_ours,
+    exact_positions,
+    layers,
+    own_heads,
+    position_tables,
+    sines_first,
+)
+from glassformer.interop.table import Family, Fixed, Row
+from glassformer.models.encoder_decoder import EncoderDecoderConfig
+
+
+def _rows(config: EncoderDecoderConfig) -> list[Row]:
+    order = sines_first(config.d_model)
+    return [*embeddings(config, order, shared=False), *layers(config, order)]
+
+
+def _fixed(config: EncoderDecoderConfig) -> list[Fixed]:
+    return [*absent(config), *position_tables(config, written=False)]
+
+
+def _to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
+    source, target = config.vocab_sizes
+    tied = config.tie_embeddings
+    matrices = {"share_encoder_decoder_embeddings": tied, "tie_word_embeddings": tied}
+    return {**own_heads(config), "vocab_size": source, "decoder_vocab_size": target, **matrices}
+
+
+MARIAN = Family(
+    model_type="marian",
+    architecture="MarianMTModel",
+    settings=SETTINGS,
+    ours={"kind": "encoder_decoder", "norm_order": "post", "positions": "sinusoidal"},
+    theirs={"scale_embedding": True},
+    rows=_rows,
+    fixed=_fixed,
+    further_to_ours=embeddings_to_ours,
+    further_to_theirs=_to_theirs,
+    exact=exact_positions,
+    written=WRITTEN,
+)

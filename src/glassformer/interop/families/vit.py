@@ -1,0 +1,121 @@
+"""The Vision Transformer (Dosovitskiy et al. 2021): a patch is projected by a convolution there, and a matrix here."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from glassformer.config import ConfigError
+from glassformer.interop.families.gpt2 import ACTIVATIONS
+from glassformer.interop.table import Family, Fixed, Row, Setting, linear
+from glassformer.models.vit import ViTConfig
+
+PARTS = (
+    *((f"self_attention.{name}", f"attention.attention.{name}") for name in ("query", "key", "value")),
+    ("self_attention.output", "attention.output.dense"),
+    ("self_attention_norm.norm", "layernorm_before"),
+    ("feed_forward.inner", "intermediate.dense"),
+    ("feed_forward.outer", "output.dense"),
+    ("feed_forward_norm.norm", "layernorm_after"),
+)
+IN_MEMORY = {
+    "attention.q_proj": "attention.attention.query",
+    "attention.k_proj": "attention.attention.key",
+    "attention.v_proj": "attention.attention.value",
+    "attention.o_proj": "attention.output.dense",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+}
+"""What their class calls a part, and what ``save_pretrained`` does."""
+
+
+def _rows(config: ViTConfig) -> list[Row]:
+    patch = (config.n_channels, config.patch_size, config.patch_size)
+
+    def image(tensors: list[Tensor]) -> list[Tensor]:
+        return [tensor.unflatten(-1, patch) for tensor in tensors]
+
+    projection = "vit.embeddings.patch_embeddings.projection"
+    rows = [
+        Row(("embedding.class_token",), ("vit.embeddings.cls_token",), _inside(2), _outside(2)),
+        Row(("embedding.position.weight",), ("vit.embeddings.position_embeddings",), _inside(1), _outside(1)),
+        Row(("embedding.projection.weight",), (f"{projection}.weight",), _flat, image),
+        Row(("embedding.projection.bias",), (f"{projection}.bias",)),
+        *linear("encoder.final_norm", "vit.layernorm"),
+        *linear("output_projection", "classifier"),
+    ]
+    for layer in range(config.n_layers):
+        for ours, theirs in PARTS:
+            rows += linear(f"encoder.layers.{layer}.{ours}", f"vit.encoder.layer.{layer}.{theirs}")
+    return rows
+
+
+def _flat(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.flatten(1) for tensor in tensors]
+
+
+def _inside(axes: int) -> Any:
+    """Without the first ``axes`` axes, of one row each."""
+    return lambda tensors: [tensor.flatten(0, axes) for tensor in tensors]
+
+
+def _outside(axes: int) -> Any:
+    return lambda tensors: [tensor[(None,) * axes] for tensor in tensors]
+
+
+def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    height, width = _pair(theirs["image_size"])
+    patches = _pair(theirs["patch_size"])
+    if patches[0] != patches[1]:
+        raise ConfigError(f"patch_size={list(patches)}: a patch is a square here; choose a model where it is one")
+    if theirs.get("problem_type") not in (None, "single_label_classification"):
+        raise ConfigError(f"problem_type={theirs['problem_type']!r}: only single_label_classification is imported")
+    classes = len(theirs.get("id2label") or {})
+    return {"image_size": (height, width), "patch_size": patches[0], "n_classes": classes}
+
+
+def _to_theirs(config: ViTConfig) -> dict[str, Any]:
+    return {"image_size": list(config.image_size), "patch_size": config.patch_size}
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[1])
+
+
+def _renamed(name: str) -> str:
+    """As their class names it, when a folder was written by hand."""
+    name = re.sub(r"^vit\.layers\.", "vit.encoder.layer.", name)
+    for part, stored in IN_MEMORY.items():
+        name = re.sub(rf"\.{re.escape(part)}\.(weight|bias)$", rf".{stored}.\1", name)
+    return name
+
+
+def _none(config: ViTConfig) -> list[Fixed]:
+    return []
+
+
+VIT = Family(
+    model_type="vit",
+    architecture="ViTForImageClassification",
+    task="images",
+    settings=(
+        Setting("n_channels", ("num_channels",)),
+        Setting("d_model", ("hidden_size",)),
+        Setting("n_heads", ("num_attention_heads",)),
+        Setting("d_ff", ("intermediate_size",)),
+        Setting("n_layers", ("num_hidden_layers",)),
+        Setting("dropout", ("hidden_dropout_prob",)),
+        Setting("attention_dropout", ("attention_probs_dropout_prob",)),
+        Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
+        Setting("norm_epsilon", ("layer_norm_eps",)),
+    ),
+    ours={"kind": "vit"},
+    theirs={"qkv_bias": True},
+    rows=_rows,
+    fixed=_none,
+    further_to_ours=_to_ours,
+    further_to_theirs=_to_theirs,
+    unused={r"vit\.pooler\..*": "the pooler, which no classifier of images has,"},
+    renamed=_renamed,
+)

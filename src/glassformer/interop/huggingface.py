@@ -1,0 +1,138 @@
+"""Models of Hugging Face's ``transformers``: a folder of theirs becomes a checkpoint of ours, and the other way."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from glassformer.config import CheckpointError, Config, ConfigError
+from glassformer.interop.comparison import compare
+from glassformer.interop.families import family_for, family_of
+from glassformer.interop.folder import refuse_existing, written_aside
+from glassformer.interop.optional import required
+from glassformer.interop.portable import read_json
+from glassformer.interop.result import Conversion
+from glassformer.interop.runs import Held, held_at
+from glassformer.interop.table import Family, current, settings_to_ours, settings_to_theirs, to_ours, to_theirs
+from glassformer.interop.theirs import transformers
+from glassformer.interop.uses.table import USES
+from glassformer.interop.weights import WHOLE, read_weights
+from glassformer.models.registry import MODELS, build_model, load_weights, weights_of
+from glassformer.text import TokenizerPair
+
+OWN = "glassformer.json"
+"""What an exported folder says beside: our configuration and tokenizers, so that it comes back as it was."""
+
+FETCHED = ["*.json", "*.safetensors", "*.spm", "vocab.txt", "merges.txt"]
+
+huggingface_hub = required("huggingface_hub", "huggingface")
+
+
+def import_folder(source: str, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
+    """Make a checkpoint of a folder that ``save_pretrained`` wrote, or of a model of the hub.
+
+    Logits of both sides are compared, and what they make of ``texts`` (random ones where none are given).
+    ``CheckpointError`` where they differ, ``ConfigError`` for a setting without a counterpart; nothing is written then.
+    """
+    destination, folder = Path(destination), _local(source)
+    refuse_existing(destination)
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder}: has no config.json; name a folder that save_pretrained has written")
+    theirs = read_json(folder / "config.json")
+    family = family_of(theirs, str(folder))
+    weights, notes = current(family, read_weights(folder))
+    own = read_json(folder / OWN) if (folder / OWN).is_file() else {}
+    whole = _with_defaults(theirs, str(folder))
+    config = _configuration(family, whole, weights, own, str(folder))
+    model = build_model(config.model_dump(), str(folder)).eval()
+    load_weights(model, to_ours(family, config, weights, weights_of(model), str(folder)), str(folder))
+    held = _held(family, model, folder, whole, own)
+    parity = compare(held, USES[family.task], family, folder, texts)
+    parity.refuse(source)
+    held.save(destination)
+    return Conversion(destination, family.model_type, parity, notes)
+
+
+def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
+    """Write what their ``AutoModelFor…`` and ``AutoTokenizer`` or ``AutoImageProcessor`` load; compared as it then is,
+    as for an import."""
+    destination = Path(destination)
+    path, held = held_at(run)
+    config = held.model.config
+    family = family_for(config, held.task)
+    use, settings = USES[family.task], settings_to_theirs(family, config)
+    with written_aside(destination) as folder:
+        tensors = to_theirs(family, config, {name: w.detach() for name, w in weights_of(held.model).items()})
+        described = transformers.AutoConfig.for_model(
+            family.model_type, architectures=[family.architecture], dtype="float32", **settings, **use.settings(held)
+        )
+        described.save_pretrained(folder)
+        save_file(tensors, folder / WHOLE, metadata={"format": "pt"})
+        notes = use.write(folder, held)
+        own = {"model": config.model_dump(mode="json"), "values": held.values}
+        tokenizer = {} if held.tokenizers is None else {"tokenizer": held.tokenizers.to_json()}
+        _write_json(folder / OWN, {**own, **tokenizer})
+        parity = compare(held, use, family, folder, texts)
+        parity.refuse(str(path))
+    return Conversion(destination, family.model_type, parity, notes)
+
+
+def _local(source: str) -> Path:
+    """A folder as it is; else a name on the hub, of which only weights in safetensors, JSON and vocabularies come."""
+    if Path(source).is_dir():
+        return Path(source)
+    if source.count("/") > 1 or source.startswith((".", "/", "~")):
+        raise CheckpointError(f"{source}: there is no such folder; name one, or a model of the hub (owner/name)")
+    try:
+        return Path(huggingface_hub.snapshot_download(source, allow_patterns=FETCHED))
+    except Exception as error:  # of many kinds: no network, no such name, not allowed
+        said = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{source}: is no folder, and the hub does not give it ({said})") from None
+
+
+def _with_defaults(theirs: dict[str, Any], origin: str) -> dict[str, Any]:
+    try:
+        return {**transformers.AutoConfig.for_model(**theirs).to_dict(), **theirs}
+    except Exception as error:  # their checks raise kinds of their own
+        raise ConfigError(f"{origin}: config.json is not usable: {' '.join(str(error).split())[:300]}") from None
+
+
+def _configuration(
+    family: Family, whole: dict[str, Any], weights: dict[str, Tensor], own: dict[str, Any], origin: str
+) -> Any:
+    """Theirs in our words; what we exported is what it was, where the two still agree."""
+    try:
+        values = settings_to_ours(family, whole, weights)
+    except ConfigError as error:
+        raise ConfigError(f"{origin}: {error}") from None
+    kind: type[Config] = MODELS[values["kind"]][0]
+    if own:
+        stored = kind.parse(own.get("model", {}), f"{origin}/{OWN}")
+        if _agree(settings_to_theirs(family, stored), whole):
+            return stored
+    return kind.parse(values, origin)
+
+
+def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: dict[str, Any]) -> Held:
+    """What is beside the weights: as we exported it, where ``config.json`` still says so, or read from their files."""
+    use = USES[family.task]
+    if own:
+        pair = TokenizerPair.from_json(own["tokenizer"], str(folder / OWN)) if "tokenizer" in own else None
+        held = Held(model, own.get("values", {}), pair)
+        if _agree(use.settings(held), whole):
+            return held
+    values, pair = use.read(folder, whole, model.config)
+    return Held(model, values, pair)
+
+
+def _agree(settings: dict[str, Any], whole: dict[str, Any]) -> bool:
+    """As JSON says them, where the numbers of classes are words."""
+    said = json.loads(json.dumps(settings))
+    return all(name in whole and whole[name] == value for name, value in said.items())
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,39 @@
+"""Texts to compare on, given or made up."""
+
+from collections.abc import Sequence
+
+import torch
+
+from glassformer.config import DataError
+from glassformer.interop.portable import portable
+from glassformer.text import Tokenizer
+from glassformer.text.foreign import UNNAMED
+
+
+def compared(texts: Sequence[str] | None, tokenizer: Tokenizer) -> list[str]:
+    """Those given that say something (of nothing ours makes nothing, without asking the model), or random ones."""
+    return sentences(tokenizer) if texts is None else [text for text in texts if text.strip()]
+
+
+def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
+    """Texts made of random entries, for models whose language nobody has said."""
+    generator = torch.Generator().manual_seed(seed)
+    special = {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id}
+    special |= set(tokenizer.special_tokens.values())
+    names = portable(tokenizer)
+    allowed = [
+        i
+        for i in range(tokenizer.vocab_size)
+        if i not in special and tokenizer.decode([i]) and not (names.id_to_token(i) or UNNAMED).startswith(UNNAMED)
+    ]
+    texts: list[str] = []
+    while len(texts) < count:
+        drawn = torch.randint(len(allowed), (6,), generator=generator).tolist()
+        texts.append(tokenizer.decode([allowed[i] for i in drawn]).strip() or tokenizer.tokens(allowed[:1])[0])
+    return texts
+
+
+def refuse_long(text: str, tokens: int, limit: int) -> None:
+    """Where the other side ends after ``limit`` positions, so must what is compared."""
+    if tokens > limit:
+        raise DataError(f"{text!r} has {tokens} tokens, and there are {limit} positions; compare shorter texts")

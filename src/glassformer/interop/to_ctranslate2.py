@@ -1,0 +1,206 @@
+"""CTranslate2: an encoder–decoder in the layout of its ``TransformerSpec``, weights in float32 or eight bits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+import torch
+
+from glassformer.config import ConfigError
+from glassformer.generate import DecodingConfig, score_pairs
+from glassformer.interop.folder import written_aside
+from glassformer.interop.optional import required
+from glassformer.interop.parity import Parity, Sample
+from glassformer.interop.portable import portable
+from glassformer.interop.result import Conversion
+from glassformer.interop.runs import translator_of
+from glassformer.interop.sample_texts import compared
+from glassformer.interop.translations import greedy_texts, longest_text
+from glassformer.layers.position import sinusoids
+from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.models.registry import weights_of
+from glassformer.text import Tokenizer, TokenizerPair
+from glassformer.text.foreign import UNNAMED
+from glassformer.translator import Translator
+
+ctranslate2 = required("ctranslate2", "ctranslate2")
+specs = required("ctranslate2.specs", "ctranslate2")
+
+Weights = dict[str, np.ndarray]
+Quantization = Literal["int8", "float32"]
+
+LEAST_POSITIONS = 1024
+"""Rows of a sinusoidal table at least: texts beyond the table are refused there."""
+
+
+def export_ctranslate2(
+    run: str | Path,
+    destination: str | Path,
+    quantization: Quantization = "float32",
+    texts: Sequence[str] | None = None,
+) -> Conversion:
+    """``ctranslate2.Translator(destination)``, with ``source.json`` and ``target.json`` for ``tokenizers``.
+
+    Log-probabilities of tokens and greedy translations are compared; in eight bits they are only measured.
+    """
+    destination = Path(destination)
+    path, translator = translator_of(run)
+    model, tokenizers = translator.models[0], translator.tokenizers
+    spec = specification(model, tokenizers)
+    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    with written_aside(destination) as folder:
+        spec.save(str(folder))
+        for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+            portable(tokenizer).save(str(folder / f"{side}.json"))
+        parity = _compare(folder, quantization, model, tokenizers, texts)
+        parity.refuse(str(path))
+    limit = _table(model.config).shape[0] if model.config.positions != "rotary" else None
+    notes = [] if limit is None else [f"texts of more than {limit} tokens are refused there"]
+    return Conversion(destination, "ctranslate2", parity, notes)
+
+
+def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
+    """The model in CTranslate2's layout, validated; its vocabularies are the entries as ``tokenizers`` names them."""
+    c, weights = model.config, _copies(model)
+    if c.head_sizes != (c.d_model / c.n_heads, c.d_model / c.n_heads):
+        raise ConfigError(
+            f"model.d_k={c.head_sizes[0]}, model.d_v={c.head_sizes[1]}: CTranslate2's heads are "
+            f"d_model/n_heads={c.d_model / c.n_heads:g} wide; export to onnx"
+        )
+    spec = _empty(c)
+    source = weights["source_embedding.weight"]
+    target = weights.get("target_embedding.weight", source)
+    spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
+    for side, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
+        side.scale_embeddings = True
+        if c.positions != "rotary":
+            side.position_encodings.encodings = _table(c, weights, "source" if name == "encoder" else "target")
+        for index, layer in enumerate(side.layer):
+            _fill_layer(layer, weights, f"{name}.layers.{index}.")
+        if c.norm_order == "pre":
+            _fill_norm(side.layer_norm, weights, f"{name}.final_norm")
+    spec.decoder.projection.weight = weights.get("output_projection.weight", target)
+    if c.output_bias:
+        spec.decoder.projection.bias = weights["output_projection.bias"]
+    spec.register_source_vocabulary(_entries(tokenizers.source))
+    spec.register_target_vocabulary(_entries(tokenizers.target))
+    names = tokenizers.target.special_tokens
+    start, end, unknown = (_entries(tokenizers.target)[names[name]] for name in ("<s>", "</s>", "<unk>"))
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = start, end, unknown
+    spec.config.add_source_bos = spec.config.add_source_eos = False
+    spec.config.decoder_start_token = start
+    spec.validate()
+    return spec
+
+
+def _copies(model: EncoderDecoder) -> Weights:
+    """Not the model's own memory: quantisation there is in place."""
+    return {name: w.detach().float().cpu().numpy().copy() for name, w in weights_of(model).items()}
+
+
+def _empty(c: EncoderDecoderConfig) -> Any:
+    activations = specs.Activation
+    activation = {"relu": activations.RELU, "gelu": activations.GELU, "silu": activations.SWISH}[c.activation]
+    shape: dict[str, Any] = {"pre_norm": c.norm_order == "pre", "activation": activation}
+    if c.positions == "rotary":
+        shape |= {"rotary_dim": 0, "rotary_interleave": True}
+    encoder = specs.TransformerEncoderSpec(c.n_encoder_layers, c.n_heads, **shape)
+    if c.positions == "rotary":
+        del encoder.position_encodings
+    return specs.TransformerSpec(encoder, specs.TransformerDecoderSpec(c.n_decoder_layers, c.n_heads, **shape))
+
+
+def _table(c: EncoderDecoderConfig, weights: Weights | None = None, side: str = "source") -> np.ndarray:
+    if c.positions == "learned" and weights is not None:
+        name = f"{side}_embedding.position.weight"
+        return weights.get(name, weights["source_embedding.position.weight"])
+    count = c.max_length if c.positions == "learned" else max(c.max_length, LEAST_POSITIONS)
+    return sinusoids(torch.arange(count).double(), c.d_model).float().numpy()
+
+
+def _entries(tokenizer: Tokenizer) -> list[str]:
+    """As ``tokenizers`` gives them; only there a space is the end of a word."""
+    names = portable(tokenizer)
+    return [names.id_to_token(i) or f"{UNNAMED}{i}" for i in range(tokenizer.vocab_size)]
+
+
+def _fill_layer(layer: Any, weights: Weights, name: str) -> None:
+    own, cross = name + "self_attention.", name + "cross_attention."
+    _fuse(layer.self_attention.linear[0], weights, own + "query", own + "key", own + "value")
+    _fill(layer.self_attention.linear[1], weights, own + "output")
+    _fill_norm(layer.self_attention.layer_norm, weights, name + "self_attention_norm.norm")
+    if cross + "query.weight" in weights:
+        _fill(layer.attention.linear[0], weights, cross + "query")
+        _fuse(layer.attention.linear[1], weights, cross + "key", cross + "value")
+        _fill(layer.attention.linear[2], weights, cross + "output")
+        _fill_norm(layer.attention.layer_norm, weights, name + "cross_attention_norm.norm")
+    _fill(layer.ffn.linear_0, weights, name + "feed_forward.inner")
+    _fill(layer.ffn.linear_1, weights, name + "feed_forward.outer")
+    _fill_norm(layer.ffn.layer_norm, weights, name + "feed_forward_norm.norm")
+
+
+def _fill(linear: Any, weights: Weights, name: str) -> None:
+    _fuse(linear, weights, name)
+
+
+def _fuse(linear: Any, weights: Weights, *names: str) -> None:
+    """Several projections of the same vectors as one matrix."""
+    linear.weight = np.concatenate([weights[f"{name}.weight"] for name in names])
+    if f"{names[0]}.bias" in weights:
+        linear.bias = np.concatenate([weights[f"{name}.bias"] for name in names])
+
+
+def _fill_norm(norm: Any, weights: Weights, name: str) -> None:
+    norm.gamma, norm.beta = weights[name + ".weight"], weights[name + ".bias"]
+
+
+def _compare(
+    folder: Path,
+    quantization: Quantization,
+    model: EncoderDecoder,
+    tokenizers: TokenizerPair,
+    texts: Sequence[str] | None,
+) -> Parity:
+    theirs = ctranslate2.Translator(str(folder), device="cpu", compute_type=quantization, intra_threads=1)
+    given = compared(texts, tokenizers.source)
+    reader = {side: _reader(folder / f"{side}.json") for side in ("source", "target")}
+    sources = [reader["source"].encode(text).tokens for text in given]
+    pad, start = (_entries(tokenizers.target)[i] for i in (tokenizers.target.pad_id, tokenizers.target.start_id))
+    found = theirs.translate_batch(
+        sources,
+        beam_size=1,
+        max_decoding_length=longest_text(model),
+        min_decoding_length=0,
+        suppress_sequences=[[name] for name in dict.fromkeys((pad, start))],
+    )
+    ids = [[reader["target"].token_to_id(token) for token in one.hypotheses[0]] for one in found]
+    samples = zip(given, greedy_texts(model, tokenizers, given), map(reader["target"].decode, ids), strict=True)
+    difference = _scores_differ(theirs, sources, found, model, tokenizers, ids)
+    return Parity({quantization: difference}, [Sample(*row) for row in samples])
+
+
+def _scores_differ(
+    theirs: Any, sources: list[list[str]], found: Any, model: EncoderDecoder, tokenizers: TokenizerPair, ids: Any
+) -> float:
+    """The largest difference of log-probabilities of the tokens that theirs found, and of the end after them."""
+    scored = theirs.score_batch(sources, [one.hypotheses[0] for one in found])
+    names = _reader_ids(tokenizers.source)
+    source_ids = [[names[token] for token in tokens] for tokens in sources]
+    symbols = Translator([model], tokenizers, DecodingConfig()).symbols
+    ours = score_pairs(model, source_ids, ids, symbols, DecodingConfig())
+    pairs = zip(ours, scored, strict=True)
+    return max(
+        abs(a - b) / max(1.0, abs(a))
+        for one, other in pairs
+        for a, b in zip(one.token_log_probs, other.log_probs, strict=True)
+    )
+
+
+def _reader_ids(tokenizer: Tokenizer) -> dict[str, int]:
+    return {entry: id for id, entry in enumerate(_entries(tokenizer))}
+
+
+def _reader(path: Path) -> Any:
+    return tokenizers.Tokenizer.from_file(str(path))

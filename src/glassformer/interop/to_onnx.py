@@ -1,0 +1,187 @@
+"""ONNX: ``encoder.onnx`` and ``decoder.onnx`` of any batch and length; the decoder reads the whole target anew."""
+
+import copy
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from glassformer.config import DataError
+from glassformer.interop.folder import written_aside
+from glassformer.interop.optional import required
+from glassformer.interop.parity import Logits, Parity, largest_difference
+from glassformer.interop.portable import portable
+from glassformer.interop.result import Conversion
+from glassformer.interop.runs import translator_of
+from glassformer.interop.translations import logits_of, random_inputs
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.cache import KeyValueCache
+from glassformer.layers.embedding import TokenEmbedding
+from glassformer.layers.mask import over_keys
+from glassformer.layers.position import Sinusoidal, sinusoids
+from glassformer.models.encoder_decoder import EncoderDecoder
+
+required("onnxscript", "onnx")
+onnxruntime = required("onnxruntime", "onnx")
+
+SETTINGS = "glassformer.json"
+
+
+def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
+    """Both graphs, ``source.json`` and ``target.json`` for ``tokenizers``, and the ids of the symbols.
+
+    encoder: ``source`` [batch, source] ids, ``source_mask`` (true where there is a token) → ``memory``;
+    decoder: ``target`` [batch, target] ids, ``memory``, ``source_mask`` → ``logits``. There is no cache.
+    """
+    destination = Path(destination)
+    if texts is not None:
+        raise DataError("no texts are translated by an export to onnx, which has no search; leave them out")
+    path, translator = translator_of(run)
+    model, tokenizers = translator.models[0], translator.tokenizers
+    with written_aside(destination) as folder:
+        write_graphs(model, folder)
+        for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
+            portable(tokenizer).save(str(folder / f"{side}.json"))
+        symbols = {name: tokenizers.target.special_tokens[name] for name in ("<pad>", "<s>", "</s>", "<unk>")}
+        settings = {"model": model.config.model_dump(mode="json"), "symbols": symbols}
+        (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        difference = largest_difference(logits_of(model), logits_of_graphs(folder), random_inputs(model, tokenizers))
+        parity = Parity({"float32": difference}, [])
+        parity.refuse(str(path))
+    return Conversion(destination, "onnx", parity, ["the decoder has no cache: each step reads the whole target again"])
+
+
+def write_graphs(model: EncoderDecoder, folder: Path) -> None:
+    """``model`` must be on the CPU; it is not changed."""
+    plain = _plain(copy.deepcopy(model).float().eval())
+    batch, source, target = (torch.export.Dim(name) for name in ("batch", "source", "target"))
+    ids, mask = torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.bool)
+    sides: dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, Any], str]] = {
+        "encoder": (
+            _Encoder(plain),
+            {"source": ids, "source_mask": mask},
+            {"source": {0: batch, 1: source}, "source_mask": {0: batch, 1: source}},
+            "memory",
+        ),
+        "decoder": (
+            _Decoder(plain),
+            {
+                "target": torch.ones(2, 4, dtype=torch.long),
+                "memory": torch.zeros(2, 3, model.config.d_model),
+                "source_mask": mask,
+            },
+            {"target": {0: batch, 1: target}, "memory": {0: batch, 1: source}, "source_mask": {0: batch, 1: source}},
+            "logits",
+        ),
+    }
+    for name, (module, inputs, shapes, output) in sides.items():
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # theirs, about itself
+            torch.onnx.export(
+                module.eval(),
+                kwargs=inputs,
+                f=folder / f"{name}.onnx",
+                dynamo=True,
+                dynamic_shapes=shapes,
+                input_names=list(inputs),
+                output_names=[output],
+                external_data=False,
+                verbose=False,
+            )
+
+
+def logits_of_graphs(folder: Path) -> Logits:
+    """By onnxruntime."""
+    sessions = {
+        name: onnxruntime.InferenceSession(folder / f"{name}.onnx", providers=["CPUExecutionProvider"])
+        for name in ("encoder", "decoder")
+    }
+
+    def logits(source: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
+        mask = {"source_mask": source_mask.numpy()}
+        (memory,) = sessions["encoder"].run(None, {"source": source.numpy(), **mask})
+        (found,) = sessions["decoder"].run(None, {"target": target.numpy(), "memory": memory, **mask})
+        return torch.from_numpy(found)
+
+    return logits
+
+
+class _Encoder(nn.Module):
+    def __init__(self, model: EncoderDecoder):
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, source: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"]
+    ) -> Float[Tensor, "batch source d_model"]:
+        return self.model.encode(source, source_mask)
+
+
+class _Decoder(nn.Module):
+    def __init__(self, model: EncoderDecoder):
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        target: Int[Tensor, "batch target"],
+        memory: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+    ) -> Float[Tensor, "batch target vocab"]:
+        length = target.size(1)
+        causal = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+        x = self.model.target_embedding(target)
+        return self.model.output_projection(self.model.decoder(x, causal, memory, over_keys(source_mask)))
+
+
+class _Attention(MultiHeadAttention):
+    """Equation 1 alone: which of several kernels is fastest depends on the length, and a graph has every length."""
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        seen = x if memory is None else memory
+        q, k, v = (
+            project(given).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for project, given in ((self.query, x), (self.key, seen), (self.value, seen))
+        )
+        if self.rotary is not None:
+            q, k = self.rotary(q, 0), self.rotary(k, 0)
+        scores = q @ k.transpose(-2, -1) * (1 / math.sqrt(q.size(-1)))
+        if mask is not None:
+            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        context = scores.softmax(-1) @ v
+        return self.output(context.transpose(1, 2).flatten(2))
+
+
+class _Positions(nn.Module):
+    """Section 3.5's formula at every length."""
+
+    def __init__(self, d_model: int):
+        super().__init__()
+        self.d_model = d_model
+
+    def forward(self, offset: int, length: int) -> Tensor:
+        return sinusoids(torch.arange(length).double(), self.d_model).float()
+
+
+def _plain(model: EncoderDecoder) -> EncoderDecoder:
+    """Without anything that chooses by length. ``model`` itself is changed."""
+    for module in list(model.modules()):
+        if isinstance(module, MultiHeadAttention):
+            module.__class__ = _Attention
+        if isinstance(module, nn.Linear):
+            module.__class__ = nn.Linear
+        if isinstance(module, TokenEmbedding) and isinstance(module.position, Sinusoidal):
+            module.position = _Positions(model.config.d_model)
+    return model

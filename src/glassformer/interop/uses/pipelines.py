@@ -1,0 +1,26 @@
+"""The vocabulary of a folder of theirs, whichever files it has."""
+
+import json
+from pathlib import Path
+
+from glassformer.config import CheckpointError
+from glassformer.interop.portable import Pipeline, pipeline_from, read_json, read_pipeline
+from glassformer.interop.theirs import loaded_tokenizer
+
+OLDER = ("vocab.txt", "vocab.json")
+"""WordPiece's list, and the table that goes with ``merges.txt``."""
+
+
+def pipeline_of(folder: Path, size: int) -> Pipeline:
+    """``tokenizer.json``, or what ``AutoTokenizer`` makes of the files that were before it."""
+    if (folder / "tokenizer.json").is_file():
+        return read_pipeline(folder, size)
+    if not any((folder / name).is_file() for name in OLDER):
+        raise CheckpointError(
+            f"{folder}: has neither tokenizer.json nor {' nor '.join(OLDER)}; load it with AutoTokenizer and save it "
+            "here"
+        )
+    made = loaded_tokenizer(folder)
+    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    settings = {**settings, **{name: str(token) for name, token in made.special_tokens_map.items()}}
+    return pipeline_from(json.loads(made.backend_tokenizer.to_str()), settings, size, folder)

@@ -1,0 +1,30 @@
+"""Two graphs compute what the model does, at lengths and batches that they were not traced with."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from small_checkpoint import checkpoint
+
+from glassformer.config import DataError
+from glassformer.interop.to_onnx import SETTINGS, export_onnx, logits_of_graphs
+from glassformer.translator import Translator
+
+
+def test_the_graphs_are_the_model(tmp_path: Path) -> None:
+    """One export: PyTorch takes most of ten seconds for it, however small the model."""
+    ours = checkpoint(tmp_path / "ours", n_encoder_layers=1, norm_order="pre", d_k=4, output_bias=True)
+    found = export_onnx(ours, tmp_path / "theirs")
+    assert found.parity.differences["float32"] <= 1e-5
+    assert json.loads((found.path / SETTINGS).read_text())["symbols"]["</s>"] == 2
+    model = Translator.load(ours).models[0]
+    logits = logits_of_graphs(found.path)
+    for batch, source, target in ((1, 1, 1), (3, 40, 2), (2, 5, 70)):  # also beyond max_length
+        ids, mask = torch.randint(4, 50, (batch, source)), torch.ones(batch, source, dtype=torch.bool)
+        mask[0, source // 2 + 1 :] = False
+        words = torch.randint(4, 50, (batch, target))
+        with torch.inference_mode():
+            assert torch.allclose(logits(ids, mask, words), model(ids, words, mask), atol=1e-5)
+    with pytest.raises(DataError, match="has no search"):
+        export_onnx(ours, tmp_path / "again", ["A dog."])

@@ -1,0 +1,89 @@
+"""One file of the ``tokenizers`` library that does what our vocabularies do, and vocabularies that others have made."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tokenizers
+from small_checkpoint import LINES
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.interop.optional import required
+from glassformer.interop.portable import portable, read_tokenizers
+from glassformer.interop.sentencepiece import read_sentencepiece
+from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
+from glassformer.text.foreign import ForeignConfig, ForeignTokenizer
+
+TEXTS = (
+    *LINES,
+    "",
+    " ",
+    "  a   b ",
+    "a-b - c- -d",
+    "￭ joiner ￭￭ ■",
+    "snow❄️and\tsun☀️\nÅ Å ﬁ ½ ㎒",
+    "?!... «a» ''b'' <s></s><unk>[PAD]</w>",
+    "unseen: Ωжé漢字 𝔘𝔫𝔦 \u200d\u00a0\u2009 e\u0301",
+    "-" * 40,
+)
+
+
+@pytest.mark.parametrize("pre_tokenizer", ["punctuation", "whitespace"])
+@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path: Path) -> None:
+    config = TextConfig.parse({"kind": kind, "vocab_size": 400, "min_frequency": 1, "pre_tokenizer": pre_tokenizer})
+    ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
+    portable(ours).save(str(tmp_path / "tokenizer.json"))
+    whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    whole.encode_special_tokens = True  # the one property that the file does not hold
+    for text in TEXTS:
+        ids = whole.encode(text).ids
+        assert ids == [*ours.encode(text), ours.end_id], text
+        assert whole.decode(ids) == ours.decode(ids), text
+    for id in range(ours.vocab_size):  # also what no text is encoded as
+        for ids in ([id], [id, id], [5, id, 6], [ours.start_id, id, ours.end_id]):
+            assert whole.decode(ids) == ours.decode(ids)
+
+
+def test_a_foreign_vocabulary_is_kept_as_it_is(tmp_path: Path) -> None:
+    whole = tokenizers.Tokenizer(models.WordLevel({"[U]": 0, "[P]": 1, "[E]": 2, "[L]": 3, "a": 5, "b": 6}, "[U]"))
+    whole.pre_tokenizer = pre_tokenizers.Whitespace()
+    whole.decoder = decoders.WordPiece()
+    whole.add_special_tokens(["[P]", "[E]", "[L]"])
+    whole.post_processor = processors.TemplateProcessing("[L] $A [E]", "[L] $A $B [E]", [("[L]", 3), ("[E]", 2)])
+    whole.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"unk_token": "[U]"}')
+    config = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    pair = read_tokenizers(tmp_path, config, (8, 8))
+    tokenizer = pair.source
+    assert pair.target is tokenizer and tokenizer.vocab_size == 8
+    assert tokenizer.encode("a b c") == [3, 5, 6, 0], "the language before the text is part of it"
+    assert tokenizer.encode("a [E]") == [3, 5, 0, 0, 0], "text that looks like a special token is text"
+    assert tokenizer.decode([3, 5, 6, 0, 7, 2]) == "a b"
+    assert tokenizer.tokens([5, 0]) == ["a", "[U]"]
+    assert tokenizer.word_of([3, 5, 6]) == [-1, 0, 1]
+    again = TokenizerPair.from_json(json.loads(json.dumps(pair.to_json())))
+    assert isinstance(again.config, ForeignConfig) and isinstance(again.source, ForeignTokenizer)
+    assert again.fingerprint == pair.fingerprint
+    assert again.source.encode("b b a") == [3, 6, 6, 5]
+    edited = pair.to_json() | {"target": pair.source.to_json()}
+    with pytest.raises(CheckpointError, match="changed since it was written"):
+        TokenizerPair.from_json(edited)
+
+
+def test_a_library_that_is_not_there_is_named_with_its_extra() -> None:
+    with pytest.raises(ConfigError, match=r"no_such_library is not installed; pip install 'glassformer\[onnx\]'"):
+        required("no_such_library", "onnx")
+
+
+def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
+    config = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    with pytest.raises(CheckpointError, match=r"has neither tokenizer\.json nor source\.spm"):
+        read_tokenizers(tmp_path, config, (8, 8))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json cannot be read"):
+        read_tokenizers(tmp_path, config, (8, 8))
+    (tmp_path / "source.spm").write_bytes(b"\x0a\x7f\x00")
+    with pytest.raises(CheckpointError, match="is not a SentencePiece model"):
+        read_sentencepiece(tmp_path / "source.spm")

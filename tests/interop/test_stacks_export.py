@@ -1,0 +1,180 @@
+"""Our GPT, BERT and ViT as Hugging Face's classes load them, with their tokenizers and image processors; and back."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small_checkpoint import LINES, fill
+
+from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.data.sequences import Frame
+from glassformer.interop.families import FAMILIES
+from glassformer.interop.huggingface import OWN, export_folder, import_folder
+from glassformer.interop.table import unchanged
+from glassformer.interop.theirs import quiet, transformers
+from glassformer.models.registry import build_model, weights_of
+from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
+
+SIZES = {"d_model": 24, "n_heads": 4, "d_ff": 20, "n_layers": 2, "dropout": 0.2}
+LLAMA = {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True, "bias": False}
+BERT = {"kind": "bert", **SIZES, "max_length": 60, "masked_tokens": False}
+GPT: dict[str, Any] = {"kind": "gpt", **SIZES, "max_length": 60}
+VIT: dict[str, Any] = {"kind": "vit", **SIZES, "image_size": [8, 12], "patch_size": 4, "n_classes": 2}
+FORMAT = {"height": 8, "width": 12, "classes": ["cat", "dog"]}
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "gpt2": (GPT, {"task": "language", "documents": "line", "decoding": {"sample": True, "beam_size": 1}}, "bpe"),
+    "gpt2 of characters": ({**GPT, "tie_embeddings": False, "activation": "relu"}, {"task": "language"}, "char"),
+    "llama": ({**GPT, **LLAMA, "attention": {"n_kv_heads": 2, "d_head": 8, "rope_theta": 50.0}}, {}, "bpe"),
+    "mistral": ({**GPT, **LLAMA, "attention": {"pattern": "window", "span": 3}}, {"task": "language"}, "word"),
+    "masked": ({**BERT, "masked_tokens": True}, {"task": "masked", "max_length": 30}, "bpe"),
+    "classes": ({**BERT, "n_classes": 2}, {"task": "classification", "labels": ["good", "bad"]}, "bpe"),
+    "tags": ({**BERT, "n_tags": 3, "n_segments": 1}, {"task": "tagging", "tags": ["O", "B-PER", "I-PER"]}, "char"),
+    "grey": ({**VIT, "n_channels": 1}, {"format": {**FORMAT, "mean": [0.13], "deviation": [0.31]}}, ""),
+    "colours": (
+        VIT,
+        {"task": "images", "format": {**FORMAT, "mean": [0.1, 0.2, 0.3], "deviation": [0.5, 0.6, 0.7]}},
+        "",
+    ),
+}
+
+
+def checkpoint(path: Path, model: dict[str, Any], values: dict[str, Any], kind: str) -> Path:
+    """Every weight large enough to matter."""
+    pair, stored = None, {**values, "model": model}
+    if kind:
+        marks = ("[CLS]", "[SEP]", "[MASK]") if model["kind"] == "bert" else ()
+        text = {"kind": kind, "vocab_size": 200, "min_frequency": 1, "extra_special": marks}
+        pair = train_tokenizers(TextConfig.parse(text), lambda: iter(LINES), lambda: iter(()))
+        stored["tokenizer"] = pair.fingerprint
+        model = {**model, "vocab_size": pair.source.vocab_size}
+    torch.manual_seed(3)
+    built = build_model(model, "test")
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.normal_(0, 0.25)
+    fill(built)
+    stored["model"] = built.config.model_dump(mode="json")
+    save_checkpoint(path, config=stored, tokenizer=pair.to_json() if pair else {}, weights=weights_of(built))
+    return path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_there_and_back(name: str, tmp_path: Path) -> None:
+    ours = checkpoint(tmp_path / "ours", *MODELS[name])
+    texts = None if not MODELS[name][2] else ["A dog runs", "(Hallo)!"]
+    exported = export_folder(ours, tmp_path / "theirs", texts)
+    assert exported.parity.differences["float32"] <= 1e-5
+    assert exported.parity.differences["float64"] <= 1e-12
+    assert exported.parity.samples and all(sample.ours == sample.theirs for sample in exported.parity.samples)
+
+    first = load_checkpoint(ours)
+    back = load_checkpoint(import_folder(str(exported.path), tmp_path / "back", texts).path)
+    assert fingerprint(first.weights) == fingerprint(back.weights)
+    assert (first.config, first.tokenizer) == (back.config, back.tokenizer)
+
+    (exported.path / OWN).unlink()  # as if someone else had made the folder
+    bare = load_checkpoint(import_folder(str(exported.path), tmp_path / "bare", texts).path)
+    assert fingerprint(first.weights) == fingerprint(bare.weights)
+    for key in ("labels", "tags", "format", "documents"):
+        assert bare.config.get(key, "file") == first.config.get(key, "file")
+    if texts:
+        tokenizers = [TokenizerPair.from_json(one.tokenizer).source for one in (first, bare)]
+        for line in LINES:
+            ids = [tokenizer.encode(line) for tokenizer in tokenizers]
+            assert ids[0] == ids[1] and tokenizers[0].decode(ids[0]) == tokenizers[1].decode(ids[1])
+
+
+def test_a_pair_of_texts_and_a_mask(tmp_path: Path) -> None:
+    ours = checkpoint(tmp_path / "ours", *MODELS["masked"])
+    folder = export_folder(ours, tmp_path / "theirs").path
+    tokenizer = TokenizerPair.from_json(load_checkpoint(ours).tokenizer).source
+    reader = transformers.AutoTokenizer.from_pretrained(folder)
+    pair = [tokenizer.encode(text) for text in ("A dog runs.", "Nobody sees it?")]
+    tokens, _, segments = Frame.of(tokenizer).rows([[np.array(ids) for ids in pair]])
+    found = reader("A dog runs.", "Nobody sees it?")
+    assert (found["input_ids"], found["token_type_ids"]) == (tokens[0].tolist(), segments[0].tolist())
+    assert reader("A [MASK] runs")["input_ids"].count(tokenizer.special_tokens["[MASK]"]) == 1
+    assert (reader.cls_token, reader.sep_token, reader.mask_token) == ("[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "classes"])
+def test_pipelines_alone(name: str, tmp_path: Path) -> None:
+    """Nothing of ours, and nothing said but the folder."""
+    folder = export_folder(checkpoint(tmp_path / "ours", *MODELS[name]), tmp_path / "theirs").path
+    kind = "text-generation" if name == "gpt2" else "text-classification"
+    with quiet():
+        pipeline = transformers.pipeline(kind, model=str(folder), device="cpu")
+        found = pipeline("A dog", max_new_tokens=3) if name == "gpt2" else pipeline("A dog")
+    assert found[0]["generated_text"].startswith("A dog") if name == "gpt2" else found[0]["label"] in ("good", "bad")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "model.positions='sinusoidal'": ({**GPT, "positions": "sinusoidal"}, {"task": "language"}, "bpe"),
+    "model.attention.pattern='strided'": ({**GPT, "attention": {"pattern": "strided"}}, {"task": "language"}, "bpe"),
+    "model.attention.d_head=6, n_kv_heads=2": ({**GPT, "attention": {"n_kv_heads": 2}}, {"task": "language"}, "bpe"),
+    "model.masked_tokens=True, model.n_classes=2": (
+        {**BERT, "masked_tokens": True, "n_classes": 2},
+        {"task": "classification", "labels": ["a", "b"]},
+        "bpe",
+    ),
+    "task='dreaming' is not exported": (BERT, {"task": "dreaming"}, "bpe"),
+    "config.json has no 'labels'": ({**BERT, "n_classes": 2}, {"task": "classification"}, "bpe"),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_model_without_a_counterpart_is_refused(said: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, CheckpointError)) as caught:
+        export_folder(checkpoint(tmp_path / "ours", *REFUSED[said]), tmp_path / "theirs")
+    assert str(caught.value).startswith(said)
+    assert [item.name for item in tmp_path.iterdir()] == ["ours"]
+
+
+def swapped(rows: list[Any]) -> list[Any]:
+    """A query and a key of the same shape have changed places."""
+    places = [i for i, row in enumerate(rows) if row.ours[0].endswith((".query.weight", ".key.weight"))][:2]
+    query, key = (rows[place] for place in places)
+    rows[places[0]], rows[places[1]] = replace(query, theirs=key.theirs), replace(key, theirs=query.theirs)
+    return rows
+
+
+def unturned(rows: list[Any]) -> list[Any]:
+    """Of heads that are turned in halves, as if they were turned in pairs."""
+    return [
+        replace(row, to_ours=unchanged, to_theirs=unchanged) if row.ours[0].endswith("query.weight") else row
+        for row in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "wrong"),
+    [("BertForMaskedLM", "masked", swapped), ("LlamaForCausalLM", "llama", unturned)],
+)
+def test_a_wrong_row_is_refused(
+    name: str,
+    model: str,
+    wrong: Callable[[list[Any]], list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    family = FAMILIES[name]
+    monkeypatch.setitem(FAMILIES, name, replace(family, rows=lambda config: wrong(family.rows(config))))
+    with pytest.raises(CheckpointError, match=r"the two sides differ by .* in float32, more than 0.0001; nothing was"):
+        export_folder(checkpoint(tmp_path / "ours", *MODELS[model]), tmp_path / "theirs")
+    assert [item.name for item in tmp_path.iterdir()] == ["ours"]
+
+
+def test_names_that_were_changed_there_are_read_from_there(tmp_path: Path) -> None:
+    """What we said beside is then no longer so."""
+    folder = export_folder(checkpoint(tmp_path / "ours", *MODELS["classes"]), tmp_path / "theirs").path
+    told = json.loads((folder / "config.json").read_text())
+    names = {"id2label": {"0": "fine", "1": "dull"}, "label2id": {"fine": 0, "dull": 1}}
+    (folder / "config.json").write_text(json.dumps({**told, **names}))
+    import_folder(str(folder), tmp_path / "back")
+    assert load_checkpoint(tmp_path / "back").config["labels"] == ["fine", "dull"]
