@@ -9,24 +9,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace
+    from glassformer.predict import Classifier, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
     from glassformer.taps import tap, tracing
     from glassformer.train import parse_config, read_config
-    from glassformer.translator import CrossAttention, Translation, Translator, load
+    from glassformer.translator import CrossAttention, Translation, Translator
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "CheckpointError": "config",
+    "Classifier": "predict",
     "ConfigError": "config",
     "CrossAttention": "translator",
     "DataError": "config",
     "Example": "explain",
+    "Filler": "predict",
+    "Forecaster": "predict",
+    "Generator": "predict",
     "GlassformerError": "config",
+    "ImageClassifier": "predict",
+    "Tagger": "predict",
     "Trace": "explain",
     "Translation": "translator",
     "Translator": "translator",
     "examine": "explain",
-    "load": "translator",
+    "load": "predict",
     "parse_config": "train",
     "read_config": "train",
     "tap": "taps",
@@ -36,11 +43,17 @@ _HOMES = {
 
 __all__ = [
     "CheckpointError",
+    "Classifier",
     "ConfigError",
     "CrossAttention",
     "DataError",
     "Example",
+    "Filler",
+    "Forecaster",
+    "Generator",
     "GlassformerError",
+    "ImageClassifier",
+    "Tagger",
     "Trace",
     "Translation",
     "Translator",

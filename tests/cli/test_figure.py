@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_models import GIVEN, stored
 
 from glassformer.explain import examine
 from tiny_run import TinyRun
@@ -72,3 +73,38 @@ def test_files_that_cannot_be_written(refused: Callable[..., str], tiny: TinyRun
     assert line == f"{tmp_path}/f.gif: .gif is no kind of figure; known: .csv .pdf .png .svg .tex"
     line = refused("figure", tiny.run, TEXT, "--view", CROSS, "-o", tmp_path / "none" / "f.svg")
     assert "cannot be written (No such file or directory); name another file" in line
+
+
+VIEWS = {
+    "language": ["decoder.1.self_attention", "logit_lens", "mask", "norms", "positions"],
+    "masked": ["encoder.0.self_attention", "logit_lens", "norms", "positions"],
+    "classification": ["encoder.1.self_attention", "norms"],
+    "tagging": ["encoder.1.self_attention"],
+    "images": ["encoder.1.class_attention", "encoder.0.self_attention", "norms", "positions"],
+    "forecasting": ["encoder.0.self_attention", "norms"],
+}
+
+
+@pytest.mark.parametrize("task", VIEWS)
+def test_views_of_a_run_of_each_task(cli: Cli, tmp_path: Path, task: str) -> None:
+    run, given, file = stored(tmp_path, task), GIVEN[task](tmp_path), tmp_path / "figure.svg"
+    for view in VIEWS[task]:
+        assert cli("figure", run, given, "--view", view, "-o", file) == (0, "", "")
+        assert file.read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_views_that_another_run_lacks(refused: Callable[..., str], tmp_path: Path) -> None:
+    run, file = stored(tmp_path, "language"), tmp_path / "f.svg"
+    for view, told in [
+        (CROSS, "'decoder.1.cross_attention' is no view; did you mean decoder"),
+        ("decoder.7.self_attention", "layer=7 is outside the decoder; choose from 0 to 1"),
+    ]:
+        assert told in refused("figure", run, "a small dog", "--view", view, "-o", file)
+    images = stored(tmp_path, "images")
+    line = refused(
+        "figure", images, GIVEN["images"](tmp_path), "--view", "encoder.0.self_attention", "--words", "-o", file
+    )
+    assert line == "what stands here is no text and has no words; leave words out"
+    assert "'logit_lens' is no view" in refused(
+        "figure", images, tmp_path / "cat.png", "--view", "logit_lens", "-o", file
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored_models import GIVEN, TASKS, stored
 
 from glassformer import Example, examine
 from glassformer.cli.first_example import CONTINUATIONS, SENTENCE, first_translator
@@ -102,3 +103,43 @@ def test_what_cannot_be_followed_is_said(refused: Callable[..., str], first: tup
     assert "there is no sentence to follow" in refused("walkthrough", first[0])
     assert "there is no sentence to follow" in refused("walkthrough", first[0], " ")
     assert "no such" in refused("walkthrough", "no/run", "Ajish")
+
+
+# Runs of other tasks
+
+LAST = {
+    "language": "Linear and softmax",
+    "masked": "The hidden word",
+    "classification": "The classes",
+    "tagging": "A tag for each word",
+    "images": "The classes",
+    "forecasting": "The forecast",
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_of_each_task_is_followed(cli: Cli, tmp_path: Path, task: str) -> None:
+    run, given = stored(tmp_path, task), GIVEN[task](tmp_path)
+    result = cli("walkthrough", run, given)
+    assert result.code == 0 and "✗" not in result.out and result.out.endswith("checks passed\n"), result
+    assert re.findall(r"^(\d+)  \w", result.out, re.M) == [str(number) for number in range(1, 8)]
+    assert f"7  {LAST[task]}" in result.out and ("−∞" in result.out) == (task == "language")
+    assert cli("walkthrough", run, given, "--html", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "checks passed" in page and LAST[task] in page
+
+
+def test_a_pair_of_texts_has_two_segments(cli: Cli, tmp_path: Path) -> None:
+    run = stored(tmp_path, "classification")
+    out = cli("walkthrough", run, "a small dog", "--target", "the cat runs", "--step", 2).out
+    assert "(here 2)" in out and "a small dog · the cat runs → " in out
+
+
+def test_what_another_run_cannot_follow_is_said(refused: Callable[..., str], tmp_path: Path) -> None:
+    language, images, series = (stored(tmp_path, task) for task in ("language", "images", "forecasting"))
+    assert "step=8 is outside this story; choose from 1 to 7" in refused("walkthrough", language, "a", "--step", 8)
+    told = refused("walkthrough", language, "a", "--target", "b")
+    assert told.endswith("this is a run of language, which has no second text; leave --target out")
+    assert "there is no such picture; this run reads PNG and JPEG files" in refused("walkthrough", images, "no.png")
+    assert "no such file" in refused("walkthrough", series, "no.csv").lower()
+    assert "there is no [MASK] in the text" in refused("walkthrough", stored(tmp_path, "masked"), "a dog")

@@ -65,11 +65,17 @@ def test_weights_of_a_tied_model_with_learned_positions_and_no_other_change() ->
 def test_public_names_of_the_package() -> None:
     wanted = [
         "CheckpointError",
+        "Classifier",
         "ConfigError",
         "CrossAttention",
         "DataError",
         "Example",
+        "Filler",
+        "Forecaster",
+        "Generator",
         "GlassformerError",
+        "ImageClassifier",
+        "Tagger",
         "Trace",
         "Translation",
         "Translator",

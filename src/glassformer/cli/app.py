@@ -8,7 +8,28 @@ from typing import Annotated
 import typer
 
 from glassformer import __version__
-from glassformer.cli import align, average, demo, evaluate, figure, info, score, tokenize, train, translate, walkthrough
+from glassformer.cli import (
+    align,
+    average,
+    classify,
+    demo,
+    embed,
+    evaluate,
+    export,
+    figure,
+    fill,
+    forecast,
+    generate,
+    import_,
+    info,
+    score,
+    tag,
+    tokenize,
+    train,
+    translate,
+    walkthrough,
+)
+from glassformer.cli.fitting import fitting
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
@@ -31,8 +52,11 @@ def _options(
         raise typer.Exit
 
 
-for _verb in (train, translate, score, align, evaluate, figure, average, info, tokenize, demo, walkthrough):
-    app.command(name=_verb.__name__.rpartition(".")[2])(_verb.command)
+_USES = (translate, generate, fill, classify, tag, forecast, embed)
+_OTHERS = (score, align, evaluate, figure, average, info, tokenize, import_, export, demo, walkthrough)
+for _verb in (train, *_USES, *_OTHERS):
+    _name = _verb.__name__.rpartition(".")[2].removesuffix("_")  # import is a word of Python's
+    app.command(name=_name)(fitting(_name, _verb.command))
 
 
 def main() -> None:

@@ -1,36 +1,148 @@
-"""``glassformer evaluate``: translate a test set and score it."""
+"""``glassformer evaluate``: how good a run is on text, tables or pictures that it has not seen."""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from glassformer.cli.streams import say, settings
 
+if TYPE_CHECKING:
+    from glassformer.config import Config
+
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
-    source: Annotated[str, typer.Argument(help="File of source lines.")],
-    target: Annotated[str, typer.Argument(help="File of reference translations.")],
-    against: Annotated[str | None, typer.Option(help="A second run, compared by paired bootstrap.")] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Source and reference lines; or what the run was trained on, unseen."),
+    ] = None,
+    against: Annotated[str | None, typer.Option(help="A second translator, compared by paired bootstrap.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
     ] = None,
     tokenize: Annotated[
         str | None, typer.Option(help="sacreBLEU's tokenizer. [default: that of the run's validation]")
     ] = None,
+    stride: Annotated[int, typer.Option(min=0, help="Of a language model's window; 0 is its context.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Scores and signatures as JSON.")] = False,
 ) -> None:
-    """BLEU and chrF of a run on a test set, detokenised, with their signatures."""
+    """BLEU and chrF, perplexity, accuracy, or the errors of forecasts, as the run's task is.
+
+    A forecaster without a file is measured on the test part of its own series.
+    """
+    from glassformer.config import ConfigError
+    from glassformer.predict.opening import task_at
+
+    task = task_at(run)
+    translates = task == "translation"
+    if not translates and (against or setting or tokenize):
+        raise ConfigError(
+            f"{run}: --against, --set and --tokenize are for translators, and this is a run of task={task}"
+        )
+    if stride and task != "language":
+        raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
+    if translates:
+        _translation(run, files or [], against, settings(setting), tokenize, as_json)
+        return
+    scores = _scores(run, task, files or [], stride)
+    say(json.dumps(scores, ensure_ascii=False) if as_json else _lines(scores))
+
+
+def _scores(run: str, task: str, files: list[str], stride: int) -> dict[str, float]:
+    from glassformer import predict
+    from glassformer.config import DataError
+    from glassformer.predict import measuring
+
+    if task == "forecasting":
+        return _forecasts(run, files)
+    if not files:
+        raise DataError(f"no file is named; give one like those that {run} was trained on")
+    model: Any = predict.load(run)
+    if task == "language":
+        from glassformer.data.stream_config import StreamConfig
+
+        return measuring.language_scores(model, _data(run, StreamConfig, files), files, stride)
+    if task == "masked":
+        from glassformer.data.masking_config import MaskedConfig
+
+        return measuring.masked_scores(model, _data(run, MaskedConfig, files), files)
+    if task == "classification":
+        from glassformer.data.labelled_config import LabelledConfig
+
+        return measuring.classification_scores(model, _data(run, LabelledConfig, files), files)
+    if task == "tagging":
+        from glassformer.data.labelled_config import TaggedConfig
+
+        return measuring.tagging_scores(model, _data(run, TaggedConfig, files), files)
+    return measuring.image_scores(model, files)
+
+
+def _data(run: str, config: "type[Config]", files: list[str]) -> Any:
+    """How the run's own data are read (columns, keys, documents), for ``files``; the defaults where it is not known."""
+    own = _config(run)
+    values = {} if own is None else own.data.model_dump()
+    kept = {name: value for name, value in values.items() if name in config.model_fields}
+    unseen = {"train": files, "validation": [], "test": [], "weights": [], "validation_share": 0.0}
+    return config.parse(kept | {name: value for name, value in unseen.items() if name in config.model_fields}, "files")
+
+
+def _config(run: str) -> Any:
+    """The configuration of the run; None for a checkpoint elsewhere."""
+    from pathlib import Path
+
+    from glassformer.run_folder import resolve
+    from glassformer.train import read_config
+
+    places = [Path(run), *resolve(run).absolute().parents[:2]]
+    found = next((place / "config.toml" for place in places if (place / "config.toml").is_file()), None)
+    return None if found is None else read_config(found)
+
+
+def _forecasts(run: str, files: list[str]) -> dict[str, float]:
+    from glassformer.config import ConfigError, DataError
+    from glassformer.data.series import prepare_series
+    from glassformer.predict import Forecaster
+
+    if len(files) > 1:
+        raise DataError(f"{len(files)} tables are named; a forecaster is measured on one")
+    forecaster, own = Forecaster.load(run), _config(run)
+    if files:
+        data = own and own.data
+        known = data is not None and not data.date
+        errors = forecaster.errors_in_file(files[0], "" if known else None, data.missing if data else "refuse")
+    elif own is None:
+        raise ConfigError(f"{run}: is a checkpoint without its run's config.toml; name a table to measure it on")
+    else:
+        series = prepare_series(own.data)
+        if not len(series.windows("test")):
+            raise ConfigError(f"{run}: its data.split leaves no rows for a test; name a table to measure it on")
+        errors = forecaster.errors(series)
+    return {"mse": errors.mse, "mae": errors.mae, "windows": errors.windows}
+
+
+def _lines(scores: dict[str, float]) -> str:
+    names = {"mse": "MSE", "mae": "MAE", "macro_f1": "macro F1"}
+    rows = [(names.get(name, name.replace("_", " ")), value) for name, value in scores.items()]
+    return "\n".join(
+        f"{name:18} {value:,}" if isinstance(value, int) else f"{name:18} {value:.4f}" for name, value in rows
+    )
+
+
+def _translation(
+    run: str, files: list[str], against: str | None, options: dict[str, Any], tokenize: str | None, as_json: bool
+) -> None:
     import time
 
     from glassformer.allocator import keep_freed_memory
+    from glassformer.config import DataError
     from glassformer.data import parallel_lines
     from glassformer.evaluate import bleu, chrf
     from glassformer.translator import Translator
 
-    options = settings(setting)
-    sources, references = parallel_lines(source, target)
+    if len(files) != 2:
+        raise DataError(f"{len(files)} files are named; give two, of source lines and of reference translations")
+    sources, references = parallel_lines(*files)
     keep_freed_memory()
     translator = Translator.load(run)
     translator.configure(**options)

@@ -9,25 +9,26 @@ from glassformer.cli.streams import explaining
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
-    text: Annotated[str, typer.Argument(help="The source sentence.")],
+    text: Annotated[str, typer.Argument(help="The sentence; of images or series the path of a PNG, JPEG or CSV file.")],
     name: Annotated[
         str,
-        typer.Option("--view", help="decoder.1.cross_attention, encoder.0.self_attention, positions, norms, …"),
+        typer.Option("--view", help="decoder.1.cross_attention, encoder.0.self_attention, norms, logit_lens, …"),
     ],
     output: Annotated[str, typer.Option("-o", "--output", help="File to write: .svg .png .pdf .csv or .tex.")],
-    target: Annotated[str | None, typer.Option(help="Its translation; the model's own when not given.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Its translation (else the model's own); of a pair, the second text.")
+    ] = None,
     head: Annotated[int | None, typer.Option(help="One head of attention instead of all.")] = None,
     average: Annotated[bool, typer.Option("--average", help="The mean of the heads.")] = False,
     words: Annotated[bool, typer.Option("--words", help="Whole words instead of their pieces.")] = False,
     specials: Annotated[bool, typer.Option(help="With the tokens that start and end a text.")] = True,
 ) -> None:
-    """Draw a view of what the model computed for a sentence."""
-    from glassformer.explain import examine
+    """Draw a view of what the model computed for a sentence, an image or a series."""
+    from glassformer.explain.opened import Shown, examine_run
     from glassformer.explain.view import known_suffix
-    from glassformer.translator import Translator
 
     known_suffix(output)
     keep = "*.weights" if name.endswith("_attention") else "*"
-    view = examine(Translator.load(run), text, target, keep).view(name, head, average, words, specials)
+    view = examine_run(run, Shown(text, target, keep)).view(name, head, average, words, specials)
     with explaining(output):
         view.save(output)

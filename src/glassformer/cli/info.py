@@ -44,34 +44,34 @@ def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
 
 def _of_run(what: str, overrides: list[str]) -> dict[str, Any]:
     from glassformer.config import ConfigError
+    from glassformer.predict.opening import open_any
     from glassformer.run_folder import resolve
-    from glassformer.translator import Translator
 
     if overrides:
         raise ConfigError(f"{overrides[0]!r}: a trained model cannot be changed; settings go with a configuration file")
     path = resolve(what)
-    translator = Translator.load(path)
-    text = translator.tokenizers.config.model_dump(mode="json")
-    return {"checkpoint": str(path)} | _report(translator.models[0]) | {"text": text}
+    task, model, tokenizers = open_any(path)
+    text = {} if tokenizers is None else {"text": tokenizers.config.model_dump(mode="json")}
+    return {"checkpoint": str(path), "task": task} | _report(model) | text
 
 
 def _report(model) -> dict[str, Any]:  # type: ignore[no-untyped-def]
     from glassformer.models.size import flops_per_token, parameters_by_part
 
-    parts = parameters_by_part(model)
-    flops = flops_per_token(model)
+    parts, flops = parameters_by_part(model), flops_per_token(model)
+    training = {"training_target_token": 3 * flops["target_token"]} if "target_token" in flops else {}
     return {
         "model": model.config.model_dump(mode="json"),
         "parameters": parts,
         "memory": {"weights_bytes": 4 * parts["total"], "training_bytes": 16 * parts["total"]},
-        "flops": {**flops, "training_target_token": 3 * flops["target_token"]},
+        "flops": flops | training,
     }
 
 
 def _text(report: dict[str, Any]) -> str:
     from glassformer.config import to_toml
 
-    lines = [f"checkpoint {report['checkpoint']}"] if "checkpoint" in report else []
+    lines = [f"{name} {report[name]}" for name in ("checkpoint", "task") if name in report]
     lines += to_toml({section: report[section] for section in ("model", "text") if section in report}).splitlines()
     lines += ["parameters", *(f"  {name:18} {count:>13,}" for name, count in report["parameters"].items())]
     memory, flops = report["memory"], report["flops"]
@@ -79,8 +79,9 @@ def _text(report: dict[str, Any]) -> str:
         "memory",
         f"  weights            {memory['weights_bytes'] / 2**20:>9,.1f} MiB in float32",
         f"  training           {memory['training_bytes'] / 2**20:>9,.1f} MiB for weights, gradients and Adam",
-        "arithmetic (products with weights, forward; training is three times that)",
-        f"  a source token     {flops['source_token'] / 1e6:>9,.2f} MFLOP",
-        f"  a target token     {flops['target_token'] / 1e6:>9,.2f} MFLOP",
     ]
+    shown = [(name, flops[f"{name}_token"]) for name in ("source", "target") if f"{name}_token" in flops]
+    if shown:
+        lines.append("arithmetic (products with weights, forward; training is three times that)")
+        lines += [f"  a {name} token     {count / 1e6:>9,.2f} MFLOP" for name, count in shown]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""``glassformer walkthrough``: the twelve steps of one sentence, with its numbers."""
+"""``glassformer walkthrough``: one sentence, image or series through its model, step by step, with its numbers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,33 +12,31 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from glassformer.explain import Example
-    from glassformer.explain.story import Step, Table
+    from glassformer.explain.examined import Examined
+    from glassformer.explain.story import Pixels, Step, Table
 
+PIXELS = 32
+"""Of an image, a side, at most."""
 WIDEST, HIGHEST = 10, 24
 """Columns and rows of a table in a terminal; what is left out is counted, and is in the report."""
 
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder; none: the package's own example.")] = "",
-    text: Annotated[str, typer.Argument(help="The sentence to follow.")] = "",
-    target: Annotated[str | None, typer.Option(help="Follow this translation instead of the model's own.")] = None,
+    text: Annotated[str, typer.Argument(help="A sentence to follow, or the path of an image or a CSV file.")] = "",
+    target: Annotated[
+        str | None, typer.Option(help="Follow this translation, not the model's own; of a pair, the second text.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the whole as one HTML file instead.")] = None,
-    step: Annotated[int | None, typer.Option(min=1, max=12, help="Only this step.")] = None,
+    step: Annotated[int | None, typer.Option(min=1, help="Only this step.")] = None,
 ) -> None:
-    """Follow a sentence through the model in twelve steps; every number is checked against its formula."""
-    from glassformer.cli.first_example import SENTENCE, first_translator
-    from glassformer.config import DataError
-    from glassformer.explain import examine
+    """Follow one example through the model, step by step; every number is checked against its formula."""
     from glassformer.explain.walkthrough import walkthrough
-    from glassformer.translator import Translator
 
-    if run and not text.strip():
-        raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
-    translator = Translator.load(run) if run else first_translator()
-    example = examine(translator, text or SENTENCE, target)
+    example = _example(run, text, target)
     if html is None:
         steps = walkthrough(example)
+        _check(step, len(steps))
         with explaining("standard output"):
             _print(example, [one for one in steps if step in (None, one.number)])
         return
@@ -50,12 +48,30 @@ def command(
     note(f"{html} is written; a browser opens it, and it needs nothing else")
 
 
-def _print(example: "Example", steps: "list[Step]") -> None:
+def _example(run: str, text: str, target: str | None) -> "Examined":
+    from glassformer.cli.first_example import SENTENCE, first_translator
+    from glassformer.config import DataError
+    from glassformer.explain import examine
+    from glassformer.explain.opened import Shown, examine_run
+
+    if run and not text.strip():
+        raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
+    return examine_run(run, Shown(text, target)) if run else examine(first_translator(), text or SENTENCE, target)
+
+
+def _check(step: int | None, count: int) -> None:
+    from glassformer.config import ConfigError
+
+    if step is not None and step > count:
+        raise ConfigError(f"step={step} is outside this story; choose from 1 to {count}")
+
+
+def _print(example: "Examined", steps: "list[Step]") -> None:
     from rich.console import Console
     from rich.markup import escape
 
     console = Console(highlight=False)
-    console.print(f"\n[bold]{escape(example.source)}[/bold] → [bold]{escape(example.target)}[/bold]")
+    console.print(f"\n[bold]{escape(example.read)}[/bold] → [bold]{escape(example.said)}[/bold]")
     for step in steps:
         for part in _parts(step):
             console.print(part)
@@ -72,6 +88,8 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
     yield Rule(f"[bold]{step.number}  {escape(step.title)}[/bold]", align="left")
     yield f"{escape(step.what)}\n{escape(step.why)}"
     yield f"\n  [bold]{escape(step.law)}[/bold]   [dim]{escape(step.source)}[/dim]\n"
+    if step.image is not None:
+        yield _image(step.image)
     if step.words:
         yield _words(step.words)
     for table in step.tables:
@@ -82,6 +100,25 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
         yield f"\n  {escape(step.formula.text())}"
     for fact in step.facts:
         yield f"  {'[green]✓[/green]' if fact.passed else '[red]✗[/red]'} {escape(fact.text)}"
+
+
+def _image(image: "Pixels") -> "RenderableType":
+    """A pixel is two columns wide; small images have a gap between their patches."""
+    from rich.style import Style
+    from rich.text import Text
+
+    from glassformer.explain.pixels import colours, reduced
+
+    rows = colours(reduced(image.values, PIXELS))
+    patch = image.patch if len(rows) == len(image.values) and len(rows[0]) == image.values.shape[1] else len(rows)
+    drawn = Text()
+    for y, row in enumerate(rows):
+        drawn.append("\n" if y and y % patch == 0 else "")
+        for x, colour in enumerate(row):
+            drawn.append(" " if x and x % patch == 0 else "")
+            drawn.append("  ", Style(bgcolor=colour))
+        drawn.append("\n")
+    return drawn
 
 
 def _words(words: tuple[tuple[str, ...], ...]) -> "RenderableType":

@@ -8,15 +8,20 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.config import ConfigError
-from glassformer.explain.interventions import Inputs, check_repeatable
+from glassformer.explain.interventions import AnyInputs, check_repeatable
 from glassformer.explain.trace import Trace, trace
-from glassformer.explain.wiring import sublayers
+from glassformer.explain.wiring import embedded, embedding_of, sublayers
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Block
-from glassformer.layers.norm import LayerNorm
+from glassformer.layers.embedding import TokenEmbedding
+from glassformer.layers.feed_forward import GatedFeedForward
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.gpt import GPT
 from glassformer.taps import Edit
 
+Explained = EncoderDecoder | GPT
+"""Models that predict the next word by a decoder."""
 Kind = Literal["embedding", "position", "head", "feed_forward", "bias"]
 
 
@@ -61,7 +66,11 @@ def direct_logit_attribution(recorded: Trace, position: int, token: int, row: in
     Where an edit changed a ``result``, or at padding, parts are missing, and ``error`` shows it.
     """
     model = recorded.model
-    assert isinstance(model, EncoderDecoder)
+    if not isinstance(model, EncoderDecoder | GPT):
+        raise ConfigError(
+            f"the logits of {type(model).__name__} are no sum over a decoder's parts; this works with encoder_decoder "
+            "and gpt"
+        )
     logit = recorded.at("output_projection.logits", batch=row, position=position, vocab=token)
     stream = _Stream(recorded, row, position)
     stream.add_embedding(model)
@@ -85,10 +94,11 @@ class _Stream:
         self.recorded, self.row, self.position = recorded, row, position
         self.parts: dict[Part, Float[Tensor, " d_model"]] = {}
 
-    def add_embedding(self, model: EncoderDecoder) -> None:
-        self.parts[Part("embedding", "target_embedding.scaled")] = self._at("target_embedding.scaled")
-        if model.target_embedding.position is not None:
-            self.parts[Part("position", "target_embedding.encoding")] = self._at("target_embedding.encoding")
+    def add_embedding(self, model: Explained) -> None:
+        path = embedding_of(model, "decoder")
+        self.parts[Part("embedding", f"{path}.scaled")] = self._at(f"{path}.scaled")
+        if embedded(model, path).endswith("positioned"):
+            self.parts[Part("position", f"{path}.encoding")] = self._at(f"{path}.encoding")
 
     def add_block(self, path: str, block: Block) -> None:
         for name in sublayers(block):
@@ -96,14 +106,20 @@ class _Stream:
             if isinstance(sublayer, MultiHeadAttention):
                 self._add_heads(f"{path}.{name}", sublayer)
             else:
-                activated = self._at(f"{path}.{name}.activated")
-                self.parts[Part("feed_forward", f"{path}.{name}")] = _double(sublayer.outer.weight) @ activated
-                self.parts[Part("bias", f"{path}.{name}.outer.bias")] = _double(sublayer.outer.bias)
+                last = "product" if isinstance(sublayer, GatedFeedForward) else "activated"
+                inside = self._at(f"{path}.{name}.{last}")
+                self.parts[Part("feed_forward", f"{path}.{name}")] = _double(sublayer.outer.weight) @ inside
+                if sublayer.outer.bias is not None:
+                    self.parts[Part("bias", f"{path}.{name}.outer.bias")] = _double(sublayer.outer.bias)
             if not wrap.pre:
                 self.normalise(f"{path}.{name}_norm.norm", wrap.norm)
 
     def normalise(self, path: str, norm: torch.nn.Module) -> None:
-        """Every part centred and scaled as the whole was; β is a part of its own."""
+        """Every part centred and scaled as the whole was; β is a part of its own. RMSNorm centres nothing."""
+        if isinstance(norm, RMSNorm):
+            scale = _double(norm.weight) / self._at(f"{path}.root_mean_square")
+            self.parts = {part: vector * scale for part, vector in self.parts.items()}
+            return
         assert isinstance(norm, LayerNorm)
         gain = _double(norm.weight) / self._at(f"{path}.deviation")
         self.parts = {part: (vector - vector.mean()) * gain for part, vector in self.parts.items()}
@@ -141,7 +157,10 @@ class Goal:
 
 @dataclass(frozen=True)
 class TokenAttribution:
-    """A share of the goal for every source token and for every target token, the decoder's input."""
+    """A share of the goal for every source token and for every target token, the decoder's input.
+
+    GPT has no source: all that it reads is the target.
+    """
 
     source: Float[Tensor, " source"]
     target: Float[Tensor, " target"]
@@ -172,7 +191,7 @@ class IntegratedGradients(TokenAttribution):
         return abs(self.gap) / shared if shared else abs(self.gap)
 
 
-def gradient_times_input(model: EncoderDecoder, inputs: Inputs, goal: Goal) -> TokenAttribution:
+def gradient_times_input(model: Explained, inputs: AnyInputs, goal: Goal) -> TokenAttribution:
     """x · ∂goal/∂x for the embedding x of each token, summed over d_model (Shrikumar et al. 2016, arXiv:1605.01713).
 
     The slope at the sentence as it is: where the goal has saturated, a token that decides it may get nothing.
@@ -184,8 +203,8 @@ def gradient_times_input(model: EncoderDecoder, inputs: Inputs, goal: Goal) -> T
 
 
 def integrated_gradients(
-    model: EncoderDecoder,
-    inputs: Inputs,
+    model: Explained,
+    inputs: AnyInputs,
     goal: Goal,
     steps: int = 64,
     baseline: Float[Tensor, " d_model"] | None = None,
@@ -210,20 +229,29 @@ def integrated_gradients(
     return IntegratedGradients(source, target, float(line.values[-1]), float(line.values[0]), steps)
 
 
-_EMBEDDINGS = ("source_embedding.tokens", "target_embedding.tokens")
+def _embeddings(model: Explained) -> list[tuple[str, TokenEmbedding]]:
+    """Of what is read, in the order of the inputs."""
+    if isinstance(model, GPT):
+        return [("embedding.tokens", model.embedding)]
+    if not isinstance(model, EncoderDecoder):
+        raise ConfigError(
+            f"{type(model).__name__} does not say a next word; attribution to tokens works with encoder_decoder and gpt"
+        )
+    named = ("source_embedding", "target_embedding")
+    return [(f"{name}.tokens", getattr(model, name)) for name in named]
 
 
 class _Line:
     """The goal and its gradient at points from the baseline (0) to the sentence (1), of source and target in a row."""
 
-    def __init__(self, model: EncoderDecoder, inputs: Inputs, goal: Goal, baseline: Tensor | None):
+    def __init__(self, model: Explained, inputs: AnyInputs, goal: Goal, baseline: Tensor | None):
         check_repeatable(model)
-        self.model, self.goal = model, goal
-        self.inputs = inputs.row(goal.row)
-        _check(goal, position=self.inputs.target.size(1), token=len(model.output_projection.weight))
-        embeddings = model.source_embedding, model.target_embedding
-        rows = [embedding.weight[ids[0]].detach() for embedding, ids in zip(embeddings, self.inputs[:2])]
-        self.lengths = [len(row) for row in rows]
+        self.model, self.goal, self.embeddings = model, goal, _embeddings(model)
+        self.inputs = inputs.row(goal.row).arguments
+        read = [ids for ids in self.inputs[: len(self.embeddings)] if ids is not None]
+        _check(goal, position=read[-1].size(1), token=len(model.output_projection.weight))
+        rows = [embedding.weight[ids[0]].detach() for (_, embedding), ids in zip(self.embeddings, read)]
+        self.lengths = [0] * (2 - len(rows)) + [len(row) for row in rows]
         self.start = torch.zeros_like(rows[0][0]) if baseline is None else baseline.detach().to(rows[0])
         self.difference = torch.cat(rows) - self.start
         self.points = torch.empty(0, dtype=torch.float64)
@@ -251,9 +279,10 @@ class _Line:
     def _evaluate(self, points: Tensor) -> tuple[Tensor, Tensor]:
         leaf = (self.start + points[:, None, None] * self.difference).requires_grad_()
         pieces = (lambda _: leaf[:, : self.lengths[0]], lambda _: leaf[:, self.lengths[0] :])
-        edits: dict[str, Edit] = dict(zip(_EMBEDDINGS, pieces))
+        names = [name for name, _ in self.embeddings]
+        edits: dict[str, Edit] = dict(zip(names, pieces[-len(names) :]))
         repeated = [None if tensor is None else tensor.expand(len(points), -1) for tensor in self.inputs]
-        with torch.enable_grad(), trace(self.model, keep=_EMBEDDINGS[0], edits=edits):
+        with torch.enable_grad(), trace(self.model, keep=names[0], edits=edits):
             hidden = self.model.hidden(*repeated)[:, self.goal.position]  # type: ignore[arg-type]
             logits = self.model.output_projection(hidden)
             values = (logits if self.goal.of == "logit" else logits.log_softmax(-1))[:, self.goal.token]

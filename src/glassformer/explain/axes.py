@@ -1,16 +1,27 @@
 """What the axes of a recorded tensor are called, by the name of its tap."""
 
+import re
+
 from torch import Tensor
 
 _POSITION = ("batch", "position", "d_model")
+_INNER = ("batch", "position", "d_ff")
 _SCORES = ("batch", "head", "query", "key")
+_VOCAB = ("batch", "position", "vocab")
+_LABEL = ("batch", "label")
+_HIDDEN = ("batch", "position", "d_hidden")
+_PROJECTION = ("logits", "log_probabilities", "probabilities")
 
 AXES: dict[str, tuple[str, ...]] = {
-    "one_hot": ("batch", "position", "vocab"),
+    "one_hot": _VOCAB,
     "tokens": _POSITION,
     "scaled": _POSITION,
     "encoding": ("position", "d_model"),
     "positioned": _POSITION,
+    "segment": _POSITION,
+    "segmented": _POSITION,
+    "patches": ("batch", "patch", "number"),
+    "projected": ("batch", "patch", "d_model"),
     "q": ("batch", "head", "query", "d_k"),
     "k": ("batch", "head", "key", "d_k"),
     "v": ("batch", "head", "key", "d_v"),
@@ -24,27 +35,51 @@ AXES: dict[str, tuple[str, ...]] = {
     "context": ("batch", "head", "query", "d_v"),
     "concatenated": ("batch", "position", "heads_d_v"),
     "result": _POSITION,
-    "inner": ("batch", "position", "d_ff"),
-    "activated": ("batch", "position", "d_ff"),
+    "gate": _INNER,
+    "inner": _INNER,
+    "activated": _INNER,
+    "product": _INNER,
     "sum": _POSITION,
     "mean": ("batch", "position"),
     "deviation": ("batch", "position"),
+    "root_mean_square": ("batch", "position"),
     "normed": _POSITION,
     "memory": _POSITION,
-    "logits": ("batch", "position", "vocab"),
-    "log_probabilities": ("batch", "position", "vocab"),
-    "probabilities": ("batch", "position", "vocab"),
+    "states": _HIDDEN,
+    "combined": _POSITION,
+    "pooled": ("batch", "d_model"),
+    "embedded": ("batch", "d_model"),
+    "forecast": ("batch", "step", "variable"),
+    **dict.fromkeys(_PROJECTION, _VOCAB),
     "candidate_tokens": ("sentence", "candidate"),
     "candidate_scores": ("sentence", "candidate"),
     "candidate_parents": ("sentence", "candidate"),
 }
 
+OF_KIND: dict[str, dict[str, tuple[str, ...]]] = {
+    "bert": {
+        "transform.activated": _POSITION,
+        **{f"classes.projection.{tap}": _LABEL for tap in _PROJECTION},
+        **{f"tags.projection.{tap}": ("batch", "position", "tag") for tap in _PROJECTION},
+    },
+    "vit": {f"output_projection.{tap}": _LABEL for tap in _PROJECTION},
+    "series": dict.fromkeys(("mean", "deviation"), ("batch", "one")),
+    "recurrent": dict.fromkeys(("memory", "decoder.cross_attention.result"), _HIDDEN),
+}
+"""Where one kind of model differs, by the whole name. Of a series each variable is a row of the batch."""
 
-def axes_of(name: str, tensor: Tensor) -> tuple[str, ...]:
-    """The names of the axes of ``tensor``; numbered ones for a tap that is not the package's, or of another shape."""
-    known = AXES.get(name.rpartition(".")[2], ())
+
+def axes_of(name: str, tensor: Tensor, kind: str = "") -> tuple[str, ...]:
+    """The names of the axes of ``tensor``; numbered ones for a tap that is not the package's, or of another shape.
+
+    ``kind`` is that of the model, as its configuration calls it.
+    """
+    tap = re.sub(r"_\d+$", "", name.rpartition(".")[2])
+    known = OF_KIND.get(kind, {}).get(name) or AXES.get(tap, ())
     if len(known) == tensor.ndim:
         return known
     if known[:1] == ("batch",) and len(known) == tensor.ndim + 1:  # one step of a search has no axis of positions
         return tuple(axis for axis in known if axis != "position")
+    if tap == "encoding" and len(known) == tensor.ndim - 1:  # of each row its own, where a row holds several texts
+        return ("batch", *known)
     return tuple(f"axis_{number}" for number in range(tensor.ndim))

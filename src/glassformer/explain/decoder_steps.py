@@ -1,24 +1,17 @@
 """Steps 7 to 12 of the walkthrough: from the target, shifted right, to the word that is chosen."""
 
-import torch
-
-from glassformer.explain.encoder_steps import add_and_norm, feed_forward, sums_to_one
 from glassformer.explain.example import Example
-from glassformer.explain.formula import explain
-from glassformer.explain.story import Axis, Fact, Step, Table, checked, tokens_axis, vectors
+from glassformer.explain.layer_steps import add_and_norm, feed_forward, no_later_word, strongest, sums_to_one
+from glassformer.explain.output_steps import Said, next_words
+from glassformer.explain.story import Fact, Step, Table, checked, tokens_axis, vectors
 from glassformer.explain.wiring import leaving
-
-RANKED = 5
-"""Next words that are shown for a position."""
 
 
 def shifted_target(example: Example) -> Step:
     """Section 3.1: "the output embeddings are offset by one position"."""
     t = example.trace
     name = (
-        "target_embedding.scaled"
-        if example.translator.models[0].target_embedding.position is None
-        else "target_embedding.positioned"
+        "target_embedding.scaled" if example.model.target_embedding.position is None else "target_embedding.positioned"
     )
     rows = tokens_axis("position", "token read", example.target_tokens)
     table = vectors(t, name, "what enters the decoder", rows)
@@ -42,6 +35,8 @@ def shifted_target(example: Example) -> Step:
         (checked(table), Fact("position i reads what position i − 1 was to say", start and shifted)),
         table.formula(0),
         tuple(words),
+        links=((1, 0), (2, 1)),
+        side="target",
     )
 
 
@@ -55,9 +50,6 @@ def masked_self_attention(example: Example) -> Step:
         Table(t, f"{path}.masked_scores", "q · k / √d_k, head 0, masked", asks, asked, head, "signed"),
         Table(t, f"{path}.weights", "weights of head 0", asks, asked, head, "weights"),
     )
-    weights = t[f"{path}.weights"]
-    future = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu(1)
-    last = len(asks.labels) - 1
     return Step(
         8,
         "Masked self-attention",
@@ -68,18 +60,14 @@ def masked_self_attention(example: Example) -> Step:
         "softmax(Q Kᵀ / √d_k + mask), mask = −∞ above the diagonal",
         "section 3.2.3",
         tables,
-        (
-            checked(*tables),
-            Fact("every weight on a later word is exactly 0, in all heads", not weights[..., future].any()),
-            sums_to_one(example, path),
-        ),
-        explain(t, f"{path}.weights", head=0, query=last, key=int(weights[0, 0, last].argmax())),
+        (checked(*tables), no_later_word(t, path), sums_to_one(example, path)),
+        strongest(t, path, len(asks.labels) - 1),
     )
 
 
 def cross_attention(example: Example) -> Step:
     """Section 3.2.3, first application."""
-    t, layers = example.trace, len(example.translator.models[0].decoder.layers)
+    t, layers = example.trace, len(example.model.decoder.layers)
     path = f"decoder.layers.{layers - 1}.cross_attention"
     asks = tokens_axis("query", "query: the decoder's words ask", example.target_tokens)
     asked = tokens_axis("key", "key: the source is asked", example.source_tokens)
@@ -96,8 +84,6 @@ def cross_attention(example: Example) -> Step:
         )
         for head in range(heads)
     )
-    weights = t[f"{path}.weights"]
-    row = min(1, len(asks.labels) - 1)
     return Step(
         9,
         "Encoder–decoder attention",
@@ -108,7 +94,7 @@ def cross_attention(example: Example) -> Step:
         "section 3.2.3",
         tables,
         (checked(*tables), sums_to_one(example, path)),
-        explain(t, f"{path}.weights", head=0, query=row, key=int(weights[0, 0, row].argmax())),
+        strongest(t, path, min(1, len(asks.labels) - 1)),
     )
 
 
@@ -132,7 +118,7 @@ def decoder_layer(example: Example) -> Step:
 
 def decoder_stack(example: Example) -> Step:
     """Section 3.1, the right half of figure 1; and what each layer would say already (the logit lens)."""
-    t, model = example.trace, example.translator.models[0]
+    t, model = example.trace, example.model
     name = leaving(model, "decoder")
     rows = tokens_axis("position", "token read", example.target_tokens)
     table = vectors(t, name, "what leaves the decoder", rows)
@@ -154,35 +140,5 @@ def decoder_stack(example: Example) -> Step:
 
 def linear_and_softmax(example: Example) -> Step:
     """Section 3.4, last sentence: the next word."""
-    t, tokenizer = example.trace, example.translator.tokenizers.target
-    probabilities = t["output_projection.probabilities"][0]
-    values, ids = probabilities.topk(min(RANKED, probabilities.size(-1)), dim=-1)
-    words = [("after", "is to come", "its rank", *(f"{place}." for place in range(1, values.size(1) + 1)))]
-    for position, wanted in enumerate(example.predicted_ids):
-        rank = int((probabilities[position] > probabilities[position, wanted]).sum()) + 1
-        best = [
-            f"{token} {value:.4f}"
-            for token, value in zip(tokenizer.tokens(ids[position].tolist()), values[position].tolist(), strict=True)
-        ]
-        words.append((example.target_tokens[position], example.predicted_tokens[position], str(rank), *best))
-    rows = tokens_axis("position", "token read", example.target_tokens)
-    first = Axis("vocab", "of the vocabulary", tuple(tokenizer.tokens([int(ids[0, 0])])), int(ids[0, 0]))
-    tables = tuple(Table(t, f"output_projection.{tap}", tap, rows, first) for tap in ("logits", "probabilities"))
-    off = float((probabilities.double().sum(-1) - 1).abs().max())
-    return Step(
-        12,
-        "Linear and softmax",
-        f"A linear layer gives one number for each of the {probabilities.size(-1):,} entries of the vocabulary, and "
-        f"the softmax turns them into probabilities; after {example.target_tokens[0]} the first choice is "
-        f"{tokenizer.tokens([int(ids[0, 0])])[0]} with {float(values[0, 0]):.4f}.",
-        "The probabilities say what the model holds likely; a search or a draw chooses from them.",
-        "P(next = w) = exp(x · W_w) / Σ_v exp(x · W_v)",
-        "section 3.4",
-        tables,
-        (
-            checked(*tables),
-            Fact(f"the probabilities of every position sum to 1: largest deviation {off:.1g}", off <= 1e-2),
-        ),
-        explain(t, "output_projection.probabilities", position=0, vocab=int(ids[0, 0])),
-        tuple(words),
-    )
+    said = Said(example.translator.tokenizers.target, example.target_tokens, example.predicted_ids, "target")
+    return next_words(example, said, 12)

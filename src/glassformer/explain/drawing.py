@@ -15,6 +15,7 @@ from matplotlib.font_manager import fontManager
 from matplotlib.ft2font import FT2Font
 
 from glassformer.explain.heatmap import columns_of, ink, label, lines_of, number, place
+from glassformer.explain.pixels import reduced
 from glassformer.explain.view import Panel, View
 
 PITCH = 0.115  # inches of a row or column at the least: labels of 6 points do not touch
@@ -85,6 +86,10 @@ def _panel(view: View, panel: Panel, axes: Any, cell: float) -> Any:
     axes.set_yticks(range(len(panel.rows)), [_letters(label(token)) for token in panel.rows], fontsize=size)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    if panel.picture is not None:
+        over = (-0.5, len(panel.columns) - 0.5, len(panel.rows) - 0.5, -0.5)
+        axes.imshow(reduced(panel.picture), extent=over, alpha=0.45, aspect="auto", interpolation="nearest")
+        return image
     texts = [[number(float(value)) for value in row] for row in panel.values]
     if cell >= 0.062 * max(len(text) for row in texts for text in row):
         for i, row in enumerate(texts):

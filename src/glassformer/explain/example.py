@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from glassformer.allocator import fitting_memory
 from glassformer.config import DataError
 from glassformer.explain import figures
+from glassformer.explain.examined import Written
 from glassformer.explain.trace import Trace, trace
 from glassformer.explain.view import View
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -29,6 +31,40 @@ class Example:
     source_ids: list[int]
     target_ids: list[int]
     trace: Trace
+
+    relation = "is translated as"
+
+    @property
+    def model(self) -> Any:
+        """The first of the translator's."""
+        return self.translator.models[0]
+
+    @property
+    def read(self) -> str:
+        """The source."""
+        return self.source
+
+    @property
+    def said(self) -> str:
+        """The target."""
+        return self.target
+
+    def tokens(self, stack: str) -> list[str]:
+        """Those that the encoder or the decoder reads."""
+        return self.source_tokens if stack == "encoder" else self.target_tokens
+
+    def written(self, stack: str, kind: str) -> tuple[Written, Written]:
+        """Of cross-attention those who ask are named by what each step predicts."""
+        tokenizers = self.translator.tokenizers
+        source = Written("source", self.source_tokens, tokenizers.source, self.source_ids, self.source)
+        if stack == "encoder":
+            return source, source
+        if kind == "cross_attention":
+            tokens, ids, name = self.predicted_tokens, self.predicted_ids, "target, as predicted"
+        else:
+            tokens, ids, name = self.target_tokens, self.target_ids, "target, as read"
+        target = Written(name, tokens, tokenizers.target, ids, self.target)
+        return target, source if kind == "cross_attention" else target
 
     @property
     def source_tokens(self) -> list[str]:

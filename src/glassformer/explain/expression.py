@@ -131,17 +131,18 @@ class Total:
 
 @dataclass(frozen=True)
 class Squares:
-    """Σ (vector[i] − centre)²"""
+    """Σ (vector[i] − centre)², or of the numbers themselves."""
 
     vector: Vector
-    centre: Number
+    centre: Number | None = None
 
     @property
     def terms(self) -> NDArray[np.float64]:
-        return np.square(self.vector.values - self.centre.value)
+        return np.square(self.vector.values - (0.0 if self.centre is None else self.centre.value))
 
     def term(self, index: int) -> Expression:
-        return Square(Difference(self.vector.number(index), self.centre))
+        number = self.vector.number(index)
+        return Square(number if self.centre is None else Difference(number, self.centre))
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
     "cos": math.cos,
     "relu": lambda x: max(0.0, x),
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "tanh": math.tanh,
     "silu": lambda x: x / (1 + math.exp(-x)) if x > -700 else 0.0,
 }
 
@@ -192,7 +195,7 @@ def evaluate(expression: Expression) -> tuple[float, float]:
         case Dot() | Total():
             return float(expression.terms.sum()), float(np.abs(expression.terms).sum())
         case Squares(vector, centre):
-            sizes = np.square(np.abs(vector.values) + abs(centre.value))
+            sizes = np.square(np.abs(vector.values) + (0.0 if centre is None else abs(centre.value)))
             return float(expression.terms.sum()), float(sizes.sum())
         case Softmax(scores, chosen, log):
             return _softmax(scores.values, chosen, log)

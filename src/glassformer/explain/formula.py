@@ -9,10 +9,12 @@ import torch
 
 from glassformer.config import ConfigError, nearest
 from glassformer.explain.expression import (
+    Call,
     Dot,
     Expression,
     Number,
     Place,
+    Product,
     Softmax,
     Squares,
     Sum,
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Of the magnitude of the expression, by the type that the model computed in. The check itself is in float64."""
+
+
+ASIDE = (".encoding", ".segment", "mean")
+"""Terms that a chain of formulas does not follow where another has a part."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,11 @@ def explain(trace: "Trace", name: str, **index: int) -> Formula:
     """
     place = _place(trace, name, index)
     tap = name.rpartition(".")[2]
+    if tap.startswith("states_"):
+        raise ConfigError(
+            f"{name} has no formula: an LSTM's gates are computed in one kernel, and none is recorded; "
+            "explain what is computed from it"
+        )
     if tap not in RULES:
         raise ConfigError(f"{name} has no formula; {nearest(tap, list(RULES))}")
     if len(trace.all(name)) > 1:
@@ -125,12 +136,12 @@ def descend(trace: "Trace", formula: Formula) -> Iterator[Formula]:
     """``formula``, then that of its operand with the greatest part in it, down to what the model was given.
 
     A probability of a word leads so through logits, layers and attention to a row of the embedding and its one-hot;
-    where a word and its position meet, to the word.
+    where a word and its position meet, to the word. It ends before what has no formula.
     """
     while True:
         yield formula
         place = _greatest(formula.expression)
-        if place is None:
+        if place is None or place.name.rpartition(".")[2] not in RULES:
             return
         formula = explain(trace, place.name, **dict(place.index))
 
@@ -143,7 +154,11 @@ def _greatest(expression: Expression) -> Place | None:
     if isinstance(expression, Sum):
         ranked = sorted(expression.terms, key=lambda term: -abs(evaluate(term)[0]))
         places = [place for term in ranked if (place := _greatest(term)) is not None]
-        return min(places, key=lambda place: place.name.endswith(".encoding"), default=None)
+        return min(places, key=lambda place: place.name.endswith(ASIDE), default=None)
+    if isinstance(expression, Product):
+        return next(filter(None, map(_greatest, expression.factors)), None)
+    if isinstance(expression, Call):
+        return _greatest(expression.argument)
     return next((leaf.place for leaf in leaves(expression) if leaf.place is not None), None)
 
 

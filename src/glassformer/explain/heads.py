@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.explain.interventions import Inputs, Off, attentions, run, switch_off
-from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.explain.interventions import AnyInputs, Off, Predictor, attentions, run, switch_off
 from glassformer.taps import Edit
 
 
@@ -20,13 +19,13 @@ class HeadAblation:
     """The log-probability (nats) of each predicted token with every head on, and with one head off at a time."""
 
     attentions: tuple[str, ...]
-    log_probability: Float[Tensor, "batch target"]
-    without: Float[Tensor, "attention head batch target"]
-    counted: Bool[Tensor, "batch target"]
-    """False at padding."""
+    log_probability: Float[Tensor, "batch ..."]
+    without: Float[Tensor, "attention head batch *target"]
+    counted: Bool[Tensor, "batch ..."]
+    """False at padding, and where nothing is predicted."""
 
     @property
-    def change(self) -> Float[Tensor, "attention head batch target"]:
+    def change(self) -> Float[Tensor, "attention head batch *target"]:
         """What switching the head off adds to the log-probability of each token; 0 at padding."""
         return (self.without - self.log_probability).masked_fill(~self.counted, 0.0)
 
@@ -38,7 +37,7 @@ class HeadAblation:
     @property
     def loss_change(self) -> Float[Tensor, "attention head"]:
         """What switching the head off adds to ``loss``; above 0 where the head helps."""
-        return -self.change.sum((-2, -1)) / self.counted.sum()
+        return -self.change.flatten(2).sum(-1) / self.counted.sum()
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,10 @@ class HeadImportance:
 
 @torch.no_grad()
 def head_ablation(
-    model: EncoderDecoder, inputs: Inputs, predicted: Int[Tensor, "batch target"], by: Off = "zero"
+    model: Predictor, inputs: AnyInputs, predicted: Int[Tensor, "batch ..."], by: Off = "zero"
 ) -> HeadAblation:
-    """Section 3.2 of the paper: switch off each head alone. ``predicted`` is what follows each of ``inputs.target``.
+    """Section 3.2 of the paper: switch off each head alone. ``predicted`` is what follows each of ``inputs.target``; of
+    one stack what follows (GPT) or is (BERT) each token, or the class (ViT).
 
     One run a head. Heads that stand in for each other all look dispensable: none is missed while the others are on.
     """
@@ -79,10 +79,10 @@ def head_ablation(
         )
         for path, attention in known.items()
     ]
-    return HeadAblation(tuple(known), plain, torch.stack(without), _counted(inputs))
+    return HeadAblation(tuple(known), plain, torch.stack(without), inputs.counted)
 
 
-def head_importance(model: EncoderDecoder, inputs: Inputs, predicted: Int[Tensor, "batch target"]) -> HeadImportance:
+def head_importance(model: Predictor, inputs: AnyInputs, predicted: Int[Tensor, "batch ..."]) -> HeadImportance:
     """|∂L/∂ξ_h| by one backward pass, ξ_h multiplying the ``context`` of head h (section 4.1).
 
     It is the slope with the head on, and tells nothing of how far it holds: switching the head off is a step of 1.
@@ -95,7 +95,7 @@ def head_importance(model: EncoderDecoder, inputs: Inputs, predicted: Int[Tensor
             for path, attention in attentions(model).items()
         }
         logits = run(model, inputs, gate_edits(gates))
-        loss = _mean_nll(_log_probability(logits, predicted), _counted(inputs), by_row=True).sum()
+        loss = _mean_nll(_log_probability(logits, predicted), inputs.counted, by_row=True).sum()
         gradients = torch.autograd.grad(loss, list(gates.values()))
     return HeadImportance(tuple(gates), torch.stack(gradients))
 
@@ -110,19 +110,16 @@ def gate_edits(gates: dict[str, Float[Tensor, "batch head"]]) -> dict[str, Edit]
 
 
 def _log_probability(
-    logits: Float[Tensor, "batch target vocab"], predicted: Int[Tensor, "batch target"]
-) -> Float[Tensor, "batch target"]:
+    logits: Float[Tensor, "batch *target vocab"], predicted: Int[Tensor, "batch ..."]
+) -> Float[Tensor, "batch ..."]:
     return logits.log_softmax(-1).gather(-1, predicted[..., None])[..., 0]
 
 
-def _counted(inputs: Inputs) -> Bool[Tensor, "batch target"]:
-    mask = inputs.target_mask
-    return torch.ones_like(inputs.target, dtype=torch.bool) if mask is None else mask != 0
-
-
 def _mean_nll(
-    log_probability: Float[Tensor, "batch target"], counted: Bool[Tensor, "batch target"], by_row: bool = False
+    log_probability: Float[Tensor, "batch ..."], counted: Bool[Tensor, "batch ..."], by_row: bool = False
 ) -> Tensor:
     """Nats a token, of the whole batch or of each row."""
+    count = len(log_probability)
+    rows, known = log_probability.reshape(count, -1), counted.reshape(count, -1)  # a class is one prediction a row
     axes = (1,) if by_row else (0, 1)
-    return -log_probability.masked_fill(~counted, 0.0).sum(axes) / counted.sum(axes).clamp(min=1)
+    return -rows.masked_fill(~known, 0.0).sum(axes) / known.sum(axes).clamp(min=1)

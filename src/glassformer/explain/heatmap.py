@@ -6,6 +6,8 @@ from html import escape
 from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
+from glassformer.explain.pixels import paths as pixel_paths
+
 if TYPE_CHECKING:
     from glassformer.explain.view import Panel, View
 
@@ -132,8 +134,9 @@ def _grid(view: "View") -> _Grid:
     )
     cell = max(15.0, min((900 if len(panels) == 1 else 300) / columns, 72.0))
     longest = max(len(number(float(value))) for panel in panels for value in panel.values.flat)
-    numbers = cell >= 6.4 * longest + 5
-    cell_height = 26.0 if numbers else min(cell, 26.0)
+    pictured = any(panel.picture is not None for panel in panels)
+    numbers = cell >= 6.4 * longest + 5 and not pictured
+    cell_height = cell if pictured else 26.0 if numbers else min(cell, 26.0)
     left, turned = high + 12, wide > cell - 3
     top = (wide + 12 if turned else 22) + (20 if any(panel.title for panel in panels) else 0)
     block_width, block_height = left + cell * columns + 14, top + cell_height * rows + 14
@@ -163,6 +166,9 @@ def _panel(view: "View", panel: "Panel", grid: _Grid, x: float, y: float) -> lis
         corner = f"M{x + grid.cell_width * j:.2f} {y + grid.cell_height * i:.2f}"
         path.append(f"{corner}h{grid.cell_width:.2f}v{grid.cell_height:.2f}h-{grid.cell_width:.2f}z")
     parts += [f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in sorted(paths.items())]
+    if panel.picture is not None:
+        size = grid.cell_width * len(panel.columns), grid.cell_height * len(panel.rows)
+        parts += pixel_paths(panel.picture, x, y, *size, opacity=0.45)
     parts.append('</g><g font-size="11">')
     for i, j, value in _cells(panel) if grid.numbers else ():
         centre = x + grid.cell_width * (j + 0.5), y + grid.cell_height * (i + 0.5) + 4

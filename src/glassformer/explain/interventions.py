@@ -6,19 +6,23 @@ Effect", arXiv:2307.15771), and values that no sentence would bring about may sa
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.config import ConfigError, nearest
 from glassformer.explain.example import Example
+from glassformer.explain.stack_example import TextExample
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import drops
 from glassformer.layers.mask import Sentences
+from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.gpt import GPT
+from glassformer.models.vit import ViT
 from glassformer.taps import Edit
 
 Off = Literal["zero", "mean"]
@@ -40,29 +44,102 @@ class Inputs(NamedTuple):
         ids = (example.source_ids, example.target_ids)
         return cls(*(torch.tensor([one], device=device) for one in ids))
 
-    def row(self, row: int) -> Self:
+    @property
+    def arguments(self) -> tuple[Tensor | None, ...]:
+        """What the model is called with."""
+        return tuple(self)
+
+    @property
+    def counted(self) -> Bool[Tensor, "batch target"]:
+        """False at padding of the target."""
+        return torch.ones_like(self.target, dtype=torch.bool) if self.target_mask is None else self.target_mask != 0
+
+    def seen(self, path: str) -> Sentences | None:
+        """Where the attention at ``path`` has no padding among those who ask."""
+        return self.target_mask if path.startswith("decoder.") else self.source_mask
+
+    def row(self, row: int) -> "Inputs":
         """One row of the batch, as a batch of one."""
-        if not 0 <= row < len(self.source):
-            raise ConfigError(f"row={row} is outside the batch; choose from 0 to {len(self.source) - 1}")
-        return type(self)(*(None if tensor is None else tensor[row : row + 1] for tensor in self))  # type: ignore[arg-type]
+        return _row(self, row)
+
+
+class StackInputs(NamedTuple):
+    """What a model of one stack is given: ``tokens`` of GPT or BERT, the images of a Vision Transformer."""
+
+    given: Tensor
+    mask: Sentences | None = None
+    segments: Int[Tensor, "batch length"] | None = None
+    predicts: Bool[Tensor, "batch length"] | None = None
+    """Where predictions count, such as the hidden tokens of BERT; where there is no padding when not given."""
+
+    @classmethod
+    def of(cls, example: TextExample) -> Self:
+        """Those of ``example``, a batch of one."""
+        device = example.model.embedding.weight.device
+        predicts = torch.zeros(1, len(example.ids), dtype=torch.bool, device=device)
+        predicts[0, list(example.asked)] = True
+        segments = torch.tensor([example.segments], device=device) if example.trace.kind == "bert" else None
+        hidden = predicts if example.task == "masked" else None
+        return cls(torch.tensor([example.ids], device=device), None, segments, hidden)
+
+    @property
+    def source(self) -> Tensor:
+        """What there are rows of."""
+        return self.given
+
+    @property
+    def arguments(self) -> tuple[Tensor | None, ...]:
+        """What the model is called with: only BERT has segments, and images no mask."""
+        if self.segments is not None:
+            return self.given, self.mask, self.segments
+        return (self.given,) if self.mask is None else (self.given, self.mask)
+
+    @property
+    def counted(self) -> Bool[Tensor, "batch ..."]:
+        """Where predictions count."""
+        if self.predicts is not None:
+            return self.predicts
+        shape = self.given.shape if self.given.ndim == 2 else self.given.shape[:1]
+        every = torch.ones(shape, dtype=torch.bool, device=self.given.device)
+        return every if self.mask is None else self.mask != 0
+
+    def seen(self, path: str) -> Sentences | None:
+        """Where there is no padding."""
+        return self.mask
+
+    def row(self, row: int) -> "StackInputs":
+        """One row of the batch, as a batch of one."""
+        return _row(self, row)
+
+
+AnyInputs = Inputs | StackInputs
+Rows = TypeVar("Rows", Inputs, StackInputs)
+Predictor = EncoderDecoder | GPT | BERT | ViT
+"""Models that give a probability to what is predicted."""
 
 
 def run(
-    model: EncoderDecoder, inputs: Inputs, edits: Mapping[str, Edit] | None = None
-) -> Float[Tensor, "batch target vocab"]:
+    model: Predictor, inputs: AnyInputs, edits: Mapping[str, Edit] | None = None
+) -> Float[Tensor, "batch *target vocab"]:
     """The logits of ``model`` under ``edits``, by the definition of attention; a gradient can go through them."""
     check_repeatable(model)
+    if not isinstance(model, Predictor):
+        raise ConfigError(
+            f"{type(model).__name__} is not asked for probabilities here; this works with encoder_decoder, gpt, bert "
+            "and vit"
+        )
     with trace(model, keep="output_projection.logits", edits=edits):
-        return model(*inputs)
+        logits: Tensor = model(*inputs.arguments)
+    return logits
 
 
-def check_repeatable(model: EncoderDecoder) -> None:
+def check_repeatable(model: nn.Module) -> None:
     """``ConfigError`` when dropout would make two runs differ by more than their edits."""
     if drops(model):
         raise ConfigError("the model is in training mode, and dropout changes every run; call model.eval() first")
 
 
-def attentions(model: EncoderDecoder) -> dict[str, MultiHeadAttention]:
+def attentions(model: nn.Module) -> dict[str, MultiHeadAttention]:
     """Every attention of ``model`` by its path, in the order in which they are computed."""
     return {path: module for path, module in model.named_modules() if isinstance(module, MultiHeadAttention)}
 
@@ -98,7 +175,7 @@ def mean_heads(*heads: int, causal: bool, seen: Bool[Tensor, "batch query"] | No
 
 
 def switch_off(
-    model: EncoderDecoder, heads: Mapping[str, Sequence[int]], by: Off = "zero", inputs: Inputs | None = None
+    model: nn.Module, heads: Mapping[str, Sequence[int]], by: Off = "zero", inputs: AnyInputs | None = None
 ) -> dict[str, Edit]:
     """The edits that switch off ``{"decoder.layers.1.cross_attention": [0, 3]}``; an empty list switches nothing off.
 
@@ -177,10 +254,17 @@ def in_turn(*edits: Edit) -> Edit:
     return edit
 
 
-def _mean_of(path: str, heads: Sequence[int], inputs: Inputs | None) -> Callable[[Tensor], Tensor]:
+def _row(inputs: Rows, row: int) -> Rows:
+    if not 0 <= row < len(inputs.source):
+        raise ConfigError(f"row={row} is outside the batch; choose from 0 to {len(inputs.source) - 1}")
+    kept = (None if tensor is None else tensor[row : row + 1] for tensor in inputs)
+    return type(inputs)(*kept)  # type: ignore[arg-type]
+
+
+def _mean_of(path: str, heads: Sequence[int], inputs: AnyInputs | None) -> Callable[[Tensor], Tensor]:
     """The encoder sees whole sentences; in the decoder no position may learn of a later one."""
     causal = path.startswith("decoder.")
-    seen = None if inputs is None else inputs.target_mask if causal else inputs.source_mask
+    seen = None if inputs is None else inputs.seen(path)
     if seen is not None and seen.dtype != torch.bool:
         raise ConfigError("the rows hold several sentences, whose means would mix; give one sentence a row")
     return mean_heads(*heads, causal=causal, seen=seen)

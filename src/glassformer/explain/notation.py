@@ -114,7 +114,11 @@ class Latex(Text):
         return f"e^{{{argument}}}"
 
     def call(self, function: str, argument: str) -> str:
-        name = rf"\{function}" if function in ("sin", "cos", "ln") else rf"\operatorname{{{function}}}"
+        name = (
+            rf"\{function}"
+            if function in ("sin", "cos", "ln", "tanh")
+            else rf"\operatorname{{{function.replace('_', ' ')}}}"
+        )
         return rf"{name}\left({argument}\right)"
 
     def group(self, argument: str) -> str:

@@ -47,16 +47,38 @@ class Operands:
 
         return Vector(_float64(row), number)
 
+    def vector(self, name: str, **index: int) -> Vector:
+        """All along the last axis."""
+        return self.numbers(name, self.trace.axes(name)[-1], **index)
+
+    def flat(self, name: str, **index: int) -> Vector:
+        """All along the last two axes, one row after the other."""
+        *_, row_axis, column_axis = axes = self.trace.axes(name)
+        fixed = {axis: index.get(axis, self.index.get(axis, 0)) for axis in axes[:-2]}
+        rows = self.trace[name][tuple(fixed.values())]
+
+        def number(place: int, value: float) -> Number:
+            row, column = divmod(place, rows.size(1))
+            return _recorded(name, (*fixed.items(), (row_axis, row), (column_axis, column)), value)
+
+        return Vector(_float64(rows.flatten()), number)
+
+    @property
+    def last(self) -> int:
+        """Where the number stands on the last axis."""
+        return self.place.index[-1][1]
+
     def parameter(self, path: str, *index: int) -> list[Number]:
         """One entry of a parameter, by its place in the model; a missing bias has none."""
         tensor = self._parameter(path)
         return [] if tensor is None else [_named(path, index, float(tensor[index]))]
 
-    def row(self, path: str, row: int) -> Vector:
-        """A row of a matrix."""
+    def row(self, path: str, row: int, start: int = 0, stop: int | None = None) -> Vector:
+        """A row of a matrix, or a stretch of it."""
         tensor = self._parameter(path)
         assert tensor is not None
-        return Vector(_float64(tensor[row]), lambda place, value: _named(path, (row, place), value))
+        part = _float64(tensor[row, start:stop])
+        return Vector(part, lambda place, value: _named(path, (row, start + place), value))
 
     def linear(self, x: Vector, path: str, row: int) -> Sum:
         """Σ x W[row] + b[row]."""
@@ -66,6 +88,11 @@ class Operands:
         module, _, name = path.rpartition(".")
         tensor = getattr(self.model.get_submodule(module), name)
         return None if tensor is None else tensor.detach()
+
+
+def given(o: Operands, law: str, source: str) -> Derivation:
+    """An input of the model has no operands: it is itself."""
+    return Derivation(law, source, Number(o.number(o.place.name).value, o.tap))
 
 
 def _recorded(name: str, index: tuple[tuple[str, int], ...], value: float) -> Number:

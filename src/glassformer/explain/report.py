@@ -7,21 +7,26 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.formula import Formula, descend
-from glassformer.explain.page.architecture import HIGH, WIDTH, drawn
+from glassformer.explain.page.architecture import HIGH, WIDTH
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
+from glassformer.explain.page.model_line import eyebrow, model_line
 from glassformer.explain.page.numbers import Numbers
+from glassformer.explain.page.one_column import drawn
 from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.sheets import Sheet, sheet_of
-from glassformer.explain.page.wording import Words, law, sides_of, token, words_of
-from glassformer.explain.story import MAX_LABELS, Step, Table
+from glassformer.explain.page.wording import Words, direction, law, sides_of, token, words_of
+from glassformer.explain.pixels import paths
+from glassformer.explain.story import MAX_LABELS, Pixels, Step, Table
 from glassformer.explain.view import LARGEST
 from glassformer.explain.walkthrough import walkthrough
-from glassformer.models.encoder_decoder import EncoderDecoder
 
 PAGE = "glassformer.explain.page"
+PICTURE = 320
+"""Of the longer side of an image, in pixels of the page."""
 SCRIPTS = ("linked", "grid", "heads", "copied", "page")
 
 
@@ -45,8 +50,8 @@ class Told:
         return len(self.step.facts) + len(self.formulas)
 
 
-def report(example: Example) -> str:
-    """The twelve steps of the walkthrough, with the model, all attention and the alignment, as one HTML file.
+def report(example: Examined) -> str:
+    """The steps of the walkthrough, with the model, all attention and, of a translation, the alignment: one HTML file.
 
     Nothing in it is fetched: style, script and numbers are inside, and the page forbids itself any request.
     """
@@ -58,15 +63,17 @@ def report(example: Example) -> str:
         .get_template("report.html")
         .render(
             example=example,
+            eyebrow=eyebrow(example, len(steps)),
             sides=sides_of(example),
-            model_line=model_line(example.translator.models[0]),
+            model_line=model_line(example.model),
             steps=told,
             checks=sum(one.checks for one in told),
             failed=[(one.step, text) for one in told for text in one.failed],
             numbers_checked=sum(_size(table) for one in told for table in one.step.tables),
             drawing=drawn(example),
             galleries=galleries_of(example, numbers),
-            alignment=alignment_of(example),
+            translated=isinstance(example, Example),
+            alignment=alignment_of(example) if isinstance(example, Example) else None,
             limits=_limits(example),
             numbers=numbers,
             palette=" ".join(palette()),
@@ -76,26 +83,7 @@ def report(example: Example) -> str:
     )
 
 
-def model_line(model: EncoderDecoder) -> str:
-    """``3 + 3 layers · d_model 256 · 4 heads · …``"""
-    c = model.config
-    sizes = c.vocab_sizes
-    parts = [
-        f"{c.n_encoder_layers} + {c.n_decoder_layers} layers",
-        f"d_model {c.d_model}",
-        f"{c.n_heads} heads of {c.head_sizes[0]}",
-        f"d_ff {c.d_ff}",
-        f"{c.norm_order}-norm",
-        f"{c.positions} positions",
-        c.activation,
-        f"vocabulary {sizes[0]:,}" + ("" if sizes[0] == sizes[1] else f" and {sizes[1]:,}"),
-        "tied embeddings" if c.tie_embeddings else "untied embeddings",
-        f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters",
-    ]
-    return " · ".join(parts)
-
-
-def _told(example: Example, step: Step, numbers: Numbers, last: bool) -> Told:
+def _told(example: Examined, step: Step, numbers: Numbers, last: bool) -> Told:
     formulas = [] if step.formula is None else [step.formula]
     if last and step.formula is not None:
         formulas = list(descend(example.trace, step.formula))
@@ -124,9 +112,11 @@ def _size(table: Table) -> int:
     return len(table.rows.labels) * (1 if table.columns is None else len(table.columns.labels))
 
 
-def _limits(example: Example) -> list[str]:
+def _limits(example: Examined) -> list[str]:
     """What of a long sentence is not shown."""
-    lengths = {"source": len(example.source_ids), "target": len(example.target_ids)}
+    lengths = {side.name: len(side.tokens) for side in sides_of(example)}
+    if isinstance(example, Example):
+        lengths["target"] = len(example.target_ids)
     return [
         f"The {side} has {length} tokens, more than fit: tables show the first {MAX_LABELS} of them, and matrices of "
         f"more than {LARGEST} rows or columns are pooled by their maximum. The checks of whole tensors see all."
@@ -150,6 +140,8 @@ def _environment() -> Environment:
     environment.filters["place"] = _place
     environment.filters["token"] = token
     environment.filters["law"] = law
+    environment.filters["direction"] = direction
+    environment.filters["drawn"] = _drawn
     environment.globals["box_size"] = (WIDTH, HIGH)
     return environment
 
@@ -158,6 +150,20 @@ def _place(formula: Formula) -> str:
     """As ``MathML`` writes it on the numbers of other formulas."""
     index = ",".join(f"{axis}={value}" for axis, value in formula.place.index)
     return f"{formula.place.name}[{index}]"
+
+
+def _drawn(image: Pixels) -> Markup:
+    """The image with the edges of its patches; numbers and colours only, so nothing is left to escape."""
+    high, wide = image.values.shape[:2]
+    scale = PICTURE / max(high, wide)
+    size = wide * scale, high * scale
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]:g} {size[1]:g}" width="{size[0]:g}"']
+    parts.append(f' height="{size[1]:g}" aria-hidden="true"><g shape-rendering="crispEdges">')
+    parts += [*paths(image.values, 0, 0, *size), "</g>"]
+    lines = [f"M0 {y * scale:.2f}h{size[0]:.2f}" for y in range(0, high + 1, image.patch)]
+    lines += [f"M{x * scale:.2f} 0v{size[1]:.2f}" for x in range(0, wide + 1, image.patch)]
+    parts.append(f'<path class="cuts" d="{"".join(lines)}"/></svg>')
+    return Markup("".join(parts))
 
 
 def _asset(path: str) -> Markup:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from glassformer.config import ConfigError
 from glassformer.explain.trace import Trace
+from glassformer.explain.wiring import stacks
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,21 @@ class Rollout:
         return self.layers[-1]
 
 
-def attention_rollout(trace: Trace, stack: Literal["encoder", "decoder"] = "encoder") -> Rollout:
+def attention_rollout(trace: Trace, stack: Literal["encoder", "decoder", ""] = "") -> Rollout:
     """Equation 1 of the paper over the self-attention of ``stack``: Ã_n = A_n Ã_{n−1} with A_n = ½ W_n + ½ I.
 
     W_n are the weights, their mean over heads; ½ I stands for the residual connection. Rows are queries and sum to 1.
     It takes every head for equal and the identity for half of everything, and knows neither values, W_O, feed-forward
     nor layer normalisation; that of the decoder tells nothing of the source, which enters by cross-attention.
+    Without ``stack`` it is the encoder's, or that of the only stack.
     """
+    known = stacks(trace.model)
+    stack = stack or ("decoder" if known == ["decoder"] else "encoder")
+    if stack not in known:
+        raise ConfigError(
+            f"rollout follows self-attention, and {type(trace.model).__name__} has none in its {stack}; "
+            "it works with encoder_decoder, gpt, bert, vit and series"
+        )
     reached, layers = None, []
     for number in range(len(getattr(trace.model, stack).layers)):
         name = f"{stack}.layers.{number}.self_attention.weights"

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from glassformer.config import ConfigError
-from glassformer.explain.example import Example
 from glassformer.explain.formula import Check, Formula, explain
 from glassformer.explain.trace import Trace
 
@@ -12,6 +14,8 @@ MAX_LABELS = 64
 """Rows or columns that a table holds; more are left out, and its title says so."""
 
 SHOWN_DIMENSIONS = 8
+SIDES = {"gpt": "text", "bert": "text", "vit": "image", "series": "series"}
+"""What a model of one stack reads, by its kind; the others have a source and a target."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,15 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Pixels:
+    """A picture that was read, ``[row, column, channel]`` from 0 to 1, and the side of its patches."""
+
+    title: str
+    values: NDArray[np.float64]
+    patch: int
+
+
+@dataclass(frozen=True)
 class Step:
     """``what`` happens and ``why``; the ``law``; this sentence's numbers; the ``formula`` of one of them."""
 
@@ -91,6 +104,13 @@ class Step:
     formula: Formula | None = None
     words: tuple[tuple[str, ...], ...] = ()
     """Rows of text where there are no numbers: tokens, merges; the first row is the heading."""
+    side: str = ""
+    """Whose tokens these are: of the source, the target, or of all that was read."""
+    links: tuple[tuple[int, int], ...] = ()
+    """Columns of ``words`` that hold a token, and how far it is from the row's own position."""
+    headings: bool = False
+    """Whether the headings of ``words``, behind the first, are tokens."""
+    image: "Pixels | None" = None
 
     @property
     def passed(self) -> bool:
@@ -123,11 +143,6 @@ def checked(*tables: Table) -> Fact:
     return Fact(
         text if not failed else f"{failed:,} of {len(checks):,} numbers are not what their formula gives", not failed
     )
-
-
-def side(example: Example, stack: str) -> list[str]:
-    """The tokens that a stack reads."""
-    return example.source_tokens if stack == "encoder" else example.target_tokens
 
 
 def _cut(title: str, count: int) -> str:

@@ -28,12 +28,14 @@ class Trace(Recording):
     def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
         super().__init__(model, keep, edits)
         self.model = model
+        self.kind = str(getattr(getattr(model, "config", None), "kind", ""))
+        """Of the model, as its configuration calls it."""
         self.dropped = drops(model)
         """Whether dropout was on, so that no formula gives the numbers."""
 
     def axes(self, name: str) -> tuple[str, ...]:
         """``("batch", "head", "query", "key")`` for attention weights."""
-        return axes_of(name, self[name])
+        return axes_of(name, self[name], self.kind)
 
     def at(self, name: str, **index: int) -> Tensor:
         """What is left of ``name`` when the axes named in ``index`` are fixed; axes of one entry are when not named."""
@@ -101,7 +103,7 @@ class Trace(Recording):
                 yield (name if len(every) == 1 else f"{name}@{number}"), tensor
 
     def _axes(self) -> dict[str, tuple[str, ...]]:
-        return {name: axes_of(name.partition("@")[0], tensor) for name, tensor in self._named()}
+        return {name: axes_of(name.partition("@")[0], tensor, self.kind) for name, tensor in self._named()}
 
     def __repr__(self) -> str:
         return f"<Trace of {type(self.model).__name__}: {len(self)} names>"
@@ -110,7 +112,8 @@ class Trace(Recording):
         """In a notebook: what was recorded, with shapes and the range of the numbers."""
         rows = []
         for name, tensor in self._named():
-            axes = " × ".join(f"{axis} {size}" for axis, size in zip(axes_of(name, tensor), tensor.shape, strict=True))
+            named = zip(axes_of(name.partition("@")[0], tensor, self.kind), tensor.shape, strict=True)
+            axes = " × ".join(f"{axis} {size}" for axis, size in named)
             numbers = tensor.double()[tensor.isfinite()] if tensor.is_floating_point() else tensor.double()
             low, high = (float(numbers.min()), float(numbers.max())) if numbers.numel() else (0.0, 0.0)
             cells = "".join(f"<td>{escape(text)}</td>" for text in (name, axes, f"{low:.4g} … {high:.4g}"))

@@ -39,6 +39,8 @@ class Panel:
     rows: list[str]
     columns: list[str]
     values: npt.NDArray[np.float64]
+    picture: npt.NDArray[np.float64] | None = None
+    """What the matrix is laid over, ``[row, column, channel]`` from 0 to 1."""
 
     def __post_init__(self) -> None:
         assert self.values.shape == (len(self.rows), len(self.columns))
@@ -149,7 +151,7 @@ def _pool(panel: Panel, sizes: list[int]) -> Panel:
         values = np.maximum.reduceat(values, list(starts), axis)
         groups = [labels[axis][start : start + size] for start in starts]
         labels[axis] = [group[0] if len(group) == 1 else f"{group[0]}…{group[-1]}" for group in groups]
-    return Panel(panel.title, labels[0], labels[1], values)
+    return Panel(panel.title, labels[0], labels[1], values, panel.picture)
 
 
 def _latex(text: str) -> str:

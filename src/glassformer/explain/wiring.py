@@ -3,10 +3,22 @@
 from torch import nn
 
 from glassformer.config import ConfigError
-from glassformer.layers.block import Block, Stack
+from glassformer.layers.block import AddNorm, Block, Stack
+from glassformer.layers.embedding import PatchEmbedding, TokenEmbedding
+from glassformer.models.recurrent import RecurrentDecoder
 
 EMBEDDING = {"encoder": "source_embedding", "decoder": "target_embedding"}
-"""What enters a stack."""
+"""What enters a stack of two."""
+
+
+def stacks(model: nn.Module) -> list[str]:
+    """The stacks of blocks that a model has: "encoder", "decoder" or both; none where it is recurrent."""
+    return [name for name in EMBEDDING if isinstance(getattr(model, name, None), Stack)]
+
+
+def embedding_of(model: nn.Module, stack: str) -> str:
+    """What enters a stack, by its module; the only stack of a model has the only embedding."""
+    return "embedding" if hasattr(model, "embedding") else EMBEDDING[stack]
 
 
 def sublayers(block: Block) -> list[str]:
@@ -26,7 +38,7 @@ def residual(model: nn.Module, path: str) -> str:
     order = sublayers(_block(model, stack, layer))
     place = order.index(part)
     if place == 0 and layer == 0:
-        return embedded(model, EMBEDDING[stack])
+        return embedded(model, embedding_of(model, stack))
     if place == 0:
         layer, before = layer - 1, sublayers(_block(model, stack, layer - 1))[-1]
     else:
@@ -36,6 +48,8 @@ def residual(model: nn.Module, path: str) -> str:
 
 def entering(model: nn.Module, path: str) -> str:
     """What the sub-layer at ``path`` computes from: with the pre-norm order, the residual stream normalised."""
+    if isinstance(getattr(model, "decoder", None), RecurrentDecoder):
+        return "decoder.states_0"  # the layer that asks
     return f"{path}_norm.normed" if is_pre(model, parts_of(path)[0]) else residual(model, path)
 
 
@@ -57,12 +71,28 @@ def residual_stream(model: nn.Module, stack: str) -> list[str]:
     assert isinstance(layers, nn.ModuleList)
     end = "sum" if is_pre(model, stack) else "normed"
     ends = [f"{stack}.layers.{number}.feed_forward_norm.{end}" for number in range(len(layers))]
-    return [embedded(model, EMBEDDING[stack]), *ends]
+    return [embedded(model, embedding_of(model, stack)), *ends]
 
 
 def embedded(model: nn.Module, embedding: str) -> str:
     """The last name of an embedding: with positions that are added, their sum."""
-    return f"{embedding}.{'scaled' if model.get_submodule(embedding).position is None else 'positioned'}"
+    module = model.get_submodule(embedding)
+    if isinstance(module, TokenEmbedding) and module.norm is not None:
+        return f"{embedding}.normed"
+    return f"{embedding}.{_summed(module)}"
+
+
+def normalised(model: nn.Module, norm: str) -> str:
+    """What the normalisation at ``norm`` is given."""
+    path = norm.rpartition(".")[0]
+    owner = model.get_submodule(path)
+    if isinstance(owner, Stack):
+        return residual_stream(model, path)[-1]
+    if isinstance(owner, TokenEmbedding):
+        return f"{path}.{_summed(owner)}"
+    if not isinstance(owner, AddNorm):
+        return f"{path}.activated"  # BERT's, before the output projection
+    return residual(model, path.removesuffix("_norm")) if owner.pre else f"{path}.sum"
 
 
 def parts_of(path: str) -> tuple[str, int, str]:
@@ -71,6 +101,15 @@ def parts_of(path: str) -> tuple[str, int, str]:
     if len(words) != 4 or words[1] != "layers":
         raise ConfigError(f"{path} is not a sub-layer; one is called decoder.layers.1.feed_forward")
     return words[0], int(words[2]), words[3]
+
+
+def _summed(embedding: nn.Module) -> str:
+    if isinstance(embedding, PatchEmbedding):
+        return "positioned"
+    assert isinstance(embedding, TokenEmbedding)
+    if embedding.segment is not None:
+        return "segmented"
+    return "scaled" if embedding.position is None else "positioned"
 
 
 def _block(model: nn.Module, stack: str, layer: int) -> Block:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from torch import nn
+
 from glassformer.explain.example import Example
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.size import parameters_by_part
@@ -57,10 +59,14 @@ class Drawing:
     note: str = ""
     parts: list[tuple[str, str]] = field(default_factory=list)
     """The same as a table: each part and its parameters."""
+    label: str = "The architecture: encoder at the left, decoder at the right"
+    title: str = "Figure 1 of the paper, drawn to this model, with the shapes of this sentence."
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
+    """A box before it has a place."""
+
     title: str
     shape: str
     step: int
@@ -68,14 +74,14 @@ class _Part:
     matrix: str = ""
 
 
-class _Column:
+class Column:
     """Boxes placed upwards from the bottom, an arrow from each to the next."""
 
     def __init__(self, drawing: Drawing, x: float, bottom: float):
         self.drawing, self.x, self.y = drawing, x, bottom
         self.middle = x + WIDTH / 2
 
-    def put(self, part: _Part) -> float:
+    def put(self, part: Part) -> float:
         """Returns the height of its middle."""
         top = self.y - HIGH
         self.drawing.boxes.append(Box(self.x, top, part.title, part.shape, part.step, part.kind, part.matrix))
@@ -87,7 +93,7 @@ class _Column:
         self.drawing.words.append(Words(self.middle, self.y - 6, text))
         self.y -= GAP + 12
 
-    def sublayer(self, parts: list[_Part]) -> list[float]:
+    def sublayer(self, parts: list[Part]) -> list[float]:
         """Its boxes, and the residual connection from below them to the last, where the sum is."""
         entry = self.y + GAP / 2 + 2
         middles = [self.put(part) for part in parts]
@@ -101,25 +107,30 @@ class _Column:
         self.drawing.frames.append(Frame(left, top, width, bottom - top + 4, count, side))
 
 
-def drawn(example: Example) -> Drawing:
+def two_stacks(example: Example) -> Drawing:
     """For this example: its lengths are in the shapes."""
-    model = example.translator.models[0]
+    model = example.model
     c = model.config
     shapes = _Shapes(c, len(example.source_ids), len(example.target_ids))
     boxes = 9 if c.norm_order == "pre" else 6
     boxes += 3 + (c.positions != "rotary") + (c.norm_order == "pre")
     drawing = Drawing(ENCODER + DECODER + WIDTH + 60, boxes * PITCH + 76)
     bottom = drawing.height - 14
-    encoder = _Column(drawing, ENCODER, bottom)
+    encoder = Column(drawing, ENCODER, bottom)
     memory = _encoder(encoder, c, shapes)
-    decoder = _Column(drawing, DECODER, bottom)
+    decoder = Column(drawing, DECODER, bottom)
     asked = _decoder(decoder, c, shapes)
     way = (ENCODER + WIDTH + DECODER) / 2 - 4
     drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{DECODER - 1}")
     drawing.words.append(Words(encoder.middle, memory - 22, f"memory: {shapes.source} × {c.d_model}"))
     drawing.note = _tied(c)
-    drawing.parts = [(name.replace("_", " "), f"{count:,}") for name, count in parameters_by_part(model).items()]
+    drawing.parts = parts_of(model)
     return drawing
+
+
+def parts_of(model: nn.Module) -> list[tuple[str, str]]:
+    """Each part and its parameters, in words."""
+    return [(name.replace("_", " "), f"{count:,}") for name, count in parameters_by_part(model).items()]
 
 
 @dataclass(frozen=True)
@@ -141,27 +152,27 @@ class _Shapes:
         return f"{self.config.d_model} → {self.config.d_ff} → {self.config.d_model}, {self.config.activation}"
 
 
-def _encoder(column: _Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
+def _encoder(column: Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
     """Returns where the memory leaves."""
     _entry(column, c, "source", shapes.source)
     bottom = column.y + GAP
     pair = [("Multi-head attention", shapes.heads, 3), ("Feed-forward", shapes.inner, 5)]
     for title, shape, step in pair:
-        column.sublayer(_wrapped(c, _Part(title, shape, step, "attention" if step == 3 else "feed"), 4))
+        column.sublayer(_wrapped(c, Part(title, shape, step, "attention" if step == 3 else "feed"), 4))
     column.frame(bottom, c.n_encoder_layers)
     if c.norm_order == "pre":
-        column.put(_Part("Norm", shapes.stream(shapes.source), 6, "norm"))
+        column.put(Part("Norm", shapes.stream(shapes.source), 6, "norm"))
     return column.y + GAP - 1
 
 
-def _decoder(column: _Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
+def _decoder(column: Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
     """Returns the height at which the memory is asked."""
     _entry(column, c, "target", shapes.target)
     bottom = column.y + GAP
     triple = [
-        _Part("Masked multi-head attention", shapes.heads, 8, "attention"),
-        _Part("Multi-head attention", f"{shapes.heads}, to the memory", 9, "attention"),
-        _Part("Feed-forward", shapes.inner, 10, "feed"),
+        Part("Masked multi-head attention", shapes.heads, 8, "attention"),
+        Part("Multi-head attention", f"{shapes.heads}, to the memory", 9, "attention"),
+        Part("Feed-forward", shapes.inner, 10, "feed"),
     ]
     asked = 0.0
     for part in triple:
@@ -170,35 +181,35 @@ def _decoder(column: _Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float
             asked = middles[1 if c.norm_order == "pre" else 0]
     column.frame(bottom, c.n_decoder_layers)
     if c.norm_order == "pre":
-        column.put(_Part("Norm", shapes.stream(shapes.target), 11, "norm"))
+        column.put(Part("Norm", shapes.stream(shapes.target), 11, "norm"))
     size = c.vocab_sizes[1]
-    column.put(_Part("Linear", f"{shapes.target} × {size:,}", 12, "linear", "E" if c.tie_embeddings else "W"))
-    column.put(_Part("Softmax", f"{shapes.target} × {size:,}", 12, "softmax"))
+    column.put(Part("Linear", f"{shapes.target} × {size:,}", 12, "linear", "E" if c.tie_embeddings else "W"))
+    column.put(Part("Softmax", f"{shapes.target} × {size:,}", 12, "softmax"))
     column.drawing.arrows.append(f"M{column.middle} {column.y + GAP - 1}V{column.y + 1}")
     column.say("what comes next: probabilities")
     return asked
 
 
-def _entry(column: _Column, c: EncoderDecoderConfig, side: str, length: int) -> None:
+def _entry(column: Column, c: EncoderDecoderConfig, side: str, length: int) -> None:
     source = side == "source"
     column.say(f"{side}, {length} tokens" + ("" if source else ", shifted right"))
     size = c.vocab_sizes[0 if source else 1]
     matrix = "E" if c.tie_embeddings else f"E {side}"
     shape = f"{size:,} × {c.d_model}, × √{c.d_model}"
-    column.put(_Part(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
+    column.put(Part(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
     if c.positions != "rotary":
         shape = f"+ {length} × {c.d_model}, {c.positions}"
-        column.put(_Part("Positions", shape, 2 if source else 7, "embedding"))
+        column.put(Part("Positions", shape, 2 if source else 7, "embedding"))
 
 
-def _wrapped(c: EncoderDecoderConfig, part: _Part, step: int) -> list[_Part]:
+def _wrapped(c: EncoderDecoderConfig, part: Part, step: int) -> list[Part]:
     """LayerNorm after the sum, as in the paper, or before the sub-layer."""
     if c.norm_order == "post":
-        return [part, _Part("Add & Norm", f"width {c.d_model}", step, "norm")]
+        return [part, Part("Add & Norm", f"width {c.d_model}", step, "norm")]
     return [
-        _Part("Norm", f"width {c.d_model}", step, "norm"),
+        Part("Norm", f"width {c.d_model}", step, "norm"),
         part,
-        _Part("Add", f"width {c.d_model}", step, "norm"),
+        Part("Add", f"width {c.d_model}", step, "norm"),
     ]
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from glassformer.evaluate.word_links import strongest_links, word_weights
 from glassformer.explain.example import Example
+from glassformer.explain.figures import attention_views
 from glassformer.explain.heatmap import columns_of, shown
 from glassformer.explain.page.sheets import Label
 from glassformer.explain.page.wording import direction
@@ -73,8 +74,9 @@ def alignment_of(example: Example) -> Alignment | None:
     words = tokenizers.source.word_of(source_ids), tokenizers.target.word_of(target_ids)
     if max(words[0], default=-1) < 0 or max(words[1], default=-1) < 0:
         return None
-    layers = range(len(example.translator.models[0].decoder.layers))
-    weights = torch.cat([example.trace[f"decoder.layers.{n}.cross_attention.weights"] for n in layers]).double().cpu()
+    names = [f"{path}.weights" for path in attention_views(example).values() if path.endswith("cross_attention")]
+    layers = range(len(names))
+    weights = torch.cat([example.trace[name] for name in names]).double().cpu()
     readings = [word_weights(weights.mean(1), *words, shifted=shifted) for shifted in (False, True)]
     found = tuple(LayerLinks(n, (_naive(readings[0][n]), _shifted(readings[1][n]))) for n in layers)
     source = _labels(tokenizers.source, source_ids, example.source, "source")

@@ -6,20 +6,31 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.explain.example import Example
+from glassformer.explain.examined import Examined
+from glassformer.explain.figures import attention_views
 from glassformer.explain.heatmap import shown
 from glassformer.explain.page.numbers import Numbers, Slice
-from glassformer.explain.page.sheets import Label, Sheet, Titles, entropy, labels_of, summary_of, whole, written
-from glassformer.explain.story import Table
+from glassformer.explain.page.sheets import (
+    Label,
+    Sheet,
+    Titles,
+    entropy,
+    labels_of,
+    summary_of,
+    whole,
+    written,
+)
+from glassformer.explain.story import SIDES, Table
 from glassformer.explain.view import LARGEST, View
 
 MAX_BYTES = 600_000
 """Of all matrices of a page in float32; beyond that they are written in float16."""
-GROUPS = [
-    ("encoder", "self_attention", "The encoder attends to the source"),
-    ("decoder", "self_attention", "The decoder attends to what it has written"),
-    ("decoder", "cross_attention", "The decoder attends to the source"),
-]
+TITLES = {
+    ("encoder", "self_attention"): "The encoder attends to the source",
+    ("decoder", "self_attention"): "The decoder attends to what it has written",
+    ("decoder", "cross_attention"): "The decoder attends to the source",
+}
+OF_ONE_STACK = "The model attends to what it has read"
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ def gallery_of(tables: Sequence[Table], numbers: Numbers, key: str) -> Gallery:
     """Of the tables of one attention's weights, one a head."""
     first = tables[0]
     assert first.columns is not None
-    rows, columns = labels_of(first.name, first.rows), labels_of(first.name, first.columns)
+    rows, columns = labels_of(first, first.rows), labels_of(first, first.columns)
     values = np.array([table.values for table in tables], dtype=np.float32)
     slices = _slices(numbers.add(values), values)
     weights = first.trace[first.name][0].double().cpu().numpy()
@@ -73,38 +84,42 @@ def gallery_of(tables: Sequence[Table], numbers: Numbers, key: str) -> Gallery:
     return Gallery(key, "Every head of this attention", heads, sheet, across=_across(len(heads)))
 
 
-def galleries_of(example: Example, numbers: Numbers) -> list[Gallery]:
+def galleries_of(example: Examined, numbers: Numbers) -> list[Gallery]:
     """Every layer and head of the model."""
-    config = example.translator.models[0].config
-    layers = {"encoder": config.n_encoder_layers, "decoder": config.n_decoder_layers}
-    views = {
-        (stack, kind): [example.view(f"{stack}.{layer}.{kind}") for layer in range(layers[stack])]
-        for stack, kind, _ in GROUPS
-    }
-    pooled = {key: [view.pooled() for view in found] for key, found in views.items()}
+    groups: dict[tuple[str, str], list[View]] = {}
+    for name, path in attention_views(example).items():
+        if name.rpartition(".")[2] in ("self_attention", "cross_attention"):
+            groups.setdefault((path.split(".")[0], path.rpartition(".")[2]), []).append(example.view(name))
+    order = sorted(groups, key=lambda group: list(TITLES).index(group))
+    pooled = {group: [view.pooled() for view in groups[group]] for group in order}
     size = sum(4 * panel.values.size for found in pooled.values() for view in found for panel in view.panels)
     dtype = np.float32 if size <= MAX_BYTES else np.float16
-    return [
-        _gallery(_Group(stack, kind, title), views[stack, kind], pooled[stack, kind], numbers, dtype)
-        for stack, kind, title in GROUPS
-    ]
+    side = SIDES.get(example.trace.kind, "")
+    return [_gallery(_Group(*group, side), groups[group], pooled[group], numbers, dtype) for group in order]
 
 
 @dataclass(frozen=True)
 class _Group:
     stack: str
     kind: str
-    title: str
+    only_side: str
+
+    @property
+    def title(self) -> str:
+        return OF_ONE_STACK if self.only_side else TITLES[self.stack, self.kind]
+
+    @property
+    def asks(self) -> str:
+        return self.only_side or ("source" if self.stack == "encoder" else "target")
 
 
 def _gallery(
     group: _Group, views: list[View], pooled: list[View], numbers: Numbers, dtype: type[np.floating]
 ) -> Gallery:
-    asks = "source" if group.stack == "encoder" else "target"
-    rows = _labels(views[0].panels[0].rows, pooled[0].panels[0].rows, asks)
+    rows = _labels(views[0].panels[0].rows, pooled[0].panels[0].rows, group.asks)
     if group.kind == "cross_attention":  # named by what each step predicts, which it reads only at the next
         rows = [Label(label.text, label.side, label.position + 1, label.span) for label in rows]
-    asked = "source" if group.kind == "cross_attention" else asks
+    asked = "source" if group.kind == "cross_attention" else group.asks
     columns = _labels(views[0].panels[0].columns, pooled[0].panels[0].columns, asked)
     heads = []
     for layer, (view, small) in enumerate(zip(views, pooled, strict=True)):

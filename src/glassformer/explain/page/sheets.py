@@ -13,7 +13,7 @@ from glassformer.explain.heatmap import shown
 from glassformer.explain.notation import decimal
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.shades import shade_class
-from glassformer.explain.story import Axis, Table
+from glassformer.explain.story import SIDES, Axis, Table
 from glassformer.text.words import END_OF_WORD, JOINER
 
 TOKEN_AXES = ("position", "query", "key")
@@ -82,8 +82,8 @@ def sheet_of(table: Table, numbers: Numbers, failed: bool = False) -> Sheet:
     titles = Titles(table.title, table.rows.title, "" if columns is None else columns.title)
     return written(
         titles,
-        labels_of(table.name, table.rows),
-        (Label("value"),) if columns is None else labels_of(table.name, columns),
+        labels_of(table, table.rows),
+        (Label("value"),) if columns is None else labels_of(table, columns),
         values.astype(np.float64),
         table.shade,
         Slice(numbers.add(values)),
@@ -167,18 +167,20 @@ def entropy(weights: NDArray[np.float64]) -> float:
     return float(-(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(-1).mean())
 
 
-def labels_of(name: str, axis: Axis) -> tuple[Label, ...]:
-    side = side_of(name, axis.name)
+def labels_of(table: Table, axis: Axis) -> tuple[Label, ...]:
+    side = side_of(table.trace.kind, table.name, axis.name)
     return tuple(
         Label(shown(text), side, place) if side else Label(shown(text))
         for place, text in zip(axis.indices, axis.labels, strict=True)
     )
 
 
-def side_of(name: str, axis: str) -> str:
-    """Whose tokens an axis of a recorded tensor counts, if it counts tokens."""
+def side_of(kind: str, name: str, axis: str) -> str:
+    """Whose tokens an axis of a recorded tensor counts, if it counts tokens. A model of one stack has one side."""
     if axis not in TOKEN_AXES:
         return ""
+    if kind in SIDES:
+        return SIDES[kind]
     if axis == "key" and ".cross_attention." in name:
         return "source"
     return "source" if name.startswith(("encoder.", "source_embedding.", "memory")) else "target"

@@ -6,16 +6,12 @@ from unicodedata import bidirectional
 
 from markupsafe import Markup, escape
 
+from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.heatmap import shown
 from glassformer.explain.page.sheets import Label
-from glassformer.explain.story import MAX_LABELS, Step
+from glassformer.explain.story import MAX_LABELS, SIDES, Step
 from glassformer.text.words import END_OF_WORD, JOINER
-
-COLUMNS = {1: {0: ("source", 0)}, 7: {1: ("target", 0), 2: ("target", 1)}, 12: {0: ("target", 0), 1: ("target", 1)}}
-"""By step: which columns hold a token, of which side, and how far from the row's position."""
-HEADINGS = {6: "source"}
-"""By step: whose tokens the headings are, behind the first."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +25,11 @@ def words_of(step: Step) -> Words | None:
     if not step.words:
         return None
     first, *rest = step.words
-    columns, side = COLUMNS.get(step.number, {}), HEADINGS.get(step.number, "")
+    columns, side = dict(step.links), step.side if step.headings else ""
     headings = tuple(Label(text, side if place else "", place - 1) for place, text in enumerate(first))
     rows = tuple(
         tuple(
-            Label(shown(text), columns[place][0], row + columns[place][1]) if place in columns else Label(text)
+            Label(shown(text), step.side, row + columns[place]) if place in columns else Label(text)
             for place, text in enumerate(line)
         )
         for row, line in enumerate(rest[:MAX_LABELS])
@@ -65,9 +61,12 @@ def law(text: str) -> Markup:
     return Markup(re.sub(r"\^(?:\(([^()]*)\)|(\w))", lambda found: f"<sup>{found[1] or found[2]}</sup>", safe))
 
 
-def sides_of(example: Example) -> tuple[Side, Side]:
+def sides_of(example: Examined) -> list[Side]:
+    """Source and target, or all that a model of one stack has read."""
+    if not isinstance(example, Example):
+        return [_side(SIDES[example.trace.kind], example.read, example.tokens("encoder"))]
     target = [*example.target_tokens, example.predicted_tokens[-1]]
-    return _side("source", example.source, example.source_tokens), _side("target", example.target, target)
+    return [_side("source", example.source, example.source_tokens), _side("target", example.target, target)]
 
 
 def direction(text: str) -> str:

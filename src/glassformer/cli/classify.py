@@ -1,0 +1,79 @@
+"""``glassformer classify``: the label of texts or of pictures, as the run's task is."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from glassformer.cli.streams import chunks, note, writing
+
+if TYPE_CHECKING:
+    from glassformer.predict import Prediction
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a classifier.")],
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TEXT|FILE]...", help="A text, or a file of texts, one a line; or pictures."),
+    ] = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    top: Annotated[int, typer.Option(min=1, help="Labels told of each.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object each, with all probabilities.")] = False,
+) -> None:
+    """Label texts (a tab parts a text from its pair) or pictures; without any, each line of stdin."""
+    from glassformer.predict import Classifier, ImageClassifier
+    from glassformer.predict.opening import check_task, task_at
+
+    check_task(run, ("classification", "images"))
+    pictures = task_at(run) == "images"
+    model: Any = (ImageClassifier if pictures else Classifier).load(run)
+    with writing(output) as stream:
+        for lines in _given(what or []) if not pictures else _pictures(what or []):
+            if not pictures:
+                _warn_of_length(model, lines)
+            read: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
+            for line, found in zip(lines, model.classify(read), strict=True):
+                stream.write(_shown(line, found, top, as_json, pictures) + "\n")
+            stream.flush()
+
+
+def _given(what: list[str]) -> Iterator[list[str]]:
+    """A file of texts line by line, anything else as one text."""
+    for one in what or ["-"]:
+        yield from chunks(one, 512) if one == "-" or _is_file(one) else [[one]]
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # longer than a name may be
+        return False
+
+
+def _pictures(what: list[str]) -> Iterator[list[str]]:
+    if what:
+        yield what
+    else:
+        yield from chunks("-", 64)
+
+
+def _text_and_pair(line: str) -> str | tuple[str, str]:
+    text, tab, pair = line.partition("\t")
+    return (text, pair) if tab else text
+
+
+def _warn_of_length(model: Any, lines: list[str]) -> None:
+    for index, length in model.too_long([_text_and_pair(line) for line in lines]):
+        note(f"glassformer: warning: {lines[index][:40]!r}… has {length:,} tokens; {model.max_length} are seen")
+
+
+def _shown(line: str, found: "Prediction", top: int, as_json: bool, picture: bool) -> str:
+    if as_json:
+        told = {"label": found.label, "probability": found.probability, "probabilities": found.probabilities}
+        return json.dumps({"picture" if picture else "text": line, **told}, ensure_ascii=False)
+    best = list(found.probabilities.items())[:top]
+    shown = "  ".join(f"{label} {probability:.4f}" for label, probability in best)
+    return f"{line}\t{shown}" if picture else shown

@@ -1,0 +1,47 @@
+"""``glassformer embed``: a vector for each text."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from glassformer.cli.streams import chunks, explaining, note, writing
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of an encoder (BERT).")],
+    file: Annotated[str, typer.Argument(help="Texts, one a line; - for stdin.")] = "-",
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write JSON lines to, - for stdout.")] = "-",
+    pooling: Annotated[
+        Literal["mean", "cls"], typer.Option(help="The mean of the tokens' vectors, or that of [CLS].")
+    ] = "mean",
+    npy: Annotated[Path | None, typer.Option(help="Write one array [texts, d_model] of float32 there instead.")] = None,
+) -> None:
+    """One vector a text, as JSON lines or as a NumPy array."""
+    from glassformer.config import ConfigError
+    from glassformer.predict.encoder import Encoder
+
+    if npy is not None and output != "-":
+        raise ConfigError("--npy and --output are both given; keep one of them")
+    encoder, done = Encoder.load(run), 0
+    parts = []
+    for texts in chunks(file, 512):
+        for index, length in encoder.too_long(texts):
+            note(
+                f"glassformer: warning: line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} "
+                "are seen"
+            )
+        parts.append(encoder.embed(texts, pooling))
+        done += len(texts)
+    if npy is None:
+        with writing(output) as stream:
+            for vector in (vector for part in parts for vector in part.tolist()):
+                stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
+        return
+    import numpy as np
+
+    width = encoder.model.config.d_model
+    with explaining(str(npy)), npy.open("wb") as file_of_array:
+        np.save(file_of_array, np.concatenate([np.zeros((0, width), np.float32), *parts]), allow_pickle=False)
+    note(f"{npy} is written: {done:,} vectors of {width} numbers")

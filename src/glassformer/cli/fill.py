@@ -1,0 +1,44 @@
+"""``glassformer fill``: what stands behind ``[MASK]``."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.streams import chunks, writing
+
+if TYPE_CHECKING:
+    from glassformer.predict import Filled
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a masked language model.")],
+    text: Annotated[str | None, typer.Argument(help='"A [MASK] runs."; none: a text a line from stdin.')] = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    top: Annotated[int, typer.Option(min=1, help="Candidates for each mask.")] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+) -> None:
+    """Candidates for every [MASK] of a text, with their probabilities."""
+    from glassformer.predict import Filler
+
+    filler = Filler.load(run)
+    with writing(output) as stream:
+        for texts in chunks("-", 512) if text is None else [[text]]:
+            for one, filled in zip(texts, filler.fill(texts, top), strict=True):
+                stream.write(_json(one, filled) if as_json else _text(filled))
+            stream.flush()
+
+
+def _text(filled: "Filled") -> str:
+    """The likeliest text, then a line for each candidate: which mask, the word, how probable it is."""
+    rows = [
+        f"  {number}  {one.probability:7.2%}  {one.text or one.token}"
+        for number, blank in enumerate(filled.blanks, start=1)
+        for one in blank
+    ]
+    return "\n".join([filled.text, *rows]) + "\n"
+
+
+def _json(text: str, filled: "Filled") -> str:
+    return json.dumps({"source": text, **asdict(filled)}, ensure_ascii=False) + "\n"

@@ -1,0 +1,49 @@
+"""``glassformer forecast``: the rows that come after those of a table."""
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Literal
+
+import typer
+
+from glassformer.cli.streams import writing
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a forecaster.")],
+    file: Annotated[str, typer.Argument(help="CSV file with the columns of training; - for stdin.")] = "-",
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    date: Annotated[
+        str | None, typer.Option(help='Column of dates, "" for none. [default: date, or the only further column]')
+    ] = None,
+    missing: Annotated[
+        Literal["refuse", "interpolate"], typer.Option(help="What becomes of gaps in the table.")
+    ] = "refuse",
+) -> None:
+    """Forecast a table in its own units; dates go on where they are regular."""
+    from glassformer.predict import Forecaster
+
+    forecaster = Forecaster.load(run)
+    with _named(file) as path:
+        forecast = forecaster.forecast_file(path, date, missing)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(forecast.rows())
+    with writing(output) as stream:
+        stream.write(text.getvalue())
+
+
+@contextmanager
+def _named(file: str) -> Iterator[str]:
+    """A file that can be read twice."""
+    import sys
+    import tempfile
+
+    if file != "-":
+        yield file
+        return
+    with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
+        copy.write(sys.stdin.buffer.read())
+        copy.flush()
+        yield copy.name

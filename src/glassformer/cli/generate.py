@@ -1,0 +1,88 @@
+"""``glassformer generate``: text that goes on."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from glassformer.cli.streams import chunks, settings, writing
+
+if TYPE_CHECKING:
+    from glassformer.predict import Generated, Generator
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a language model.")],
+    prompt: Annotated[str | None, typer.Argument(help="How the text begins; none: a prompt a line from stdin.")] = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    setting: Annotated[
+        list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: min_p=0.1")
+    ] = None,
+    max_length: Annotated[int | None, typer.Option(help="New tokens at most.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the softmax when drawing.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the drawing.")] = None,
+    sample: Annotated[bool | None, typer.Option("--sample/--search", help="Draw tokens, or search for them.")] = None,
+    beam_size: Annotated[int | None, typer.Option(help="Hypotheses kept; more than 1 is a search.")] = None,
+    n_best: Annotated[int | None, typer.Option(help="Continuations of each prompt.")] = None,
+    refuse_long: Annotated[
+        bool, typer.Option("--refuse-long", help="A prompt beyond the context is an error; else its end is kept.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, with scores and tokens.")] = False,
+) -> None:
+    """Continue text: the prompt and what follows it, as it comes."""
+    from glassformer.allocator import keep_freed_memory
+    from glassformer.predict import Generator
+
+    given = {
+        "max_length": max_length,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "seed": seed,
+        "sample": sample,
+        "beam_size": beam_size,
+        "n_best": n_best,
+    }
+    options = settings(setting) | {name: value for name, value in given.items() if value is not None}
+    keep_freed_memory()
+    generator = Generator.load(run)
+    several = generator.configure(**options).n_best > 1
+    done = 0
+    with writing(output) as stream:
+        if prompt is not None and not several and not as_json:
+            pieces = generator.stream(prompt, refuse_long, **options)
+            stream.write(prompt + next(pieces, ""))  # after the first step: what is refused writes nothing
+            for piece in pieces:
+                stream.write(piece)
+                stream.flush()
+            stream.write("\n")
+            return
+        for prompts in chunks("-", 64) if prompt is None else [[prompt]]:
+            for line, found in zip(prompts, generator.continuations(prompts, refuse_long, **options), strict=True):
+                text = _json(generator, line, found) if as_json else _text(line, found, done if several else None)
+                stream.write(text + "\n")
+                done += 1
+            stream.flush()
+
+
+def _text(prompt: str, found: "list[Generated]", number: int | None) -> str:
+    """The whole text; of several, each with the ``number`` of its prompt before it and its score after it."""
+    if number is None:
+        return prompt + found[0].text
+    return "\n".join(f"{number} ||| {prompt}{one.text} ||| {one.score:.4f}" for one in found)
+
+
+def _json(generator: "Generator", prompt: str, found: "list[Generated]") -> str:
+    results: list[dict[str, Any]] = [
+        {
+            "text": one.text,
+            "score": one.score,
+            "log_prob": one.hypothesis.log_prob,
+            "tokens": generator.tokenizer.tokens(one.hypothesis.tokens),
+            "token_log_probs": one.hypothesis.token_log_probs,
+        }
+        for one in found
+    ]
+    return json.dumps({"prompt": prompt, "continuations": results}, ensure_ascii=False)

@@ -1,0 +1,40 @@
+"""``glassformer import``: a model of Hugging Face's as a checkpoint of ours."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.streams import note, read_text, say
+
+if TYPE_CHECKING:
+    from glassformer.interop.result import Conversion
+
+
+def command(
+    source: Annotated[str, typer.Argument(help="Folder written by save_pretrained, or a model's name on the hub.")],
+    run: Annotated[Path, typer.Argument(help="Checkpoint folder to write.")],
+    text: Annotated[
+        str | None, typer.Option("--text", help="File of texts, a line each, for both sides to be compared on.")
+    ] = None,
+) -> None:
+    """Import a model from Hugging Face (safetensors only), and check that it computes the same."""
+    from glassformer.interop.huggingface import import_folder
+
+    report(import_folder(source, run, sentences_of(text)))
+
+
+def sentences_of(file: str | None) -> list[str] | None:
+    """The lines of ``file`` that are not empty; None where none is named."""
+    return None if file is None else [line for line in read_text(file) if line.strip()]
+
+
+def report(found: "Conversion") -> None:
+    """What was compared, as notes; the folder, as output."""
+    for dtype, difference in found.parity.differences.items():
+        note(f"largest difference in {dtype}: {difference:.1e}")
+    for sample in found.parity.samples:
+        note(f"{sample.source!r}: here {sample.ours!r}, there {sample.theirs!r}")
+    for sentence in found.notes:
+        note(f"note: {sentence}")
+    say(str(found.path))

@@ -1,0 +1,29 @@
+"""``glassformer tag``: a tag for every word."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from glassformer.cli.streams import chunks, writing
+
+
+def command(
+    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a tagger.")],
+    file: Annotated[str, typer.Argument(help="Sentences, one a line, words between spaces; - for stdin.")] = "-",
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a sentence: tokens and tags.")] = False,
+) -> None:
+    """Tag the words of sentences: a word and its tag a line, a blank line behind each sentence."""
+    from glassformer.predict import Tagger
+
+    tagger = Tagger.load(run)
+    with writing(output) as stream:
+        for lines in chunks(file, 512):
+            sentences = [line.split() for line in lines]
+            for words, tags in zip(sentences, tagger.tag(sentences), strict=True):
+                if as_json:
+                    stream.write(json.dumps({"tokens": words, "tags": tags}, ensure_ascii=False) + "\n")
+                else:
+                    stream.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
+            stream.flush()

@@ -1,0 +1,93 @@
+"""Rules of what is read: tokens, segments, patches, and their positions (sections 3.4 and 3.5)."""
+
+import torch
+
+from glassformer.config import ConfigError
+from glassformer.explain.expression import Call, Number, Product, Quotient, Root, Sum
+from glassformer.explain.operands import Derivation, Operands, given
+from glassformer.layers.position import Sinusoidal
+
+UNSCALED = 1.0
+
+
+def one_hot(o: Operands) -> Derivation:
+    return given(o, r"1 \text{ where } v = \text{id}(\text{token}_p)\text{, else } 0", "3.4; the tokenizer gives ids")
+
+
+def tokens(o: Operands) -> Derivation:
+    row, dimension = o.numbers(f"{o.path}.one_hot", "vocab"), o.index["d_model"]
+    chosen = row.values.nonzero()[0].tolist()  # all others contribute 0
+    terms = tuple(Product((row.number(v), *o.parameter(f"{o.path}.weight", v, dimension))) for v in chosen)
+    return Derivation(r"\sum_v \text{onehot}_{p,v} E_{v,d}", "section 3.4", Sum(terms))
+
+
+def scaled(o: Operands) -> Derivation:
+    number, scale = o.number(f"{o.path}.tokens"), o.model.get_submodule(o.path).scale
+    if scale == UNSCALED:
+        return Derivation(r"E_{p,d}", "Radford et al. 2018: without √d_model", number)
+    root = Root(Number(o.trace[o.place.name].size(-1), "d_model"))
+    return Derivation(r"E_{p,d} \sqrt{d_{model}}", "section 3.4", Product((number, root)))
+
+
+def encoding(o: Operands) -> Derivation:
+    if "batch" in o.index:
+        raise ConfigError(f"{o.place.name} has no formula where rows hold several texts; trace one text a row")
+    position, dimension = o.index["position"], o.index["d_model"]
+    module = o.model.get_submodule(o.path).position
+    if not isinstance(module, Sinusoidal):
+        return Derivation(
+            r"P_{p,d}", "section 3.5, learned", o.parameter(f"{o.path}.position.weight", position, dimension)[0]
+        )
+    pair = 2 * (dimension // 2)
+    wavelength = Number(10000.0 ** (pair / module.d_model), f"10000^({pair}/{module.d_model})")
+    angle = Quotient(Number(position, "position"), wavelength)
+    function = "cos" if dimension % 2 else "sin"
+    law = rf"\{function}\left(\frac{{p}}{{10000^{{2i/d_{{model}}}}}}\right)"
+    return Derivation(law, "section 3.5", Call(function, angle))
+
+
+def positioned(o: Operands) -> Derivation:
+    added = o.number(f"{o.path}.encoding")
+    if f"{o.path}.projected" in o.trace:
+        return _positioned_patch(o, added)
+    terms = o.number(f"{o.path}.scaled"), added
+    unscaled = o.model.get_submodule(o.path).scale == UNSCALED
+    law = r"x_{p,d} = E_{p,d} + PE_{p,d}" if unscaled else r"x_{p,d} = E_{p,d} \sqrt{d_{model}} + PE_{p,d}"
+    return Derivation(law, "sections 3.4, 3.5", Sum(terms))
+
+
+def segment(o: Operands) -> Derivation:
+    """Which of the texts it is, is not recorded; the row of the matrix that the vector is tells it."""
+    matrix = o.model.get_parameter(f"{o.path}.segment.weight")
+    vector = o.trace[o.place.name][o.index["batch"], o.index["position"]]
+    chosen = int(torch.eq(matrix, vector).sum(-1).argmax())
+    return Derivation(
+        r"S_{s(p),d}", "Devlin et al. 2019, figure 2", o.parameter(f"{o.path}.segment.weight", chosen, o.last)[0]
+    )
+
+
+def segmented(o: Operands) -> Derivation:
+    before = "scaled" if o.model.get_submodule(o.path).position is None else "positioned"
+    terms = o.number(f"{o.path}.{before}"), o.number(f"{o.path}.segment")
+    return Derivation(r"x_{p,d} = E_{p,d} + P_{p,d} + S_{s(p),d}", "Devlin et al. 2019, figure 2", Sum(terms))
+
+
+def patches(o: Operands) -> Derivation:
+    if o.trace.kind == "series":
+        return given(o, r"\text{a stretch of the series}", "Nie et al. 2023, section 3.1")
+    return given(o, r"\text{a square of the image, by channel, row and column}", "Dosovitskiy et al. 2021, section 3.1")
+
+
+def projected(o: Operands) -> Derivation:
+    x = o.numbers(f"{o.path}.patches", "number")
+    return Derivation(r"x W + b", "Dosovitskiy et al. 2021, equation 1", o.linear(x, f"{o.path}.projection", o.last))
+
+
+def _positioned_patch(o: Operands, added: Number) -> Derivation:
+    """The class token stands before the patches."""
+    first, place = o.model.get_submodule(o.path).class_token is not None, o.index["position"]
+    if first and place == 0:
+        term = o.parameter(f"{o.path}.class_token", o.last)[0]
+        return Derivation(r"x_{class} + P_{0,d}", "Dosovitskiy et al. 2021, equation 1", Sum((term, added)))
+    term = o.number(f"{o.path}.projected", patch=place - first)
+    return Derivation(r"x_p W + b + P_{p,d}", "Dosovitskiy et al. 2021, equation 1", Sum((term, added)))

@@ -1,0 +1,206 @@
+"""Rules of a layer: attention (section 3.2), feed-forward (3.3), the residual sum and the normalisation (3.1)."""
+
+import math
+
+from torch import nn
+
+from glassformer.explain.expression import (
+    Call,
+    Difference,
+    Dot,
+    Expression,
+    Number,
+    Product,
+    Quotient,
+    Root,
+    Softmax,
+    Squares,
+    Sum,
+    Total,
+    Vector,
+)
+from glassformer.explain.operands import Derivation, Operands, given
+from glassformer.explain.wiring import asked, entering, normalised, residual
+from glassformer.layers.block import Stack
+from glassformer.layers.feed_forward import GatedFeedForward
+from glassformer.layers.norm import RMSNorm
+from glassformer.layers.position import Rotary
+
+ACTIVATION_LAWS = {
+    "relu": r"\max(0, x)",
+    "gelu": r"x \Phi(x)",
+    "gelu_tanh": r"\frac{x}{2} \left(1 + \tanh\left(\sqrt{2/\pi} (x + 0.044715 x^3)\right)\right)",
+    "silu": r"x / (1 + e^{-x})",
+}
+
+
+def projection(o: Operands) -> Derivation:
+    axis, part = {"q": ("query", "query"), "k": ("key", "key"), "v": ("key", "value")}[o.tap]
+    from_ = entering(o.model, o.path) if o.tap == "q" else asked(o.model, o.path)
+    x = o.vector(from_, position=o.index[axis])
+    row = o.index["head"] * o.trace[o.place.name].size(-1) + o.last
+    law = rf"{o.tap} = x W^{o.tap.upper()} + b"
+    return Derivation(law, "section 3.2.2", o.linear(x, f"{o.path}.{part}", row))
+
+
+def rotated(o: Operands) -> Derivation:
+    tap, axis = (o.tap.removeprefix("rotated_"), "query" if o.tap.endswith("q") else "key")
+    width, dimension, position = o.trace[o.place.name].size(-1), o.index["d_k"], o.index[axis]
+    rotary = o.model.get_submodule(f"{o.path}.rotary")
+    assert isinstance(rotary, Rotary)
+    even, odd = (o.number(f"{o.path}.{tap}", d_k=2 * (dimension // 2) + i) for i in (0, 1))
+    wavelength = Number(rotary.theta ** (2 * (dimension // 2) / width), f"{rotary.theta:g}^(2i/d_k)")
+    angle = Quotient(Number(position, "position"), wavelength)
+    if dimension % 2:
+        turned: Expression = Sum((Product((even, Call("sin", angle))), Product((odd, Call("cos", angle)))))
+        return Derivation(r"x_{2i} \sin\theta + x_{2i+1} \cos\theta", "Su et al. 2021", turned)
+    turned = Difference(Product((even, Call("cos", angle))), Product((odd, Call("sin", angle))))
+    return Derivation(r"x_{2i} \cos\theta - x_{2i+1} \sin\theta", "Su et al. 2021", turned)
+
+
+def scores(o: Operands) -> Derivation:
+    turned = "rotated_" if f"{o.path}.rotated_q" in o.trace else ""
+    q = o.numbers(f"{o.path}.{turned}q", "d_k")
+    k = o.numbers(f"{o.path}.{turned}k", "d_k", head=_head_of_keys(o))
+    return Derivation(r"q \cdot k = \sum_i q_i k_i", _source(o, "section 3.2.1"), Dot(q, k))
+
+
+def scaled_scores(o: Operands) -> Derivation:
+    d_k = Number(o.trace[f"{o.path}.q"].size(-1), "d_k")
+    return Derivation(r"\frac{q \cdot k}{\sqrt{d_k}}", "equation 1", Quotient(o.number(f"{o.path}.scores"), Root(d_k)))
+
+
+def mask(o: Operands) -> Derivation:
+    return given(o, r"1 \text{ where the query may see the key}", "section 3.2.3")
+
+
+def masked_scores(o: Operands) -> Derivation:
+    visible = o.number(f"{o.path}.mask").value
+    value: Expression = o.number(f"{o.path}.scaled_scores") if visible else Number(-math.inf, "−∞")
+    return Derivation(r"\frac{q \cdot k}{\sqrt{d_k}} \text{ where visible, else } -\infty", "section 3.2.3", value)
+
+
+def weights(o: Operands) -> Derivation:
+    masked = f"{o.path}.masked_scores"
+    row = o.numbers(masked if masked in o.trace else f"{o.path}.scaled_scores", "key")
+    law = r"\frac{e^{s_k}}{\sum_j e^{s_j}}"
+    return Derivation(law, "equation 1", Softmax(row, o.index["key"]))
+
+
+def context(o: Operands) -> Derivation:
+    values = o.numbers(f"{o.path}.v", "key", head=_head_of_keys(o))
+    return Derivation(r"\sum_k a_k v_k", _source(o, "equation 1"), Dot(o.numbers(f"{o.path}.weights", "key"), values))
+
+
+def concatenated(o: Operands) -> Derivation:
+    head, dimension = divmod(o.index["heads_d_v"], o.trace[f"{o.path}.v"].size(-1))
+    number = o.number(f"{o.path}.context", head=head, d_v=dimension, query=o.index["position"])
+    return Derivation(r"\text{Concat}(head_1, \dots, head_h)", "section 3.2.2", number)
+
+
+def result(o: Operands) -> Derivation:
+    if not o.path.endswith("feed_forward"):
+        x = o.vector(f"{o.path}.concatenated")
+        law = r"\text{Concat}(head_1, \dots, head_h) W^O + b"
+        return Derivation(law, "section 3.2.2", o.linear(x, f"{o.path}.output", o.last))
+    if _is_gated(o):
+        x = o.vector(f"{o.path}.product")
+        law = r"(\text{activated}(x W_{gate}) \odot x W_1) W_2"
+        return Derivation(law, "Shazeer 2020, equation 6", o.linear(x, f"{o.path}.outer", o.last))
+    x = o.vector(f"{o.path}.activated")
+    law = r"\text{activated}(x W_1 + b_1) W_2 + b_2"
+    return Derivation(law, "equation 2", o.linear(x, f"{o.path}.outer", o.last))
+
+
+def inner(o: Operands) -> Derivation:
+    """Also ``gate``, the other transformation of the same."""
+    x = o.vector(entering(o.model, o.path))
+    law, source = (r"x W_{gate} + b", "Shazeer 2020") if o.tap == "gate" else (r"x W_1 + b_1", "equation 2")
+    return Derivation(law, source, o.linear(x, f"{o.path}.{o.tap}", o.last))
+
+
+def activated(o: Operands) -> Derivation:
+    function = getattr(o.model.get_submodule(o.path).activation, "__name__", "")
+    if o.path.endswith("transform"):
+        dense = o.linear(o.vector("memory"), f"{o.path}.dense", o.last)
+        source = "Devlin et al. 2019, section 3.1; the linear transformation before it is not recorded by itself"
+        return Derivation(ACTIVATION_LAWS[function].replace("x", "z"), source, Call(function, dense))
+    number = o.number(f"{o.path}.{'gate' if _is_gated(o) else 'inner'}")
+    return Derivation(ACTIVATION_LAWS[function], "section 3.3", Call(function, number))
+
+
+def product(o: Operands) -> Derivation:
+    factors = o.number(f"{o.path}.activated"), o.number(f"{o.path}.inner")
+    return Derivation(r"\text{activated}(x W_{gate}) \odot x W_1", "Shazeer 2020", Product(factors))
+
+
+def residual_sum(o: Operands) -> Derivation:
+    path = o.path.removesuffix("_norm")
+    terms = o.number(residual(o.model, path)), o.number(f"{path}.result")
+    return Derivation(r"x + \text{Sublayer}(x)", "section 3.1", Sum(terms))
+
+
+def normed(o: Operands) -> Derivation:
+    owner = o.model.get_submodule(o.path)
+    norm = f"{o.path}.final_norm" if isinstance(owner, Stack) else f"{o.path}.norm"
+    number, gain = o.number(normalised(o.model, norm)), o.parameter(f"{norm}.weight", o.last)
+    if isinstance(o.model.get_submodule(norm), RMSNorm):
+        standard = Quotient(number, o.number(f"{norm}.root_mean_square"))
+        law = r"\frac{x}{\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}} \gamma"
+        return Derivation(law, "Zhang & Sennrich 2019, equation 4", Product((standard, *gain)))
+    standard = Quotient(Difference(number, o.number(f"{norm}.mean")), o.number(f"{norm}.deviation"))
+    law = r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \gamma + \beta"
+    shift = o.parameter(f"{norm}.bias", o.last)
+    return Derivation(law, "Ba et al. 2016", Sum((Product((standard, *gain)), *shift)))
+
+
+def mean(o: Operands) -> Derivation:
+    if not o.path:
+        return given(o, r"\mu = \frac{1}{T} \sum_t x_t", "Kim et al. 2022; the series itself is not recorded")
+    x = o.vector(normalised(o.model, o.path))
+    return Derivation(r"\mu = \frac{1}{d} \sum_i x_i", "Ba et al. 2016", Quotient(Total(x), _width(x)))
+
+
+def deviation(o: Operands) -> Derivation:
+    if not o.path:
+        law = r"\sqrt{\frac{1}{T} \sum_t (x_t - \mu)^2 + \epsilon}"
+        return given(o, law, "Kim et al. 2022; the series itself is not recorded")
+    x = o.vector(normalised(o.model, o.path))
+    module = o.model.get_submodule(o.path)
+    assert isinstance(module, nn.LayerNorm)
+    middle, epsilon = o.number(f"{o.path}.mean"), Number(module.eps, "ε")
+    law = r"\sqrt{\frac{1}{d} \sum_i (x_i - \mu)^2 + \epsilon}"
+    return Derivation(law, "Ba et al. 2016", Root(Sum((Quotient(Squares(x, middle), _width(x)), epsilon))))
+
+
+def root_mean_square(o: Operands) -> Derivation:
+    x = o.vector(normalised(o.model, o.path))
+    module = o.model.get_submodule(o.path)
+    assert isinstance(module, RMSNorm)
+    mean_square = Quotient(Squares(x), _width(x))
+    law = r"\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}"
+    return Derivation(
+        law, "Zhang & Sennrich 2019, equation 4", Root(Sum((mean_square, Number(module.eps or 0.0, "ε"))))
+    )
+
+
+def _head_of_keys(o: Operands) -> int:
+    """Whose keys and values the head asks: a group shares one (Ainslie et al. 2023)."""
+    return o.index["head"] // _group(o)
+
+
+def _group(o: Operands) -> int:
+    return o.trace[f"{o.path}.q"].size(1) // o.trace[f"{o.path}.k"].size(1)
+
+
+def _source(o: Operands, section: str) -> str:
+    group = _group(o)
+    return section if group == 1 else f"{section}; {group} heads ask the same keys (Ainslie et al. 2023)"
+
+
+def _is_gated(o: Operands) -> bool:
+    return isinstance(o.model.get_submodule(o.path), GatedFeedForward)
+
+
+def _width(x: Vector) -> Number:
+    return Number(len(x), "d_model")

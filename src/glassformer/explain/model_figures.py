@@ -1,0 +1,103 @@
+"""Views of a whole model: positions, causal mask, norms, logit lens; and where the class token of an image looks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glassformer.config import ConfigError
+from glassformer.explain.examined import Examined
+from glassformer.explain.lens import logit_lens
+from glassformer.explain.view import Panel, View
+from glassformer.explain.wiring import embedding_of, residual_stream, stacks
+
+DIMENSIONS = 64
+CLASS = "class_attention"
+
+
+def positions(example: Examined) -> View:
+    """The longer side has all rows of the shorter one, unless each has learned its own."""
+    config, model = example.model.config, example.model
+    kind = getattr(config, "positions", "learned")
+    if kind == "rotary":
+        raise ConfigError("positions=rotary adds nothing to the embedding: q and k are turned; look at rotated_q, _k")
+    sides = {embedding_of(model, stack): len(example.tokens(stack)) for stack in stacks(model)}
+    if kind != "learned" or getattr(config, "tie_embeddings", False):
+        longer = max(sides, key=lambda side: sides[side])
+        sides = {longer: sides[longer]}
+    panels = []
+    for side, length in sides.items():
+        encoding = _numbers(example.trace[f"{side}.encoding"])
+        shown = _dimensions(encoding.shape[1])
+        rows = [str(position) for position in range(length)]
+        title = side.removesuffix("_embedding") if len(sides) > 1 else ""
+        panels.append(Panel(title, rows, [str(dimension) for dimension in shown], encoding[:, shown]))
+    title = f"positional encoding, {kind}"
+    if config.d_model > DIMENSIONS:
+        title += f" · {DIMENSIONS} of {config.d_model} dimensions, in pairs"
+    high = max(float(np.abs(panel.values).max()) for panel in panels) if kind == "learned" else 1.0
+    return View("positions", title, "position", "dimension", "encoding", panels, -high, high)
+
+
+def mask(example: Examined) -> View:
+    values = _numbers(example.trace["decoder.layers.0.self_attention.mask"][0, 0])
+    tokens, read = example.tokens("decoder"), example.written("decoder", "self_attention")[0].name
+    title = "causal mask of the decoder: no token sees a later one"
+    axes = f"{read}: who asks", f"{read}: who is asked"
+    return View("mask", title, *axes, "1 = may be seen", [Panel("", tokens, tokens, values)])
+
+
+def norms(example: Examined) -> View:
+    panels = []
+    for stack in stacks(example.model):
+        names = residual_stream(example.model, stack)
+        lengths = [example.trace[name][0].double().norm(dim=-1) for name in names]
+        panels.append(Panel(stack, _places(len(names)), example.tokens(stack), _numbers(torch.stack(lengths))))
+    low = min(float(panel.values.min()) for panel in panels)
+    high = max(float(panel.values.max()) for panel in panels)
+    title = "length of the residual stream, after the embedding and after each layer"
+    return View("norms", title, "place", "token", "Euclidean norm", panels, low, high)
+
+
+def lens_of(example: Examined) -> View:
+    """Of a text what follows each token, or stands behind each mask."""
+    ids = example.predicted_ids
+    lens = logit_lens(example.trace, torch.tensor([ids]))
+    asking = example.written("decoder", "cross_attention")[0]
+    assert asking.tokenizer is not None
+    probability = _numbers(lens.probability[:, 0])
+    what, axis = "target token, had the decoder", "target: the predicted token"
+    if asking.name == "text":
+        what, axis = f"token, had the {stacks(example.model)[0]}", "text: the predicted token"
+    title = f"logit lens: the probability of each {what} ended there"
+    panel = Panel("", _places(len(probability)), asking.tokenizer.tokens(ids), probability)
+    return View("logit_lens", title, "place", axis, "probability", [panel])
+
+
+def class_attention(example: Any, name: str, title: str, heads: Mapping[str, Tensor]) -> View:
+    """Of a Vision Transformer: how much the class token looks at each patch, laid over the image."""
+    down, across = (side // example.model.config.patch_size for side in example.model.config.image_size)
+    rows, columns = [str(row) for row in range(down)], [str(column) for column in range(across)]
+    panels = []
+    for head, weights in heads.items():
+        values = weights[0, 1:].reshape(down, across).numpy()  # what it looks at itself is left out
+        panels.append(Panel(head if len(heads) > 1 else "", rows, columns, values, example.pixels))
+    title = f"{title} of {example.read}"
+    high = max(float(panel.values.max()) for panel in panels)
+    return View(name, title, "row of patches", "column of patches", "attention", panels, 0.0, high)
+
+
+def _dimensions(d_model: int) -> list[int]:
+    """At most 64, evenly spread, each sine with its cosine."""
+    pairs = np.unique(np.linspace(0, (d_model - 1) // 2, min(DIMENSIONS, d_model + 1) // 2).round().astype(int))
+    return [dimension for pair in pairs for dimension in (2 * int(pair), 2 * int(pair) + 1) if dimension < d_model]
+
+
+def _places(count: int) -> list[str]:
+    return ["embedding", *(f"layer {layer}" for layer in range(count - 1))]
+
+
+def _numbers(tensor: Tensor) -> np.ndarray:
+    return np.asarray(tensor.double().cpu().numpy())

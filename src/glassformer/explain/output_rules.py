@@ -1,0 +1,67 @@
+"""Rules of what comes out: the memory, logits and probabilities, pooled texts, forecasts."""
+
+from glassformer.explain.expression import Call, Dot, Number, Product, Quotient, Softmax, Sum, Total
+from glassformer.explain.operands import Derivation, Operands
+from glassformer.explain.wiring import leaving
+
+READ = {"bert": "transform.normed", "vit": "memory", "recurrent": "decoder.combined"}
+"""What the output projection is applied to; elsewhere what leaves the decoder."""
+HEADS = {"classes.projection": "classes.pooler.pooled", "tags.projection": "memory"}
+
+
+def memory(o: Operands) -> Derivation:
+    if o.trace.kind == "recurrent":
+        law, source = r"[\overrightarrow{h}_p; \overleftarrow{h}_p]", "Bahdanau et al. 2015, section 3.2"
+        return Derivation(law, source, o.number(f"encoder.{_last_states(o, 'encoder.rightward')}"))
+    return Derivation(r"\text{Encoder}(x)", "section 3.1", o.number(leaving(o.model, "encoder")))
+
+
+def logits(o: Operands) -> Derivation:
+    x = o.vector(HEADS.get(o.path) or READ.get(o.trace.kind) or leaving(o.model, "decoder"))
+    return Derivation(r"x W + b", "section 3.4", o.linear(x, o.path, o.last))
+
+
+def probabilities(o: Operands) -> Derivation:
+    row, log = o.vector(f"{o.path}.logits"), o.tap == "log_probabilities"
+    law = r"z_w - \ln \sum_v e^{z_v}" if log else r"\frac{e^{z_w}}{\sum_v e^{z_v}}"
+    return Derivation(law, "section 3.4", Softmax(row, o.last, log))
+
+
+def pooled(o: Operands) -> Derivation:
+    dense = o.linear(o.vector("memory", position=0), f"{o.path}.dense", o.last)
+    return Derivation(r"\tanh(x_{[CLS]} W + b)", "Devlin et al. 2019, section 3", Call("tanh", dense))
+
+
+def embedded(o: Operands) -> Derivation:
+    """What a token may see is what is no padding."""
+    law, source = r"\frac{1}{n} \sum_p x_{p,d}", "Reimers & Gurevych 2019, section 3"
+    seen, x = "encoder.layers.0.self_attention.mask", o.numbers("memory", "position")
+    if seen not in o.trace:
+        return Derivation(law, source, Quotient(Total(x), Number(len(x), "n")))
+    mask = o.numbers(seen, "key")
+    return Derivation(law, source, Quotient(Dot(mask, x), Total(mask)))
+
+
+def combined(o: Operands) -> Derivation:
+    context = o.vector("decoder.cross_attention.result")
+    states = o.vector(f"decoder.{_last_states(o, 'decoder.layers')}")
+    weight, half = "decoder.combine.weight", len(context)
+    asked, own = o.row(weight, o.last, 0, half), o.row(weight, o.last, half)
+    inside = Sum((Dot(context, asked), Dot(states, own), *o.parameter("decoder.combine.bias", o.last)))
+    return Derivation(r"\tanh(W [c; h] + b)", "Luong et al. 2015, equation 5", Call("tanh", inside))
+
+
+def forecast(o: Operands) -> Derivation:
+    """A row of the batch is one variable of one series."""
+    row = o.index["batch"] * o.trace[o.place.name].size(-1) + o.index["variable"]
+    standard = o.linear(o.flat("memory", batch=row), "forecast", o.index["step"])
+    law, source = r"\text{flatten}(x) W + b", "Nie et al. 2023, section 3.1"
+    if "mean" not in o.trace:
+        return Derivation(law, source, standard)
+    size, centre = o.number("deviation", batch=row), o.number("mean", batch=row)
+    law = rf"({law}) \sigma + \mu"
+    return Derivation(law, f"{source}; Kim et al. 2022", Sum((Product((standard, size)), centre)))
+
+
+def _last_states(o: Operands, layers: str) -> str:
+    return f"states_{len(list(o.model.get_submodule(layers).children())) - 1}"

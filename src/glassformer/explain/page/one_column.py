@@ -1,0 +1,149 @@
+"""Models of one stack, and the recurrent one, drawn as the paper's figure 1 is: boxes upwards, each with its step."""
+
+from typing import Any
+
+from glassformer.explain.examined import Examined
+from glassformer.explain.example import Example
+from glassformer.explain.page.architecture import (
+    DECODER,
+    ENCODER,
+    PITCH,
+    WIDTH,
+    Column,
+    Drawing,
+    Part,
+    parts_of,
+    two_stacks,
+)
+
+ENTRIES = {"gpt": "text, {} tokens", "bert": "[CLS] text [SEP], {} tokens", "vit": "image", "series": "series"}
+HEADS = {"masked": "a hidden word", "classification": "a class", "tagging": "a tag for each word", "images": "a class"}
+
+
+def drawn(example: Examined) -> Drawing:
+    """For this example: its lengths are in the shapes."""
+    if isinstance(example, Example):
+        return _recurrent(example) if example.trace.kind == "recurrent" else two_stacks(example)
+    return _one_stack(example)
+
+
+def _one_stack(example: Examined) -> Drawing:
+    model: Any = example.model
+    kind, pre, length = example.trace.kind, example.trace.kind != "bert", len(example.tokens("encoder"))
+    entry, head = _entry(example), _head(example)
+    boxes = len(entry) + (6 if pre else 4) + pre + len(head)
+    drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + 76)
+    drawing.label, drawing.title = "The architecture, from below", "This model, with the shapes of this example."
+    column = Column(drawing, ENCODER, drawing.height - 14)
+    column.say(ENTRIES[kind].format(length))
+    for part in entry:
+        column.put(part)
+    bottom, stack = column.y + 16, model.decoder if kind == "gpt" else model.encoder
+    attention, feed = _layer(example)
+    column.sublayer(_wrapped(attention, pre, model.config.d_model))
+    column.sublayer(_wrapped(feed, pre, model.config.d_model))
+    column.frame(bottom, len(stack.layers))
+    if pre:
+        column.put(Part("Norm", f"{length} × {model.config.d_model}", 6, "norm"))
+    for part in head:
+        column.put(part)
+    drawing.arrows.append(f"M{column.middle} {column.y + 15}V{column.y + 1}")
+    column.say(_said(example))
+    drawing.note = _note(model)
+    drawing.parts = parts_of(model)
+    return drawing
+
+
+def _entry(example: Examined) -> list[Part]:
+    c: Any = example.model.config
+    length, kind = len(example.tokens("encoder")), example.trace.kind
+    added = Part("Positions", f"+ {length} × {c.d_model}, {getattr(c, 'positions', 'learned')}", 2, "embedding")
+    if kind in ("vit", "series"):
+        numbers = c.n_channels * c.patch_size**2 if kind == "vit" else c.patch_length
+        patches = Part("Patches, linear", f"{c.n_patches} × {numbers} → {c.d_model}", 1, "embedding")
+        token = [Part("Class token", f"1 × {c.d_model}, put before", 2, "embedding")] if kind == "vit" else []
+        return [patches, *token, added]
+    embedding = Part("Embedding", f"{c.vocab_size:,} × {c.d_model}", 1, "embedding", "E")
+    if kind == "bert":
+        segments = Part("Segments", f"+ {c.n_segments} × {c.d_model}", 2, "embedding")
+        return [embedding, added, segments, Part("Norm", f"width {c.d_model}", 2, "norm")]
+    return [embedding] if c.positions == "rotary" else [embedding, added]
+
+
+def _layer(example: Examined) -> tuple[Part, Part]:
+    c: Any = example.model.config
+    keys = getattr(c, "kv_heads", c.n_heads)
+    heads = f"{c.n_heads} heads of {getattr(c, 'd_head', c.d_model // c.n_heads)}"
+    heads += "" if keys == c.n_heads else f", {keys} of keys"
+    gated = getattr(c, "gated", False)
+    title = "Masked multi-head attention" if example.trace.kind == "gpt" else "Multi-head attention"
+    inner = f"{c.d_model} → {c.d_ff} → {c.d_model}, {c.activation}"
+    return Part(title, heads, 3, "attention"), Part("Gated feed-forward" if gated else "Feed-forward", inner, 5, "feed")
+
+
+def _wrapped(part: Part, pre: bool, d_model: int) -> list[Part]:
+    """Norm after the sum, or before the sub-layer."""
+    norm = Part("Norm" if pre else "Add & Norm", f"width {d_model}", 4, "norm")
+    return [norm, part, Part("Add", f"width {d_model}", 4, "norm")] if pre else [part, norm]
+
+
+def _head(example: Examined) -> list[Part]:
+    c: Any = example.model.config
+    task, width = getattr(example, "task", example.trace.kind), c.d_model
+    if task == "series":
+        return [Part("Linear", f"{c.n_patches} · {width} → {c.horizon} steps", 7, "linear")]
+    if task == "classification":
+        before, size = [Part("Pooler", f"tanh, {width} → {width}, of [CLS]", 7, "linear")], c.n_classes
+    elif task == "masked":
+        before, size = [Part("Transform", f"{width} → {width}, {c.activation}, norm", 7, "linear")], c.vocab_size
+    else:
+        before, size = [], {"language": c.__dict__.get("vocab_size"), "tagging": c.__dict__.get("n_tags")}.get(task)
+        size = c.n_classes if size is None else size
+    tied = task == "masked" or getattr(c, "tie_embeddings", False)
+    linear = Part("Linear", f"{width} → {size:,}", 7, "linear", "E" if tied else "")
+    return [*before, linear, Part("Softmax", f"{size:,} probabilities", 7, "softmax")]
+
+
+def _said(example: Examined) -> str:
+    task = getattr(example, "task", {"vit": "images", "series": "forecasting"}.get(example.trace.kind))
+    return HEADS.get(str(task)) or ("what comes next" if task == "language" else "the steps to come")
+
+
+def _note(model: Any) -> str:
+    c = model.config
+    if c.kind == "bert" and c.masked_tokens:
+        return f"E is one matrix of {c.vocab_size:,} × {c.d_model}, used twice: for the embedding and for hidden words."
+    if c.kind != "gpt":
+        return ""
+    rotary = "Positions are not added: they turn queries and keys." if c.positions == "rotary" else ""
+    tied = f"E is one matrix of {c.vocab_size:,} × {c.d_model}, used twice. " if c.tie_embeddings else ""
+    return (tied + rotary).strip()
+
+
+def _recurrent(example: Example) -> Drawing:
+    c: Any = example.model.config
+    source, target = len(example.source_ids), len(example.target_ids)
+    boxes = max(1 + c.n_encoder_layers, 5 + c.n_decoder_layers)
+    drawing = Drawing(ENCODER + DECODER + WIDTH + 60, boxes * PITCH + 76)
+    drawing.title = "This model, with the shapes of this sentence."
+    matrix, sizes = "E" if c.tie_embeddings else "", c.vocab_sizes
+    encoder, decoder = (Column(drawing, x, drawing.height - 14) for x in (ENCODER, DECODER))
+    encoder.say(f"source, {source} tokens")
+    encoder.put(Part("Source embedding", f"{sizes[0]:,} × {c.d_model}", 1, "embedding", matrix))
+    for _ in range(c.n_encoder_layers):
+        encoder.put(Part("LSTM, both ways", f"{source} × {c.d_hidden}", 2, "feed"))
+    memory = encoder.y + 15
+    decoder.say(f"target, {target} tokens, shifted right")
+    decoder.put(Part("Target embedding", f"{sizes[1]:,} × {c.d_model}", 3, "embedding", matrix))
+    decoder.put(Part("LSTM", f"{target} × {c.d_hidden}", 3, "feed"))
+    asked = decoder.put(Part("Attention", f"{c.n_heads} heads, to the memory", 3, "attention"))
+    for _ in range(c.n_decoder_layers - 1):
+        decoder.put(Part("LSTM", f"{target} × {c.d_hidden}, of both", 4, "feed"))
+    decoder.put(Part("tanh of context and state", f"{target} × {c.d_model}", 4, "norm"))
+    decoder.put(Part("Linear", f"{target} × {sizes[1]:,}", 5, "linear", matrix))
+    decoder.put(Part("Softmax", f"{target} × {sizes[1]:,}", 5, "softmax"))
+    decoder.say("what comes next: probabilities")
+    way = (ENCODER + WIDTH + DECODER) / 2 - 4
+    drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{DECODER - 1}")
+    drawing.parts = parts_of(example.model)
+    return drawing

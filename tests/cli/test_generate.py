@@ -1,0 +1,168 @@
+"""The verbs for runs that are not translators: text in, text out, each with its errors."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import glassformer
+from glassformer.predict import Forecaster, Generator
+from glassformer.run_folder import RunFolder
+from tiny_run import TinyRun, write_lines
+from tiny_tasks import TinyTask, made
+
+Task = Callable[[str], TinyTask]
+
+
+@pytest.fixture
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    return lambda name: made(tmp_path_factory, name)
+
+
+def test_generate_goes_on_behind_a_prompt(cli: Callable[..., tuple[int, str, str]], task: Task) -> None:
+    run = task("language").run
+    generator = Generator.load(run)
+    options = {"max_length": 12, "seed": 3, "temperature": 0.7}
+    given = ["--max-length", 12, "--seed", 3, "--temperature", 0.7]
+    wanted = "the dog" + generator.generate(["the dog"], **options)[0] + "\n"
+    assert cli("generate", run, "the dog", *given) == (0, wanted, "")
+    lines = cli("generate", run, *given, stdin="the dog\na cat\n")[1]
+    assert lines == wanted + "a cat" + generator.generate(["a cat"], **options)[0] + "\n"
+    several = cli("generate", run, "the", "--beam-size", 3, "--n-best", 2, "-s", "max_length=5")[1].splitlines()
+    assert [line.split(" ||| ")[0] for line in several] == ["0", "0"] and several[0].startswith("0 ||| the")
+    told = json.loads(cli("generate", run, "the", "--json", *given)[1])
+    assert told["prompt"] == "the" and len(told["continuations"][0]["tokens"]) <= 12
+
+
+def test_generate_refuses_what_it_cannot_read(refused: Callable[..., str], task: Task) -> None:
+    run = task("language").run
+    told = refused("generate", run, "the dog runs. the dog sleeps.", "--refuse-long", "-o", "/nowhere/x")
+    assert told.startswith("/nowhere/x: cannot be written")
+    told = refused("generate", run, "--json", "--refuse-long", stdin="the dog runs. the dog sleeps.")
+    assert told.startswith("prompt 1 has 29 tokens, and the model sees 16")
+
+
+def test_fill(cli: Callable[..., tuple[int, str, str]], refused: Callable[..., str], task: Task) -> None:
+    run = task("masked").run
+    code, out, _ = cli("fill", run, "the [MASK] runs.", "--top", 2)
+    assert code == 0 and out.startswith("the ") and len(out.splitlines()) == 3
+    told = json.loads(cli("fill", run, "--json", stdin="the [MASK] runs.\n")[1])
+    assert len(told["blanks"][0]) == 5 and told["source"] == "the [MASK] runs."
+    assert refused("fill", run, "the dog").startswith("text 1 has no [MASK]; write one")
+
+
+def test_embed(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:
+    run, file = task("classification").run, write_lines(tmp_path / "t.txt", ["the dog", "a cat sings"])
+    rows = [json.loads(line) for line in cli("embed", run, file, "--pooling", "cls")[1].splitlines()]
+    code, out, err = cli("embed", run, "--pooling", "cls", "--npy", tmp_path / "v.npy", stdin="the dog\na cat sings\n")
+    assert (code, out) == (0, "") and "2 vectors of 16 numbers" in err
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy", allow_pickle=False), rows, atol=1e-5)
+
+
+def test_classify(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:
+    run = task("classification").run
+    file = write_lines(tmp_path / "t.txt", ["the dog runs.", "the bird sings."])
+    labels = [one.label for one in glassformer.load(run).classify(["the dog runs.", "the bird sings."])]
+    assert [line.split()[0] for line in cli("classify", run, file)[1].splitlines()] == labels
+    assert cli("classify", run, "the dog runs.", "--top", 2)[1].count(" ") == 4
+    assert json.loads(cli("classify", run, "--json", stdin="the dog runs.\n")[1])["label"] == labels[0]
+    image = pytest.importorskip("PIL.Image")
+    image.fromarray(np.full((8, 8), 240, np.uint8)).save(tmp_path / "p.png")
+    assert cli("classify", task("images").run, tmp_path / "p.png")[1].startswith(f"{tmp_path / 'p.png'}\tlight 0.")
+
+
+def test_tag(cli: Callable[..., tuple[int, str, str]], task: Task) -> None:
+    run = task("tagging").run
+    tags = glassformer.load(run).tag(["the dog runs"])[0]
+    out = cli("tag", run, stdin="the dog runs\n\ncat\n")[1].splitlines()
+    assert out[:4] == [*(f"{word}\t{tag}" for word, tag in zip(["the", "dog", "runs"], tags, strict=True)), ""]
+    assert out[4] == "" and out[5].startswith("cat\t")
+    assert json.loads(cli("tag", run, "--json", stdin="the dog runs")[1])["tags"] == tags
+
+
+def test_forecast(cli: Callable[..., tuple[int, str, str]], refused: Callable[..., str], task: Task) -> None:
+    tiny = task("forecasting")
+    path = tiny.folder / "series.csv"
+    out = cli("forecast", tiny.run, path)[1]
+    assert out.splitlines()[:1] == ["date,low,high"] and out.splitlines()[1].startswith("2024-03-03 00:00,")
+    assert cli("forecast", tiny.run, stdin=path.read_bytes())[1] == out
+    values = Forecaster.load(tiny.run).forecast_file(str(path)).values
+    np.testing.assert_allclose([float(line.split(",")[2]) for line in out.splitlines()[1:]], values[:, 1], rtol=1e-6)
+    assert "rows, and the model sees context=24" in refused("forecast", tiny.run, stdin="date,low,high\n2024,1,2\n")
+
+
+def test_evaluate_by_task(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:
+    language = task("language")
+    text = write_lines(tmp_path / "t.txt", ["the dog runs.", "the cat sings."])
+    scores = json.loads(cli("evaluate", language.run, text, "--json")[1])
+    generator = Generator.load(language.run)
+    found = generator.likelihood(generator.tokenizer.encode(Path(text).read_text()))
+    assert scores["perplexity"] == pytest.approx(found.perplexity) and scores["tokens"] == found.tokens
+    closer = json.loads(cli("evaluate", language.run, text, "--stride", 1, "--json")[1])
+    assert closer["bits_per_byte"] == closer["bits_per_character"] != scores["bits_per_byte"]
+    for name, file in {"classification": "train.tsv", "tagging": "train.conll", "images": "train.npz"}.items():
+        tiny = task(name)
+        told = cli("evaluate", tiny.run, tiny.folder / file)[1]
+        assert told.startswith("accuracy") and "macro F1" in told
+    assert json.loads(cli("evaluate", task("forecasting").run, "--json")[1])["windows"] == 19
+    series = task("forecasting").folder / "series.csv"
+    assert json.loads(cli("evaluate", task("forecasting").run, series, "--json")[1])["windows"] == 120 - 29
+
+
+def test_evaluate_refuses_what_does_not_go_with_the_task(
+    refused: Callable[..., str], task: Task, tiny: TinyRun
+) -> None:
+    assert "--against, --set and --tokenize are for translators" in refused(
+        "evaluate", task("language").run, "x.txt", "--tokenize", "13a"
+    )
+    assert "--stride is for language models" in refused("evaluate", task("tagging").run, "x", "--stride", 2)
+    assert refused("evaluate", task("tagging").run).startswith("no file is named; give one like those")
+    assert refused("evaluate", tiny.run, "x").startswith("1 files are named; give two, of source lines and")
+
+
+@pytest.mark.parametrize(("name", "file"), [("masked", "text.txt"), ("classification", "train.tsv")])
+def test_evaluate_on_the_validation_text_is_the_validation(
+    cli: Callable[..., tuple[int, str, str]], task: Task, name: str, file: str
+) -> None:
+    tiny = task(name)
+    best = RunFolder.open(tiny.run).best()
+    assert best is not None
+    scores = json.loads(cli("evaluate", tiny.run, tiny.folder / file, "--json")[1])
+    wanted = -best.value if best.metric == "loss" else best.value
+    assert scores["nll" if best.metric == "loss" else best.metric] == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["language", "masked", "classification", "tagging", "images", "forecasting"])
+def test_info(cli: Callable[..., tuple[int, str, str]], task: Task, name: str) -> None:
+    tiny = task(name)
+    told = json.loads(cli("info", tiny.run, "--json")[1])
+    assert told["task"] == name
+    assert told["parameters"]["total"] == sum(p.numel() for p in glassformer.load(tiny.run).model.parameters())
+    assert f"task {name}\n" in cli("info", tiny.run)[1]
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "rest", "fits"),
+    [
+        (["translate"], "language", ["-"], "generate"),
+        (["score"], "masked", ["a", "b"], "fill"),
+        (["align"], "tagging", ["a", "b"], "tag"),
+        (["walkthrough"], "classification", ["a"], "classify"),
+        (["generate"], "forecasting", ["a"], "forecast"),
+        (["classify"], "language", ["a"], "generate"),
+        (["embed"], "images", [], "classify"),
+    ],
+)
+def test_a_verb_on_a_run_of_another_task(
+    refused: Callable[..., str], task: Task, verb: list[str], name: str, rest: list[str], fits: str
+) -> None:
+    told = refused(*verb, task(name).run, *rest)
+    assert f"is a run of task={name}, and this is for " in told and told.endswith(f"; use glassformer {fits}")
+
+
+def test_a_new_verb_on_a_translator(refused: Callable[..., str], tiny: TinyRun) -> None:
+    assert refused("generate", tiny.run, "a").endswith(
+        "task=translation, and this is for language; use glassformer translate"
+    )

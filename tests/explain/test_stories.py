@@ -1,0 +1,150 @@
+"""The walkthrough of each kind of model: the right steps in order, every number checked, every check able to fail."""
+
+import pytest
+import torch
+
+from explain.small_examples import CLASSES, EXAMPLES, FORMAT, SERIES, TAGS, continuation, series, small_bert, vocabulary
+from explain.small_models import small_model
+from glassformer import ConfigError, DataError
+from glassformer.explain import story
+from glassformer.explain.examined import Examined
+from glassformer.explain.reading import (
+    examine_class,
+    examine_continuation,
+    examine_masked,
+    examine_pixels,
+    examine_series,
+    examine_tags,
+)
+from glassformer.explain.story import checked
+from glassformer.explain.walkthrough import walkthrough
+
+ATTENTION, MASKED = "Queries, keys, values: attention", "Masked self-attention"
+LAYERS = ["Add & Norm", "Feed-forward", "The stack of 2 layers"]
+TEXT, PLACES = "Tokens, one-hot, embedding", "Positions and segments"
+TITLES = {
+    "gpt": [TEXT, "Positions", MASKED, *LAYERS, "Linear and softmax"],
+    "llama": [TEXT, "Positions", MASKED, *LAYERS, "Linear and softmax"],
+    "masked": [TEXT, PLACES, ATTENTION, *LAYERS, "The hidden words"],
+    "classes": [TEXT, PLACES, ATTENTION, *LAYERS, "The classes"],
+    "tags": [TEXT, PLACES, ATTENTION, *LAYERS, "A tag for each word"],
+    "vit": ["An image as a sequence of patches", "The class token, and positions", ATTENTION, *LAYERS, "The classes"],
+    "series": ["A series as a sequence of patches", "Positions", ATTENTION, *LAYERS, "The forecast"],
+    "recurrent": [
+        TEXT,
+        "Read from both ends",
+        "Attention to the source",
+        "Context and state together",
+        "Linear and softmax",
+    ],
+}
+GIVEN = ("patches", "one_hot")
+
+
+@pytest.fixture(scope="module", params=EXAMPLES)
+def told(request: pytest.FixtureRequest) -> tuple[str, Examined]:
+    return request.param, EXAMPLES[request.param]()
+
+
+def test_the_steps_are_those_of_the_model(told: tuple[str, Examined]) -> None:
+    name, example = told
+    steps = walkthrough(example)
+    assert [step.title for step in steps] == TITLES[name]
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1))
+    for step in steps:
+        assert step.what.endswith(".") and step.why.endswith((".", ".)")) and step.law and step.source and step.tables
+        assert step.passed and step.formula is not None and step.formula.check.passed, (step.title, step.facts)
+        assert any("computed again from their operands" in fact.text for fact in step.facts)
+        assert len({len(row) for row in step.words}) <= 1
+
+
+def test_a_number_that_was_tampered_with_turns_its_step_red(told: tuple[str, Examined]) -> None:
+    """Every table of every step: one of its numbers is changed, and the fact about them fails."""
+    _, example = told
+    for step in walkthrough(example):
+        for table in {table.name: table for table in step.tables}.values():
+            honest = example.trace[table.name]
+            example.trace._tensors[table.name] = [honest.clone()]
+            place = dict(table.formula(0).place.index)
+            value = example.trace[table.name][tuple(place.values())]
+            example.trace[table.name][tuple(place.values())] = 0.0 if torch.isinf(value) else value + 0.5
+            assert not checked(*step.tables).passed, (step.title, table.name)
+            example.trace._tensors[table.name] = [honest]
+
+
+def test_what_is_said_is_what_the_logits_say() -> None:
+    gpt, masked, classes, tags = (EXAMPLES[name]() for name in ("gpt", "masked", "classes", "tags"))
+    tokenizer = vocabulary().source
+    best = gpt.trace["output_projection.logits"][0, -1].argmax()
+    assert tokenizer.tokens([int(best)])[0] in gpt.said or gpt.said == tokenizer.decode([int(best)])
+    assert gpt.predicted_ids == [*tokenizer.encode("small dog sees"), int(best)]
+    assert masked.tokens("encoder") == ["[CLS]", "a", "[MASK]", "dog", "sees", "the", "[MASK]", "[SEP]"]
+    hidden = masked.trace["output_projection.logits"][0, 2].argmax()
+    assert masked.predicted_ids[2] == int(hidden) and masked.predicted_ids[3] == tokenizer.encode("dog")[0]
+    assert classes.said == CLASSES[int(classes.trace["classes.projection.logits"][0].argmax())]
+    assert classes.tokens("encoder") == ["[CLS]", "a", "small", "dog", "[SEP]", "the", "cat", "[SEP]"]
+    wanted = classes.trace.model.embedding.segment.weight[1]
+    assert torch.equal(classes.trace["embedding.segment"][0, 5], wanted)
+    assert tags.said.split() == [TAGS[i] for i in tags.trace["tags.projection.logits"][0, 1:5].argmax(-1)]
+
+
+def test_the_next_word_is_chosen_behind_the_last_one() -> None:
+    example = EXAMPLES["gpt"]()
+    last = walkthrough(example)[-1]
+    assert last.formula is not None and dict(last.formula.place.index)["position"] == 3
+    assert last.words[-1][:2] == ("sees", "?") and last.words[1][:2] == ("a", "small")
+    attention = walkthrough(example)[2]
+    scores = next(table for table in attention.tables if table.name.endswith("masked_scores"))
+    assert scores.values[0][1:] == [-torch.inf] * 3
+    assert any("later word is exactly 0" in fact.text for fact in attention.facts)
+
+
+def test_groups_of_heads_rotation_and_gates_are_told() -> None:
+    steps = walkthrough(EXAMPLES["llama"]())
+    assert "Groups of 2 heads ask the same keys" in steps[2].what
+    assert "50^(2i/d_k)" in steps[1].law and "Nothing is added" in steps[1].what
+    assert "RMSNorm" in steps[3].law and "root mean square of 1" in steps[3].what
+    assert "⊙" in steps[4].law and any(table.name.endswith("product") for table in steps[4].tables)
+
+
+def test_a_series_that_was_not_read_so_turns_the_first_step_red() -> None:
+    """The patches are computed again from the series itself, mean and deviation with them."""
+    example = series()
+    first = walkthrough(example)[0]
+    assert any("the patches are the series" in fact.text for fact in first.facts) and first.passed
+    example.trace["embedding.patches"][1, 2, 0] += 0.01
+    assert not walkthrough(example)[0].passed
+    words = walkthrough(example)[-1].words
+    assert words[0][1:] == (*(f"−{step}" for step in range(7, 0, -1)), "0", *(f"+{step}" for step in range(1, 6)))
+
+
+def test_an_image_has_its_picture_and_its_patches() -> None:
+    example = EXAMPLES["vit"]()
+    image = walkthrough(example)[0].image
+    assert image is not None and image.values.shape == (4, 6, 3) and image.patch == 2
+    assert 0 <= image.values.min() < image.values.max() <= 1
+    assert example.tokens("encoder") == ["[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
+
+
+def test_long_texts_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(story, "MAX_LABELS", 3)
+    steps = walkthrough(continuation("gpt"))
+    assert "the first 3 of 4" in steps[0].tables[0].rows.title and all(step.passed for step in steps)
+
+
+def test_what_cannot_be_followed_says_why() -> None:
+    tokenizer, bert = vocabulary().source, small_bert(masked_tokens=False, n_classes=0)
+    with pytest.raises(DataError, match="the text is empty; give one with at least one word"):
+        examine_continuation(small_model("gpt"), tokenizer, "  ")
+    with pytest.raises(DataError, match=r"there is no \[MASK\] in the text; write one where a word is to be found"):
+        examine_masked(small_bert(), tokenizer, "a dog")
+    with pytest.raises(ConfigError, match="this model has no head for hidden tokens; train one for that task"):
+        examine_masked(bert, tokenizer, "a [MASK]")
+    with pytest.raises(ConfigError, match="this model has no head for classes"):
+        examine_class(bert, tokenizer, ["a dog"], CLASSES)
+    with pytest.raises(DataError, match="the series has 11 rows and the model sees 12; give at least those"):
+        examine_series(small_model("series"), SERIES, torch.zeros(11, 2).numpy())
+    with pytest.raises(DataError, match="an image is 3 × 4 × 4 where this model reads 3 × 4 × 6"):
+        examine_pixels(small_model("vit"), FORMAT, torch.zeros(1, 3, 4, 4), "x.png")
+    with pytest.raises(DataError, match="the text is empty"):
+        examine_tags(small_bert(), tokenizer, "", TAGS)
