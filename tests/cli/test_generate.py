@@ -149,7 +149,6 @@ def test_info(cli: Callable[..., tuple[int, str, str]], task: Task, name: str) -
         (["translate"], "language", ["-"], "generate"),
         (["score"], "masked", ["a", "b"], "fill"),
         (["align"], "tagging", ["a", "b"], "tag"),
-        (["walkthrough"], "classification", ["a"], "classify"),
         (["generate"], "forecasting", ["a"], "forecast"),
         (["classify"], "language", ["a"], "generate"),
         (["embed"], "images", [], "classify"),

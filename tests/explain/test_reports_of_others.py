@@ -111,8 +111,9 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_fault(browser: Any, told: tuple[str, Examined, str], tmp_path: Path, scheme: str) -> None:
+def test_axe_finds_no_fault(browser: Any, told: tuple[str, Examined, str], tmp_path: Path) -> None:
+    """Every second kind in dark mode: the colours are the same for all."""
+    scheme = "dark" if list(EXAMPLES).index(told[0]) % 2 else "light"
     axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
     source = (Path(str(axe.__file__)).parent / "axe.min.js").read_text(encoding="utf-8")
     file = tmp_path / "report.html"

@@ -14,6 +14,7 @@ from glassformer.config import ConfigError, DataError
 from glassformer.data.images import ImageFormat
 from glassformer.data.sequences import Frame, special_id
 from glassformer.data.series import SeriesFormat
+from glassformer.explain.heatmap import shown
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.bert import BERT
@@ -36,7 +37,7 @@ def examine_continuation(
     with fitting_memory(len(ids), _bytes(model, len(ids))), trace(model, keep, edits) as t:
         logits = model(_row(model, ids))
     best = int(logits[0, -1].argmax())
-    said = tokenizer.decode([best]).strip() or tokenizer.tokens([best])[0]
+    said = tokenizer.decode([best]).strip() or shown(tokenizer.tokens([best])[0])
     labels = tokenizer.tokens(ids)
     return TextExample(
         model, t, text, "goes on with", said, labels, "language", tokenizer, ids, [0] * len(ids), asked=(len(ids) - 1,)

@@ -70,6 +70,19 @@ class ValidationConfig(Config):
     """Validations without a better ``metric`` before the run stops; 0 never stops."""
 
 
+class PlainTrainConfig(TrainConfig):
+    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
+
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the probability given to all entries")
+
+
+class AccuracyValidation(ValidationConfig):
+    """How many validation examples are named rightly."""
+
+    metric: Literal["accuracy", "loss"] = "accuracy"
+    """Chooses the best checkpoint and stops the run."""
+
+
 class RunConfig(Config):
     """Everything one training run depends on; each task has its own sections beside these."""
 

@@ -4,30 +4,19 @@ from functools import cached_property, partial
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
+from torch import Tensor
 
 from glassformer.data.account import Account
 from glassformer.data.labelled import LabelledBatch, LabelledBatches, labelled_texts, prepare_labelled
 from glassformer.data.labelled_config import LabelledConfig
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
-from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
+from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import Loss, cross_entropy
 from glassformer.train.task import Document, Origin
-from glassformer.train.tasks.vocabulary import MARKS, one_vocabulary, with_vocabulary
-
-
-class ClassificationTrainConfig(TrainConfig):
-    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
-
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the probability given to all classes")
-
-
-class ClassificationValidation(ValidationConfig):
-    """How many validation examples are named rightly."""
-
-    metric: Literal["accuracy", "loss"] = "accuracy"
-    """Chooses the best checkpoint and stops the run."""
+from glassformer.train.tasks.naming import naming_scores
+from glassformer.train.tasks.vocabulary import MARKS, check_length, one_vocabulary, with_vocabulary
 
 
 class ClassificationRun(RunConfig):
@@ -37,16 +26,12 @@ class ClassificationRun(RunConfig):
     model: BERTConfig = BERTConfig(masked_tokens=False)
     text: TextConfig = TextConfig()
     data: LabelledConfig
-    train: ClassificationTrainConfig = ClassificationTrainConfig()
-    validation: ClassificationValidation = ClassificationValidation()
+    train: PlainTrainConfig = PlainTrainConfig()
+    validation: AccuracyValidation = AccuracyValidation()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.data.max_length > self.model.max_length:
-            raise ValueError(
-                f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
-                "learned positions; lower the first or raise the second"
-            )
+        check_length(self.data.max_length, self.model.max_length)
         return self
 
 
@@ -81,21 +66,13 @@ class Classification:
         return BERT(self._model_config)
 
     def loss(self, model: BERT, batch: LabelledBatch) -> Loss:
-        assert model.classes is not None
-        logits = model.classes(model.hidden(batch.tokens, batch.mask, batch.segments))
-        return cross_entropy(logits, batch.labels, self.config.train.label_smoothing)
+        return cross_entropy(self._logits(model, batch), batch.labels, self.config.train.label_smoothing)
 
     @torch.inference_mode()
     def validate(self, model: BERT) -> dict[str, float]:
-        assert self._held_out is not None and model.classes is not None
-        nll, right, texts = 0.0, 0, 0
-        for batch in self._held_out.whole_epoch():
-            batch = batch.to(model.embedding.weight.device)
-            logits = model.classes(model.hidden(batch.tokens, batch.mask, batch.segments))
-            nll += cross_entropy(logits, batch.labels, 0.0).smoothed.item()
-            right += int((logits.argmax(-1) == batch.labels).sum())
-            texts += len(batch)
-        return {"nll": nll / texts, "accuracy": right / texts}
+        assert self._held_out is not None
+        batches = (batch.to(model.embedding.weight.device) for batch in self._held_out.whole_epoch())
+        return naming_scores((self._logits(model, batch), batch.labels) for batch in batches)
 
     def document(self) -> Document:
         values = {
@@ -114,3 +91,8 @@ class Classification:
     def _model_config(self) -> BERTConfig:
         values = with_vocabulary(self.config.model.model_dump(), self.tokenizers)
         return BERTConfig.parse({**values, "n_classes": len(self.labels)}, "model")
+
+    @staticmethod
+    def _logits(model: BERT, batch: LabelledBatch) -> Tensor:
+        assert model.classes is not None
+        return model.classes(model.hidden(batch.tokens, batch.mask, batch.segments))

@@ -10,10 +10,10 @@ from glassformer.config import ConfigError
 from glassformer.data.image_config import ImageConfig
 from glassformer.data.images import ImageBatch, ImageBatches, ordered_images, prepare_images
 from glassformer.models.vit import ViT, ViTConfig
-from glassformer.train.config import RunConfig
+from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import Loss, cross_entropy
 from glassformer.train.task import Document, Lines, Origin, Told
-from glassformer.train.tasks.classification import ClassificationTrainConfig, ClassificationValidation
+from glassformer.train.tasks.naming import naming_scores
 
 
 class ImageRun(RunConfig):
@@ -22,8 +22,8 @@ class ImageRun(RunConfig):
     task: Literal["images"] = "images"
     model: ViTConfig = ViTConfig()
     data: ImageConfig
-    train: ClassificationTrainConfig = ClassificationTrainConfig()
-    validation: ClassificationValidation = ClassificationValidation()
+    train: PlainTrainConfig = PlainTrainConfig()
+    validation: AccuracyValidation = AccuracyValidation()
 
 
 class ImageClassification:
@@ -61,14 +61,10 @@ class ImageClassification:
     @torch.inference_mode()
     def validate(self, model: ViT) -> dict[str, float]:
         assert self._held_out is not None
-        nll, right, images = 0.0, 0, 0
-        for batch in ordered_images(self._held_out, self.format, self.config.data.batch_size):
-            batch = batch.to(model.output_projection.weight.device)
-            logits = model(batch.images)
-            nll += cross_entropy(logits, batch.labels, 0.0).smoothed.item()
-            right += int((logits.argmax(-1) == batch.labels).sum())
-            images += len(batch)
-        return {"nll": nll / images, "accuracy": right / images}
+        device = model.output_projection.weight.device
+        ordered = ordered_images(self._held_out, self.format, self.config.data.batch_size)
+        batches = (batch.to(device) for batch in ordered)
+        return naming_scores((model(batch.images), batch.labels) for batch in batches)
 
     def document(self) -> Document:
         return Document({"format": self.format.model_dump(mode="json")})

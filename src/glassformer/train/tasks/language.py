@@ -14,16 +14,10 @@ from glassformer.evaluate.sliding import sliding_likelihood
 from glassformer.generate import DecodingConfig
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.text import TextConfig
-from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
+from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Document, Origin
 from glassformer.train.tasks.vocabulary import one_vocabulary, with_vocabulary
-
-
-class LanguageTrainConfig(TrainConfig):
-    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
-
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="0 models the text itself")
 
 
 class LanguageValidation(ValidationConfig):
@@ -44,7 +38,7 @@ class LanguageRun(RunConfig):
     model: GPTConfig = GPTConfig()
     text: TextConfig = TextConfig()
     data: StreamConfig
-    train: LanguageTrainConfig = LanguageTrainConfig()
+    train: PlainTrainConfig = PlainTrainConfig()
     validation: LanguageValidation = LanguageValidation()
     decoding: DecodingConfig = DecodingConfig(beam_size=1, sample=True)
 

@@ -5,7 +5,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from glassformer.data.account import Account
@@ -15,16 +15,11 @@ from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.stream import training_streams, validation_stream
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
-from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
+from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Document, Origin
-from glassformer.train.tasks.vocabulary import MARKS, one_vocabulary, with_vocabulary
-
-
-class MaskedTrainConfig(TrainConfig):
-    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
-
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="0 models the text itself")
+from glassformer.train.tasks.naming import naming_scores
+from glassformer.train.tasks.vocabulary import MARKS, check_length, one_vocabulary, with_vocabulary
 
 
 class MaskedValidation(ValidationConfig):
@@ -41,18 +36,14 @@ class MaskedRun(RunConfig):
     model: BERTConfig = BERTConfig()
     text: TextConfig = TextConfig()
     data: MaskedConfig
-    train: MaskedTrainConfig = MaskedTrainConfig()
+    train: PlainTrainConfig = PlainTrainConfig()
     validation: MaskedValidation = MaskedValidation()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if not self.model.masked_tokens:
             raise ValueError("model.masked_tokens=false leaves out the head that this task trains; set it to true")
-        if self.data.max_length > self.model.max_length:
-            raise ValueError(
-                f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
-                "learned positions; lower the first or raise the second"
-            )
+        check_length(self.data.max_length, self.model.max_length)
         return self
 
 
@@ -95,15 +86,12 @@ class MaskedModelling:
     @torch.inference_mode()
     def validate(self, model: BERT) -> dict[str, float]:
         assert self._held_out is not None and model.output_projection is not None
-        nll, right, tokens = 0.0, 0, 0
-        for batch in self._held_out.whole_epoch():
-            batch = batch.to(model.output_projection.weight.device)
-            logits = model.output_projection(self._transformed(model, batch)).float()
-            wanted = batch.wanted[batch.predicted]
-            nll += torch.nn.functional.cross_entropy(logits, wanted, reduction="sum").item()
-            right += int((logits.argmax(-1) == wanted).sum())
-            tokens += batch.target_tokens
-        return {"nll": nll / tokens, "perplexity": math.exp(min(nll / tokens, 700.0)), "accuracy": right / tokens}
+        project = model.output_projection
+        batches = (batch.to(project.weight.device) for batch in self._held_out.whole_epoch())
+        scores = naming_scores(
+            (project(self._transformed(model, batch)), batch.wanted[batch.predicted]) for batch in batches
+        )
+        return scores | {"perplexity": math.exp(min(scores["nll"], 700.0))}
 
     def document(self) -> Document:
         values = {"max_length": self.config.data.max_length, "tokenizer": self.tokenizers.fingerprint}

@@ -5,24 +5,18 @@ from typing import Any, Literal, Self
 
 import torch
 from pydantic import model_validator
+from torch import Tensor
 
 from glassformer.data.account import Account
 from glassformer.data.labelled_config import TaggedConfig
 from glassformer.data.tagged import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
-from glassformer.train.config import RunConfig, ValidationConfig
+from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import Loss, cross_entropy
 from glassformer.train.task import Document, Origin
-from glassformer.train.tasks.classification import ClassificationTrainConfig
-from glassformer.train.tasks.vocabulary import MARKS, one_vocabulary, with_vocabulary
-
-
-class TaggingValidation(ValidationConfig):
-    """How many words of the validation sentences are tagged rightly."""
-
-    metric: Literal["accuracy", "loss"] = "accuracy"
-    """Chooses the best checkpoint and stops the run."""
+from glassformer.train.tasks.naming import naming_scores
+from glassformer.train.tasks.vocabulary import MARKS, check_length, one_vocabulary, with_vocabulary
 
 
 class TaggingRun(RunConfig):
@@ -32,16 +26,12 @@ class TaggingRun(RunConfig):
     model: BERTConfig = BERTConfig(masked_tokens=False)
     text: TextConfig = TextConfig()
     data: TaggedConfig
-    train: ClassificationTrainConfig = ClassificationTrainConfig()
-    validation: TaggingValidation = TaggingValidation()
+    train: PlainTrainConfig = PlainTrainConfig()
+    validation: AccuracyValidation = AccuracyValidation()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.data.max_length > self.model.max_length:
-            raise ValueError(
-                f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
-                "learned positions; lower the first or raise the second"
-            )
+        check_length(self.data.max_length, self.model.max_length)
         return self
 
 
@@ -76,23 +66,13 @@ class Tagging:
         return BERT(self._model_config)
 
     def loss(self, model: BERT, batch: TaggedBatch) -> Loss:
-        assert model.tags is not None
-        hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
-        logits = model.tags(hidden[batch.word_starts][None])[0]
-        return cross_entropy(logits, batch.tags[batch.word_starts], self.config.train.label_smoothing)
+        return cross_entropy(*self._words(model, batch), self.config.train.label_smoothing)
 
     @torch.inference_mode()
     def validate(self, model: BERT) -> dict[str, float]:
-        assert self._held_out is not None and model.tags is not None
-        nll, right, words = 0.0, 0, 0
-        for batch in self._held_out.whole_epoch():
-            batch = batch.to(model.embedding.weight.device)
-            wanted = batch.tags[batch.word_starts]
-            logits = model.tags(model.hidden(batch.tokens, batch.mask, batch.segments))[batch.word_starts]
-            nll += cross_entropy(logits, wanted, 0.0).smoothed.item()
-            right += int((logits.argmax(-1) == wanted).sum())
-            words += batch.target_tokens
-        return {"nll": nll / words, "accuracy": right / words}
+        assert self._held_out is not None
+        batches = (batch.to(model.embedding.weight.device) for batch in self._held_out.whole_epoch())
+        return naming_scores(self._words(model, batch) for batch in batches)
 
     def document(self) -> Document:
         values = {
@@ -109,3 +89,10 @@ class Tagging:
     def _model_config(self) -> BERTConfig:
         values = with_vocabulary(self.config.model.model_dump(), self.tokenizers)
         return BERTConfig.parse({**values, "n_tags": len(self.tags)}, "model")
+
+    @staticmethod
+    def _words(model: BERT, batch: TaggedBatch) -> tuple[Tensor, Tensor]:
+        """The logits of every word, and its tag."""
+        assert model.tags is not None
+        hidden = model.hidden(batch.tokens, batch.mask, batch.segments)[batch.word_starts]
+        return model.tags(hidden[None])[0], batch.tags[batch.word_starts]

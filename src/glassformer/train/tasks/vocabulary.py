@@ -39,3 +39,12 @@ def with_vocabulary(values: dict[str, Any], tokenizers: TokenizerPair) -> dict[s
             "leave model.vocab_size out"
         )
     return {**values, "vocab_size": actual}
+
+
+def check_length(longest: int, max_length: int) -> None:
+    """A ``ValueError``, for a configuration's validator, when texts may be longer than learned positions reach."""
+    if longest > max_length:
+        raise ValueError(
+            f"data.max_length={longest} is more than the model.max_length={max_length} learned positions; "
+            "lower the first or raise the second"
+        )
