@@ -28,7 +28,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 # Speed beside peers, which are installed into .peers; DATA holds train.en … test_2016_flickr.de, RUN a model trained on it.
 DATA ?= ../shared/data/multi30k/raw
