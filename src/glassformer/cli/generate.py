@@ -8,6 +8,9 @@ import typer
 from glassformer.cli.streams import chunks, settings, writing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from glassformer.cli.streams import Output
     from glassformer.predict import Generated, Generator
 
 
@@ -52,12 +55,7 @@ def command(
     done = 0
     with writing(output) as stream:
         if prompt is not None and not several and not as_json:
-            pieces = generator.stream(prompt, refuse_long, **options)
-            stream.write(prompt + next(pieces, ""))  # after the first step: what is refused writes nothing
-            for piece in pieces:
-                stream.write(piece)
-                stream.flush()
-            stream.write("\n")
+            _stream(stream, prompt, generator.stream(prompt, refuse_long, **options))
             return
         for prompts in chunks("-", 64) if prompt is None else [[prompt]]:
             for line, found in zip(prompts, generator.continuations(prompts, refuse_long, **options), strict=True):
@@ -65,6 +63,14 @@ def command(
                 stream.write(text + "\n")
                 done += 1
             stream.flush()
+
+
+def _stream(stream: "Output", prompt: str, pieces: "Iterator[str]") -> None:
+    stream.write(prompt + next(pieces, ""))  # after the first step: what is refused writes nothing
+    for piece in pieces:
+        stream.write(piece)
+        stream.flush()
+    stream.write("\n")
 
 
 def _text(prompt: str, found: "list[Generated]", number: int | None) -> str:

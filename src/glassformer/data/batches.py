@@ -107,7 +107,7 @@ class Batches:
     def _plan_epoch(self, epoch: int) -> tuple[Rows, Plan]:
         generator = np.random.default_rng((self.seed, epoch))
         parts = [
-            start + _times(len(corpus), weight, generator)
+            start + times(len(corpus), weight, generator)
             for start, corpus, weight in zip(self._starts, self.corpora, self.weights, strict=False)
         ]
         lengths = self._source_tokens, self._target_tokens
@@ -192,7 +192,7 @@ def _select(sources: Sequence[Ids], targets: Sequence[Ids], rows: list[int], tok
     return collate([[(sources[row], targets[row])] for row in rows], tokenizers, np.array(rows))
 
 
-def _times(n_pairs: int, weight: float, generator: np.random.Generator) -> NDArray[np.int64]:
+def times(n_pairs: int, weight: float, generator: np.random.Generator) -> NDArray[np.int64]:
     """Indices of the pairs an epoch sees. The odd pair is seen by chance: 0.5 of 3 pairs is 1 or 2, on average 1.5."""
     whole, part = divmod(weight, 1.0)
     times = np.tile(np.arange(n_pairs), int(whole))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.config import DataError
-from glassformer.data.batches import _times as times
+from glassformer.data.batches import times
 from glassformer.data.epochs import moved
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.plan import Plan

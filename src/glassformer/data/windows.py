@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.config import DataError
-from glassformer.data.batches import _times as times
+from glassformer.data.batches import times
 from glassformer.data.epochs import Epochs, moved
 from glassformer.data.stream import Stream
 from glassformer.data.stream_config import StreamConfig

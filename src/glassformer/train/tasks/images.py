@@ -13,7 +13,7 @@ from glassformer.models.vit import ViT, ViTConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import Loss, cross_entropy
 from glassformer.train.task import Document, Lines, Origin, Told
-from glassformer.train.tasks.naming import naming_scores
+from glassformer.train.tasks.encoder import naming_scores
 
 
 class ImageRun(RunConfig):

@@ -1,14 +1,12 @@
 """Masked language modelling: hidden tokens are told from what stands around them (Devlin et al. 2019, section 3.1)."""
 
 import math
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, Self
 
-import torch
 from pydantic import model_validator
 from torch import Tensor
 
-from glassformer.data.account import Account
 from glassformer.data.documents import training_texts
 from glassformer.data.masking import MaskedBatch, MaskedSequences
 from glassformer.data.masking_config import MaskedConfig
@@ -17,9 +15,9 @@ from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
-from glassformer.train.task import Document, Origin
-from glassformer.train.tasks.naming import naming_scores
-from glassformer.train.tasks.vocabulary import MARKS, check_length, one_vocabulary, with_vocabulary
+from glassformer.train.task import Origin
+from glassformer.train.tasks.encoder import EncoderTask, Named
+from glassformer.train.tasks.vocabulary import MARKS, check_length, one_vocabulary
 
 
 class MaskedValidation(ValidationConfig):
@@ -47,65 +45,41 @@ class MaskedRun(RunConfig):
         return self
 
 
-class MaskedModelling:
+class MaskedModelling(EncoderTask):
     """Text read, accounted for, cut into sequences and masked anew each epoch."""
 
     unit = "hidden tokens"
 
     def __init__(self, config: MaskedRun, origin: Origin | None = None):
-        self.config = config
-        self.tokenizers = one_vocabulary(config.text, partial(training_texts, config.data), origin, MARKS)
-        tokenizer = self.tokenizers.source
-        streams = training_streams(config.data, tokenizer)
-        for stream in streams:
-            stream.account.check_unknown(config.text)
-        self.accounts: list[Account] = [stream.account for stream in streams]
-        held_out = validation_stream(config.data, tokenizer)
-        once = config.data.model_copy(update={"weights": []})
-        self._held_out = None if held_out is None else MaskedSequences([held_out], tokenizer, once, seed=0)
-        self.batches = MaskedSequences(streams, tokenizer, config.data, config.train.seed)
-
-    @property
-    def limit(self) -> str:
-        return f"data.batch_tokens={self.config.data.batch_tokens}"
-
-    @property
-    def validates(self) -> bool:
-        return self._held_out is not None
-
-    def new_model(self) -> BERT:
-        return BERT(self._model_config)
+        data = config.data
+        tokenizers = one_vocabulary(config.text, partial(training_texts, data), origin, MARKS)
+        tokenizer = tokenizers.source
+        streams, other = training_streams(data, tokenizer), validation_stream(data, tokenizer)
+        once = data.model_copy(update={"weights": []})
+        held_out = None if other is None else MaskedSequences([other], tokenizer, once, seed=0)
+        batches = MaskedSequences(streams, tokenizer, data, config.train.seed)
+        super().__init__(config, tokenizers, [stream.account for stream in streams], (batches, held_out))
 
     def loss(self, model: BERT, batch: MaskedBatch) -> Loss:
-        hidden = self._transformed(model, batch)
+        """Never holding the logits of all hidden tokens."""
         assert model.output_projection is not None
         weight, bias = model.output_projection.weight, model.output_projection.bias
-        wanted = batch.wanted[batch.predicted]
+        hidden, wanted = self._hidden(model, batch), batch.wanted[batch.predicted]
         return projected_cross_entropy(hidden, weight, bias, wanted, self.config.train.label_smoothing)
 
-    @torch.inference_mode()
     def validate(self, model: BERT) -> dict[str, float]:
-        assert self._held_out is not None and model.output_projection is not None
-        project = model.output_projection
-        batches = (batch.to(project.weight.device) for batch in self._held_out.whole_epoch())
-        scores = naming_scores(
-            (project(self._transformed(model, batch)), batch.wanted[batch.predicted]) for batch in batches
-        )
+        scores = super().validate(model)
         return scores | {"perplexity": math.exp(min(scores["nll"], 700.0))}
 
-    def document(self) -> Document:
-        values = {"max_length": self.config.data.max_length, "tokenizer": self.tokenizers.fingerprint}
-        return Document(values, self.tokenizers.to_json())
+    def _named(self, model: BERT, batch: MaskedBatch) -> Named:
+        assert model.output_projection is not None
+        return model.output_projection(self._hidden(model, batch)), batch.wanted[batch.predicted]
 
     def texts(self, batch: MaskedBatch) -> list[Any]:
         return [self.tokenizers.source.decode(row) for row in batch.wanted.tolist()]
 
-    @cached_property
-    def _model_config(self) -> BERTConfig:
-        return BERTConfig.parse(with_vocabulary(self.config.model.model_dump(), self.tokenizers), "model")
-
     @staticmethod
-    def _transformed(model: BERT, batch: MaskedBatch) -> Tensor:
+    def _hidden(model: BERT, batch: MaskedBatch) -> Tensor:
         """Of the hidden tokens only: the others need no logits."""
         assert model.transform is not None
         return model.transform(model.hidden(batch.tokens, batch.mask, batch.segments)[batch.predicted])

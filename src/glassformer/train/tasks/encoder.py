@@ -1,0 +1,85 @@
+"""What the tasks of an encoder have in common: one vocabulary, batches by length, and something to be named."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from glassformer.data.account import Account
+from glassformer.models.bert import BERT, BERTConfig
+from glassformer.text import TokenizerPair
+from glassformer.train.loss import Loss, cross_entropy
+from glassformer.train.task import Document
+from glassformer.train.tasks.vocabulary import with_vocabulary
+
+Named = tuple[Float[Tensor, "examples classes"], Int[Tensor, " examples"]]
+
+
+class EncoderTask(ABC):
+    """A subclass reads its data, and gives the logits of what is to be named."""
+
+    head: ClassVar[str] = ""
+    """The number in the model's configuration that is that of the ``names``."""
+    stored: ClassVar[str] = ""
+    """The name of the ``names`` in the checkpoint."""
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizers: TokenizerPair,
+        accounts: list[Account],
+        data: tuple[Any, Any | None],
+        names: tuple[str, ...] = (),
+    ):
+        """``data``: the batches for training, and those held out for validation, if any."""
+        self.config, self.tokenizers, self.accounts, self.names = config, tokenizers, accounts, names
+        self.batches, self._held_out = data
+        for account in accounts:
+            account.check_unknown(config.text)
+
+    @property
+    def limit(self) -> str:
+        return f"data.batch_tokens={self.config.data.batch_tokens}"
+
+    @property
+    def validates(self) -> bool:
+        return self._held_out is not None
+
+    def new_model(self) -> BERT:
+        head = {self.head: len(self.names)} if self.head else {}
+        values = with_vocabulary(self.config.model.model_dump(), self.tokenizers)
+        return BERT(BERTConfig.parse({**values, **head}, "model"))
+
+    def loss(self, model: BERT, batch: Any) -> Loss:
+        return cross_entropy(*self._named(model, batch), self.config.train.label_smoothing)
+
+    @torch.inference_mode()
+    def validate(self, model: BERT) -> dict[str, float]:
+        assert self._held_out is not None
+        device = model.embedding.weight.device
+        return naming_scores(self._named(model, batch.to(device)) for batch in self._held_out.whole_epoch())
+
+    def document(self) -> Document:
+        values = {"max_length": self.config.data.max_length, "tokenizer": self.tokenizers.fingerprint}
+        names = {self.stored: list(self.names)} if self.stored else {}
+        return Document({**names, **values}, self.tokenizers.to_json())
+
+    def texts(self, batch: Any) -> list[Any]:
+        return [self.tokenizers.source.decode(row) for row in batch.tokens.tolist()]
+
+    @abstractmethod
+    def _named(self, model: BERT, batch: Any) -> Named:
+        """Logits, and what they should name."""
+
+
+def naming_scores(named: Iterable[Named]) -> dict[str, float]:
+    """The mean negative log-likelihood in nats, and the share named rightly, over all batches."""
+    nll, right, examples = 0.0, 0, 0
+    for logits, wanted in named:
+        nll += cross_entropy(logits, wanted, 0.0).smoothed.item()
+        right += int((logits.argmax(-1) == wanted).sum())
+        examples += len(wanted)
+    return {"nll": nll / examples, "accuracy": right / examples}
