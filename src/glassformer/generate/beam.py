@@ -51,16 +51,18 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
         finished=[[] for _ in range(len(prompt))],
         ended=[0] * len(prompt),
     )
-    undecided = torch.ones(len(prompt), dtype=torch.bool, device=device)
-    while undecided.any():
+    going = [True] * len(prompt)
+    while any(going):
         logits = own(model.step(live.tokens[:, :, -1].reshape(-1, 1), state))
         parents = _extend(model, live, logits, filters, prompt.symbols.end, config)
-        undecided = torch.tensor(_undecided(live, prompt, config), device=device)
-        live.total[~undecided] = -torch.inf
-        if (kept := keep(undecided)) is not None:
-            state.select_sentences(kept)
-            live.sentence, parents, undecided = live.sentence[kept], parents[kept], undecided[kept]
-            live.tokens, live.log_probs, live.total = live.tokens[kept], live.log_probs[kept], live.total[kept]
+        going = _undecided(live, prompt, config)
+        if not all(going):
+            undecided = torch.tensor(going, device=device)
+            live.total[~undecided] = -torch.inf
+            if (kept := keep(undecided)) is not None:
+                state.select_sentences(kept)
+                live.sentence, parents, live.total = live.sentence[kept], parents[kept], live.total[kept]
+                live.tokens, live.log_probs = live.tokens[kept], live.log_probs[kept]
         state.select(parents.flatten())
     return [hypotheses[: config.n_best] for hypotheses in live.finished]
 
@@ -68,10 +70,14 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
 def _extend(
     model: Decodable, live: _Beam, logits: Tensor, filters: list[Filter], end: int, config: DecodingConfig
 ) -> Tensor:
-    """Take the best extensions of every sentence; those that end are finished. The rows that the others continue."""
+    """Take the best extensions of every sentence; those that end are finished. The rows that the others continue.
+
+    For one sentence the small operations here take as long as the model, so there are no more than it needs.
+    """
     sentences, k, _ = live.tokens.shape
     normaliser = log_sum(logits, config.compiled)
-    allowed = apply(filters, logits, live.tokens.flatten(0, 1), live.sentence.repeat_interleave(k))
+    of_row = live.sentence[:, None].expand(-1, k).reshape(-1)
+    allowed = apply(filters, logits, live.tokens.flatten(0, 1), of_row)
     # At most k of 2k candidates can end, so k of them go on; and no hypothesis has more than 2k among them.
     values, ids = best(allowed, min(2 * config.beam_size, allowed.size(1)), config.compiled)
     added = (values - normaliser[:, None]).clamp_(max=0).view(sentences, -1)
@@ -80,38 +86,39 @@ def _extend(
     reached, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)
     parent, token = index // each, ids.view(sentences, -1).gather(1, index)
     show(model, token, reached, parent)
-    tokens = torch.cat([_pick(live.tokens, parent), token[:, :, None]], dim=-1)
-    history = torch.cat([_pick(live.log_probs, parent), added.gather(1, index)[:, :, None]], dim=-1)
-    ends = (token == end) & (reached > -torch.inf)
-    _finish(live, tokens, history, ends, config)
-    going = torch.where(token == end, -torch.inf, reached)
-    live.total, order = going.topk(min(config.beam_size, going.size(1)), dim=-1)
-    live.tokens, live.log_probs = _pick(tokens, order), _pick(history, order)
-    first_row = torch.arange(sentences, device=parent.device)[:, None] * k
-    return first_row + parent.gather(1, order)
+    ends = token == end
+    _finish(live, ends & (reached > -torch.inf), parent, added.gather(1, index), config)
+    live.total, order = reached.masked_fill(ends, -torch.inf).topk(min(config.beam_size, reached.size(1)), dim=-1)
+    parent, index = parent.gather(1, order), index.gather(1, order)
+    live.tokens = _longer(live.tokens, parent, token.gather(1, order))
+    live.log_probs = _longer(live.log_probs, parent, added.gather(1, index))
+    return parent + torch.arange(0, sentences * k, k, device=parent.device)[:, None]
 
 
-def _pick(values: Tensor, index: Tensor) -> Tensor:
-    """values[s, index[s, i]] for ``[sentences, k, length]``."""
-    return values.gather(1, index[:, :, None].expand(-1, -1, values.size(2)))
+def _longer(values: Tensor, parent: Tensor, newest: Tensor) -> Tensor:
+    """values[s, parent[s, i]] of ``[sentences, k, length]``, and behind it newest[s, i]."""
+    return torch.cat([values.gather(1, parent[:, :, None].expand(-1, -1, values.size(2))), newest[:, :, None]], dim=-1)
 
 
-def _finish(live: _Beam, tokens: Tensor, history: Tensor, ends: Tensor, config: DecodingConfig) -> None:
+def _finish(live: _Beam, ends: Tensor, parent: Tensor, added: Tensor, config: DecodingConfig) -> None:
+    """The candidates that end, of which all but the end is their parent's."""
     where = ends.nonzero()
     if not where.numel():
         return
     row, candidate = where.unbind(1)
+    before = row, parent[row, candidate]
     ended = zip(
         live.sentence[row].tolist(),
         candidate.tolist(),
-        tokens[row, candidate].tolist(),
-        history[row, candidate].tolist(),
+        live.tokens[before].tolist(),
+        live.log_probs[before].tolist(),
+        added[row, candidate].tolist(),
         strict=True,
     )
-    for sentence, rank, ids, values in ended:
+    for sentence, rank, ids, values, last in ended:
         live.ended[sentence] += rank < config.beam_size
         hypotheses = live.finished[sentence]
-        hypotheses.append(finish(ids[1:-1], values[1:], config))
+        hypotheses.append(finish(ids[1:], [*values[1:], last], config))
         hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
         del hypotheses[config.beam_size :]
 

@@ -20,7 +20,8 @@ Filter = Callable[[Tensor, Tensor, Tensor], Tensor]
 def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
     """What holds for every kind of search: symbols, n-grams, lengths, and the forced prefix, which overrules them."""
     end = prompt.symbols.end
-    filters: list[Filter] = [never([prompt.symbols.pad, prompt.symbols.start]), lengths(prompt)]
+    silent = {prompt.symbols.pad, prompt.symbols.start} - {end}  # M2M100 and NLLB start with the end symbol
+    filters: list[Filter] = [never(sorted(silent)), lengths(prompt)]
     if config.no_repeat_ngram:
         filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end, prompt.before), *filters], end)]
     return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
@@ -60,8 +61,10 @@ def or_the_end(filters: list[Filter], end: int) -> Filter:
 
 
 def never(ids: list[int]) -> Filter:
+    banned = torch.tensor(ids, dtype=torch.long)
+
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
-        return logits.index_fill_(1, torch.tensor(ids, device=logits.device), -torch.inf)
+        return logits.index_fill_(1, banned.to(logits.device), -torch.inf)
 
     return apply
 
