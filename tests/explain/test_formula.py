@@ -88,6 +88,7 @@ def test_an_expression_in_three_notations() -> None:
     assert write(Quotient(Difference(b, a), Root(b)), Text()) == "(2 − (−0.5)) / √(2)"
     assert write(Quotient(Difference(b, a), Root(b)), Latex()) == r"\frac{2 - \left(-0.5\right)}{\sqrt{2}}"
     assert write(Square(Call("sin", b)), Text()) == "sin(2)²"
+    assert write(Square(Number(1e-5)), Latex()) == r"\left(1 \cdot 10^{-5}\right)^2"
     assert write(Sum((b, a)), MathML()) == (
         "<mrow><mn>2</mn><mo>+</mo><mrow><mo>(</mo><mn>−0.5</mn><mo>)</mo></mrow></mrow>"
     )

@@ -93,7 +93,7 @@ class Latex(Text):
     """For a paper; needs amsmath."""
 
     def number(self, number: Number) -> str:
-        return decimal(number.value).replace("∞", r"\infty ").replace("−", "-")
+        return self._decimal(number.value)
 
     def product(self, factors: Sequence[str]) -> str:
         return r" \cdot ".join(factors)
@@ -125,8 +125,13 @@ class Latex(Text):
         return rf"\left({argument}\right)"
 
     def rest(self, count: int, total: float) -> str:
-        figure = decimal(total).replace("−", "-").replace("∞", r"\infty")
-        return rf"\underbrace{{\dots}}_{{{count}\text{{ further terms}} = {figure}}}"
+        return rf"\underbrace{{\dots}}_{{{count}\text{{ further terms}} = {self._decimal(total)}}}"
+
+    @staticmethod
+    def _decimal(value: float) -> str:
+        """In brackets where it has a power of ten, which may be raised to another."""
+        figure, _, exponent = decimal(value).replace("−", "-").replace("∞", r"\infty ").partition("e")
+        return rf"\left({figure} \cdot 10^{{{int(exponent)}}}\right)" if exponent else figure
 
 
 class MathML:
