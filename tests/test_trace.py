@@ -242,6 +242,7 @@ def test_a_view_of_a_tensor_is_its_matrices(make_model: Callable[..., EncoderDec
     with trace(model) as recorded:
         model(source, target)
     view = recorded.view(WEIGHTS)
+    assert view.value_axis == "weights" and recorded.view(WEIGHTS.replace("weights", "scores")).value_axis == "scores"
     assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
     assert (view.row_axis, view.column_axis) == ("query", "key")
     assert np.array_equal(view.panels[1].values, recorded[WEIGHTS][0, 1])

@@ -80,7 +80,8 @@ class Trace(Recording):
         finite = values[values.isfinite()]
         low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
         panels = [Panel(title, rows, columns, matrix.numpy()) for title, matrix in zip(titles, matrices, strict=True)]
-        return View(name, name, axes[-2], axes[-1], "", panels, min(low, 0.0), high if high > low else low + 1)
+        value = name.rpartition(".")[2].replace("_", " ")
+        return View(name, name, axes[-2], axes[-1], value, panels, min(low, 0.0), high if high > low else low + 1)
 
     def to_npz(self, path: str | Path) -> None:
         """Every tensor by its name, bfloat16 (which NumPy lacks) as float32; ``axes`` holds their axes as JSON."""
