@@ -259,13 +259,25 @@ def test_the_average_of_a_checkpoint_with_itself_is_itself(tmp_path: Path) -> No
         ),
         ({"weights": {**weights(), "positions": torch.arange(1, 6)}}, "positions is not floating point and differs"),
         ({"tokenizer": {"joint": False}}, "the tokenizer differs from"),
+        ({"config": {**CONFIG, "model": {**CONFIG["model"], "d_model": 4}}}, r"model\.d_model=4, not 8 as in"),
+        ({"config": {**CONFIG, "labels": ["b", "a"]}}, "labels is not the same as in"),
+        ({"config": {**CONFIG, "task": "language"}}, "task='language', not 'translation' as in"),
     ],
 )
 def test_checkpoints_that_do_not_match_are_not_averaged(tmp_path: Path, change: dict[str, Any], told: str) -> None:
-    first, second = save(tmp_path / "a"), save(tmp_path / "b", **change)
+    first = save(tmp_path / "a", config=CONFIG | {"task": "translation", "labels": ["a", "b"]})
+    second = save(tmp_path / "b", **change)
     with pytest.raises(CheckpointError, match=f"b: {told}.*{first}"):
         average([first, second], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
+
+
+def test_what_changes_within_a_training_is_no_difference(tmp_path: Path) -> None:
+    """A step, how text is decoded, and a setting that only a later version writes."""
+    later = {"model": CONFIG["model"] | {"bias": True}, "step": 9, "decoding": {"beam_size": 2}, "new": 1}
+    first = save(tmp_path / "a", config=CONFIG | {"step": 8, "decoding": {"beam_size": 5}})
+    average([first, save(tmp_path / "b", config=later)], tmp_path / "mean")
+    assert load_checkpoint(tmp_path / "mean").config["step"] == 8
 
 
 def test_an_average_of_nothing_is_refused() -> None:

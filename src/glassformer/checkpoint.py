@@ -23,6 +23,8 @@ from glassformer.manifest import MANIFEST, check_manifest, parse_object, refusin
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 STATE_VALUES, STATE_TENSORS = "training_state/state.json", "training_state/tensors.safetensors"
+OF_ONE_MOMENT = {"step", "decoding", "bleu_tokenize"}
+"""What checkpoints of one training may say otherwise: it does not decide what their weights mean."""
 UNFINISHED, ASIDE = ".tmp-", ".old-"  # being written or deleted; waiting while its replacement moves in
 
 
@@ -104,7 +106,8 @@ def average(paths: Sequence[str | Path], destination: str | Path | None = None) 
     """The arithmetic mean of the weights (Vaswani et al. 2017, section 6.1), summed in float64, in the stored dtype.
 
     Tensors that are not floating point must be equal. With ``destination`` the mean is also saved as a checkpoint, with
-    the first one's configuration. ``CheckpointError`` names the first difference in names, shapes or tokenizer.
+    the first one's configuration. ``CheckpointError`` names the first difference in names, shapes, tokenizer or what
+    the configuration says of the model.
     """
     if not paths:
         raise CheckpointError("nothing to average; name at least one checkpoint")
@@ -275,4 +278,19 @@ def _difference(first: Checkpoint, other: Checkpoint) -> str | None:
             return f"{name} is {v.dtype} {list(v.shape)}, not {w.dtype} {list(w.shape)} as in"
         if not w.is_floating_point() and not torch.equal(v, w):
             return f"{name} is not floating point and differs from"
-    return "the tokenizer differs from" if first.tokenizer != other.tokenizer else None
+    if first.tokenizer != other.tokenizer:
+        return "the tokenizer differs from"
+    return _other_setting(first.config, other.config)
+
+
+def _other_setting(first: dict[str, Any], other: dict[str, Any], section: str = "") -> str | None:
+    """The first setting of the configuration that is another one, where both have it: a later version has more."""
+    for key in sorted(first.keys() & other.keys() - (set() if section else OF_ONE_MOMENT)):
+        before, now, name = first[key], other[key], f"{section}{key}"
+        if isinstance(before, dict) and isinstance(now, dict):
+            if found := _other_setting(before, now, f"{name}."):
+                return found
+        elif before != now:
+            long = isinstance(now, list | dict)
+            return f"{name} is not the same as in" if long else f"{name}={now!r}, not {before!r} as in"
+    return None

@@ -121,6 +121,12 @@ def test_faults_are_dropped_and_accounted_for_with_their_lines(write, vocabulary
             r"x\.csv, line 3: not valid CSV \(unexpected end of data\); close",
         ),
         ("x.csv", 'text,label\n"a"b,x\n', {}, r"line 2: not valid CSV"),
+        (
+            "x.csv",
+            f"text,label\na,x\n{'a' * 131_073},y\n",
+            {},
+            r"x\.csv, line 3: a field has more than 131,072 characters; shorten it, close the quotes if they are open",
+        ),
         ("x.csv", "text,label\n,\n", {}, r"no labelled text is left .*1 read, 0 kept, malformed 1 \(line 2\)"),
         ("x.csv", "text,label\na,x\nb,x\n", {}, r"'x' is the only label; give examples of at least two"),
         ("x.txt", "a\n", {}, r"labelled text is a \.csv, a \.tsv or a \.jsonl, each also \.gz"),

@@ -194,8 +194,14 @@ def test_too_many_unknown_tokens_are_an_error(write_pairs, make_config, tokenize
     account.check_unknown(TextConfig(kind="word"))
     account.check_unknown(TextConfig(max_unknown_rate=0.25))
     for config, limit in ((TextConfig(), "0.01"), (TextConfig(kind="word", max_unknown_rate=0.2), "0.2")):
-        with pytest.raises(DataError, match=f"25.00% of the target tokens.*text.max_unknown_rate={limit};"):
+        with pytest.raises(DataError, match=f"25.00% of the target tokens.*rate={limit}; raise text.vocab_size, lower"):
             account.check_unknown(config)
+    told = (
+        r"^25\.00% of the target tokens are unknown to the vocabulary of train\.start_from=runs/a, .*; start from a run"
+    )
+    with pytest.raises(DataError, match=told) as caught:
+        account.check_unknown(TextConfig(), "runs/a")
+    assert "vocab_size" not in str(caught.value)
 
 
 def test_accounts_add_up_and_survive_json(write_pairs, make_config, tokenizers) -> None:

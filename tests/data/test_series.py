@@ -75,15 +75,15 @@ def test_dates_a_step_apart(write, dates: list[str]) -> None:
         ("time,a\n2016-01-01,1\n", r"has no column 'date', which data\.date names; .*data\.date=''"),
         ("date,a,a\n2016-01-01,1,2\n", r"column 'a' is there twice"),
         ("date,a\n2016-01-01,1\n\n2016-01-02,x\n", r"line 4, column a: 'x' is no number; mend it, or name"),
-        ("date,a\n2016-01-01,1\n2016-01-02,\n", r"line 3, column a: '' is no number; .*missing=interpolate"),
-        ("date,a\n2016-01-01,NaN\n", r"line 2, column a: 'NaN' is no number; .*missing=interpolate"),
+        ("date,a\n2016-01-01,1\n2016-01-02,\n", r"line 3, column a: '' is no number; .*missing=previous"),
+        ("date,a\n2016-01-01,NaN\n", r"line 2, column a: 'NaN' is no number; .*missing=previous"),
         ("date,a\n2016-01-01,-inf\n", r"line 2, column a: '-inf' is not finite"),
         ("date,a\n2016-01-01,1_0\n", r"line 2, column a: '1_0' is no number"),
         ("date,a\n2016-01-01,1,2\n", r"line 2: has 3 cells, and the header 2"),
         ("date,a\n01.02.2016,1\n", r"line 2, column date: '01\.02\.2016' is no date"),
         ("date,a\n2016-01-01,1\n2016-01-02,1\n2016-01-02,1\n", r"line 4: its date is not a step later"),
         ("date,a\n2016-01-03,1\n2016-01-02,1\n2016-01-01,1\n", r"line 3: its date is not a step later"),
-        ("date,a\n1,1\n2,1\n3,1\n6,1\n", r"line 5: 2 dates are left out before it; .*missing=interpolate"),
+        ("date,a\n1,1\n2,1\n3,1\n6,1\n", r"line 5: 2 dates are left out before it; .*missing=previous"),
         ("date,a\n1,1\n2,1\n3,1\n5,1\n", r"line 5: 1 date is left out before it"),
         ('date,a\n1,"1\n', r"line 2: no CSV"),
         (b"date,a\n1,\xff\n", r"not valid UTF-8"),
@@ -105,19 +105,49 @@ def test_files_that_are_none_are_refused(write, tmp_path: Path) -> None:
         read_table(write(), columns=["c"])
 
 
-def test_what_is_missing_is_put_on_a_line(write) -> None:
-    path = write("date,a,b\n1,,0\n2,1,NA\n3,,\n4,3,6\n7,6,nan\n8,7,6\n")
-    table = read_table(path, missing="interpolate")
-    assert table.values[:, 0].tolist() == [1, 1, 2, 3, 4, 5, 6, 7]
-    assert table.values[:, 1].tolist() == [0, 2, 4, 6, 6, 6, 6, 6]
+def test_what_is_missing_is_the_previous_value(write) -> None:
+    """Never a later one: a context that ends in a gap would be told what comes."""
+    path = write("date,a,b\n1,1,0\n2,2,NA\n3,,\n4,3,6\n7,6,nan\n8,7,6\n")
+    table = read_table(path, missing="previous")
+    assert table.values[:, 0].tolist() == [1, 2, 2, 3, 3, 3, 6, 7]
+    assert table.values[:, 1].tolist() == [0, 0, 0, 6, 6, 6, 6, 6]
     assert table.lines.tolist() == [2, 3, 4, 5, 0, 0, 6, 7]
+    assert table.known.T.astype(int).tolist() == [[1, 1, 0, 1, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0, 0, 1]]
     for content, said in (
         ("date,a\n1,x\n", "'x' is no number"),
         ("date,a\n1,\n2,\n", "column a has no number at all"),
+        ("date,a,b\n1,1,\n2,2,2\n", "line 2, column b: is missing, and no value is before it; fill it in, or begin"),
         ("date,a\n1,1\n2,2\n3,3\n99,4\n", "line 5: 95 dates are left out before it; more are left out than are there"),
     ):
         with pytest.raises(DataError, match=said):
-            read_table(write(content), missing="interpolate")
+            read_table(write(content), missing="previous")
+
+
+def test_a_line_to_the_future_is_refused(make) -> None:
+    with pytest.raises(ConfigError, match=r"missing='interpolate': a line to the next known .*; set it to previous$"):
+        make(missing="interpolate")
+
+
+def test_what_is_missing_is_no_answer(make, write) -> None:
+    """Rows 20 to 29 are missing whole, and one cell of row 52."""
+    cells = VALUES.astype(object)
+    cells[20:30], cells[52, 1] = "", ""
+    series = prepare_series(make(file=write(text(cells), "gaps.csv"), missing="previous"))
+    whole = prepare_series(make())
+    assert np.allclose(series.format.restore(series.values[20:30]), VALUES[19])
+    left_out = set(whole.windows("train")) - set(series.windows("train"))
+    assert left_out == set(range(15, 23))  # those whose three rows of future lie within rows 20 to 29
+    for part in PARTS:
+        for batch in series.ordered(part, 4):
+            rows = batch.examples[:, None] + np.arange(5, 8)
+            gap = (rows >= 20) & (rows < 30)
+            missing = np.stack([gap, gap | (rows == 52)], axis=-1)
+            assert (batch.future.isnan().numpy() == missing).all() and batch.context.isfinite().all()
+            assert batch.target_tokens == (~missing).sum() > 0
+    filled = cells.copy()
+    filled[20:30], filled[52, 1] = VALUES[19], VALUES[51, 1]
+    config = make(file=write(text(filled), "filled.csv"))
+    assert series.fingerprint != prepare_series(config).fingerprint
 
 
 def test_without_a_date_every_line_is_a_step(write) -> None:
@@ -135,8 +165,9 @@ def test_the_scale_is_that_of_training_rows_alone(make, write) -> None:
     changed[40:] = 1e6
     assert prepare_series(make(file=write(text(changed), "y.csv"))).format == series.format
     still = VALUES.copy()
-    still[:40, 0] = 7
-    assert prepare_series(make(file=write(text(still), "z.csv"))).format.deviation[0] == 1.0
+    for value in (7, 0.1):  # the deviation of forty 0.1 is, by rounding, 1e-17
+        still[:40, 0] = value
+        assert prepare_series(make(file=write(text(still), f"{value}.csv"))).format.deviation[0] == 1.0
 
 
 def test_windows_are_all_there_is_and_no_more(make) -> None:

@@ -140,6 +140,24 @@ def test_what_cannot_be_used_is_refused_in_one_line(
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    "before", ["", "# sent_id = 1\n# text = Wolff lives\n", "#x\n1-2\tWolff\t_\t_\t_\t_\t_\t_\t_\t_\n"]
+)
+def test_conll_u_is_no_file_of_words_and_tags(write, vocabulary: Tokenizer, before: str) -> None:
+    path = write(
+        "x.conllu",
+        f"{before}1\tWolff\tWolff\tPROPN\tNNP\t_\t2\tnsubj\t_\t_\n2\tlives\tlive\tVERB\tVB\t_\t0\troot\t_\t_\n",
+    )
+    line = 1 + before.count("# ") + before.count("#x")
+    with pytest.raises(
+        DataError, match=rf"x\.conllu, line {line}: is CoNLL-U, ten columns .*; keep words and tags, as"
+    ) as told:
+        prepare_tagged(config(path), [path], vocabulary)
+    assert "\n" not in str(told.value) and str(told.value).endswith(r"'/^[0-9]+\t/ {print $2, $4} /^$/' FILE")
+    nine = write("x.conll", "1\t" + "_\t" * 7 + "O\nin\t" + "_\t" * 8 + "O\n")
+    assert prepare_tagged(config(nine), [nine], vocabulary).account.kept == 1
+
+
 def test_an_epoch_has_every_sentence_once_and_follows_its_state(write, vocabulary: Tokenizer) -> None:
     lines = ["".join(f"{['in', 'No'][j % 2]} {'OAB'[j % 3]}\n" for j in range(1 + i % 11)) for i in range(60)]
     given = config(path := write("x.conll", "\n".join(lines)), batch_tokens=128)

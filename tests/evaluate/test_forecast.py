@@ -33,6 +33,19 @@ def test_a_last_small_batch_counts_by_its_windows() -> None:
     assert errors.mse == pytest.approx(0.9)
 
 
+def test_a_future_that_is_not_known_does_not_count() -> None:
+    forecast, future = torch.ones(1, 3, 2), torch.tensor([[[0.0, 3.0], [float("nan"), 0.0], [0.0, 0.0]]])
+    errors = forecast_errors([(forecast, future)])
+    assert (errors.mse, errors.mae) == (8 / 5, 6 / 5)
+    assert errors.variable_mse == (1.0, 2.0) and errors.variable_mae == (1.0, pytest.approx(4 / 3))
+    context, wanted = torch.arange(36.0).sin().reshape(9, 4, 1), torch.arange(18.0).cos().reshape(9, 2, 1)
+    gap = wanted.clone()
+    gap[3, 1] = torch.nan
+    kept = [n for n in range(9) if n != 3]
+    alike = LinearForecast.fit([(context, gap)]), LinearForecast.fit([(context[kept], wanted[kept])])
+    assert torch.equal(alike[0].weight, alike[1].weight) and torch.equal(alike[0].bias, alike[1].bias)
+
+
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(DataError, match="no forecast to measure"):
         forecast_errors([])

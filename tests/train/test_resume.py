@@ -10,7 +10,7 @@ import pytest
 import glassformer.train.loop
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.run_folder import RunFolder
-from glassformer.train import Finished, Started, train
+from glassformer.train import Finished, Started, parse_config, train
 from tiny_run import TinyRun, run_to_the_end, state_of
 
 EVERYTHING = {
@@ -143,6 +143,20 @@ def test_with_the_end_moved_the_longer_run_is_that_of_the_longer_limit(tiny: Tin
     at_once, in_two = state_of(tmp_path / "at once"), state_of(tmp_path / "in two")
     assert at_once["weights"] == in_two["weights"]
     assert at_once["counters and batches"]["counters"]["step"] == 9
+
+
+def test_a_recurrent_model_goes_on_bit_for_bit(tiny: TinyRun, tmp_path: Path) -> None:
+    """Stopped behind step 4, the last one saved being 3."""
+    changes = {"train.max_steps": 7, "train.save_every": 3, "train.log_every": 1, "train.ema": 0.9}
+    model = {"kind": "recurrent", "d_model": 16, "d_hidden": 16, "n_decoder_layers": 1, "dropout": 0.2}
+    config = parse_config(tiny.settings(changes | {"validation.max_sentences": 1}) | {"model": model})
+    run_to_the_end(config, tmp_path / "undisturbed")
+    run = RunFolder.create(tmp_path / "run")
+    going = train(config, run)
+    assert [event.step for event in islice(going, 5)] == [0, 1, 2, 3, 4]
+    going.close()
+    run_to_the_end(config, run.path, resume=True)
+    assert state_of(run.path) == state_of(tmp_path / "undisturbed")
 
 
 # When there is nothing to go on with, or not with these settings

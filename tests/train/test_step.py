@@ -14,7 +14,7 @@ from torch import Tensor
 import glassformer.train.loop
 import glassformer.train.tasks.translation
 from glassformer.checkpoint import fingerprint
-from glassformer.config import DataError
+from glassformer.config import ConfigError, DataError
 from glassformer.data import Batch, collate
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import weights_of
@@ -232,4 +232,19 @@ def test_a_poisoned_weight_stops_the_run(tiny: TinyRun, tmp_path: Path) -> None:
     with torch.no_grad():
         next(state.model.decoder.parameters()).fill_(math.nan)
     with pytest.raises(DataError, match=r"^step 1: loss or gradient is not finite, 1 times"):
+        train_step(state, RunFolder.create(tmp_path / "run"))
+
+
+def test_of_accumulated_batches_the_one_that_does_not_fit_is_named(tiny: TinyRun, tmp_path: Path) -> None:
+    batches = [collate([[pair]], tiny.translator.tokenizers) for pair in PAIRS[:2]]
+    state = state_with(tiny, batches)
+    whole = state.task.loss
+
+    def full(model: Any, batch: Batch) -> Any:
+        if batch.source.shape == batches[1].source.shape:
+            raise MemoryError
+        return whole(model, batch)
+
+    state.task.loss = full  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match=r"^a batch of \[1, 2\] source and \[1, 2\] target tokens does not fit the"):
         train_step(state, RunFolder.create(tmp_path / "run"))

@@ -73,24 +73,32 @@ class Account:
         """Lines by reason, over all files."""
         return {reason: sum(file.dropped[reason] for file in self.files) for reason in REASONS}
 
-    def check_unknown(self, config: TextConfig) -> None:
-        """Raise ``DataError`` when a vocabulary covers its side badly: see ``text.max_unknown_rate``."""
+    def check_unknown(self, config: TextConfig, kept_from: str | None = None) -> None:
+        """Raise ``DataError`` when a vocabulary covers its side badly: see ``text.max_unknown_rate``.
+
+        ``kept_from`` is the ``train.start_from`` that the vocabulary was taken from, where it was.
+        """
         limit = config.unknown_rate_limit
-        for side, tokens in (("source", self.source), ("target", self.target)):
+        whose = f"the vocabulary of train.start_from={kept_from}" if kept_from else "the vocabulary"
+        other = "start from a run that knows them" if kept_from else "raise text.vocab_size, lower text.min_frequency"
+        for side, tokens in self._sides:
             if tokens.unknown_rate > limit:
                 raise DataError(
-                    f"{tokens.unknown_rate:.2%} of the {side} tokens are unknown to the vocabulary, more than "
-                    f"text.max_unknown_rate={limit:g}; raise text.vocab_size, lower text.min_frequency, "
-                    "or raise text.max_unknown_rate to accept it"
+                    f"{tokens.unknown_rate:.2%} of the {side}tokens are unknown to {whose}, more than "
+                    f"text.max_unknown_rate={limit:g}; {other}, or raise text.max_unknown_rate to accept it"
                 )
 
     def lines(self) -> list[str]:
         """For printing: one line a file, then one on unknown tokens."""
-        sides = (("source ", self.source), ("target ", self.target)) if self.target.tokens else (("", self.source),)
         rates = ", ".join(
-            f"{side}{tokens.unknown:,} of {tokens.tokens:,} ({tokens.unknown_rate:.2%})" for side, tokens in sides
+            f"{side}{tokens.unknown:,} of {tokens.tokens:,} ({tokens.unknown_rate:.2%})" for side, tokens in self._sides
         )
         return [*(file.describe() for file in self.files), f"unknown tokens: {rates}"]
+
+    @property
+    def _sides(self) -> tuple[tuple[str, TokenAccount], ...]:
+        """With a word to stand before "tokens", where there are two."""
+        return (("source ", self.source), ("target ", self.target)) if self.target.tokens else (("", self.source),)
 
     def to_json(self) -> dict[str, Any]:
         return {"read": self.read, "kept": self.kept, "dropped": self.dropped, **asdict(self)}

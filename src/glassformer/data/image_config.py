@@ -42,7 +42,8 @@ class ImageConfig(Config):
 
     train: list[str] = Field(min_length=1, description="paths")
     validation: list[str] = Field(default=[], description="paths")
-    test: list[str] = Field(default=[], description="paths")
+    test: list[str] = Field(default=[])
+    """Paths, which training only checks: what ``glassformer evaluate RUN`` measures on."""
     validation_share: float = Field(0.0, ge=0, lt=1)
     """Share of every class of the training images that is held out for validation when no path is given for it."""
     split_seed: int = Field(1, ge=0, lt=2**63, description="draws which images are held out")

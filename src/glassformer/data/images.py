@@ -142,7 +142,7 @@ def prepare_images(config: ImageConfig) -> ImageData:
 
 
 def measure(images: ImageSet) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation of each channel, values from 0 to 1; a deviation of 0 counts as 1."""
+    """Mean and standard deviation of each channel, values from 0 to 1; for a channel of one value 1."""
     channels = images.pixels.shape[3]
     counts = np.zeros((channels, 256), np.int64)
     for start in range(0, len(images), 1024):
@@ -152,7 +152,8 @@ def measure(images: ImageSet) -> tuple[list[float], list[float]]:
     values = np.arange(256) / 255
     mean = counts @ values / counts.sum(1)
     deviation = np.sqrt((counts * (values - mean[:, None]) ** 2).sum(1) / counts.sum(1))
-    return mean.tolist(), np.where(deviation > 0, deviation, 1.0).tolist()
+    varied = (counts > 0).sum(1) > 1  # rounding leaves a deviation of 1e-17 to a channel of one value
+    return mean.tolist(), np.where(varied, deviation, 1.0).tolist()
 
 
 def _hold_out(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet]:

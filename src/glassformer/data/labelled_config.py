@@ -12,7 +12,8 @@ class SequencesConfig(Config):
 
     train: list[str] = Field(min_length=1, description="paths of training examples")
     validation: list[str] = Field(default=[], description="paths of validation examples")
-    test: list[str] = Field(default=[], description="paths of test examples")
+    test: list[str] = Field(default=[])
+    """Paths of test examples, which training does not read: what ``glassformer evaluate RUN`` measures on."""
     max_length: int = Field(default=128, ge=5)
     """Tokens a sequence, ``[CLS]`` and ``[SEP]`` included; what is longer loses its end."""
     batch_tokens: int = Field(default=4096, ge=5, description="padded tokens in a batch, at most")

@@ -57,6 +57,11 @@ def _csv_rows(path: str) -> Iterator[Row]:
         except StopIteration:
             return
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise DataError(
+                    f"{path}, line {line}: a field has more than {csv.field_size_limit():,} characters; shorten it, "
+                    "close the quotes if they are open, or give a .jsonl"
+                ) from None
             raise DataError(
                 f"{path}, line {line}: not valid CSV ({error}); "
                 'close the quotes of its fields, and write a quote in one twice ("")'

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Bool, Float, Float32
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from pydantic import Field
@@ -45,7 +45,7 @@ class SeriesBatch:
     """Windows of standardised values."""
 
     context: Float32[Tensor, "rows time variables"]
-    future: Float32[Tensor, "rows horizon variables"]
+    future: Float32[Tensor, "rows horizon variables"]  # NaN: missing in the table
     examples: NDArray[np.int64]  # the row of the series in which each window begins
 
     def __len__(self) -> int:
@@ -58,8 +58,8 @@ class SeriesBatch:
 
     @property
     def target_tokens(self) -> int:
-        """Values predicted."""
-        return self.future.numel()
+        """Values predicted that are known."""
+        return int(self.future.isfinite().sum())
 
     def describe(self) -> str:
         time, variables = self.context.shape[1:]
@@ -78,20 +78,30 @@ class Series:
     bounds: tuple[int, int, int, int]  # the rows at which the parts begin, and at which the last one ends
     context: int
     horizon: int
+    known: Bool[np.ndarray, "rows variables"] | None = None  # False: missing in the table; None: nothing is
 
     def windows(self, part: Part) -> NDArray[np.int64]:
         """The row in which each window begins whose future lies in ``part``, at every row (stride 1).
 
-        Contexts of training windows lie in their part too; others may reach into the parts before.
+        Contexts of training windows lie in their part too; others may reach into the parts before. A window of whose
+        future nothing is known is left out.
         """
         number = PARTS.index(part)
         start, stop = self.bounds[number], self.bounds[number + 1]
-        return np.arange(max(start - self.context, 0), max(stop - self.context - self.horizon + 1, 0))
+        begins = np.arange(max(start - self.context, 0), max(stop - self.context - self.horizon + 1, 0))
+        if self.known is None:
+            return begins
+        known_before = np.concatenate(([0], self.known.any(axis=1).cumsum()))
+        futures = begins + self.context
+        return begins[known_before[futures + self.horizon] > known_before[futures]]
 
     def batch(self, windows: NDArray[np.int64]) -> SeriesBatch:
         """The windows that begin in these rows."""
         both = sliding_window_view(self.values, self.context + self.horizon, axis=0)[windows].swapaxes(1, 2)
         context, future = (np.ascontiguousarray(side) for side in np.split(both, [self.context], axis=1))
+        if self.known is not None:
+            known = sliding_window_view(self.known, self.horizon, axis=0)[windows + self.context].swapaxes(1, 2)
+            future = np.where(known, future, np.float32(np.nan))
         return SeriesBatch(torch.from_numpy(context), torch.from_numpy(future), windows)
 
     def ordered(self, part: Part, batch_size: int) -> Iterator[SeriesBatch]:
@@ -106,6 +116,8 @@ class Series:
         made_from = [self.format.model_dump(), self.bounds, self.context, self.horizon]
         digest = hashlib.sha256(json.dumps(made_from).encode())
         digest.update(self.values.astype("<f4").tobytes())
+        if self.known is not None:
+            digest.update(np.packbits(self.known).tobytes())
         return digest.hexdigest()
 
 
@@ -130,11 +142,12 @@ def prepare_series(config: SeriesDataConfig) -> Series:
     table = read_table(config.file, config.date, config.columns, config.missing)
     bounds = _bounds(config, len(table.values))
     train = table.values[: bounds[1]]
-    deviation = train.std(axis=0)
-    scale = np.where(deviation > 0, deviation, 1.0)
+    # Not by the deviation: that of a column of 0.1 is 1e-17, by which all that differs would be divided.
+    scale = np.where(np.ptp(train, axis=0) > 0, train.std(axis=0), 1.0)
     format = SeriesFormat(columns=list(table.columns), mean=train.mean(axis=0).tolist(), deviation=scale.tolist())
     values = format.standardise(table.values).astype(np.float32)
-    series = Series(values, format, bounds, config.context, config.horizon)
+    known = None if table.known.all() else table.known
+    series = Series(values, format, bounds, config.context, config.horizon, known)
     for number, part in enumerate(PARTS):
         rows = bounds[number + 1] - bounds[number]
         needed = config.horizon + (config.context if part == "train" else 0)

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from glassformer.config import Config
+
+Missing = Literal["refuse", "previous"]
 
 
 class SeriesDataConfig(Config):
@@ -24,8 +26,16 @@ class SeriesDataConfig(Config):
         Annotated[int | float, Field(gt=0)], Annotated[int | float, Field(ge=0)], Annotated[int | float, Field(ge=0)]
     ] = Field(default=(0.7, 0.1, 0.2), description="rows for training, validation, test; or shares")
     batch_size: int = Field(default=32, gt=0, description="windows in a batch, at most")
-    missing: Literal["refuse", "interpolate"] = "refuse"
-    """Empty cells, NaN and left-out dates: an error, or on a line between the known neighbours of the same column."""
+    missing: Missing = "refuse"
+    """Empty cells, NaN and left-out dates: an error, or the ``previous`` value of the column again, which is read but
+    neither learned nor scored as an answer."""
+
+    @field_validator("missing", mode="before")
+    @classmethod
+    def _no_future(cls, missing: object) -> object:
+        if missing == "interpolate":
+            raise ValueError("a line to the next known value tells of the future; set it to previous")
+        return missing
 
     @model_validator(mode="after")
     def _possible_split(self) -> Self:

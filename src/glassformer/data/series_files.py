@@ -7,19 +7,19 @@ import math
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import DataError, nearest
 from glassformer.data.files import unreadable
+from glassformer.data.series_config import Missing
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
-_WAY_OUT = "fill it in, or set data.missing=interpolate"
+_WAY_OUT = "fill it in, or set data.missing=previous"
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,14 @@ class Table:
     columns: tuple[str, ...]
     values: NDArray[np.float64]  # rows variables
     lines: NDArray[np.int64]  # of the file, where each row stands; 0 for one that was left out there
+    known: NDArray[np.bool_]  # rows variables; False: missing there, and the last known value before it here
 
 
 def read_table(
     path: str,
     date: str = "date",
     columns: list[str] | None = None,
-    missing: Literal["refuse", "interpolate"] = "refuse",
+    missing: Missing = "refuse",
 ) -> Table:
     """Read ``columns`` (all but ``date`` when not given) of a CSV file, plain or ``.gz``.
 
@@ -46,22 +47,23 @@ def read_table(
     _, header = next(lines, (0, list[str]()))
     names = _columns(path, header, date, columns or [])
     places, date_place = [header.index(name) for name in names], header.index(date) if date else None
-    values, numbers, moments = list[list[float]](), list[int](), list[float]()
+    rows, numbers, moments = list[list[float]](), list[int](), list[float]()
     for number, cells in lines:
         if len(cells) != len(header):
             raise DataError(
                 f"{path}, line {number}: has {len(cells)} cells, and the header {len(header)}; mend the line"
             )
-        values.append([_value(path, number, header[place], cells[place], missing) for place in places])
+        rows.append([_value(path, number, header[place], cells[place], missing) for place in places])
         numbers.append(number)
         if date_place is not None:
             moments.append(_moment(path, number, date, cells[date_place]))
-    if not values:
+    if not rows:
         raise DataError(f"{path}: has no line of numbers under its header; give at least one")
-    table = Table(names, np.array(values, np.float64), np.array(numbers))
+    values = np.array(rows, np.float64)
+    table = Table(names, values, np.array(numbers), np.isfinite(values))
     if date:
         table = _evenly_spaced(path, table, np.array(moments), missing)
-    return _interpolated(path, table)
+    return _carried_forward(path, table)
 
 
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -97,9 +99,9 @@ def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tup
     return chosen
 
 
-def _value(path: str, line: int, column: str, cell: str, missing: str) -> float:
+def _value(path: str, line: int, column: str, cell: str, missing: Missing) -> float:
     if cell.lower() in MISSING:
-        if missing == "interpolate":
+        if missing == "previous":
             return math.nan
         raise DataError(f"{path}, line {line}, column {column}: {cell!r} is no number; {_WAY_OUT}")
     try:
@@ -129,7 +131,7 @@ def _moment(path: str, line: int, column: str, cell: str) -> float:
     )
 
 
-def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missing: str) -> Table:
+def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missing: Missing) -> Table:
     """Rows for the dates left out. Steps are counted to the nearest whole of the median one, since months differ."""
     steps = np.diff(moments)
     if not len(steps):
@@ -152,15 +154,20 @@ def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missin
     places = np.concatenate(([0], np.cumsum(times.astype(np.int64))))
     values, lines = np.full((places[-1] + 1, len(table.columns)), np.nan), np.zeros(places[-1] + 1, np.int64)
     values[places], lines[places] = table.values, table.lines
-    return Table(table.columns, values, lines)
+    return Table(table.columns, values, lines, np.isfinite(values))
 
 
-def _interpolated(path: str, table: Table) -> Table:
-    """What is missing, on a line between its known neighbours; before the first and after the last, as these are."""
-    values, rows = table.values.copy(), np.arange(len(table.values))
-    for number, column in enumerate(table.columns):
-        known = np.isfinite(values[:, number])
+def _carried_forward(path: str, table: Table) -> Table:
+    """What is missing is the last known value before it. A line to the next one, or that one itself, would tell a
+    context that ends in a gap of the future that it is to forecast."""
+    for column, known in zip(table.columns, table.known.T, strict=True):
         if not known.any():
             raise DataError(f"{path}: column {column} has no number at all; leave it out by naming data.columns")
-        values[~known, number] = np.interp(rows[~known], rows[known], values[known, number])
-    return Table(table.columns, values, table.lines)
+        if not known[0]:
+            raise DataError(
+                f"{path}, line {table.lines[0]}, column {column}: is missing, and no value is before it; "
+                "fill it in, or begin the table where every column has a value"
+            )
+    rows = np.arange(len(table.values))[:, None]
+    last = np.maximum.accumulate(np.where(table.known, rows, 0), axis=0)
+    return replace(table, values=np.take_along_axis(table.values, last, axis=0))

@@ -1,15 +1,19 @@
 """Tagged sentences as they lie on disk: columns as in CoNLL, or JSONL, plain or gzip."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from glassformer.config import DataError
 from glassformer.data.files import Fault, raw_lines, regular
 from glassformer.data.labelled_config import TaggedConfig
 
 DOCUMENT_MARK = "-DOCSTART-"
 """The word of a CoNLL-2003 line that opens a document; it is no sentence."""
+_CONLL_U = re.compile(rb"(1|1-\d+|0\.1)\t([^\t]+\t){8}[^\t]+")
+"""The first line of ten columns, one of them the number of the word: of words written as one 1-2, of none 0.1."""
 
 
 class TaggedRecord(NamedTuple):
@@ -25,12 +29,15 @@ class TaggedRecord(NamedTuple):
 def read_tagged(config: TaggedConfig, path: str) -> Iterator[TaggedRecord]:
     """Every sentence of ``path`` in order, those with faults included."""
     lines = enumerate(raw_lines(regular(Path(path))), start=1)
-    return _jsonl(lines, config) if path.removesuffix(".gz").endswith(".jsonl") else _columns(lines)
+    return _jsonl(lines, config) if path.removesuffix(".gz").endswith(".jsonl") else _columns(lines, path)
 
 
-def _columns(lines: Iterator[tuple[int, bytes]]) -> Iterator[TaggedRecord]:
-    sentence = TaggedRecord(0, [], [])
+def _columns(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[TaggedRecord]:
+    sentence, begun = TaggedRecord(0, [], []), False
     for line, raw in lines:
+        if not begun and raw.strip() and not raw.startswith(b"#"):
+            begun = True
+            _refuse_conll_u(raw, f"{path}, line {line}")
         if not raw.strip():
             if sentence.words or sentence.fault:
                 yield sentence
@@ -54,6 +61,15 @@ def _columns(lines: Iterator[tuple[int, bytes]]) -> Iterator[TaggedRecord]:
         sentence.tags.append(columns[-1])
     if sentence.words or sentence.fault:
         yield sentence
+
+
+def _refuse_conll_u(raw: bytes, where: str) -> None:
+    """Numbers would be taken for words, remarks for sentences, and the last column for the tag, which is the fourth."""
+    if _CONLL_U.fullmatch(raw):
+        raise DataError(
+            f"{where}: is CoNLL-U, ten columns with a number first; keep words and tags, as with "
+            r"awk -F'\t' -v OFS='\t' '/^[0-9]+\t/ {print $2, $4} /^$/' FILE"
+        )
 
 
 def _jsonl(lines: Iterator[tuple[int, bytes]], config: TaggedConfig) -> Iterator[TaggedRecord]:

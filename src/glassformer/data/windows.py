@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,8 +26,7 @@ class WindowBatch:
     tokens: Int64[Tensor, "rows context"]
     wanted: Int64[Tensor, "rows context"]
     documents: Int64[Tensor, "rows context"] | None
-    """Numbers of the documents within a window, from 1, when attention is to stay within one. The end token, as an
-    input, opens the next document: it is what the first token of a document is predicted from."""
+    """Their numbers (``number_documents``), when attention is to stay within one."""
 
     def __len__(self) -> int:
         """Windows."""
@@ -48,6 +47,22 @@ class WindowBatch:
 
     def to(self, device: torch.device | str) -> "WindowBatch":
         return moved(self, device)
+
+
+def number_documents(tokens: Int64[Tensor, "rows context"], end_id: int) -> Int64[Tensor, "rows context"]:
+    """Of each token the number of its document within the window, from 1.
+
+    The end token, as an input, opens the next document: it is what the first token of a document is predicted from.
+    """
+    ended = (tokens == end_id).cumsum(1)
+    return ended - ended[:, :1] + 1
+
+
+def logits_within_documents(
+    model: Callable[..., Tensor], end_id: int
+) -> Callable[[Int64[Tensor, "rows context"]], Float[Tensor, "rows context vocab"]]:
+    """The logits of ``model`` with every document of a row by itself, as it was trained where the data say so."""
+    return lambda tokens: model(tokens, number_documents(tokens, end_id))
 
 
 class Windows(Epochs[list[NDArray[np.int64]], WindowBatch]):
@@ -90,10 +105,9 @@ class Windows(Epochs[list[NDArray[np.int64]], WindowBatch]):
 
     def _make(self, plan: list[NDArray[np.int64]], epoch: int, position: int) -> WindowBatch:
         rows = np.stack([self._window(begin) for begin in plan[position].tolist()]).astype(np.int64)
-        tokens = np.ascontiguousarray(rows[:, :-1])
-        wanted = np.ascontiguousarray(rows[:, 1:])
-        documents = torch.from_numpy(self._documents(tokens)) if self.config.within_documents else None
-        return WindowBatch(torch.from_numpy(tokens), torch.from_numpy(wanted), documents)
+        tokens, wanted = (torch.from_numpy(np.ascontiguousarray(side)) for side in (rows[:, :-1], rows[:, 1:]))
+        documents = number_documents(tokens, self.end_id) if self.config.within_documents else None
+        return WindowBatch(tokens, wanted, documents)
 
     def _largest(self, plan: list[NDArray[np.int64]]) -> int:
         return 0  # array_split puts the longer ones first
@@ -102,10 +116,6 @@ class Windows(Epochs[list[NDArray[np.int64]], WindowBatch]):
         number = int(np.searchsorted(self._starts, begin, side="right")) - 1
         begin -= int(self._starts[number])
         return self.streams[number].ids[begin : begin + self.config.context + 1]
-
-    def _documents(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        ended = np.cumsum(tokens == self.end_id, axis=1, dtype=np.int64)
-        return ended - ended[:, :1] + 1
 
     def _check(self) -> None:
         if len(self.weights) != len(self.streams):

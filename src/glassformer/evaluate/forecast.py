@@ -18,7 +18,7 @@ Window = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class ForecastErrors:
-    """Mean squared and mean absolute error, over all values and of each variable."""
+    """Mean squared and mean absolute error, over all known values and of each variable."""
 
     windows: int
     mse: float
@@ -37,21 +37,23 @@ class ForecastErrors:
 
 
 def forecast_errors(pairs: Iterable[tuple[Tensor, Tensor]]) -> ForecastErrors:
-    """Errors over batches of (forecast, future), each ``[rows, horizon, variables]``, summed in float64."""
-    squares = sizes = torch.zeros(())
-    windows = values = 0
+    """Errors over batches of (forecast, future), each ``[rows, horizon, variables]``, summed in float64; a future
+    that is NaN is not known, and does not count."""
+    squares = sizes = values = torch.zeros(())
+    windows = 0
     for forecast, future in pairs:
         if forecast.shape != future.shape:
             raise DataError(
                 f"forecasts have shape {tuple(forecast.shape)} and futures {tuple(future.shape)}; give equal ones"
             )
-        error = forecast.detach().double() - future.double()
+        unknown = future.isnan()
+        error = torch.where(unknown, 0.0, forecast.detach().double() - future.double())
         squares, sizes = squares + error.square().sum((0, 1)).cpu(), sizes + error.abs().sum((0, 1)).cpu()
-        windows, values = windows + len(error), values + error[..., 0].numel()
-    if not values:
+        windows, values = windows + len(error), values + (~unknown).sum((0, 1)).cpu()
+    if not (count := int(values.sum())):
         raise DataError("there is no forecast to measure; give at least one window")
-    mse, mae = (squares / values).tolist(), (sizes / values).tolist()
-    return ForecastErrors(windows, sum(mse) / len(mse), sum(mae) / len(mae), tuple(mse), tuple(mae))
+    mse, mae = (squares.sum() / count).item(), (sizes.sum() / count).item()
+    return ForecastErrors(windows, mse, mae, tuple((squares / values).tolist()), tuple((sizes / values).tolist()))
 
 
 def repeat_last(
@@ -110,7 +112,9 @@ class LinearForecast:
 def _relative(
     context: Float[Tensor, "rows time variables"], future: Float[Tensor, "rows horizon variables"]
 ) -> tuple[Float64[Tensor, "series time_and_1"], Float64[Tensor, "series horizon"]]:
-    """Each variable of each window as a row, less its last value; a 1 at the end of the inputs, for the bias."""
+    """Each variable of each window whose future is known as a row, less its last value; a 1 at the end of the inputs,
+    for the bias."""
     last = context[:, -1:].double()
     inputs, wanted = ((side.double() - last).transpose(1, 2).flatten(0, 1) for side in (context, future))
-    return torch.cat((inputs, inputs.new_ones(len(inputs), 1)), dim=1), wanted
+    known = wanted.isfinite().all(1)
+    return torch.cat((inputs, inputs.new_ones(len(inputs), 1)), dim=1)[known], wanted[known]

@@ -11,10 +11,12 @@ import torch
 
 from glassformer.allocator import fitting_memory
 from glassformer.config import ConfigError, DataError
+from glassformer.data.windows import logits_within_documents
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, continue_texts, stream_text
 from glassformer.models.gpt import GPT
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
+from glassformer.predict.faults import TextError, TextWarning
 from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
@@ -49,6 +51,8 @@ class Generator:
     context: int
     """Tokens a window of training."""
     documents: str = "file"
+    within_documents: bool = False
+    """Whether it was trained on each document by itself, and so is measured."""
     kept: KeptPrompt | None = None
 
     @classmethod
@@ -59,7 +63,8 @@ class Generator:
         stored = opened.config.get("decoding", {"sample": True, "beam_size": 1})
         decoding = DecodingConfig.parse(stored, f"{opened.path}/config.json")
         context = opened.config.get("context", opened.model.config.max_length)
-        return cls(opened.model, opened.tokenizer, decoding, context, opened.config.get("documents", "file"))
+        documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
+        return cls(opened.model, opened.tokenizer, decoding, context, documents, within)
 
     @property
     def device(self) -> torch.device:
@@ -132,10 +137,11 @@ class Generator:
 
     def likelihood(self, ids: Any, stride: int = 0, opens: bool = False) -> TextLikelihood:
         """Every token predicted once, from a window that slides by ``stride``; 0 is the window itself."""
-        start = self.tokenizer.end_id if opens else None
+        end_id = self.tokenizer.end_id
+        logits = logits_within_documents(self.model, end_id) if self.within_documents else self.model
         with fitting_memory(self.context):
             return sliding_likelihood(
-                self.model, ids, self.window or self.context, stride, start, SCORED_TOKENS, self.device
+                logits, ids, self.window or self.context, stride, end_id if opens else None, SCORED_TOKENS, self.device
             )
 
     def configure(self, **options: Any) -> DecodingConfig:
@@ -171,10 +177,10 @@ class Generator:
             raise DataError(f"the model sees {window} token, which leaves no room to go on; train with more context")
         wanted = config.max_length or config.max_extra
         kept = max(1, window - min(wanted, window - window // 2))
-        fault = f"prompt {number} has {len(ids):,} tokens, and the model sees {window}, the next one included"
+        fault = f"has {len(ids):,} tokens, and the model sees {window}, the next one included"
         if refuse_long:
-            raise DataError(f"{fault}; shorten it to {window - 1}")
-        warnings.warn(f"{fault}; its last {kept} are kept", stacklevel=3)
+            raise TextError("prompt", number, f"{fault}; shorten it to {window - 1}")
+        warnings.warn(TextWarning("prompt", number, f"{fault}; its last {kept} are kept"), stacklevel=3)
         return ids[-kept:]
 
     def _text(self, prompt: list[int], tokens: list[int]) -> str:

@@ -45,6 +45,7 @@ def masked_scores(filler: Filler, config: MaskedConfig, files: list[str]) -> dic
     """How well hidden tokens are told; which ones are hidden is drawn from seed 0, as in validation."""
     model, nll, right, tokens = filler.model, 0.0, 0, 0
     assert model.transform is not None and model.output_projection is not None
+    config = config.model_copy(update={"max_length": min(config.max_length, filler.max_length)})
     stream = prepare_stream(config, files, filler.tokenizer)
     for batch in MaskedSequences([stream], filler.tokenizer, config, seed=0).whole_epoch():
         batch = batch.to(filler.device)
@@ -69,6 +70,7 @@ def classification_scores(classifier: Classifier, config: LabelledConfig, files:
             _check(record.label, classifier.labels, f"{path}, line {record.line}: label")
             texts.append(record.texts if len(record.texts) > 1 else record.texts[0])
             wanted.append(record.label)
+    _check_some(wanted, files, "labelled text")
     return label_scores([one.label for one in classifier.classify(texts)], wanted, "texts")
 
 
@@ -84,6 +86,7 @@ def tagging_scores(tagger: Tagger, config: TaggedConfig, files: list[str]) -> di
                 _check(tag, tagger.tags, f"{path}, line {record.line}: tag")
             sentences.append(record.words)
             wanted += record.tags
+    _check_some(wanted, files, "tagged word")
     found = [tag for tags in tagger.tag(sentences) for tag in tags]
     return label_scores(found, wanted, "words")
 
@@ -112,3 +115,8 @@ def label_scores(found: Sequence[str], wanted: Sequence[str], unit: str) -> dict
 def _check(label: str, known: tuple[str, ...], where: str) -> None:
     if label not in known:
         raise DataError(f"{where} {label!r} does not occur in the training data; {nearest(label, list(known))}")
+
+
+def _check_some(wanted: list[str], files: list[str], unit: str) -> None:
+    if not wanted:
+        raise DataError(f"{', '.join(files)}: holds no {unit}; give at least one")

@@ -1,5 +1,7 @@
 """From a configuration to a run that can take its first step: data, model, optimizer."""
 
+from typing import Any
+
 import torch
 
 from glassformer.checkpoint import Checkpoint, load_checkpoint
@@ -13,6 +15,9 @@ from glassformer.train.state import TrainState
 from glassformer.train.task import Document, Origin
 from glassformer.train.tasks import make_task
 
+MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_order", "positions")
+"""Settings without which weights mean nothing, though each may have a shape that fits."""
+
 
 def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     """Everything before step 0. ``goes_on``: the checkpoint of a run that is resumed; its tokenizer is kept."""
@@ -23,12 +28,11 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     begins = load_checkpoint(resolve(config.train.start_from)) if config.train.start_from and goes_on is None else None
     task = make_task(config, _origin(goes_on or begins))
     model = task.new_model().to(device)
-    if begins is not None:
-        _begin_with(model, begins)
+    taken = [] if begins is None else [_begin_with(model, begins)]
     optimizer = build_optimizer(config.optimizer, model)
     low = config.train.precision == "bfloat16" and fast_in_bfloat16(device)
     working = lower_stacks(model, torch.bfloat16) if low else model
-    state = TrainState(config, task, model, optimizer, task.batches, working)
+    state = TrainState(config, task, model, optimizer, task.batches, working, taken=taken)
     if config.train.ema:
         state.start_average()
     return state
@@ -56,15 +60,29 @@ def _origin(checkpoint: Checkpoint | None) -> Origin | None:
 
 
 @torch.no_grad()
-def _begin_with(model: torch.nn.Module, checkpoint: Checkpoint) -> None:
-    """The weights that both have. A head that the new task adds keeps its fresh values; none in common is refused."""
-    own = weights_of(model)
-    shared = [
-        name for name, w in own.items() if name in checkpoint.weights and checkpoint.weights[name].shape == w.shape
-    ]
-    if not shared:
-        raise ConfigError(
-            f"train.start_from={checkpoint.path}: none of its weights fits the model; make [model] like that run's"
-        )
-    for name in shared:
+def _begin_with(model: Any, checkpoint: Checkpoint) -> str:
+    """Take the weights that both have, and say which are left; none in common is refused.
+
+    A head that the new task adds, and what is of another shape, such as a longer table of positions, keeps its fresh
+    values.
+    """
+    origin, own = f"train.start_from={checkpoint.path}", weights_of(model)
+    _check_meaning(model.config.model_dump(), checkpoint.config.get("model", {}), origin)
+    fits = {name: name in checkpoint.weights and checkpoint.weights[name].shape == w.shape for name, w in own.items()}
+    if not any(fits.values()):
+        raise ConfigError(f"{origin}: none of its weights fits the model; make [model] like that run's")
+    for name in (name for name, fit in fits.items() if fit):
         own[name].copy_(checkpoint.weights[name])
+    fresh = [name for name, fit in fits.items() if not fit]
+    shown = ", ".join(fresh[:5]) + (f" and {len(fresh) - 5} more" if len(fresh) > 5 else "")
+    left = f"; {shown} begin{'s' if len(fresh) == 1 else ''} afresh" if fresh else ""
+    return f"{origin}: {len(own) - len(fresh)} of {len(own)} weights are taken{left}"
+
+
+def _check_meaning(now: dict[str, Any], before: dict[str, Any], origin: str) -> None:
+    for name in MEANING:
+        if name in now and name in before and now[name] != before[name]:
+            raise ConfigError(
+                f"model.{name}={now[name]!r}, but the weights of {origin} are of a model with {name}={before[name]!r}; "
+                "set it to that"
+            )

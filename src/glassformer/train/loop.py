@@ -153,7 +153,7 @@ def _started(state: TrainState, warnings: list[str]) -> Started:
         step=state.counters.step,
         max_steps=state.config.train.max_steps,
         parameters=sum(p.numel() for p in state.model.parameters()),
-        accounts=[line for account in state.task.accounts for line in account.lines()],
+        accounts=[*(line for account in state.task.accounts for line in account.lines()), *state.taken],
         padding_share=state.batches.padding_share,
         batches_per_epoch=len(state.batches),
         warnings=warnings,

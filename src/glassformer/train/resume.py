@@ -9,7 +9,7 @@ from glassformer.train.build import build
 from glassformer.train.config import RunConfig
 from glassformer.train.state import TrainState
 
-MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation"} | {
+MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
     f"train.{name}"
     for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps")
 }

@@ -43,6 +43,8 @@ class TrainState:
     averaged: nn.Module | None = None
     """The exponential moving average of ``model``, when there is one; what is validated and saved as the model."""
     counters: Counters = field(default_factory=Counters)
+    taken: list[str] = field(default_factory=list)
+    """What a run that starts from another one has of its weights, in a line."""
 
     @property
     def device(self) -> torch.device:

@@ -51,8 +51,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     set_dropout(state.working, counters.step, config.train.dropout_warmup_steps)
     refresh(state.working, state.model)
     state.optimizer.zero_grad(set_to_none=True)
-    with explaining_memory(state, batches[0]):
-        sums = [_backward(state, batch, tokens) for batch in batches]
+    sums = [_backward(state, batch, tokens) for batch in batches]
     norm = clip_norm_(list(state.model.parameters()), config.optimizer.clip_norm).item()
     step = Step(
         loss=sum(loss for loss, _ in sums),
@@ -83,10 +82,7 @@ def try_largest(state: TrainState) -> None:
     """Forward and backward of the batch with the most padded tokens, so that memory runs out now, not later."""
     batch = state.batches.largest()
     state.working.train()
-    with (
-        explaining_memory(state, batch),
-        torch.random.fork_rng([state.device] if state.device.type == "cuda" else []),
-    ):
+    with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
         _backward(state, batch, batch.target_tokens)
     state.optimizer.zero_grad(set_to_none=True)
 
@@ -107,9 +103,10 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
 
 def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float | None]:
     """Add the gradient of ``batch``, as its share of ``tokens``; the summed loss and negative log-likelihood."""
-    loss = state.task.loss(state.working, batch.to(state.device))
-    (loss.smoothed / tokens).backward()
-    collect_gradients(state.working, state.model)
+    with explaining_memory(state, batch):
+        loss = state.task.loss(state.working, batch.to(state.device))
+        (loss.smoothed / tokens).backward()
+        collect_gradients(state.working, state.model)
     return loss.smoothed.item(), None if loss.nll is None else loss.nll.item()
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import nn
 
+from glassformer.config import Config, ConfigError
 from glassformer.train.config import RunConfig
 from glassformer.train.loss import Loss
 
@@ -78,6 +79,16 @@ class Told:
 
 
 @dataclass(frozen=True)
+class HeldOut:
+    """The account of what is validated on, told as such."""
+
+    account: Lines
+
+    def lines(self) -> list[str]:
+        return [f"validation: {line}" for line in self.account.lines()]
+
+
+@dataclass(frozen=True)
 class Document:
     """What a checkpoint says beside the weights: ``values`` of ``config.json``, and the tokenizer, if any."""
 
@@ -139,6 +150,18 @@ class Task(Protocol):
     def texts(self, batch: Any) -> list[Any]:
         """The examples of ``batch`` for a person, as JSON can say them."""
         ...
+
+
+def sized_by_data(config: Config, sizes: dict[str, Any], data: str) -> dict[str, Any]:
+    """A model's settings with the ``sizes`` that its data have; one that says otherwise is refused.
+
+    A default says nothing: the ``config.toml`` of a run holds every setting.
+    """
+    for name, size in sizes.items():
+        given, default = getattr(config, name), type(config).model_fields[name].default
+        if given not in (size, default):
+            raise ConfigError(f"model.{name}={given}, but the {data} have {size}; leave it out")
+    return {**config.model_dump(), **sizes}
 
 
 LOWER_IS_BETTER = frozenset({"nll", "perplexity", "bits_per_character", "mse", "mae"})

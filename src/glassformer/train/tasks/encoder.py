@@ -1,21 +1,30 @@
 """What the tasks of an encoder have in common: one vocabulary, batches by length, and something to be named."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import BeforeValidator
 from torch import Tensor
 
 from glassformer.data.account import Account
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TokenizerPair
 from glassformer.train.loss import Loss, cross_entropy
-from glassformer.train.task import Document
+from glassformer.train.task import Document, HeldOut, Lines, sized_by_data
 from glassformer.train.tasks.vocabulary import with_vocabulary
 
 Named = tuple[Float[Tensor, "examples classes"], Int[Tensor, " examples"]]
+
+
+def _own_head(model: Any) -> Any:
+    return {"masked_tokens": False, **model} if isinstance(model, dict) else model
+
+
+NamingConfig = Annotated[BERTConfig, BeforeValidator(_own_head)]
+"""Of a task that does not train the head for masked tokens: there is none, unless the configuration asks for it."""
 
 
 class EncoderTask(ABC):
@@ -30,15 +39,16 @@ class EncoderTask(ABC):
         self,
         config: Any,
         tokenizers: TokenizerPair,
-        accounts: list[Account],
+        accounts: tuple[list[Account], list[Account]],
         data: tuple[Any, Any | None],
         names: tuple[str, ...] = (),
     ):
-        """``data``: the batches for training, and those held out for validation, if any."""
-        self.config, self.tokenizers, self.accounts, self.names = config, tokenizers, accounts, names
+        """``accounts`` and ``data``, the batches, are those of training and of what is held out for validation."""
+        self.config, self.tokenizers, self.names = config, tokenizers, names
         self.batches, self._held_out = data
-        for account in accounts:
-            account.check_unknown(config.text)
+        for account in accounts[0]:
+            account.check_unknown(config.text, config.train.start_from)
+        self.accounts: Sequence[Lines] = [*accounts[0], *map(HeldOut, accounts[1])]
 
     @property
     def limit(self) -> str:
@@ -50,8 +60,8 @@ class EncoderTask(ABC):
 
     def new_model(self) -> BERT:
         head = {self.head: len(self.names)} if self.head else {}
-        values = with_vocabulary(self.config.model.model_dump(), self.tokenizers)
-        return BERT(BERTConfig.parse({**values, **head}, "model"))
+        values = sized_by_data(self.config.model, head, "data")
+        return BERT(BERTConfig.parse(with_vocabulary(values, self.tokenizers), "model"))
 
     def loss(self, model: BERT, batch: Any) -> Loss:
         return cross_entropy(*self._named(model, batch), self.config.train.label_smoothing)

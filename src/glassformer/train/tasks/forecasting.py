@@ -4,18 +4,18 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from glassformer.config import ConfigError
 from glassformer.data.series import PARTS, Part, SeriesBatch, SeriesBatches, prepare_series
 from glassformer.data.series_config import SeriesDataConfig
 from glassformer.evaluate.forecast import forecast_errors
 from glassformer.models.series import Series, SeriesConfig
 from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
 from glassformer.train.loss import Loss
-from glassformer.train.task import Document, Lines, Origin, Told
+from glassformer.train.task import Document, Lines, Origin, Told, sized_by_data
 
 
 class ForecastingTrainConfig(TrainConfig):
@@ -52,7 +52,9 @@ class Forecasting:
         self.series = prepare_series(config.data)
         windows = ", ".join(f"{len(self.series.windows(part)):,} for {part}" for part in PARTS)
         shape = f"{len(self.series.values):,} rows × {len(self.series.format.columns)} variables"
-        self.accounts: Sequence[Lines] = [Told(f"{config.data.file}: {shape}; windows: {windows}")]
+        known = self.series.known
+        gaps = "" if known is None else f"; {np.count_nonzero(~known):,} missing values are the previous ones again"
+        self.accounts: Sequence[Lines] = [Told(f"{config.data.file}: {shape}; windows: {windows}{gaps}")]
         self.batches = SeriesBatches(self.series, config.data.batch_size, config.train.seed)
 
     @property
@@ -68,6 +70,7 @@ class Forecasting:
 
     def loss(self, model: Series, batch: SeriesBatch) -> Loss:
         error = model(batch.context) - batch.future
+        error = torch.where(batch.future.isnan(), 0.0, error)  # what is missing was no answer
         return Loss((error.square() if self.config.train.loss == "mse" else error.abs()).sum(), None)
 
     def validate(self, model: Series) -> dict[str, float]:
@@ -93,9 +96,6 @@ class Forecasting:
     @cached_property
     def _model_config(self) -> SeriesConfig:
         """With the context, horizon and variables of the data; settings that say otherwise are refused."""
-        config, data = self.config.model, self.config.data
-        actual = {"context": data.context, "horizon": data.horizon, "n_variables": len(self.series.format.columns)}
-        for name, value in actual.items():
-            if name in config.model_fields_set and getattr(config, name) not in (None, value):
-                raise ConfigError(f"model.{name}={getattr(config, name)}, but the data have {value}; leave it out")
-        return SeriesConfig.parse({**config.model_dump(), **actual}, "model")
+        data = self.config.data
+        sizes = {"context": data.context, "horizon": data.horizon, "n_variables": len(self.series.format.columns)}
+        return SeriesConfig.parse(sized_by_data(self.config.model, sizes, "data"), "model")

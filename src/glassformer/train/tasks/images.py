@@ -6,13 +6,12 @@ from typing import Any, Literal
 
 import torch
 
-from glassformer.config import ConfigError
 from glassformer.data.image_config import ImageConfig
 from glassformer.data.images import ImageBatch, ImageBatches, ordered_images, prepare_images
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import Loss, cross_entropy
-from glassformer.train.task import Document, Lines, Origin, Told
+from glassformer.train.task import Document, Lines, Origin, Told, sized_by_data
 from glassformer.train.tasks.encoder import naming_scores
 
 
@@ -75,13 +74,10 @@ class ImageClassification:
     @cached_property
     def _model_config(self) -> ViTConfig:
         """With the shape and the classes that the images have; settings that say otherwise are refused."""
-        config, format = self.config.model, self.format
-        actual = {
+        format = self.format
+        sizes = {
             "image_size": (format.height, format.width),
             "n_channels": format.channels,
             "n_classes": len(format.classes),
         }
-        for name, value in actual.items():
-            if name in config.model_fields_set and getattr(config, name) not in (None, value):
-                raise ConfigError(f"model.{name}={getattr(config, name)}, but the images have {value}; leave it out")
-        return ViTConfig.parse({**config.model_dump(), **actual}, "model")
+        return ViTConfig.parse(sized_by_data(self.config.model, sizes, "images"), "model")

@@ -1,23 +1,26 @@
 """Language modelling: windows of text, each token predicted from those before it (Radford et al. 2018, equation 1)."""
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from glassformer.data.account import Account
+from glassformer.config import DataError
 from glassformer.data.documents import training_texts
 from glassformer.data.stream import training_streams, validation_stream
 from glassformer.data.stream_config import StreamConfig
-from glassformer.data.windows import WindowBatch, Windows
+from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
 from glassformer.evaluate.sliding import sliding_likelihood
 from glassformer.generate import DecodingConfig
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
-from glassformer.train.task import Document, Origin
-from glassformer.train.tasks.vocabulary import one_vocabulary, with_vocabulary
+from glassformer.train.task import Document, HeldOut, Lines, Origin
+from glassformer.train.tasks.vocabulary import check_no_dropout, one_vocabulary, with_vocabulary
 
 
 class LanguageValidation(ValidationConfig):
@@ -54,8 +57,7 @@ class LanguageRun(RunConfig):
                 f"validation.stride={self.validation.stride} is more than data.context={self.data.context}, "
                 "so tokens would be left out; lower it"
             )
-        if self.text.bpe_dropout:
-            raise ValueError("text.bpe_dropout is for translation; text for a language model is encoded once")
+        check_no_dropout(self.text)
         return self
 
 
@@ -70,9 +72,15 @@ class LanguageModelling:
         tokenizer = self.tokenizers.source
         streams = training_streams(config.data, tokenizer)
         for stream in streams:
-            stream.account.check_unknown(config.text)
-        self.accounts: list[Account] = [stream.account for stream in streams]
+            stream.account.check_unknown(config.text, config.train.start_from)
         self.held_out = validation_stream(config.data, tokenizer)
+        held_out = [] if self.held_out is None else [HeldOut(self.held_out.account)]
+        self.accounts: Sequence[Lines] = [*(stream.account for stream in streams), *held_out]
+        if self.held_out is not None and len(self._measured) < 2:
+            raise DataError(
+                f"{len(self._measured)} token of validation text has nothing to predict; "
+                "give more of it, or raise validation.max_tokens"
+            )
         self.batches = Windows(streams, tokenizer, config.data, config.train.seed)
 
     @property
@@ -94,10 +102,10 @@ class LanguageModelling:
 
     def validate(self, model: GPT) -> dict[str, float]:
         assert self.held_out is not None
-        how, data = self.config.validation, self.config.data
-        ids = self.held_out.ids[: how.max_tokens or None]
-        device = model.output_projection.weight.device
-        found = sliding_likelihood(model, ids, data.context, how.stride, batch_tokens=8192, device=device)
+        how, data, ids = self.config.validation, self.config.data, self._measured
+        device, end_id = model.output_projection.weight.device, self.tokenizers.source.end_id
+        logits = logits_within_documents(model, end_id) if data.within_documents else model
+        found = sliding_likelihood(logits, ids, data.context, how.stride, batch_tokens=8192, device=device)
         characters = self.held_out.characters * len(ids) / len(self.held_out.ids)
         return {
             "nll": found.nll_per_token,
@@ -110,12 +118,18 @@ class LanguageModelling:
             "decoding": self.config.decoding.model_dump(mode="json"),
             "context": self.config.data.context,
             "documents": self.config.data.documents,
+            "within_documents": self.config.data.within_documents,
             "tokenizer": self.tokenizers.fingerprint,
         }
         return Document(values, self.tokenizers.to_json())
 
     def texts(self, batch: WindowBatch) -> list[Any]:
         return [self.tokenizers.source.decode(row) for row in batch.tokens.tolist()]
+
+    @property
+    def _measured(self) -> NDArray[np.integer]:
+        assert self.held_out is not None
+        return self.held_out.ids[: self.config.validation.max_tokens or None]
 
     @cached_property
     def _model_config(self) -> GPTConfig:

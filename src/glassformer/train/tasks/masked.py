@@ -17,7 +17,7 @@ from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConf
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Origin
 from glassformer.train.tasks.encoder import EncoderTask, Named
-from glassformer.train.tasks.vocabulary import MARKS, check_length, one_vocabulary
+from glassformer.train.tasks.vocabulary import MARKS, check_length, check_no_dropout, one_vocabulary
 
 
 class MaskedValidation(ValidationConfig):
@@ -42,6 +42,7 @@ class MaskedRun(RunConfig):
         if not self.model.masked_tokens:
             raise ValueError("model.masked_tokens=false leaves out the head that this task trains; set it to true")
         check_length(self.data.max_length, self.model.max_length)
+        check_no_dropout(self.text)
         return self
 
 
@@ -58,7 +59,8 @@ class MaskedModelling(EncoderTask):
         once = data.model_copy(update={"weights": []})
         held_out = None if other is None else MaskedSequences([other], tokenizer, once, seed=0)
         batches = MaskedSequences(streams, tokenizer, data, config.train.seed)
-        super().__init__(config, tokenizers, [stream.account for stream in streams], (batches, held_out))
+        accounts = [stream.account for stream in streams], [] if other is None else [other.account]
+        super().__init__(config, tokenizers, accounts, (batches, held_out))
 
     def loss(self, model: BERT, batch: MaskedBatch) -> Loss:
         """Never holding the logits of all hidden tokens."""

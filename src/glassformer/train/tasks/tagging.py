@@ -5,21 +5,22 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from glassformer.data.account import Account
 from glassformer.data.labelled_config import TaggedConfig
 from glassformer.data.tagged import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.task import Origin
-from glassformer.train.tasks.encoder import EncoderTask, Named
-from glassformer.train.tasks.vocabulary import MARKS, check_length, one_vocabulary
+from glassformer.train.tasks.encoder import EncoderTask, Named, NamingConfig
+from glassformer.train.tasks.vocabulary import MARKS, check_length, check_no_dropout, one_vocabulary
 
 
 class TaggingRun(RunConfig):
-    """Everything one training of a tagger depends on."""
+    """Everything one training of a tagger depends on; ``model.masked_tokens`` is false by default."""
 
     task: Literal["tagging"] = "tagging"
-    model: BERTConfig = BERTConfig(masked_tokens=False)
+    model: NamingConfig = BERTConfig(masked_tokens=False)
     text: TextConfig = TextConfig()
     data: TaggedConfig
     train: PlainTrainConfig = PlainTrainConfig()
@@ -28,6 +29,7 @@ class TaggingRun(RunConfig):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         check_length(self.data.max_length, self.model.max_length)
+        check_no_dropout(self.text)
         return self
 
 
@@ -40,13 +42,14 @@ class Tagging(EncoderTask):
     def __init__(self, config: TaggingRun, origin: Origin | None = None):
         data = config.data
         tokenizers = one_vocabulary(config.text, partial(tagged_texts, data), origin, MARKS)
-        tokenizer, held_out = tokenizers.source, None
+        tokenizer, held_out, accounts = tokenizers.source, None, list[Account]()
         examples = prepare_tagged(data, data.train, tokenizer)
         if data.validation:
             others = prepare_tagged(data, data.validation, tokenizer, examples.tags)
-            held_out = TaggedBatches(others, tokenizer, data, seed=0)
+            held_out, accounts = TaggedBatches(others, tokenizer, data, seed=0), [others.account]
         batches = TaggedBatches(examples, tokenizer, data, config.train.seed)
-        super().__init__(config, tokenizers, [examples.account], (batches, held_out), examples.tags)
+        read = [examples.account], accounts
+        super().__init__(config, tokenizers, read, (batches, held_out), examples.tags)
 
     def _named(self, model: BERT, batch: TaggedBatch) -> Named:
         assert model.tags is not None

@@ -20,6 +20,7 @@ from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Document, Origin
+from glassformer.train.tasks.vocabulary import kept_vocabulary
 from glassformer.translator import Translator, refuse_min_length
 
 
@@ -87,7 +88,7 @@ class Translation:
         self.tokenizers = _tokenizers(config, origin)
         corpora = [prepare(config.data, [path], self.tokenizers) for path in config.data.train]
         for corpus in corpora:
-            corpus.account.check_unknown(config.text)
+            corpus.account.check_unknown(config.text, config.train.start_from)
         self.accounts: list[Account] = [corpus.account for corpus in corpora]
         self.batches = Batches(
             corpora,
@@ -206,7 +207,7 @@ class Translation:
 
 def _tokenizers(config: TranslationRun, origin: Origin | None) -> TokenizerPair:
     if origin is not None:
-        return TokenizerPair.from_json(origin.document.tokenizer, origin.path)
+        return kept_vocabulary(origin)
     return train_tokenizers(config.text, *(partial(_texts, config, side) for side in ("source", "target")))
 
 

@@ -18,7 +18,7 @@ def one_vocabulary(
 ) -> TokenizerPair:
     """The tokenizer of ``origin``, or one learned from ``texts`` with ``marks`` among its special tokens."""
     if origin is not None:
-        kept = TokenizerPair.from_json(origin.document.tokenizer, origin.path)
+        kept = kept_vocabulary(origin)
         if missing := [mark for mark in marks if mark not in kept.source.special_tokens]:
             raise ConfigError(
                 f"{origin.path}: its vocabulary has no {', '.join(missing)}, which this task needs; "
@@ -30,6 +30,13 @@ def one_vocabulary(
     return train_tokenizers(config, lambda: (text for text in texts() if len(text) <= LONGEST_TEXT), lambda: iter(()))
 
 
+def kept_vocabulary(origin: Origin) -> TokenizerPair:
+    """That of a run which goes on, or from which another one starts."""
+    if not origin.document.tokenizer:
+        raise ConfigError(f"train.start_from={origin.path}: reads no text, so has no vocabulary; name a run that does")
+    return TokenizerPair.from_json(origin.document.tokenizer, origin.path)
+
+
 def with_vocabulary(values: dict[str, Any], tokenizers: TokenizerPair) -> dict[str, Any]:
     """A model's settings with the vocabulary that the tokenizer really has."""
     actual = tokenizers.source.vocab_size
@@ -39,6 +46,15 @@ def with_vocabulary(values: dict[str, Any], tokenizers: TokenizerPair) -> dict[s
             "leave model.vocab_size out"
         )
     return {**values, "vocab_size": actual}
+
+
+def check_no_dropout(config: TextConfig) -> None:
+    """A ``ValueError``, for a configuration's validator, when text should be segmented anew each time."""
+    if config.bpe_dropout:
+        raise ValueError(
+            f"text.bpe_dropout={config.bpe_dropout:g} is for translation; "
+            "the text of other tasks is encoded once, so set it to 0"
+        )
 
 
 def check_length(longest: int, max_length: int) -> None:

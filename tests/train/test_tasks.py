@@ -1,0 +1,210 @@
+"""What tasks have in common: sizes that their data decide, what is read and told, and starting from another run."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import glassformer
+from glassformer.checkpoint import load_checkpoint
+from glassformer.config import ConfigError, DataError
+from glassformer.predict import measuring
+from glassformer.run_folder import RunFolder, resolve
+from glassformer.train import Started, Validated, parse_config, read_config
+from glassformer.train.tasks import make_task
+from tiny_run import run_to_the_end, write_lines
+from tiny_tasks import SENTENCES, TinyTask, made
+
+
+def settings(tiny: TinyTask, **changes: Any) -> dict[str, Any]:
+    """Those of two steps, with ``data__context=9`` over them."""
+    values = copy.deepcopy(tiny.values)
+    values["train"]["max_steps"] = 2
+    for name, value in changes.items():
+        section, key = name.split("__")
+        values[section][key] = value
+    return values
+
+
+def trained(tiny: TinyTask, path: Path, **changes: Any) -> list[Any]:
+    return run_to_the_end(parse_config(settings(tiny, **changes), "tiny"), path)
+
+
+# Sizes that the data decide
+
+
+@pytest.mark.parametrize("task", ["images", "forecasting", "classification"])
+def test_the_written_configuration_goes_on_and_trains_again(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str
+) -> None:
+    trained(made(tmp_path_factory, task), tmp_path / "run")
+    written = tmp_path / "run" / "config.toml"
+    assert run_to_the_end(read_config(written), tmp_path / "again")[-1].step == 2
+    again = read_config(written, ["train.max_steps=3"])
+    assert run_to_the_end(again, tmp_path / "run", resume=True)[-1].step == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "told"),
+    [
+        ("images", "n_channels", r"^model\.n_channels=7, but the images have 1; leave it out$"),
+        ("forecasting", "horizon", r"^model\.horizon=7, but the data have 6; leave it out$"),
+        ("classification", "n_classes", r"^model\.n_classes=7, but the data have 2; leave it out$"),
+        ("tagging", "n_tags", r"^model\.n_tags=7, but the data have 3; leave it out$"),
+    ],
+)
+def test_a_size_that_the_data_do_not_have_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str, key: str, told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        trained(made(tmp_path_factory, task), tmp_path / "run", **{f"model__{key}": 7})
+
+
+# What is read
+
+
+def test_a_resumed_run_may_be_told_of_its_test(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    tiny = made(tmp_path_factory, "images")
+    trained(tiny, tmp_path / "run")
+    config = parse_config(settings(tiny, data__test=tiny.values["data"]["train"], train__max_steps=3))
+    assert run_to_the_end(config, tmp_path / "run", resume=True)[-1].step == 3
+
+
+@pytest.mark.parametrize("task", ["masked", "classification", "tagging", "language"])
+def test_text_that_is_encoded_once_has_no_bpe_dropout(tmp_path_factory: pytest.TempPathFactory, task: str) -> None:
+    values = settings(made(tmp_path_factory, task)) | {"text": {"bpe_dropout": 0.1}}
+    with pytest.raises(ConfigError, match=r"text\.bpe_dropout=0\.1 is for translation; .* set it to 0$"):
+        parse_config(values)
+
+
+def test_dropped_lines_of_validation_are_told(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    held_out = write_lines(tmp_path / "held_out.tsv", ["text\tlabel", "the dog runs.\tquiet", "the dog", "\tloud"])
+    tiny = made(tmp_path_factory, "classification")
+    started = trained(tiny, tmp_path / "run", data__validation=[held_out])[0]
+    assert isinstance(started, Started)
+    told = f"validation: {held_out}: 3 read, 1 kept, empty 1 (line 4), malformed 1 (line 3)"
+    assert told in started.accounts
+    assert f"{tiny.folder}/train.tsv: 16 read, 16 kept" in started.accounts
+
+
+def test_a_validation_text_of_one_token_is_told_before_the_first_step(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    values = settings(made(tmp_path_factory, "language")) | {"validation": {"max_tokens": 1}}
+    with pytest.raises(DataError, match=r"^1 token of validation text has nothing to predict; give more of it, or"):
+        run_to_the_end(parse_config(values), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_documents_that_are_trained_apart_are_measured_apart(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """To the last digit but rounding, the likelihood is that of each document alone."""
+    changes: dict[str, Any] = {"model__max_length": 64, "data__context": 64, "data__validation_share": 0.0}
+    changes |= {"data__documents": "line", "data__within_documents": True, "optimizer__learning_rate": 0.1}
+    held_out = write_lines(tmp_path / "held_out.txt", SENTENCES[:3])
+    tiny = made(tmp_path_factory, "language")
+    events = trained(tiny, tmp_path / "run", data__validation=[held_out], **changes)
+    scores = next(event.scores for event in events if isinstance(event, Validated))
+    generator, total, count = glassformer.load(tmp_path / "run"), 0.0, 0
+    end = [generator.tokenizer.end_id]
+    for number, text in enumerate(SENTENCES[:3]):
+        ids = end * (number > 0) + generator.tokenizer.encode(text) + end * (number < 2)
+        with torch.no_grad():
+            logits = generator.model(torch.tensor([ids[:-1]]))[0]
+        total += cross_entropy(logits, torch.tensor(ids[1:]), reduction="sum").item()
+        count += len(ids) - 1
+    assert scores["nll"] == pytest.approx(total / count, rel=1e-5)
+    assert generator.within_documents
+    evaluated = measuring.language_scores(generator, read_config(tmp_path / "run" / "config.toml").data, [held_out])
+    assert evaluated["nll"] == pytest.approx(scores["nll"], rel=1e-6)
+
+
+def test_what_is_missing_is_neither_learned_nor_scored(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """What stands there instead is read as the past, and is no answer."""
+    tiny = made(tmp_path_factory, "forecasting")
+    header, *rows = (tiny.folder / "series.csv").read_text().splitlines()
+    rows[-1] = rows[-1].rsplit(",", 1)[0] + ","  # of a test window
+    rows[71] = rows[71].rsplit(",", 1)[0] + ","  # the last row of training, and of contexts of validation
+    path = write_lines(tmp_path / "gaps.csv", [header, *rows])
+    changes = {"data__file": path, "data__missing": "previous"}
+    started, *_ = trained(tiny, tmp_path / "run", **changes)
+    assert started.accounts[0].endswith("; 2 missing values are the previous ones again")
+    task = make_task(parse_config(settings(tiny, **changes)))
+    forecaster = glassformer.load(tmp_path / "run")
+    squares, series = list[torch.Tensor](), task.series
+    for batch in series.ordered("test", 8):
+        with torch.no_grad():
+            error = (forecaster.model(batch.context) - batch.future).square()
+        squares += [error[batch.future.isfinite()]]
+    found = forecaster.errors(series)
+    assert found.mse == pytest.approx(torch.cat(squares).mean().item(), rel=1e-5)
+    assert len(torch.cat(squares)) == 19 * 6 * 2 - 1
+    batch = series.batch(series.windows("train")[-1:])
+    assert batch.future.isnan().sum() == 1 and task.loss(forecaster.model, batch).smoothed.isfinite()
+
+
+# Starting from another run
+
+
+def test_what_is_taken_from_another_run_is_told(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    begun, tiny = made(tmp_path_factory, "masked").run, made(tmp_path_factory, "classification")
+    changes = {"train__start_from": str(begun), "optimizer__learning_rate": 1e-9, "model__max_length": 20}
+    started = trained(tiny, tmp_path / "run", **changes)[0]
+    assert started.accounts[-1] == (
+        f"train.start_from={resolve(begun)}: 20 of 25 weights are taken; embedding.position.weight, "
+        "classes.pooler.dense.weight, classes.pooler.dense.bias, classes.projection.weight, classes.projection.bias "
+        "begin afresh"
+    )
+    before = load_checkpoint(resolve(begun)).weights
+    after = load_checkpoint(RunFolder.open(tmp_path / "run").checkpoints()[-1]).weights
+    taken = before.keys() & after.keys() - {"embedding.position.weight"}
+    assert len(taken) == 20 and all(torch.allclose(before[name], after[name], atol=1e-6) for name in taken)
+
+
+def test_words_that_a_kept_vocabulary_does_not_know(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    begun, tiny = made(tmp_path_factory, "masked").run, made(tmp_path_factory, "tagging")
+    foreign = write_lines(tmp_path / "train.conll", ["дом NOUN", "горит VERB", ""])
+    changes: dict[str, Any] = {"data__train": [foreign], "data__validation": [], "data__max_length": 16}
+    changes |= {"train__start_from": str(begun)}
+    told = (
+        rf"^80\.00% of the tokens are unknown to the vocabulary of train\.start_from={begun}, more than "
+        r"text\.max_unknown_rate=0\.01; start from a run that knows them, or raise text\.max_unknown_rate to accept it$"
+    )
+    with pytest.raises(DataError, match=told):
+        trained(tiny, tmp_path / "run", **changes)
+
+
+@pytest.mark.parametrize("task", ["classification", "tagging"])
+def test_only_the_head_that_is_trained_is_built(tmp_path_factory: pytest.TempPathFactory, task: str) -> None:
+    values = settings(made(tmp_path_factory, task))
+    del values["model"]["masked_tokens"]
+    assert make_task(parse_config(values)).new_model().output_projection is None
+    values["model"]["masked_tokens"] = True
+    assert make_task(parse_config(values)).new_model().output_projection is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "before"), [("n_heads", 4, 2), ("d_ff", 48, 32), ("activation", "relu", "gelu")]
+)
+def test_weights_that_would_mean_something_else_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, key: str, value: Any, before: Any
+) -> None:
+    """Heads of another width and another activation have weights of the same shape."""
+    begun, tiny = made(tmp_path_factory, "masked").run, made(tmp_path_factory, "classification")
+    told = rf"^model\.{key}={value!r}, but the weights of train\.start_from=.* with {key}={before!r}; set it to that$"
+    with pytest.raises(ConfigError, match=told):
+        trained(tiny, tmp_path / "run", train__start_from=str(begun), **{f"model__{key}": value})
+
+
+def test_a_run_without_a_vocabulary_is_no_start_for_one_of_text(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    begun, tiny = made(tmp_path_factory, "images").run, made(tmp_path_factory, "classification")
+    with pytest.raises(ConfigError, match=r"^train\.start_from=.*: reads no text, so has no vocabulary; name a run"):
+        trained(tiny, tmp_path / "run", train__start_from=str(begun))
