@@ -63,3 +63,19 @@ def test_positions_are_exact_whatever_the_type_of_the_model() -> None:
     torch.testing.assert_close(Sinusoidal(300, 8).bfloat16().double()(0, 300), exact, rtol=0, atol=0)
     q = torch.randn(1, 1, 3, 8, dtype=torch.float64)
     torch.testing.assert_close(Rotary(8).bfloat16()(q, 1000), Rotary(8)(q, 1000), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_rotary_is_the_same_for_graphs_that_are_exported(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There by sines and cosines, here by complex numbers; gradients too."""
+    q = torch.randn(2, 5, 3, 8).to(dtype).transpose(1, 2)
+    found = []
+    for exported in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda exported=exported: exported)
+        x = q.clone().requires_grad_()
+        turned = Rotary(8)(x, 3)
+        turned.square().sum().backward()
+        found.append((turned.detach(), x.grad))
+        assert turned.dtype == dtype
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-2}[dtype]
+    torch.testing.assert_close(found[0], found[1], atol=tolerance, rtol=tolerance)
