@@ -1,6 +1,7 @@
 """The verbs for runs that are not translators: text in, text out, each with its errors."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import glassformer
 from glassformer.predict import Forecaster, Generator
-from glassformer.run_folder import RunFolder
+from glassformer.run_folder import RunFolder, resolve
 from tiny_run import TinyRun, write_lines
 from tiny_tasks import TinyTask, made
 
@@ -41,7 +42,10 @@ def test_generate_refuses_what_it_cannot_read(refused: Callable[..., str], task:
     told = refused("generate", run, "the dog runs. the dog sleeps.", "--refuse-long", "-o", "/nowhere/x")
     assert told.startswith("/nowhere/x: cannot be written")
     told = refused("generate", run, "--json", "--refuse-long", stdin="the dog runs. the dog sleeps.")
+    assert told.startswith("standard input, line 1: has 29 tokens, and the model sees 16")
+    told = refused("generate", run, "the dog runs. the dog sleeps.", "--refuse-long")
     assert told.startswith("prompt 1 has 29 tokens, and the model sees 16")
+    assert refused("generate", run, "the", "-s", "top_p") == "'top_p' is not key=value; write for example beam_size=5"
 
 
 def test_fill(cli: Callable[..., tuple[int, str, str]], refused: Callable[..., str], task: Task) -> None:
@@ -111,15 +115,98 @@ def test_evaluate_by_task(cli: Callable[..., tuple[int, str, str]], task: Task, 
     assert json.loads(cli("evaluate", task("forecasting").run, series, "--json")[1])["windows"] == 120 - 29
 
 
+@pytest.mark.parametrize("name", ["classification", "tagging", "images"])
+def test_evaluate_measures_on_the_test_of_the_run(
+    cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path, name: str
+) -> None:
+    tiny, run = task(name), tmp_path / "run"
+    shutil.copytree(tiny.run, run)
+    test = tiny.values["data"]["train"]
+    text = (run / "config.toml").read_text(encoding="utf-8")
+    (run / "config.toml").write_text(text.replace("test = []", f"test = {json.dumps(test)}"), encoding="utf-8")
+    assert cli("evaluate", run)[1] == cli("evaluate", run, *test)[1]
+
+
 def test_evaluate_refuses_what_does_not_go_with_the_task(
-    refused: Callable[..., str], task: Task, tiny: TinyRun
+    refused: Callable[..., str], task: Task, tiny: TinyRun, tmp_path: Path
 ) -> None:
     assert "--against, --set and --tokenize are for translators" in refused(
         "evaluate", task("language").run, "x.txt", "--tokenize", "13a"
     )
     assert "--stride is for language models" in refused("evaluate", task("tagging").run, "x", "--stride", 2)
     assert refused("evaluate", task("tagging").run).startswith("no file is named; give one like those")
-    assert refused("evaluate", tiny.run, "x").startswith("1 files are named; give two, of source lines and")
+    assert refused("evaluate", tiny.run, "x").startswith("1 file is named; give two, of source lines and")
+    empty = write_lines(tmp_path / "empty", [])
+    assert refused("evaluate", task("tagging").run, empty) == f"{empty}: holds no tagged word; give at least one"
+
+
+def test_a_fault_is_told_by_its_line_however_far_down_it_is(
+    cli: Callable[..., tuple[int, str, str]], refused: Callable[..., str], task: Task, tmp_path: Path
+) -> None:
+    """Texts are read in parts, of 512 or 64."""
+    run, texts = task("classification").run, write_lines(tmp_path / "texts", ["the dog"] * 520 + [""])
+    assert refused("classify", run, texts, "-o", tmp_path / "x").startswith(f"{texts}, line 521: is empty; give words")
+    masks = "the [MASK] runs.\n" * 515 + "the dog\n"
+    told = refused("fill", task("masked").run, "-o", tmp_path / "x", stdin=masks)
+    assert told.startswith("standard input, line 516: has no [MASK]; write one")
+    words = write_lines(tmp_path / "words", ["cat"] * 513 + ["a" * 60])
+    told = refused("tag", task("tagging").run, words, "-o", tmp_path / "x")
+    assert told.startswith(f"{words}, line 514: has the word 'aaa")
+    prompts = "the\n" * 65 + "the dog runs. the dog sleeps.\n"
+    err = cli("generate", task("language").run, "--max-length", 1, "-o", tmp_path / "out", stdin=prompts * 2)[2]
+    lines = [line.partition(": has ")[0] for line in err.splitlines()]
+    assert lines == [f"glassformer: warning: standard input, line {number}" for number in (66, 132)]
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_file_that_is_not_there_is_not_read_as_a_text(refused: Callable[..., str], task: Task) -> None:
+    run, words = task("classification").run, "the dog runs"
+    assert refused("classify", run, "texts.txt").startswith("texts.txt: no such file; name one that exists, or give")
+    for verb, name in (("tag", "tagging"), ("embed", "masked")):
+        told = refused(verb, task(name).run, words)
+        assert told.startswith(f"'{words}': no such file; a text itself goes through standard input: echo")
+
+
+def test_pictures_that_are_not_there(refused: Callable[..., str], task: Task, tmp_path: Path) -> None:
+    run = task("images").run
+    assert refused("classify", run, tmp_path / "p.png").startswith(f"{tmp_path}/p.png: no such file; name a PNG or")
+    assert refused("classify", run, tmp_path).startswith(f"{tmp_path}: is a folder; name the pictures in it")
+    assert refused("classify", run, stdin="\n").startswith("standard input, line 1: has no name; give the path")
+
+
+def test_a_forecast_names_its_own_options(refused: Callable[..., str], task: Task) -> None:
+    run, start = task("forecasting").run, "date,low,high\n2024-01-01,1,2\n"
+    told = refused("forecast", run, stdin=f"{start}2024-01-02,,3\n")
+    assert told == "standard input, line 3, column low: '' is no number; fill it in, or give --missing previous"
+    assert refused("forecast", run, stdin="").startswith("standard input: is empty;")
+    told = refused("forecast", run, stdin="date,low\n2024-01-01,1\n")
+    assert told == "standard input: has no column 'high', which the model was trained on; known: date, low"
+    told = refused("forecast", run, "--date", "day", stdin=start)
+    assert told.endswith("'day', which --date names; did you mean date?; or give --date '' where there is none")
+
+
+def test_an_array_of_vectors_is_whole_or_not_there(refused: Callable[..., str], task: Task, tmp_path: Path) -> None:
+    (tmp_path / "v.npy").write_text("before")
+    lines = b"the dog\n" * 600 + b"\xff\n"
+    assert "line 601: not valid" in refused("embed", task("masked").run, "--npy", tmp_path / "v.npy", stdin=lines)
+    assert [file.name for file in tmp_path.iterdir()] == ["v.npy"] and (tmp_path / "v.npy").read_text() == "before"
+    told = refused("embed", task("masked").run, "--npy", tmp_path / "none" / "v.npy", stdin="the dog")
+    assert "there is no folder" in told
+
+
+def test_a_masked_model_without_its_run_is_measured_within_its_length(
+    cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path
+) -> None:
+    """A document is cut to what the model sees, not to the default of a configuration that is not there."""
+    alone = shutil.copytree(resolve(task("masked").run), tmp_path / "alone")
+    (tmp_path / "long.txt").write_text("the dog runs. " * 60, encoding="utf-8")
+    code, out, err = cli("evaluate", alone, tmp_path / "long.txt")
+    assert (code, err) == (0, "") and out.startswith("nll")
+
+
+def test_tokenize_says_which_runs_read_text(refused: Callable[..., str], task: Task) -> None:
+    told = refused("tokenize", task("images").run, stdin="the dog")
+    assert "is a run of task=images, and this is for translation or language" in told and "use glassformer cla" in told
 
 
 @pytest.mark.parametrize(("name", "file"), [("masked", "text.txt"), ("classification", "train.tsv")])

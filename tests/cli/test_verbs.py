@@ -190,6 +190,12 @@ def test_the_score_of_a_translation_is_its_log_probability(cli: Cli, tiny: TinyR
     assert [float(line) for line in lines] == pytest.approx([one["log_prob"] for one in best], abs=1e-3)
 
 
+def test_scored_tokens_are_told_as_they_are_written(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    source, target = (write_lines(tmp_path / name, [text]) for name, text in (("s", "the cat"), ("t", "été")))
+    out = cli("score", tiny.run, source, target, "--json").out
+    assert "\\u" not in out and len(out.splitlines()) == 1
+
+
 def test_evaluate_is_the_score_of_translate(cli: Cli, tiny: TinyRun) -> None:
     sides = [f"{tiny.folder}/validation.en", f"{tiny.folder}/validation.fr"]
     result = cli("evaluate", tiny.run, *sides, "--json", "-s", "beam_size=1", "--against", tiny.run)

@@ -142,7 +142,7 @@ def test_every_word_has_its_tag_together_as_alone(tagger: Tagger) -> None:
     assert tagger.model.tags is not None
     logits = tagger.model.tags(tagger.model.hidden(torch.tensor([ids])))[0, [1, 4, 7]]
     assert tagger.tag([words])[0] == [tagger.tags[best] for best in logits.argmax(-1).tolist()]
-    with pytest.raises(DataError, match=r"sentence 1: its word 'a+'… has 40 tokens, more than the 30 that"):
+    with pytest.raises(DataError, match=r"sentence 1 has the word 'a+'… of 40 tokens, more than the 30 that"):
         tagger.tag([["a" * 40]])
 
 

@@ -1,5 +1,6 @@
 """Every task: it learns, stops and goes on bit for bit, and what it has learned can be used."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import glassformer.train.loop
 from glassformer.config import CheckpointError
 from glassformer.predict import PREDICTORS, Generator
 from glassformer.run_folder import RunFolder
-from glassformer.train import train
+from glassformer.train import parse_config, train
 from tiny_run import run_to_the_end, state_of
 from tiny_tasks import STEPS, TinyTask, made
 
@@ -32,8 +33,13 @@ def test_it_learns(tiny: TinyTask) -> None:
 def test_stopped_within_a_step_it_goes_on_bit_for_bit(
     tiny: TinyTask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"max_steps": 7, "save_every": 3, "ema": 0.9}
-    run_to_the_end(tiny.config(**settings), tmp_path / "undisturbed")
+    values = copy.deepcopy(tiny.values)
+    values["train"] |= {"max_steps": 7, "save_every": 3, "ema": 0.9}
+    values["model"] |= {"dropout": 0.2}
+    if values["task"] == "images":
+        values["data"] |= {"augment": {"shift": 0.2, "erase": 0.5, "mixup": 0.4}}
+    config = parse_config(values, "tiny")
+    run_to_the_end(config, tmp_path / "undisturbed")
     run, whole = RunFolder.create(tmp_path / "run"), glassformer.train.loop.train_step
 
     def stopping(state: Any, *rest: Any) -> Any:
@@ -45,8 +51,8 @@ def test_stopped_within_a_step_it_goes_on_bit_for_bit(
     with monkeypatch.context() as patched:
         patched.setattr(glassformer.train.loop, "train_step", stopping)
         with pytest.raises(StoppedError):
-            list(train(tiny.config(**settings), run))
-    run_to_the_end(tiny.config(**settings), run.path, resume=True)
+            list(train(config, run))
+    run_to_the_end(config, run.path, resume=True)
     assert state_of(run.path) == state_of(tmp_path / "undisturbed")
 
 

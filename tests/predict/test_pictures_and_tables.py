@@ -8,6 +8,7 @@ import torch
 
 from glassformer.config import DataError
 from glassformer.data.series import prepare_series
+from glassformer.data.series_files import read_table
 from glassformer.predict import Forecaster, ImageClassifier
 from glassformer.predict.dates import continued
 from glassformer.predict.measuring import image_scores
@@ -101,7 +102,7 @@ def test_tables_that_cannot_be_forecast(forecaster: Forecaster, series: TinyTask
     gap = write_lines(tmp_path / "gap.csv", [header, *rows[:30], *rows[31:]])
     with pytest.raises(DataError, match=r"gap.csv, line 32: 1 date is left out before it"):
         forecaster.forecast_file(gap)
-    assert forecaster.forecast_file(gap, missing="interpolate").dates[0] == "2024-03-03 00:00"
+    assert forecaster.forecast_file(gap, missing="previous").dates[0] == "2024-03-03 00:00"
     with pytest.raises(DataError, match=r"other.csv: has no column 'high'"):
         forecaster.forecast_file(write_lines(tmp_path / "other.csv", ["date,low", "2024-01-01,1"]))
     with pytest.raises(DataError, match="tables have 1 variables; give the 2 of training, in order: low, high"):
@@ -116,6 +117,16 @@ def test_errors_of_the_test_part_and_of_a_file(forecaster: Forecaster, series: T
     header, *rows = (series.folder / "series.csv").read_text().splitlines()
     path = write_lines(tmp_path / "test.csv", [header, *rows[96 - 24 :]])
     assert forecaster.errors_in_file(path) == found
+    header, *cells = Path(path).read_text().splitlines()
+    early, late, _ = cells[30].split(",")[0], *cells[30].split(",")[1:]
+    gap = write_lines(tmp_path / "gap.csv", [header, *cells[:30], f"{early},{late},", *cells[31:]])
+    with pytest.raises(DataError, match=r"gap.csv, line 32, column high: '' is no number"):
+        forecaster.errors_in_file(gap)
+    table = read_table(gap, "date", ["low", "high"], "previous")
+    future = np.where(table.known, forecaster.format.standardise(table.values), np.nan)
+    pairs = [(table.values[None, n : n + 24], future[n + 24 : n + 30]) for n in range(len(future) - 29)]
+    wanted = np.nanmean([(forecaster.format.standardise(forecaster.forecast(a)[0]) - b) ** 2 for a, b in pairs])
+    assert forecaster.errors_in_file(gap, missing="previous").mse == pytest.approx(wanted, rel=1e-4)
     with pytest.raises(DataError, match=r"has 29 rows, and a window takes 24 \+ 6; give at least as many"):
         forecaster.errors_in_file(write_lines(tmp_path / "t.csv", [header, *rows[:29]]))
 

@@ -1,16 +1,22 @@
 """``glassformer classify``: the label of texts or of pictures, as the run's task is."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.streams import chunks, note, writing
+from glassformer.cli.streams import chunks, note, telling_lines, writing
 
 if TYPE_CHECKING:
     from glassformer.predict import Prediction
+
+FILE_NAME = re.compile(r"\S+\.(txt|csv|tsv|jsonl?|gz|png|jpe?g)", re.IGNORECASE)
+"""What is no text, but the name of a file that may not be there."""
+Given = tuple[str | None, int, list[str]]
+"""Texts or paths, with the file whose lines they are and how many of its lines went before."""
 
 
 def command(
@@ -31,19 +37,35 @@ def command(
     pictures = task_at(run) == "images"
     model: Any = (ImageClassifier if pictures else Classifier).load(run)
     with writing(output) as stream:
-        for lines in _given(what or []) if not pictures else _pictures(what or []):
+        for file, done, lines in _given(what or []) if not pictures else _pictures(what or []):
             if not pictures:
                 _warn_of_length(model, lines)
             read: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
-            for line, found in zip(lines, model.classify(read), strict=True):
+            with telling_lines(file, done):
+                predictions = model.classify(read)
+            for line, found in zip(lines, predictions, strict=True):
                 stream.write(_shown(line, found, top, as_json, pictures) + "\n")
             stream.flush()
 
 
-def _given(what: list[str]) -> Iterator[list[str]]:
+def _given(what: list[str]) -> Iterator[Given]:
     """A file of texts line by line, anything else as one text."""
     for one in what or ["-"]:
-        yield from chunks(one, 512) if one == "-" or _is_file(one) else [[one]]
+        if one == "-" or _is_file(one):
+            yield from _lines(one, 512)
+        elif FILE_NAME.fullmatch(one):
+            from glassformer.config import DataError
+
+            raise DataError(f"{one}: no such file; name one that exists, or give the text itself")
+        else:
+            yield None, 0, [one]
+
+
+def _lines(file: str, size: int) -> Iterator[Given]:
+    done = 0
+    for lines in chunks(file, size):
+        yield file, done, lines
+        done += len(lines)
 
 
 def _is_file(text: str) -> bool:
@@ -53,11 +75,11 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _pictures(what: list[str]) -> Iterator[list[str]]:
+def _pictures(what: list[str]) -> Iterator[Given]:
     if what:
-        yield what
+        yield None, 0, what
     else:
-        yield from chunks("-", 64)
+        yield from _lines("-", 64)
 
 
 def _text_and_pair(line: str) -> str | tuple[str, str]:

@@ -1,12 +1,18 @@
 """``glassformer embed``: a vector for each text."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from glassformer.cli.streams import chunks, explaining, note, writing
+from glassformer.cli.streams import appearing, chunks, explaining, note, writing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from glassformer.predict.encoder import Encoder
 
 
 def command(
@@ -24,24 +30,32 @@ def command(
 
     if npy is not None and output != "-":
         raise ConfigError("--npy and --output are both given; keep one of them")
-    encoder, done = Encoder.load(run), 0
-    parts = []
+    encoder = Encoder.load(run)
+    if npy is None:
+        with writing(output) as stream:
+            for part in _vectors(encoder, file, pooling):
+                for vector in part.tolist():
+                    stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
+                stream.flush()
+        return
+    import numpy as np
+
+    width = encoder.model.config.d_model
+    with appearing(npy) as place:
+        parts = [part.numpy() for part in _vectors(encoder, file, pooling)]
+        array = np.concatenate([np.zeros((0, width), np.float32), *parts])
+        with explaining(str(npy)), place.open("wb") as file_of_array:
+            np.save(file_of_array, array, allow_pickle=False)
+    note(f"{npy} is written: {len(array):,} vectors of {width} numbers")
+
+
+def _vectors(encoder: "Encoder", file: str, pooling: Literal["mean", "cls"]) -> "Iterator[Tensor]":
+    done = 0
     for texts in chunks(file, 512):
         for index, length in encoder.too_long(texts):
             note(
                 f"glassformer: warning: line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} "
                 "are seen"
             )
-        parts.append(encoder.embed(texts, pooling))
+        yield encoder.embed(texts, pooling)
         done += len(texts)
-    if npy is None:
-        with writing(output) as stream:
-            for vector in (vector for part in parts for vector in part.tolist()):
-                stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
-        return
-    import numpy as np
-
-    width = encoder.model.config.d_model
-    with explaining(str(npy)), npy.open("wb") as file_of_array:
-        np.save(file_of_array, np.concatenate([np.zeros((0, width), np.float32), *parts]), allow_pickle=False)
-    note(f"{npy} is written: {done:,} vectors of {width} numbers")

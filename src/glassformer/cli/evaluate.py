@@ -29,7 +29,7 @@ def command(
 ) -> None:
     """BLEU and chrF, perplexity, accuracy, or the errors of forecasts, as the run's task is.
 
-    A forecaster without a file is measured on the test part of its own series.
+    Without a file, a run is measured on its own data.test, a forecaster on the test part of its series.
     """
     from glassformer.config import ConfigError
     from glassformer.predict.opening import task_at
@@ -38,7 +38,8 @@ def command(
     translates = task == "translation"
     if not translates and (against or setting or tokenize):
         raise ConfigError(
-            f"{run}: --against, --set and --tokenize are for translators, and this is a run of task={task}"
+            f"{run}: --against, --set and --tokenize are for translators, and this is a run of task={task}; "
+            "leave them out"
         )
     if stride and task != "language":
         raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
@@ -56,6 +57,8 @@ def _scores(run: str, task: str, files: list[str], stride: int) -> dict[str, flo
 
     if task == "forecasting":
         return _forecasts(run, files)
+    own = None if files else _config(run)
+    files = files or list(getattr(own and own.data, "test", []))
     if not files:
         raise DataError(f"no file is named; give one like those that {run} was trained on")
     model: Any = predict.load(run)
@@ -105,7 +108,7 @@ def _forecasts(run: str, files: list[str]) -> dict[str, float]:
     from glassformer.predict import Forecaster
 
     if len(files) > 1:
-        raise DataError(f"{len(files)} tables are named; a forecaster is measured on one")
+        raise DataError(f"{len(files)} tables are named; a forecaster is measured on one; name that")
     forecaster, own = Forecaster.load(run), _config(run)
     if files:
         data = own and own.data
@@ -138,11 +141,17 @@ def _translation(
     from glassformer.config import DataError
     from glassformer.data import parallel_lines
     from glassformer.evaluate import bleu, chrf
+    from glassformer.predict.opening import check_task
     from glassformer.translator import Translator
 
     if len(files) != 2:
-        raise DataError(f"{len(files)} files are named; give two, of source lines and of reference translations")
+        named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
+        raise DataError(f"{named} named; give two, of source lines and of reference translations")
+    if against is not None:
+        check_task(against, ("translation",))
     sources, references = parallel_lines(*files)
+    if not sources:
+        raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
     keep_freed_memory()
     translator = Translator.load(run)
     translator.configure(**options)

@@ -19,7 +19,10 @@ def command(
         str | None, typer.Option("--text", help="File of texts, a line each, for both sides to be compared on.")
     ] = None,
 ) -> None:
-    """Export a model (to CTranslate2 and ONNX: one that translates), and check that it computes the same there."""
+    """Export a model, and check that it computes the same there.
+
+    To Hugging Face: all but series and recurrent ones; to CTranslate2 and ONNX: a Transformer that translates.
+    """
     from glassformer.config import ConfigError
 
     if quantization != "float32" and to != "ctranslate2":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.streams import chunks, writing
+from glassformer.cli.streams import chunks, telling_lines, writing
 
 if TYPE_CHECKING:
     from glassformer.predict import Filled
@@ -22,11 +22,14 @@ def command(
     """Candidates for every [MASK] of a text, with their probabilities."""
     from glassformer.predict import Filler
 
-    filler = Filler.load(run)
+    filler, done = Filler.load(run), 0
     with writing(output) as stream:
         for texts in chunks("-", 512) if text is None else [[text]]:
-            for one, filled in zip(texts, filler.fill(texts, top), strict=True):
+            with telling_lines("-" if text is None else None, done):
+                found = filler.fill(texts, top)
+            for one, filled in zip(texts, found, strict=True):
                 stream.write(_json(one, filled) if as_json else _text(filled))
+            done += len(texts)
             stream.flush()
 
 

@@ -9,6 +9,7 @@ TASKS = {
     "translate": ("translation",),
     "score": ("translation",),
     "align": ("translation",),
+    "tokenize": ("translation", "language", "masked", "classification", "tagging"),
 }
 """What the verbs are for that do not say it themselves."""
 

@@ -19,19 +19,43 @@ def command(
         str | None, typer.Option(help='Column of dates, "" for none. [default: date, or the only further column]')
     ] = None,
     missing: Annotated[
-        Literal["refuse", "interpolate"], typer.Option(help="What becomes of gaps in the table.")
+        Literal["refuse", "previous"], typer.Option(help="Gaps in the table: an error, or the previous value again.")
     ] = "refuse",
 ) -> None:
     """Forecast a table in its own units; dates go on where they are regular."""
     from glassformer.predict import Forecaster
 
     forecaster = Forecaster.load(run)
-    with _named(file) as path:
+    with _named(file) as path, _in_options(path, file):
         forecast = forecaster.forecast_file(path, date, missing)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())
     with writing(output) as stream:
         stream.write(text.getvalue())
+
+
+OPTIONS = {
+    "set data.missing=previous": "give --missing previous",
+    ", or name the columns to use in data.columns": "",
+    "which data.columns names": "which the model was trained on",
+    "which data.date names": "which --date names",
+    "set data.date='' and name data.columns": "give --date '' to leave it out",
+    "set data.date=''": "give --date ''",
+}
+"""What the reader of tables says to who trains, and here to who has no configuration to change."""
+
+
+@contextmanager
+def _in_options(path: str, file: str) -> Iterator[None]:
+    from glassformer.config import DataError
+
+    try:
+        yield
+    except DataError as error:
+        told = str(error)
+        for keys, options in OPTIONS.items():
+            told = told.replace(keys, options)
+        raise DataError(told.replace(path, "standard input") if file == "-" else told) from None
 
 
 @contextmanager

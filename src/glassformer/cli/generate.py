@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.streams import chunks, settings, writing
+from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,17 +38,16 @@ def command(
     from glassformer.allocator import keep_freed_memory
     from glassformer.predict import Generator
 
-    given = {
-        "max_length": max_length,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "sample": sample,
-        "beam_size": beam_size,
-        "n_best": n_best,
-    }
-    options = settings(setting) | {name: value for name, value in given.items() if value is not None}
+    options = settings(setting) | given(
+        max_length=max_length,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        sample=sample,
+        beam_size=beam_size,
+        n_best=n_best,
+    )
     keep_freed_memory()
     generator = Generator.load(run)
     several = generator.configure(**options).n_best > 1
@@ -58,7 +57,9 @@ def command(
             _stream(stream, prompt, generator.stream(prompt, refuse_long, **options))
             return
         for prompts in chunks("-", 64) if prompt is None else [[prompt]]:
-            for line, found in zip(prompts, generator.continuations(prompts, refuse_long, **options), strict=True):
+            with telling_lines("-" if prompt is None else None, done):
+                continued = generator.continuations(prompts, refuse_long, **options)
+            for line, found in zip(prompts, continued, strict=True):
                 text = _json(generator, line, found) if as_json else _text(line, found, done if several else None)
                 stream.write(text + "\n")
                 done += 1

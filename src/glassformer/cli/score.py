@@ -26,6 +26,7 @@ def command(
             if as_json:
                 tokens = [*translator.tokenizers.target.tokens(one.tokens), "</s>"]
                 values = {"log_prob": one.log_prob, "score": one.score}
-                stream.write(json.dumps({**values, "tokens": tokens, "token_log_probs": one.token_log_probs}) + "\n")
+                told = {**values, "tokens": tokens, "token_log_probs": one.token_log_probs}
+                stream.write(json.dumps(told, ensure_ascii=False) + "\n")
             else:
                 stream.write(f"{one.log_prob:.4f}\n")

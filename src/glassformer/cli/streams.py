@@ -5,6 +5,7 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,7 +35,11 @@ def silence(stream: TextIO) -> None:
 
 def read_text(file: str) -> Iterator[str]:
     """The lines of ``file``, or of stdin for ``-``."""
+    from glassformer.config import DataError
     from glassformer.data import read_lines
+
+    if " " in file and not os.path.lexists(file):
+        raise DataError(f"{file!r}: no such file; a text itself goes through standard input: echo TEXT | glassformer …")
 
     return read_lines(file)
 
@@ -71,8 +76,6 @@ def explaining(name: str) -> Iterator[None]:
 @contextmanager
 def writing(output: str) -> Iterator[Output]:
     """stdout for ``-``; else a file written aside and renamed at the end, so that it is never half there."""
-    from glassformer.config import DataError
-
     if output == "-":
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # whatever the locale: input is read so too
@@ -80,18 +83,26 @@ def writing(output: str) -> Iterator[Output]:
         yield stdout
         stdout.flush()
         return
-    path = Path(output).resolve()  # the file that a link leads to, and not the link, is replaced
+    path = Path(output)
+    with appearing(path) as place, _opened(place, str(path.resolve())) as stream:
+        yield stream
+
+
+@contextmanager
+def appearing(output: Path) -> Iterator[Path]:
+    """Where to write what becomes ``output`` once it is whole; a device or a pipe is written to, not replaced."""
+    from glassformer.config import DataError
+
+    path = output.resolve()  # the file that a link leads to, and not the link, is replaced
     if path.is_dir() or not path.parent.is_dir():
         fault = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise DataError(f"{path}: cannot be written ({fault}); name a file in a folder that exists")
-    if path.exists() and not path.is_file():  # a device or a pipe is written to, not replaced
-        with _opened(path, str(path)) as stream:
-            yield stream
+    if path.exists() and not path.is_file():
+        yield path
         return
     unfinished = path.with_name(f".{path.name}.unfinished")
     with _removing(unfinished):
-        with _opened(unfinished, str(path)) as stream:
-            yield stream
+        yield unfinished
         with explaining(str(path)):
             if path.exists():
                 unfinished.chmod(path.stat().st_mode)
@@ -146,11 +157,50 @@ def chunks(file: str, size: int) -> Iterator[list[str]]:
         yield chunk
 
 
+@contextmanager
+def telling_lines(file: str | None, done: int) -> Iterator[None]:
+    """What is said of a text by its number is said by its line in ``file``, of which ``done`` were read before.
+
+    None: the texts are of no file.
+    """
+    from glassformer.config import DataError
+    from glassformer.predict.faults import TextError, TextWarning
+
+    if file is None:
+        yield
+        return
+    name = "standard input" if file == "-" else file
+    with warnings.catch_warnings():
+        before: Any = warnings.showwarning
+
+        def show(message: Any, *rest: Any, **named: Any) -> None:
+            told = (
+                f"{name}, line {done + message.number}: {message.fault}"
+                if isinstance(message, TextWarning)
+                else message
+            )
+            before(told, *rest, **named)
+
+        warnings.simplefilter("always", TextWarning)
+        warnings.showwarning = show
+        try:
+            yield
+        except TextError as error:
+            raise DataError(f"{name}, line {done + error.number}: {error.fault}") from None
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were named."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def settings(overrides: list[str] | None) -> dict[str, Any]:
     """``["beam_size=5"]`` as ``{"beam_size": 5}``."""
-    from glassformer.config import apply_override
+    from glassformer.config import ConfigError, apply_override
 
     values: dict[str, Any] = {}
     for override in overrides or []:
+        if "=" not in override:
+            raise ConfigError(f"{override!r} is not key=value; write for example beam_size=5")
         apply_override(values, override)
     return values

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.streams import chunks, writing
+from glassformer.cli.streams import chunks, telling_lines, writing
 
 
 def command(
@@ -17,11 +17,14 @@ def command(
     """Tag the words of sentences: a word and its tag a line, a blank line behind each sentence."""
     from glassformer.predict import Tagger
 
-    tagger = Tagger.load(run)
+    tagger, done = Tagger.load(run), 0
     with writing(output) as stream:
         for lines in chunks(file, 512):
             sentences = [line.split() for line in lines]
-            for words, tags in zip(sentences, tagger.tag(sentences), strict=True):
+            with telling_lines(file, done):
+                found = tagger.tag(sentences)
+            done += len(lines)
+            for words, tags in zip(sentences, found, strict=True):
                 if as_json:
                     stream.write(json.dumps({"tokens": words, "tags": tags}, ensure_ascii=False) + "\n")
                 else:

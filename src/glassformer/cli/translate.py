@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.streams import chunks, note, read_text, settings, writing
+from glassformer.cli.streams import chunks, given, note, read_text, settings, writing
 
 if TYPE_CHECKING:
     from glassformer.translator import Translation, Translator
@@ -33,15 +33,14 @@ def command(
     """Translate text, line by line."""
     from glassformer.allocator import keep_freed_memory
     from glassformer.config import ConfigError, DataError
-    from glassformer.translator import Translator
 
     if attention and not as_json:
-        raise ConfigError("--attention goes with --json; for a picture see glassformer demo --picture")
+        raise ConfigError("--attention goes with --json; for a picture see glassformer figure --help")
     if prefix == file == "-":
         raise DataError("standard input cannot be both files; name a file for one of them")
-    options = settings(setting) | _given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
+    options = settings(setting) | given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     keep_freed_memory()
-    translator = Translator.load(run, *(ensemble or []))
+    translator = _loaded(run, ensemble or [])
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)
     done = 0
@@ -65,8 +64,13 @@ def command(
             )
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def _loaded(run: str, others: list[str]) -> "Translator":
+    from glassformer.predict.opening import check_task
+    from glassformer.translator import Translator
+
+    for other in others:
+        check_task(other, ("translation",))
+    return Translator.load(run, *others)
 
 
 def _alignments(translator: "Translator", line: str, found: "list[Translation]") -> list[str]:

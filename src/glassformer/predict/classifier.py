@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from glassformer.config import DataError
 from glassformer.predict.encoder import Encoder, Text
+from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
 
@@ -29,5 +29,5 @@ class Classifier(Encoder):
         assert classes is not None
         for number, parts in enumerate(encoded, start=1):
             if not all(len(ids) for ids in parts):
-                raise DataError(f"text {number} is empty; give words to be classified")
+                raise TextError("text", number, "is empty; give words to be classified")
         return self._rows(encoded, lambda *batch: predictions(classes(self.model.hidden(*batch)), self.labels))

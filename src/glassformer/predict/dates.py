@@ -5,7 +5,6 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from glassformer.config import DataError
 from glassformer.data.series_files import _csv_lines as csv_lines
@@ -28,10 +27,10 @@ def read_header(path: str) -> tuple[str, ...]:
     return tuple(header)
 
 
-def dates_after(path: str, column: str, count: int, missing: Literal["refuse", "interpolate"]) -> tuple[str, ...]:
+def dates_after(path: str, column: str, count: int) -> tuple[str, ...]:
     """The ``count`` dates after the last one of ``column``, written as it is; none where they are not regular.
 
-    The table was read, so its steps are even; with ``missing="interpolate"`` some may be left out, and the smallest
+    The table was read, so its steps are even; with ``missing="previous"`` some may be left out, and the smallest
     step is the one that goes on.
     """
     lines = csv_lines(Path(path))

@@ -13,6 +13,7 @@ from torch import Tensor
 from glassformer.config import ConfigError, DataError
 from glassformer.data.sequences import special_id
 from glassformer.predict.encoder import Encoder
+from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
 
@@ -63,13 +64,11 @@ class Filler(Encoder):
 
     def _with_masks(self, number: int, text: str) -> list[int]:
         if MASK not in text:
-            raise DataError(f'text {number} has no {MASK}; write one where a word is to be told: "A {MASK} runs."')
+            raise TextError("text", number, f'has no {MASK}; write one where a word is to be told: "A {MASK} runs."')
         ids = encode_with_masks(self.tokenizer, text)
         if len(ids) + 2 > self.max_length:
-            raise DataError(
-                f"text {number} has {len(ids) + 2} tokens, more than the {self.max_length} that the model sees; "
-                "shorten it"
-            )
+            fault = f"has {len(ids) + 2} tokens, more than the {self.max_length} that the model sees; shorten it"
+            raise TextError("text", number, fault)
         return ids
 
     def _candidates(

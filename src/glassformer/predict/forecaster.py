@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from glassformer.config import DataError
 from glassformer.data.series import Series as SeriesRows
 from glassformer.data.series import SeriesFormat
+from glassformer.data.series_config import Missing
 from glassformer.data.series_files import read_table
 from glassformer.evaluate.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import Series
@@ -58,9 +59,7 @@ class Forecaster:
     def device(self) -> torch.device:
         return self.model.forecast.weight.device
 
-    def forecast_file(
-        self, path: str, date: str | None = None, missing: Literal["refuse", "interpolate"] = "refuse"
-    ) -> Forecast:
+    def forecast_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> Forecast:
         """What comes after a CSV file of at least ``context`` rows.
 
         ``date`` is the column of dates, empty for none; when not given ``date``, or else the only further column.
@@ -74,7 +73,7 @@ class Forecaster:
                 "give at least as many"
             )
         values = self.forecast(table.values[None, -self.model.config.context :])[0]
-        dates = dates_after(path, date, len(values), missing) if date else ()
+        dates = dates_after(path, date, len(values)) if date else ()
         return Forecast(table.columns, values, header, date, dates)
 
     @torch.inference_mode()
@@ -91,10 +90,8 @@ class Forecaster:
         found = [self.model(part.to(self.device)).cpu() for part in standard.split(BATCH_SIZE)]
         return self.format.restore(torch.cat(found).double().numpy())
 
-    def errors_in_file(
-        self, path: str, date: str | None = None, missing: Literal["refuse", "interpolate"] = "refuse"
-    ) -> ForecastErrors:
-        """MSE and MAE, of standardised values, of every window in a CSV file."""
+    def errors_in_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> ForecastErrors:
+        """MSE and MAE, of standardised values that are known, of every window in a CSV file."""
         table = read_table(path, self._date(read_header(path)) if date is None else date, self.format.columns, missing)
         config, rows = self.model.config, len(table.values)
         if rows < config.context + config.horizon:
@@ -104,7 +101,7 @@ class Forecaster:
             )
         values = self.format.standardise(table.values).astype(np.float32)
         bounds = (0, 0, 0, rows)
-        return self.errors(SeriesRows(values, self.format, bounds, config.context, config.horizon))
+        return self.errors(SeriesRows(values, self.format, bounds, config.context, config.horizon, table.known))
 
     @torch.inference_mode()
     def errors(self, series: SeriesRows) -> ForecastErrors:

@@ -14,6 +14,7 @@ from torch import Tensor
 from glassformer.config import DataError
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.models.vit import ViT
+from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
 
@@ -63,7 +64,7 @@ class ImageClassifier:
 
     def _pixels(self, number: int, picture: Any) -> Float[Tensor, "channels height width"]:
         if isinstance(picture, str | Path):
-            return self.format.load([Path(picture)])[0]
+            return self.format.load([_file(number, picture)])[0]
         pixels, wanted = np.asarray(picture), (self.format.height, self.format.width, self.format.channels)
         if pixels.ndim == 2:
             pixels = pixels[..., None]
@@ -73,3 +74,14 @@ class ImageClassifier:
                 f"{wanted}: height, width, channels"
             )
         return self.format.normalise(to_floats(torch.from_numpy(np.ascontiguousarray(pixels))[None]))[0]
+
+
+def _file(number: int, picture: str | Path) -> Path:
+    if not str(picture).strip():
+        raise TextError("picture", number, "has no name; give the path of a PNG or JPEG file")
+    path = Path(picture)
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name the pictures in it, as {path}/*")
+    if not path.exists():
+        raise DataError(f"{path}: no such file; name a PNG or JPEG file that exists")
+    return path

@@ -12,6 +12,7 @@ from torch import Tensor
 from glassformer.config import DataError
 from glassformer.data.tagged import Words, encode_words
 from glassformer.predict.encoder import Encoder
+from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
 
@@ -50,10 +51,11 @@ class Tagger(Encoder):
         while done < len(pieces):
             part = Words.of(pieces[done:], self.max_length)
             if not len(part.starts):
-                raise DataError(
-                    f"sentence {index + 1}: its word {words[done][:20]!r}… has {len(pieces[done])} tokens, more than "
-                    f"the {self.max_length - 2} that the model sees; shorten it"
+                fault = (
+                    f"has the word {words[done][:20]!r}… of {len(pieces[done])} tokens, more than the "
+                    f"{self.max_length - 2} that the model sees; shorten it"
                 )
+                raise TextError("sentence", index + 1, fault)
             parts.append(part)
             done += len(part.starts)
         return parts
