@@ -2,12 +2,12 @@
 
 import base64
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 import torch
 
+from explain.page_reader import Reader
 from glassformer import examine
 from glassformer.evaluate.word_links import one_head, strongest_links
 from glassformer.explain.alignment import word_attention
@@ -22,37 +22,6 @@ from glassformer.explain.walkthrough import walkthrough
 from random_translator import random_translator
 
 LINES = ["a small dog sees the big cat", "der kleine Hund sieht die große Katze"]
-VOID = {"meta", "br", "link", "img", "input", "hr"}
-
-
-class Reader(HTMLParser):
-    """Reads a page, and fails where a tag is not closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "script"} & set(self.open):
-            self.text += data
-
-    def having(self, name: str, value: str) -> list[dict[str, str | None]]:
-        return [attributes for _, attributes in self.tags if value in (attributes.get(name) or "").split(" ")]
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +172,8 @@ def test_of_twenty_words_and_six_layers_the_page_is_under_two_megabytes() -> Non
         ({}, ["Add & Norm", "E is one matrix", "Positions"], ["pre-norm"]),
         ({"norm_order": "pre"}, ["pre-norm", "Norm", "Add"], ["Add & Norm: step"]),
         ({"positions": "rotary"}, ["they turn the queries and keys"], ["Positions, +"]),
+        ({"embedding": "normed"}, ["| Norm, width 16"], ["√16"]),
+        ({"embedding": "scaled_normed"}, ["| Norm, width 16", "× √16"], []),
         ({"tie_embeddings": False}, ["a matrix of their own each", "E source", "W"], ["E is one matrix"]),
     ],
 )
@@ -214,8 +185,25 @@ def test_figure_1_is_drawn_to_the_configuration(values: dict[str, object], held:
     assert all(text in parts for text in held) and not any(text in parts for text in lacking)
     boxes = read.having("class", "box")
     assert len(boxes) == {"pre": 21, "post": 14}[str(values.get("norm_order", "post"))] + 2 * (
-        values.get("positions") != "rotary"
+        (values.get("positions") != "rotary") + ("embedding" in values)
     )
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("embedding", ["normed", "scaled_normed"])
+def test_a_normalised_embedding_is_told_as_it_is(embedding: str, positions: str) -> None:
+    """In steps 1, 2 and 7, whose every number is checked, and in the formula that leads down to the one-hot."""
+    example = examine(random_translator(LINES, embedding=embedding, positions=positions), *LINES)
+    steps = walkthrough(example)
+    assert all(step.passed for step in steps)
+    scaled = embedding == "scaled_normed"
+    assert ("√d_model" in steps[0].law) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
+    assert "LayerNorm(x + PE)" in steps[1].law if positions == "learned" else "LayerNorm(x)" in steps[1].law
+    assert "normalised" in steps[1].what and steps[1].tables[-1].name == "source_embedding.normed"
+    assert steps[6].tables[0].name == "target_embedding.normed"
+    assert steps[-1].formula is not None
+    chain = [formula.place.name for formula in descend(example.trace, steps[-1].formula)]
+    assert chain[-1] == "target_embedding.one_hot" or chain[-1] == "source_embedding.one_hot"
 
 
 def test_the_alignment_is_that_of_the_model(example: Example) -> None:

@@ -3,48 +3,20 @@
 import re
 import shutil
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from explain.page_reader import Reader
 from explain.small_examples import EXAMPLES, LINES, continuation
 from glassformer.explain.examined import Examined
 from glassformer.explain.page.model_line import model_line
 from glassformer.explain.report import report
 from glassformer.explain.walkthrough import walkthrough
 
-VOID = {"meta", "br", "input", "hr"}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 THROUGH = {"gpt": "text through GPT", "vit": "image through a Vision Transformer", "recurrent": "a recurrent network"}
-
-
-class Reader(HTMLParser):
-    """Reads a page, and fails where a tag is not closed."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not {"style", "script"} & set(self.open):
-            self.text += data
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)

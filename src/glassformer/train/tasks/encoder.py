@@ -1,7 +1,9 @@
 """What the tasks of an encoder have in common: one vocabulary, batches by length, and something to be named."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -13,8 +15,8 @@ from glassformer.data.account import Account
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TokenizerPair
 from glassformer.train.loss import Loss, cross_entropy
-from glassformer.train.task import Document, HeldOut, Lines, sized_by_data
-from glassformer.train.tasks.vocabulary import with_vocabulary
+from glassformer.train.task import Document, HeldOut, Lines, Origin, sized_by_data
+from glassformer.train.tasks.vocabulary import MARKS, one_vocabulary, with_vocabulary
 
 Named = tuple[Float[Tensor, "examples classes"], Int[Tensor, " examples"]]
 
@@ -83,6 +85,33 @@ class EncoderTask(ABC):
     @abstractmethod
     def _named(self, model: BERT, batch: Any) -> Named:
         """Logits, and what they should name."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a kind of data is read: the texts a vocabulary is made of, the examples, and their batches."""
+
+    texts: Callable[[Any], Iterator[str]]
+    prepare: Callable[..., Any]
+    batches: Callable[..., Any]
+
+
+class NamingTask(EncoderTask):
+    """From examples that carry what is wanted of them: the label of a text, the tags of its words."""
+
+    reading: ClassVar[Reading]
+
+    def __init__(self, config: Any, origin: Origin | None = None):
+        data, read = config.data, self.reading
+        tokenizers = one_vocabulary(config.text, partial(read.texts, data), origin, MARKS)
+        tokenizer, held_out, accounts = tokenizers.source, None, list[Account]()
+        examples = read.prepare(data, data.train, tokenizer)
+        names = getattr(examples, self.stored)
+        if data.validation:
+            others = read.prepare(data, data.validation, tokenizer, names)
+            held_out, accounts = read.batches(others, tokenizer, data, seed=0), [others.account]
+        batches = read.batches(examples, tokenizer, data, config.train.seed)
+        super().__init__(config, tokenizers, ([examples.account], accounts), (batches, held_out), names)
 
 
 def naming_scores(named: Iterable[Named]) -> dict[str, float]:
