@@ -17,6 +17,7 @@ from benchmarks.machine import describe
 from benchmarks.peers import python_of
 from glassformer.data import read_lines
 from glassformer.evaluate import bleu
+from glassformer.interop.to_ctranslate2 import export_ctranslate2
 from glassformer.run_folder import resolve
 from glassformer.translator import Translator
 
@@ -53,12 +54,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "input.json"
         given.write_text(json.dumps({"texts": texts, "ids": ids}), encoding="utf-8")
+        converted: dict[tuple[str, str], Path] = {}
+        for name, precision in TURNS:
+            if name == "CTranslate2" and name in options.contenders:
+                exported = export_ctranslate2(checkpoint, Path(folder) / precision, precision, texts[:4])
+                converted[name, precision] = exported.path
         for beam_size in options.beam_sizes:
             turns: dict[tuple[str, str], list[dict[str, Any]]] = {turn: [] for turn in TURNS}
             for _ in range(options.repeats):
                 for name, precision in TURNS:
                     if name in options.contenders:
-                        turns[name, precision].append(turn(name, checkpoint, given, beam_size, precision))
+                        model = converted.get((name, precision), checkpoint)
+                        turns[name, precision].append(turn(name, model, given, beam_size, precision))
             for (name, precision), done in turns.items():
                 if done:
                     row = {"name": name, "precision": precision, "beam_size": beam_size, **summary(done)}
@@ -73,9 +80,9 @@ def bleu_of(found: list[str], references: list[str]) -> float:
     return round(bleu(found, references).score, 2)
 
 
-def turn(name: str, checkpoint: Path, given: Path, beam_size: int, precision: str) -> dict[str, Any]:
+def turn(name: str, model: Path, given: Path, beam_size: int, precision: str) -> dict[str, Any]:
     script, environment = CONTENDERS[name]
-    command = [python_of(environment), str(HERE / "contenders" / script), "--checkpoint", str(checkpoint)]
+    command = [python_of(environment), str(HERE / "contenders" / script), "--checkpoint", str(model)]
     command += ["--input", str(given), "--beam-size", str(beam_size), "--precision", precision, "--repeats", "2"]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -9,22 +9,18 @@ above 1. Sizes are such that rounding adds up as it does in small real models: d
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from tests.interop.small_checkpoint import LINES, checkpoint
+from tests.interop.small_folders import folder
 
 from benchmarks.machine import describe
 from glassformer.interop.huggingface import export_folder, import_folder
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests" / "interop"))
-
-import small_folders  # noqa: E402
-from small_checkpoint import LINES, checkpoint  # noqa: E402
-
 WIDE = {"hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 4, "num_attention_heads": 8}
 GPT2 = {"n_embd": 256, "n_inner": 704, "n_layer": 4, "n_head": 8}
 OURS = {"d_model": 256, "d_ff": 704, "n_heads": 8, "n_encoder_layers": 4, "n_decoder_layers": 4}
@@ -49,6 +45,19 @@ TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
     ("post-norm, sinusoidal, untied, GELU", {"tie_embeddings": False, "activation": "gelu"}),
     ("pre-norm, sinusoidal", {"norm_order": "pre"}),
     ("pre-norm, learned", {"norm_order": "pre", "positions": "learned"}),
+    ("post-norm, embedding normalised", {"positions": "learned", "embedding": "normed", "activation": "gelu"}),
+    (
+        "post-norm, embedding scaled and normalised, untied",
+        {"positions": "learned", "embedding": "scaled_normed", "tie_embeddings": False},
+    ),
+    (
+        "pre-norm, embedding scaled and normalised",
+        {"norm_order": "pre", "positions": "learned", "embedding": "scaled_normed"},
+    ),
+    (
+        "pre-norm, embedding normalised, untied",
+        {"norm_order": "pre", "positions": "learned", "embedding": "normed", "tie_embeddings": False},
+    ),
 ]
 
 
@@ -59,7 +68,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as place:
         for number, (model, configuration, changes) in enumerate(STACKS):
-            theirs = small_folders.folder(Path(place) / f"{number}-theirs", model, **changes)
+            theirs = folder(Path(place) / f"{number}-theirs", model, **changes)
             imported = import_folder(str(theirs), Path(place) / f"{number}-ours")
             exported = export_folder(Path(place) / f"{number}-ours", Path(place) / f"{number}-again")
             rows.append(row(model, configuration, imported.parity.differences, exported.parity.differences))

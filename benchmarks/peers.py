@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 REQUIREMENTS = {
     "transformers": ["transformers", "torch", "numpy"],
-    "ctranslate2": ["ctranslate2", "safetensors", "numpy"],
+    "ctranslate2": ["ctranslate2", "numpy"],
 }
 
 

@@ -35,7 +35,7 @@ def of_a_search(make_model: Any, **values: Any) -> set[str]:
     return taps_of(t)
 
 
-@pytest.mark.parametrize("values", [{}, {"norm_order": "pre"}, {"positions": "rotary"}])
+@pytest.mark.parametrize("values", [{}, {"norm_order": "pre"}, {"positions": "rotary"}, {"embedding": "normed"}])
 def test_every_recorded_name_of_a_translation_is_documented(make_model, values: dict[str, Any]) -> None:
     assert of_a_search(make_model, **values) <= documented()
 
@@ -61,6 +61,6 @@ def test_every_module_that_is_named_is_there(make_model) -> None:
     page = PAGE.read_text(encoding="utf-8")
     cells = [line.split("|")[1] for line in page.splitlines() if line.startswith("| ")]
     named = {name.replace("N", "0") for cell in cells for name in re.findall(r"`…?\.?([\w.]+)`", cell)} - {"embed"}
-    models = [make_model(norm_order="pre"), *map(small_model, VARIANTS)]
+    models = [make_model(norm_order="pre", embedding="normed"), *map(small_model, VARIANTS)]
     paths = {path for model in models for path, _ in model.named_modules()}
     assert {name for name in named if not any(path == name or path.endswith(f".{name}") for path in paths)} == set()

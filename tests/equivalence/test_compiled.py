@@ -142,7 +142,9 @@ def test_what_is_not_a_number_stays_so(make_model: Maker, made: Kernels, int8: b
 
 
 def test_what_cannot_be_compiled_is_searched_as_it_is(make_model: Maker, made: Kernels) -> None:
-    for model, reason in ((make_model(), "float32"), (make_model(positions="rotary").float(), "rotary")):
+    normed = make_model(embedding="normed").float()
+    rotary = make_model(positions="rotary").float()
+    for model, reason in ((make_model(), "float32"), (rotary, "rotary"), (normed, "normalised embedding")):
         assert reason in str(why_not(model))
         assert faster(model, "float32", compile=True) is model
         with pytest.raises(
@@ -151,6 +153,18 @@ def test_what_cannot_be_compiled_is_searched_as_it_is(make_model: Maker, made: K
             faster(model, "int8", compile=True)
     with pytest.raises(ConfigError, match=r"decoding\.compiled is false"):
         faster(make_model().float(), "int8", compile=False)
+
+
+@pytest.mark.parametrize("embedding", ["normed", "scaled_normed"])
+def test_a_normalised_embedding_is_searched_by_pytorch(make_model: Maker, made: Kernels, embedding: str) -> None:
+    """Where the kernels are, and with what a translator asks for by default."""
+    model = make_model(embedding=embedding, positions="learned").float()
+    found = []
+    for compiled in (True, False):
+        config = DecodingConfig(max_extra=9, compiled=compiled)
+        found.append(flat(generate(faster(model, config.precision, config.compiled), SOURCES, SYMBOLS, config)))
+    assert [one.tokens for one in found[0]] == [one.tokens for one in found[1]]
+    assert [one.score for one in found[0]] == pytest.approx([one.score for one in found[1]], abs=1e-5)
 
 
 def test_without_a_compiler_it_says_so_and_goes_on(

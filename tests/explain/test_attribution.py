@@ -25,6 +25,10 @@ KINDS = [
     for order in ORDERS
     for positions, bias in (("sinusoidal", False), ("learned", True), ("rotary", True))
 ]
+KINDS += [
+    {**order, "positions": "learned", "output_bias": False, "attention_bias": True, "embedding": embedding}
+    for order, embedding in ((ORDERS[0], "normed"), (ORDERS[3], "scaled_normed"))
+]
 GOALS = ["logit", "log_probability"]
 
 
@@ -75,6 +79,7 @@ def test_every_part_is_named_once(make_model: Callable[..., EncoderDecoder], kin
     counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
     biases = 2 * (3 + 1 + 2 * kind["attention_bias"]) + kind["output_bias"] + (kind["norm_order"] == "pre")
     biases -= 6 * (kind["norm_order"] == "pre")  # those norms stand before the sub-layers
+    biases += "embedding" in kind
     rotary = kind["positions"] == "rotary"
     assert counts == {
         "embedding": 1,
@@ -84,7 +89,7 @@ def test_every_part_is_named_once(make_model: Callable[..., EncoderDecoder], kin
         **({} if rotary else {"position": 1}),
     }
     assert len({part.name for part in found.parts}) == len(found.parts)
-    parameters = {name for name, _ in model.named_parameters()}
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     assert all(part.name in parameters for part in found.parts if part.kind == "bias")
     assert sum(found.by_kind().values()) == pytest.approx(found.logit, rel=1e-12)
 

@@ -107,6 +107,33 @@ def test_groups_of_heads_rotation_and_gates_are_told() -> None:
     assert "⊙" in steps[4].law and any(table.name.endswith("product") for table in steps[4].tables)
 
 
+def test_a_sparse_pattern_is_told() -> None:
+    """Not only later words are hidden then; where the text is shorter than the window, only those."""
+    tokenizer, told = vocabulary().source, {}
+    for span in (2, 9):
+        model = small_model("gpt", vocab_size=tokenizer.vocab_size, attention={"pattern": "window", "span": span})
+        told[span] = walkthrough(examine_continuation(model, tokenizer, "a small dog sees"))[2]
+    assert "some of those before it" in told[2].what and told[2].law.endswith(
+        "above the diagonal and outside the pattern"
+    )
+    assert "pattern" not in told[9].what + told[9].law and told[9].law.endswith("above the diagonal")
+    assert all(step.passed for step in told.values())
+
+
+def test_what_leaves_a_stack_is_compared_with_what_comes_after_it() -> None:
+    """Of GPT with the logits, of the others with the memory; a pre-norm stack ends in a normalisation."""
+    for name, after in (("gpt", "output_projection.logits"), ("llama", "output_projection.logits"), ("vit", "memory")):
+        example = EXAMPLES[name]()
+        step = walkthrough(example)[5]
+        norm = "RMSNorm" if name == "llama" else "LayerNorm"
+        assert step.passed and f"a last {norm} follows" in step.what and step.law.startswith(f"x = {norm}(Layer_2(")
+        example.trace._tensors[after] = [example.trace[after] + 0.5]
+        assert not walkthrough(example)[5].facts[1].passed, name
+    masked = walkthrough(EXAMPLES["masked"]())[5]
+    assert "follows" not in masked.what and masked.law == "x = Layer_2(… Layer_1(x))"
+    assert masked.facts[1].text == "this is what leaves the last layer, bit for bit"
+
+
 def test_a_series_that_was_not_read_so_turns_the_first_step_red() -> None:
     """The patches are computed again from the series itself, mean and deviation with them."""
     example = series()

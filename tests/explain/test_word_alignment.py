@@ -19,6 +19,7 @@ from glassformer.explain.alignment import (
 )
 from glassformer.generate import DecodingConfig
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.models.registry import build_model
 from glassformer.text import TextConfig, train_tokenizers
 from glassformer.translator import Translator
 
@@ -116,6 +117,16 @@ def test_a_translator_aligns_as_its_attention_says(translator: Translator) -> No
 def test_nothing_is_linked_with_nothing(translator: Translator, source: str, target: str) -> None:
     assert word_attention(translator, source, target).links() == []
     assert [one.shifted for one in links_of_heads(translator, [source], [target])] == [[frozenset()]] * 6
+
+
+def test_a_recurrent_decoder_asks_in_one_layer_only(translator: Translator) -> None:
+    model = build_model({"kind": "recurrent", "vocab_size": translator.tokenizers.source.vocab_size}, "test").eval()
+    one = Translator([model], translator.tokenizers, DecodingConfig())
+    assert model.config.n_decoder_layers == 2
+    found = links_of_heads(one, ["the old cat"], ["le chat"])
+    assert [(each.layer, each.head) for each in found] == [(0, 0), (0, None)]
+    assert found[0].naive == [frozenset(one.align("the old cat", "le chat", 0, 0))]
+    assert word_attention(one, "", "le chat").naive.shape == (1, 1, 0, 0)
 
 
 def test_layers_heads_and_texts_that_are_not_there(translator: Translator) -> None:

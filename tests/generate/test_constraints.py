@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -76,6 +77,17 @@ def test_where_nothing_may_follow_the_text_ends(
     for hypotheses in generate(make_peaked(0), SOURCES, symbols, config):
         assert hypotheses
         assert all(sorted(h.tokens) == [3, 4, 5, 6, 7, 8] for h in hypotheses)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize("other", [{"start": 2}, {"pad": 2}], ids=str)
+def test_a_start_or_padding_that_is_the_end_may_end_a_text(
+    make_peaked: Maker, symbols: Symbols, other: dict[str, int], search: dict[str, object]
+) -> None:
+    """M2M100 and NLLB start with the end symbol."""
+    config = DecodingConfig(max_length=12, **search)
+    found = texts(generate(make_peaked(2), SOURCES, replace(symbols, **other), config))
+    assert min(map(len, found)) < 12 and all(2 not in tokens for tokens in found)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,18 @@
-"""Folders as ``save_pretrained`` leaves them, with random weights, of models that are a single stack."""
+"""Folders as ``save_pretrained`` leaves them, with random weights: of single stacks, and of encoder–decoders."""
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 import torch
-from small_checkpoint import LINES, fill
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from glassformer.interop.theirs import transformers
+
+from .small_checkpoint import LINES, fill
 
 SIZES = {"hidden_size": 24, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4}
 GPT2_SIZES = {"n_embd": 24, "n_inner": 20, "n_layer": 2, "n_head": 4, "n_positions": 60}
@@ -18,14 +20,23 @@ LABELS = {"id2label": {0: "dull", 1: "fair", 2: "fine"}, "label2id": {"dull": 0,
 END, ROTARY = "<|endoftext|>", {"rope_type": "default", "rope_theta": 500.0}
 
 
-def byte_level() -> tokenizers.Tokenizer:
+def byte_level(special: Sequence[str] = (END,)) -> tokenizers.Tokenizer:
     """GPT-2's: bytes, and one special token for everything."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(LINES, trainer)
+    return tokenizer
+
+
+def with_pad() -> tokenizers.Tokenizer:
+    """Byte-level too, with BART's symbols and the end behind every text: a pipeline unlike any of ours."""
+    tokenizer = byte_level(["<s>", "<pad>", "</s>", "<unk>"])
+    tokenizer.post_processor = processors.TemplateProcessing("$A </s>", "$A $B </s>", [("</s>", 2)])
     return tokenizer
 
 
@@ -66,7 +77,27 @@ NAMES: dict[str, dict[str, str]] = {
         key: f"[{key[:-6].upper()}]" for key in ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     },
 }
-TOKENIZERS = {"gpt2": byte_level, "llama": with_start, "mistral": with_start, "bert": word_pieces}
+SYMBOLS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+TOKENIZERS = {
+    "translator": with_pad,
+    "gpt2": byte_level,
+    "llama": with_start,
+    "mistral": with_start,
+    "bert": word_pieces,
+}
+
+
+TRANSLATORS = {
+    "marian": ("MarianConfig", "MarianMTModel"),
+    "pegasus": ("PegasusConfig", "PegasusForConditionalGeneration"),
+    "blenderbot": ("BlenderbotConfig", "BlenderbotForConditionalGeneration"),
+    "blenderbot-small": ("BlenderbotSmallConfig", "BlenderbotSmallForConditionalGeneration"),
+    "m2m_100": ("M2M100Config", "M2M100ForConditionalGeneration"),
+    "bart": ("BartConfig", "BartForConditionalGeneration"),
+    "bare bart": ("BartConfig", "BartModel"),
+    "mbart": ("MBartConfig", "MBartForConditionalGeneration"),
+    "plbart": ("PLBartConfig", "PLBartForConditionalGeneration"),
+}
 
 
 @cache
@@ -93,6 +124,24 @@ def folder(path: Path, model: str, **changes: Any) -> Path:
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizers.Tokenizer.from_str(trained(kind)), **names
     ).save_pretrained(path)
+    return path
+
+
+def translator(path: Path, kind: str = "marian", **changes: Any) -> Path:
+    """An encoder–decoder; ``changes`` are of its configuration."""
+    sizes = {"d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 10, "decoder_ffn_dim": 10}
+    heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 3}
+    symbols = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
+    whole = {"vocab_size": 300, "scale_embedding": True, "max_position_embeddings": 90, "forced_eos_token_id": None}
+    config, model = (getattr(transformers, name) for name in TRANSLATORS[kind])
+    torch.manual_seed(1)
+    built = model(config(**{**sizes, **heads, **symbols, **whole, **changes})).eval()
+    fill(built, without=["position"])
+    if hasattr(built, "final_logits_bias"):
+        built.final_logits_bias.normal_()
+    built.save_pretrained(path)
+    tokenizer = tokenizers.Tokenizer.from_str(trained("translator"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SYMBOLS).save_pretrained(path)
     return path
 
 

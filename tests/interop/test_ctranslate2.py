@@ -5,16 +5,23 @@ from typing import Any
 
 import pytest
 import tokenizers
-from small_checkpoint import checkpoint
 
 import tiny_run
-from glassformer.config import ConfigError
+from glassformer.config import ConfigError, DataError
 from glassformer.interop.to_ctranslate2 import ctranslate2, export_ctranslate2
+from interop.small_checkpoint import checkpoint
 
 MODELS: dict[str, dict[str, Any]] = {
     "post": {},
     "pre, rotary": {"norm_order": "pre", "positions": "rotary", "activation": "silu", "output_bias": True},
     "learned, untied": {"positions": "learned", "tie_embeddings": False, "activation": "gelu"},
+    "normed, tied": {"embedding": "normed", "positions": "learned"},
+    "normed with the factor, untied": {
+        "embedding": "scaled_normed",
+        "positions": "learned",
+        "norm_order": "pre",
+        "tie_embeddings": False,
+    },
     "two vocabularies": {"joint": False, "kind": "word", "attention_bias": False, "d_model": 15},
 }
 
@@ -66,6 +73,17 @@ def test_eight_bits_leave_the_run_alone(tiny: tiny_run.TinyRun, tmp_path: Path) 
     assert [sample.ours for sample in first.samples] == [sample.ours for sample in second.samples]
     weights = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
     assert weights[0] < weights[1]
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [([" "], "no text to compare on: each is empty"), (["a " * 70], "has 141 tokens, and there are 60 positions")],
+)
+def test_texts_that_cannot_be_compared(texts: list[str], said: str, tmp_path: Path) -> None:
+    ours = checkpoint(tmp_path / "ours", positions="learned", max_length=60)
+    with pytest.raises(DataError, match=said):
+        export_ctranslate2(ours, tmp_path / "theirs", texts=texts)
+    assert not (tmp_path / "theirs").exists()
 
 
 def test_heads_of_another_width_are_refused(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_checkpoint import LINES, checkpoint
 
 from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
@@ -16,6 +15,7 @@ from glassformer.interop.huggingface import OWN, export_folder, import_folder, t
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
 from glassformer.models.registry import weights_of
 from glassformer.translator import Translator
+from interop.small_checkpoint import LINES, checkpoint
 
 MODELS: dict[str, dict[str, Any]] = {
     "marian": {},
@@ -31,6 +31,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "pegasus": {"norm_order": "pre", "kind": "char"},
     "pegasus, untied": {"norm_order": "pre", "tie_embeddings": False, "d_model": 21, "activation": "gelu"},
     "blenderbot": {"norm_order": "pre", "positions": "learned", "output_bias": True},
+    "bart": {"positions": "learned", "embedding": "normed", "activation": "gelu"},
+    "bart, untied": {"positions": "learned", "embedding": "scaled_normed", "tie_embeddings": False},
+    "mbart": {"norm_order": "pre", "positions": "learned", "embedding": "scaled_normed", "output_bias": True},
+    "mbart, untied": {"norm_order": "pre", "positions": "learned", "embedding": "normed", "tie_embeddings": False},
     "blenderbot, untied": {"norm_order": "pre", "positions": "learned", "tie_embeddings": False, "d_ff": 7},
 }
 
@@ -85,9 +89,18 @@ def test_what_theirs_cannot_say_is_told(tmp_path: Path) -> None:
     assert {name: stored[name] for name in decoding} == decoding
 
 
+@pytest.mark.parametrize("decoding", [{"beam_size": 1, "length_penalty": "none"}, {"sample": True, "alpha": 0.5}])
+def test_a_penalty_that_nothing_heeds_is_not_written(decoding: dict[str, Any], tmp_path: Path) -> None:
+    """Theirs refuses to write one without a beam."""
+    exported = export_folder(checkpoint(tmp_path / "ours", decoding=decoding), tmp_path / "theirs")
+    assert "length_penalty" not in json.loads((exported.path / "generation_config.json").read_text())
+    assert not any("length_penalty" in note for note in exported.notes)
+
+
 REFUSED: dict[str, dict[str, Any]] = {
     "model.positions='rotary'": {"positions": "rotary"},
     "model.positions='learned'": {"positions": "learned"},
+    "model.embedding='normed'": {"embedding": "normed"},
     "model.d_k=4, model.d_v=6": {"d_k": 4},
     "model.vocab_size=": {"norm_order": "pre", "joint": False},
 }

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import torch
-from small_checkpoint import LINES, fill
 
 from glassformer.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import export_folder, import_folder, transformers
 from glassformer.interop.portable import read_tokenizers
 from glassformer.translator import Translator
+from interop.small_checkpoint import LINES, fill
 
 TEXTS = (
     *LINES,

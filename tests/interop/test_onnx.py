@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_checkpoint import checkpoint
 
 from glassformer.config import DataError
 from glassformer.interop.to_onnx import SETTINGS, export_onnx, logits_of_graphs
 from glassformer.translator import Translator
+from interop.small_checkpoint import checkpoint
 
 
 def test_the_graphs_are_the_model(tmp_path: Path) -> None:
     """One export: PyTorch takes most of ten seconds for it, however small the model."""
-    ours = checkpoint(tmp_path / "ours", n_encoder_layers=1, norm_order="pre", d_k=4, output_bias=True)
+    model = {"n_encoder_layers": 1, "norm_order": "pre", "d_k": 4, "output_bias": True, "embedding": "scaled_normed"}
+    ours = checkpoint(tmp_path / "ours", **model)
     found = export_onnx(ours, tmp_path / "theirs")
     assert found.parity.differences["float32"] <= 1e-5
     assert json.loads((found.path / SETTINGS).read_text())["symbols"]["</s>"] == 2

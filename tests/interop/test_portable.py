@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from small_checkpoint import LINES
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from glassformer.config import CheckpointError, ConfigError
@@ -14,6 +13,7 @@ from glassformer.interop.portable import portable, read_tokenizers
 from glassformer.interop.sentencepiece import read_sentencepiece
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.text.foreign import ForeignConfig, ForeignTokenizer
+from interop.small_checkpoint import LINES
 
 TEXTS = (
     *LINES,

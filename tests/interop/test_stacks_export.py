@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_checkpoint import LINES, fill
 
 from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
@@ -20,6 +19,7 @@ from glassformer.interop.table import unchanged
 from glassformer.interop.theirs import quiet, transformers
 from glassformer.models.registry import build_model, weights_of
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
+from interop.small_checkpoint import LINES, fill
 
 SIZES = {"d_model": 24, "n_heads": 4, "d_ff": 20, "n_layers": 2, "dropout": 0.2}
 LLAMA = {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True, "bias": False}
@@ -168,6 +168,24 @@ def test_a_wrong_row_is_refused(
     with pytest.raises(CheckpointError, match=r"the two sides differ by .* in float32, more than 0.0001; nothing was"):
         export_folder(checkpoint(tmp_path / "ours", *MODELS[model]), tmp_path / "theirs")
     assert [item.name for item in tmp_path.iterdir()] == ["ours"]
+
+
+@pytest.mark.parametrize("wrong", ["norm_epsilon", "rope_theta"])
+def test_a_setting_that_hardly_matters_is_still_refused(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What float32 cannot tell apart, float64 does: their side computes by what it was told, not by what ours is."""
+    llama = FAMILIES["LlamaForCausalLM"]
+
+    def told(config: Any) -> dict[str, Any]:
+        theirs = llama.further_to_theirs(config)
+        if wrong == "norm_epsilon":
+            return {**theirs, "rms_norm_eps": config.norm_epsilon * 1.001}
+        return {**theirs, "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta + 1e-3}}
+
+    monkeypatch.setitem(FAMILIES, "LlamaForCausalLM", replace(llama, further_to_theirs=told))
+    with pytest.raises(CheckpointError, match=r"the two sides differ by .* in float64, more than 1e-10; nothing was"):
+        export_folder(checkpoint(tmp_path / "ours", *MODELS["llama"]), tmp_path / "theirs")
 
 
 def test_names_that_were_changed_there_are_read_from_there(tmp_path: Path) -> None:

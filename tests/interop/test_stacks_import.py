@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_checkpoint import LINES
-from small_folders import ROTARY, folder
 
 from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.theirs import transformers
 from glassformer.text import TokenizerPair
+from interop.small_checkpoint import LINES
+from interop.small_folders import ROTARY, folder
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2": ("GPT2LMHeadModel", {}),

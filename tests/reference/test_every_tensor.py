@@ -21,6 +21,9 @@ VARIANTS = {
     "silu": {"activation": "silu", "norm_order": "pre"},
     "no attention biases": {"attention_bias": False},
     "output bias": {"output_bias": True, "n_encoder_layers": 1, "n_decoder_layers": 3},
+    "BART": {"embedding": "normed", "positions": "learned", "activation": "gelu", "tie_embeddings": False},
+    "BART, tied": {"embedding": "normed", "positions": "learned"},
+    "mBART": {"embedding": "scaled_normed", "positions": "learned", "norm_order": "pre"},
     "two vocabularies": {"vocab_size": (12, 15), "tie_embeddings": False},
 }
 
@@ -28,7 +31,7 @@ VARIANTS = {
 def expected(model: EncoderDecoder) -> Tensors:
     config = model.config
     weights = {name: w.detach().double().numpy() for name, w in weights_of(model).items()}
-    reference = Reference(weights, config.n_heads, config.norm_order, config.activation)
+    reference = Reference(weights, config.n_heads, config.norm_order, config.activation, config.embedding)
     return reference.run(SOURCE, TARGET, config.n_encoder_layers, config.n_decoder_layers)
 
 

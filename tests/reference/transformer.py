@@ -42,11 +42,14 @@ def sinusoidal_encoding(length: int, d_model: int) -> Array:
 class Reference:
     """One forward pass; ``tensors`` fills with everything that is computed."""
 
-    def __init__(self, weights: Weights, n_heads: int, norm_order: str, activation: str = "relu"):
+    def __init__(
+        self, weights: Weights, n_heads: int, norm_order: str, activation: str = "relu", embedding: str = "scaled"
+    ):
         self.weights = weights
         self.n_heads = n_heads
         self.pre_norm = norm_order == "pre"
         self.activation = ACTIVATIONS[activation]
+        self.embedding = embedding
         self.tensors: Tensors = {}
 
     def note(self, name: str, value: Array) -> Array:
@@ -59,26 +62,34 @@ class Reference:
         return product if bias is None else product + bias
 
     def embed(self, ids: list[int], side: str) -> Array:
-        """Section 3.4: a row of the matrix is the one-hot vector times the matrix, × √d_model; then the position."""
+        """Section 3.4: a row of the matrix is the one-hot vector times the matrix, × √d_model; then the position.
+
+        Lewis et al. 2020 leave out the factor and normalise the sum; Liu et al. 2020 normalise it with the factor.
+        """
         name = f"{side}_embedding"
         stored = name if f"{name}.weight" in self.weights else "source_embedding"  # the two may be shared
         matrix = self.weights[f"{stored}.weight"]
         one_hot = np.zeros((len(ids), len(matrix)))
         one_hot[np.arange(len(ids)), ids] = 1
         tokens = self.note(f"{name}.tokens", self.note(f"{name}.one_hot", one_hot) @ matrix)
-        scaled = self.note(f"{name}.scaled", tokens * sqrt(matrix.shape[1]))
+        factor = 1.0 if self.embedding == "normed" else sqrt(matrix.shape[1])
+        scaled = self.note(f"{name}.scaled", tokens * factor)
         learned = self.weights.get(f"{stored}.position.weight")
         encoding = sinusoidal_encoding(len(ids), matrix.shape[1]) if learned is None else learned[: len(ids)]
         self.note(f"{name}.encoding", encoding)
-        return self.note(f"{name}.positioned", scaled + encoding)
+        total = self.note(f"{name}.positioned", scaled + encoding)
+        if self.embedding == "scaled":
+            return total
+        return self.note(f"{name}.normed", self.layer_norm(total, f"{name}.norm", f"{stored}.norm"))
 
-    def layer_norm(self, x: Array, name: str) -> Array:
+    def layer_norm(self, x: Array, name: str, stored: str = "") -> Array:
         """Ba et al. 2016: each position to mean 0 and variance 1 over d_model, then gain and bias."""
+        stored = stored or name
         mean = self.note(f"{name}.mean", x.mean(-1))[:, None]
         variance = ((x - mean) ** 2).mean(-1)
         deviation = self.note(f"{name}.deviation", np.sqrt(variance + LAYER_NORM_EPSILON))[:, None]
         normalised = (x - mean) / deviation
-        return normalised * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return normalised * self.weights[f"{stored}.weight"] + self.weights[f"{stored}.bias"]
 
     def attention(self, x: Array, memory: Array, name: str, causal: bool) -> Array:
         """Section 3.2: softmax(Q Kᵀ / √d_k) V for each head on its own projections, side by side, times W_O."""

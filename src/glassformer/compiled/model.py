@@ -87,6 +87,8 @@ def why_not(model: EncoderDecoder, int8: bool = False) -> str | None:
         return "the kernels do not know this activation"
     if model.config.positions == "rotary":
         return "models with rotary positions are not compiled"
+    if model.config.embedding != "scaled":
+        return "the kernels do not know a normalised embedding"
     if (made := kernels()) is None:
         return "there are no compiled kernels"
     if int8 and not made.int8:

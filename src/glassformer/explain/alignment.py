@@ -37,8 +37,7 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
     tokenizers = translator.tokenizers
     source_ids, target_ids = tokenizers.source.encode(source), tokenizers.target.encode(target)
     if not source_ids or not target_ids:
-        config = translator.models[0].config
-        nothing = torch.zeros(config.n_decoder_layers, config.n_heads, 0, 0)
+        nothing = torch.zeros(*_layers_and_heads(translator), 0, 0)
         return WordAttention(nothing, nothing)
     weights = translator.cross_attention(source, target).weights
     words = tokenizers.source.word_of(source_ids), tokenizers.target.word_of(target_ids)
@@ -68,9 +67,9 @@ def links_of_heads(translator: Translator, sources: Sequence[str], targets: Sequ
     """The proposals of every head of every layer, and after the heads of a layer those of their mean."""
     if len(sources) != len(targets):
         raise DataError(f"{len(sources)} sources and {len(targets)} targets; give as many of each")
-    config = translator.models[0].config
-    heads: list[int | None] = [*range(config.n_heads), None]
-    found = [HeadLinks(layer, head, [], []) for layer in range(config.n_decoder_layers) for head in heads]
+    layers, n_heads = _layers_and_heads(translator)
+    heads: list[int | None] = [*range(n_heads), None]
+    found = [HeadLinks(layer, head, [], []) for layer in range(layers) for head in heads]
     for source, target in zip(sources, targets):
         attention = word_attention(translator, source, target)
         for one in found:
@@ -114,6 +113,13 @@ def symmetrise(forward: Links, backward: Links, method: str = "grow-diag-final")
         for link in [*sorted(forward), *sorted(backward)]:
             _add_where_unlinked(links, link)
     return frozenset(links)
+
+
+def _layers_and_heads(translator: Translator) -> tuple[int, int]:
+    """Of those that ask the source: every layer of a Transformer's decoder, one of a recurrent one."""
+    every = translator.models[0].named_modules()
+    asking = [module for path, module in every if path.endswith("cross_attention")]
+    return len(asking), asking[0].n_heads
 
 
 def _grow(links: set[tuple[int, int]], union: Links) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from glassformer.config import ConfigError
 from glassformer.explain.interventions import AnyInputs, check_repeatable
 from glassformer.explain.trace import Trace, trace
-from glassformer.explain.wiring import embedded, embedding_of, sublayers
+from glassformer.explain.wiring import embedding_of, sublayers
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Block
 from glassformer.layers.embedding import TokenEmbedding
@@ -96,9 +96,13 @@ class _Stream:
 
     def add_embedding(self, model: Explained) -> None:
         path = embedding_of(model, "decoder")
+        embedding = model.get_submodule(path)
+        assert isinstance(embedding, TokenEmbedding)
         self.parts[Part("embedding", f"{path}.scaled")] = self._at(f"{path}.scaled")
-        if embedded(model, path).endswith("positioned"):
+        if embedding.position is not None:
             self.parts[Part("position", f"{path}.encoding")] = self._at(f"{path}.encoding")
+        if embedding.norm is not None:
+            self.normalise(f"{path}.norm", embedding.norm)
 
     def add_block(self, path: str, block: Block) -> None:
         for name in sublayers(block):

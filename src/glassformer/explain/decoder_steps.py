@@ -1,20 +1,27 @@
 """Steps 7 to 12 of the walkthrough: from the target, shifted right, to the word that is chosen."""
 
 from glassformer.explain.example import Example
-from glassformer.explain.layer_steps import add_and_norm, feed_forward, no_later_word, strongest, sums_to_one
+from glassformer.explain.layer_steps import (
+    add_and_norm,
+    ending,
+    feed_forward,
+    final_norm,
+    gives_the_logits,
+    no_later_word,
+    strongest,
+    sums_to_one,
+    whole_law,
+)
 from glassformer.explain.output_steps import Said, next_words
 from glassformer.explain.story import Fact, Step, Table, checked, tokens_axis, vectors
-from glassformer.explain.wiring import leaving
+from glassformer.explain.wiring import embedded, leaving
 
 
 def shifted_target(example: Example) -> Step:
     """Section 3.1: "the output embeddings are offset by one position"."""
     t = example.trace
-    name = (
-        "target_embedding.scaled" if example.model.target_embedding.position is None else "target_embedding.positioned"
-    )
     rows = tokens_axis("position", "token read", example.target_tokens)
-    table = vectors(t, name, "what enters the decoder", rows)
+    table = vectors(t, embedded(example.model, "target_embedding"), "what enters the decoder", rows)
     words = [("position", "the decoder reads", "and is to say")]
     words += [
         (str(place), read, said)
@@ -117,23 +124,22 @@ def decoder_layer(example: Example) -> Step:
 
 
 def decoder_stack(example: Example) -> Step:
-    """Section 3.1, the right half of figure 1; and what each layer would say already (the logit lens)."""
+    """Section 3.1, the right half of figure 1."""
     t, model = example.trace, example.model
     name = leaving(model, "decoder")
     rows = tokens_axis("position", "token read", example.target_tokens)
     table = vectors(t, name, "what leaves the decoder", rows)
-    logits = model.output_projection(t[name])
-    same = bool((logits == t["output_projection.logits"]).all())
-    layers = len(model.decoder.layers)
+    layers, norm = len(model.decoder.layers), final_norm(example, "decoder")
     return Step(
         11,
         "The stack of decoder layers",
-        f"{layers} layers of masked self-attention, attention to the memory and feed-forward follow each other.",
+        f"{layers} layers of masked self-attention, attention to the memory and feed-forward follow each other"
+        f"{ending(norm)}.",
         "Each position ends as one vector that says what should come next.",
-        f"x = Layer_{layers}(… Layer_1(x, memory) …, memory)",
+        f"x = {whole_law(norm, f'Layer_{layers}(… Layer_1(x, memory) …, memory)')}",
         "section 3.1",
         (table,),
-        (checked(table), Fact("the logits are computed from exactly this", same)),
+        (checked(table), gives_the_logits(example, name)),
         table.formula(0),
     )
 

@@ -46,10 +46,23 @@ def masked_attention(example: Examined, path: str, number: int) -> Step:
     t = example.trace
     asks, asked = _sides(example, path)
     heads, keys = t[f"{path}.q"].size(1), t[f"{path}.k"].size(1)
+    sparse = bool((~t[f"{path}.mask"]).tril().any())
+    seen, others = (
+        ("some of those before it (a sparse pattern)", "others") if sparse else ("those before it", "later ones")
+    )
+    outside = (" or outside the pattern", " and outside the pattern") if sparse else ("", "")
     tables = (
         *_projected(t, path, asks, asked),
         Table(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", asks, asked, HEAD, "signed"),
-        Table(t, f"{path}.masked_scores", "masked: −∞ where a later token stands", asks, asked, HEAD, "signed"),
+        Table(
+            t,
+            f"{path}.masked_scores",
+            f"masked: −∞ where a later token stands{outside[0]}",
+            asks,
+            asked,
+            HEAD,
+            "signed",
+        ),
         *_weights(t, path, asks, asked),
         *_gathered(t, path, asks),
     )
@@ -57,11 +70,11 @@ def masked_attention(example: Examined, path: str, number: int) -> Step:
     return Step(
         number,
         "Masked self-attention",
-        f"Each token asks in {heads} heads, with a query, the keys of itself and of those before it; the scores of all "
-        f"later ones are −∞ before the softmax, and so their weights are exactly 0.{grouped}",
+        f"Each token asks in {heads} heads, with a query, the keys of itself and of {seen}; the scores of all "
+        f"{others} are −∞ before the softmax, and so their weights are exactly 0.{grouped}",
         "A token must not be predicted from itself or from what follows it: when the model writes, that does not "
         "exist yet.",
-        "softmax(Q Kᵀ / √d_k + mask) V, mask = −∞ above the diagonal",
+        f"softmax(Q Kᵀ / √d_k + mask) V, mask = −∞ above the diagonal{outside[1]}",
         "equation 1, section 3.2.3",
         tables,
         (checked(*tables), no_later_word(t, path), sums_to_one(example, path)),
@@ -133,15 +146,15 @@ def stack(example: Examined, name: str, number: int) -> Step:
     out = "memory" if "memory" in t else leaving(example.model, name)
     table = vectors(t, out, "what leaves the stack", rows)
     words = stream_sizes(example, name, rows)
-    last = leaving(example.model, name)
-    kept = Fact("this is what leaves the last layer, bit for bit", bool((t[out] == t[last]).all()))
+    kept = is_what_leaves(example, name, "this") if out == "memory" else gives_the_logits(example, out)
+    norm = final_norm(example, name)
     return Step(
         number,
         f"The stack of {layers} layers",
         f"Attention and feed-forward are applied {layers} times, each layer with its own weights, to what the layer "
-        "below gives. Below: the root mean square of each token's vector, layer by layer.",
+        f"below gives{ending(norm)}. Below: the root mean square of each token's vector, layer by layer.",
         "Each layer can build on relations that the one below it has found.",
-        f"x = Layer_{layers}(… Layer_1(x))",
+        f"x = {whole_law(norm, f'Layer_{layers}(… Layer_1(x))')}",
         "section 3.1",
         (table,),
         (checked(table), kept),
@@ -150,6 +163,35 @@ def stack(example: Examined, name: str, number: int) -> Step:
         side=SIDES[example.trace.kind],
         headings=True,
     )
+
+
+def final_norm(example: Examined, name: str) -> str:
+    """What pre-norm stacks have behind their last layer; "" for the others."""
+    norm = getattr(example.model, name).final_norm
+    return "" if norm is None else type(norm).__name__
+
+
+def ending(norm: str) -> str:
+    """Of the sentence about the layers."""
+    return f", and a last {norm} follows (this model is pre-norm)" if norm else ""
+
+
+def whole_law(norm: str, layers: str) -> str:
+    return f"{norm}({layers})" if norm else layers
+
+
+def is_what_leaves(example: Examined, name: str, what: str) -> Fact:
+    """Of the memory, which is recorded by itself."""
+    t, last = example.trace, "normalisation" if final_norm(example, name) else "layer"
+    same = bool((t["memory"] == t[leaving(example.model, name)]).all())
+    return Fact(f"{what} is what leaves the last {last}, bit for bit", same)
+
+
+def gives_the_logits(example: Examined, out: str) -> Fact:
+    """By the model's own output projection, once more."""
+    logits = example.model.output_projection(example.trace[out])
+    same = bool((logits == example.trace["output_projection.logits"]).all())
+    return Fact("the logits are computed from exactly this", same)
 
 
 def stream_sizes(example: Examined, name: str, rows: Axis) -> tuple[tuple[str, ...], ...]:

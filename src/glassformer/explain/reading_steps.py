@@ -60,7 +60,8 @@ def text_to_vectors(example: Examined, reading: Reading, number: int) -> Step:
 def positions(example: Examined, reading: Reading, number: int) -> Step:
     """Section 3.5."""
     t = example.trace
-    position = getattr(example.model, reading.embedding).position
+    embedding = getattr(example.model, reading.embedding)
+    position, source = embedding.position, "section 3.5"
     rows = tokens_axis("position", "token", reading.tokenizer.tokens(reading.ids))
     what = "Every position has a vector of its own, and it is added to the token that stands there."
     tables: tuple[Table, ...]
@@ -74,18 +75,24 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
         law = f"(q₂ᵢ, q₂ᵢ₊₁) turned by the angle position / {theta:.10g}^(2i/d_k)"
         what = "Nothing is added: in each layer queries and keys are turned, pair by pair, by an angle that grows with "
         what += "their position."
+        source = "Su et al. 2021"
     else:
         names = [("encoding", "what the position adds"), ("positioned", "token and position together")]
         tables = tuple(vectors(t, f"{reading.embedding}.{tap}", title, rows) for tap, title in names)
         sines = "PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same)"
         law = sines if isinstance(position, Sinusoidal) else "PE = P[pos], learned"
+    if embedding.norm is not None:
+        tables += (vectors(t, f"{reading.embedding}.normed", "normalised: what enters the first layer", rows),)
+        what += " The sum is normalised." if position is not None else " The token's vector itself is normalised."
+        law += f"; LayerNorm({'x' if position is None else 'x + PE'})"
+        source += "; Lewis et al. 2020"
     return Step(
         number,
         "Positions",
         what,
         "Attention alone would read a bag of words: it has no notion of what comes before what.",
         law,
-        "section 3.5" if position is not None else "Su et al. 2021",
+        source,
         tables,
         (checked(*tables),),
         tables[0].formula(min(1, len(rows.labels) - 1)),

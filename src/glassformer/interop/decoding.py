@@ -3,23 +3,25 @@
 from typing import Any
 
 from glassformer.generate import DecodingConfig
+from glassformer.text import Tokenizer
+
+
+def never_written(tokenizer: Tokenizer) -> list[int]:
+    """What a search here never writes, and theirs must be told so: padding and start, unless one is the end."""
+    return sorted({tokenizer.pad_id, tokenizer.start_id} - {tokenizer.end_id})
 
 
 def decoding_to_theirs(decoding: DecodingConfig, max_length: int) -> tuple[dict[str, Any], list[str]]:
     """``generation_config.json``, and a sentence for each setting that it cannot say.
 
-    Theirs divides by |y|^α as our ``average``; a length is absolute there, so the limit is that of the positions.
+    A length is absolute there, so the limit is that of the positions.
     """
-    notes = []
-    penalty = decoding.alpha if decoding.length_penalty == "average" else 0.0
-    if decoding.length_penalty == "gnmt":
-        penalty = 1.0
-        notes.append("length_penalty=gnmt has no counterpart there; length_penalty=1.0 is written, which is average")
+    penalty, notes = _penalty_to_theirs(decoding)
     if decoding.max_length is None:
         notes.append(f"max_extra={decoding.max_extra} is not said there; max_length={max_length} is")
     values: dict[str, Any] = {
         "num_beams": decoding.beam_size,
-        "length_penalty": penalty,
+        **penalty,
         "max_length": max_length if decoding.max_length is None else min(decoding.max_length + 1, max_length),
         "num_return_sequences": decoding.n_best,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
@@ -33,23 +35,35 @@ def decoding_to_theirs(decoding: DecodingConfig, max_length: int) -> tuple[dict[
     return {name: value for name, value in values.items() if value is not None}, notes
 
 
+def _penalty_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
+    """Theirs divides by |y|^α as our ``average``, and refuses to write what only a beam heeds where there is none."""
+    if decoding.sample or decoding.beam_size == 1:
+        return {}, []
+    if decoding.length_penalty == "gnmt":
+        said = "length_penalty=gnmt has no counterpart there; length_penalty=1.0 is written, which is average"
+        return {"length_penalty": 1.0}, [said]
+    return {"length_penalty": decoding.alpha if decoding.length_penalty == "average" else 0.0}, []
+
+
 def decoding_to_ours(theirs: dict[str, Any]) -> DecodingConfig:
-    """What ``generation_config.json`` says, as far as ours knows it; greedy where it says nothing, as theirs is."""
-    beam = theirs.get("num_beams") or 1
-    values: dict[str, Any] = {"beam_size": beam, "length_penalty": "average", "alpha": 1.0}
-    if (penalty := theirs.get("length_penalty")) is not None and penalty >= 0:
-        values["alpha"] = penalty
-    if (longest := theirs.get("max_length")) is not None and longest > 1:
-        values["max_length"] = longest - 1  # theirs counts the start
-    if ngram := theirs.get("no_repeat_ngram_size"):
-        values["no_repeat_ngram"] = ngram
+    """What ``generation_config.json`` says, as far as ours knows it; the lengths of theirs count the start."""
+    values = _searched(theirs)
+    longest, least = theirs.get("max_length"), theirs.get("min_length")
+    if longest is not None and longest > 1:
+        values["max_length"] = longest - 1
+    if new := theirs.get("max_new_tokens"):
+        values["max_length"] = new
+    if least is not None and least - 1 > values.get("min_length", 0):
+        values["min_length"] = least - 1
     return DecodingConfig.parse(values, "generation_config.json")
 
 
-def continuing_to_theirs(decoding: DecodingConfig) -> dict[str, Any]:
+def continuing_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
     """Of a language model, where both count the new tokens."""
+    penalty, notes = _penalty_to_theirs(decoding)
     values: dict[str, Any] = {
         "num_beams": 1 if decoding.sample else decoding.beam_size,
+        **penalty,
         "max_new_tokens": decoding.max_length or decoding.max_extra,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "do_sample": decoding.sample,
@@ -59,19 +73,29 @@ def continuing_to_theirs(decoding: DecodingConfig) -> dict[str, Any]:
     if decoding.sample:
         values |= {"temperature": decoding.temperature, "top_k": decoding.top_k, "top_p": decoding.top_p}
         values |= {"min_p": decoding.min_p} if decoding.min_p else {}
-    return values
+    return values, notes
 
 
 def continuing_to_ours(theirs: dict[str, Any]) -> DecodingConfig:
+    """Of a language model."""
+    values = _searched(theirs)
+    if longest := theirs.get("max_new_tokens"):
+        values["max_length"] = longest
+    return DecodingConfig.parse(values, "generation_config.json")
+
+
+def _searched(theirs: dict[str, Any]) -> dict[str, Any]:
     """Greedy where it says nothing; ``top_k`` is 50 there when text is drawn, unless it is said."""
     sample = bool(theirs.get("do_sample"))
     values: dict[str, Any] = {"sample": sample, "beam_size": 1 if sample else theirs.get("num_beams") or 1}
     values |= {"length_penalty": "average", "alpha": 1.0}
+    if (penalty := theirs.get("length_penalty")) is not None and penalty >= 0:
+        values["alpha"] = penalty
     if sample:
         values["top_k"] = 50 if theirs.get("top_k") is None else theirs["top_k"]
         values |= {name: theirs[name] for name in ("temperature", "top_p", "min_p") if theirs.get(name) is not None}
-    if longest := theirs.get("max_new_tokens"):
-        values["max_length"] = longest
+    if least := theirs.get("min_new_tokens"):
+        values["min_length"] = least
     if ngram := theirs.get("no_repeat_ngram_size"):
         values["no_repeat_ngram"] = ngram
-    return DecodingConfig.parse(values, "generation_config.json")
+    return values

@@ -12,6 +12,7 @@ from glassformer.config import CheckpointError, Config, ConfigError
 from glassformer.interop.comparison import compare
 from glassformer.interop.families import family_for, family_of
 from glassformer.interop.folder import refuse_existing, written_aside
+from glassformer.interop.left_out import left_out
 from glassformer.interop.optional import required
 from glassformer.interop.portable import read_json
 from glassformer.interop.result import Conversion
@@ -52,6 +53,7 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     held = _held(family, model, folder, whole, own)
     parity = compare(held, USES[family.task], family, folder, texts)
     parity.refuse(source)
+    notes += left_out(family, whole, folder, held)
     held.save(destination)
     return Conversion(destination, family.model_type, parity, notes)
 
@@ -109,11 +111,13 @@ def _configuration(
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
     kind: type[Config] = MODELS[values["kind"]][0]
+    found: Any = kind.parse(values, origin)
     if own:
-        stored = kind.parse(own.get("model", {}), f"{origin}/{OWN}")
-        if _agree(settings_to_theirs(family, stored), whole):
+        stored: Any = kind.parse(own.get("model", {}), f"{origin}/{OWN}")
+        tied = [getattr(config, "tie_embeddings", None) for config in (found, stored)]  # training can part what was one
+        if tied[0] == tied[1] and _agree(settings_to_theirs(family, stored), whole):
             return stored
-    return kind.parse(values, origin)
+    return found
 
 
 def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: dict[str, Any]) -> Held:

@@ -154,15 +154,27 @@ def foreign_pair(tokenizer: ForeignTokenizer, other: ForeignTokenizer | None = N
     return TokenizerPair(ForeignConfig.parse(settings), tokenizer, other)
 
 
-def generation_settings(folder: Path) -> dict[str, Any]:
-    """How text is generated: older folders say it in ``config.json``."""
+def generation_file(folder: Path) -> Path:
+    """Where it is said how text is generated: older folders say it in ``config.json``."""
     path = folder / "generation_config.json"
-    return read_json(path if path.is_file() else folder / "config.json")
+    return path if path.is_file() else folder / "config.json"
+
+
+def generation_settings(folder: Path) -> dict[str, Any]:
+    return read_json(generation_file(folder))
 
 
 def _whole(folder: Path, config: dict[str, Any], size: int) -> ForeignTokenizer:
     found = read_pipeline(folder, size)
-    return ForeignTokenizer(_symbols(config, found.unknown()), found.document, found.entries)
+    symbols, around = _symbols(config, found.unknown()), found.around()
+    if symbols["</s>"] in around[:-1]:
+        names = " ".join(found.encoder.encode("", add_special_tokens=True).tokens)
+        raise CheckpointError(
+            f"{folder}: tokenizer.json puts {names!r} around a text, and what a model reads ends with the end symbol "
+            "here, and has no other; load it with AutoTokenizer and save it, or choose a model whose language stands "
+            "before the text, as mBART-50's"
+        )
+    return ForeignTokenizer(symbols, found.document, found.entries)
 
 
 def _pieces(folder: Path, name: str, config: dict[str, Any], size: int) -> ForeignTokenizer:
@@ -188,11 +200,6 @@ def _symbols(config: dict[str, Any], unknown: int | None) -> dict[str, int]:
     for name, value in {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": start}.items():
         if not isinstance(value, int):
             raise CheckpointError(f"config.json: {name}={value!r} is not one id; name it there")
-    if start == end:
-        raise CheckpointError(
-            f"config.json: decoder_start_token_id={start} is eos_token_id, and a search here never writes the start; "
-            "choose a model with a start symbol of its own"
-        )
     assert isinstance(pad, int) and isinstance(start, int) and isinstance(end, int)
     return {"<pad>": pad, "<s>": start, "</s>": end, "<unk>": pad if unknown is None else unknown}
 

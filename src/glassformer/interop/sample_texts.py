@@ -12,7 +12,11 @@ from glassformer.text.foreign import UNNAMED
 
 def compared(texts: Sequence[str] | None, tokenizer: Tokenizer) -> list[str]:
     """Those given that say something (of nothing ours makes nothing, without asking the model), or random ones."""
-    return sentences(tokenizer) if texts is None else [text for text in texts if text.strip()]
+    if texts is None:
+        return sentences(tokenizer)
+    if not (given := [text for text in texts if text.strip()]):
+        raise DataError("no text to compare on: each is empty; give one that says something, or leave them out")
+    return given
 
 
 def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:

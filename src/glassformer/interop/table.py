@@ -58,7 +58,7 @@ class Setting:
 
     ours: str
     theirs: tuple[str, ...]
-    words: Mapping[str, str] | None = None
+    words: Mapping[Any, str] | None = None
     """Our word for each of theirs; the first of those with the same meaning is written."""
 
 
@@ -71,7 +71,7 @@ class Family:
     """Their class; a model type may have several, of different tasks."""
     settings: tuple[Setting, ...]
     ours: Mapping[str, Any]
-    """What our configuration must say for a model to be of this family."""
+    """What our configuration must say for a model to be of this family; of a tuple, one, and a setting tells which."""
     theirs: Mapping[str, Any]
     """What theirs must say: a default of theirs that is absent counts as said."""
     rows: Callable[[Any], list[Row]]
@@ -90,6 +90,14 @@ class Family:
     exported: bool = True
     written: Mapping[str, Any] = field(default_factory=dict)
     """Settings of theirs that change no output, written as given."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of theirs that matter in training alone and have no counterpart: the value that says nothing, or the
+    setting that they are one with here."""
+
+    def holds(self, name: str, value: Any) -> bool:
+        """Whether our setting ``name`` may have that value."""
+        wanted = self.ours[name]
+        return value in wanted if isinstance(wanted, tuple) else bool(value == wanted)
 
 
 def settings_to_ours(family: Family, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -106,12 +114,13 @@ def settings_to_ours(family: Family, theirs: dict[str, Any], weights: Mapping[st
             said = ", ".join(f"{name}={theirs[name]!r}" for name in setting.theirs)
             raise ConfigError(f"{said}: they are one {setting.ours} here; choose a model where they are the same")
         if setting.words is not None and values[0] not in setting.words:
-            known = ", ".join(setting.words)
+            known = ", ".join(map(str, setting.words))
             raise ConfigError(
                 f"{setting.theirs[0]}={values[0]!r}: is not among {known}; choose a model with one of them"
             )
         ours[setting.ours] = values[0] if setting.words is None else setting.words[values[0]]
-    return _nested({**ours, **family.ours, **family.further_to_ours(theirs, weights)})
+    of_all = {name: value for name, value in family.ours.items() if not isinstance(value, tuple)}
+    return _nested({**ours, **of_all, **family.further_to_ours(theirs, weights)})
 
 
 def settings_to_theirs(family: Family, config: Config) -> dict[str, Any]:

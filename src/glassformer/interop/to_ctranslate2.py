@@ -10,13 +10,14 @@ import torch
 
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, score_pairs
+from glassformer.interop.decoding import never_written
 from glassformer.interop.folder import written_aside
 from glassformer.interop.optional import required
 from glassformer.interop.parity import Parity, Sample
 from glassformer.interop.portable import portable
 from glassformer.interop.result import Conversion
 from glassformer.interop.runs import translator_of
-from glassformer.interop.sample_texts import compared
+from glassformer.interop.sample_texts import compared, refuse_long
 from glassformer.interop.translations import greedy_texts, longest_text
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -56,7 +57,7 @@ def export_ctranslate2(
             portable(tokenizer).save(str(folder / f"{side}.json"))
         parity = _compare(folder, quantization, model, tokenizers, texts)
         parity.refuse(str(path))
-    limit = _table(model.config).shape[0] if model.config.positions != "rotary" else None
+    limit = _limit(model.config)
     notes = [] if limit is None else [f"texts of more than {limit} tokens are refused there"]
     return Conversion(destination, "ctranslate2", parity, notes)
 
@@ -70,13 +71,14 @@ def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
             f"d_model/n_heads={c.d_model / c.n_heads:g} wide; export to onnx"
         )
     spec = _empty(c)
-    source = weights["source_embedding.weight"]
-    target = weights.get("target_embedding.weight", source)
-    spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
-    for side, name in ((spec.encoder, "encoder"), (spec.decoder, "decoder")):
-        side.scale_embeddings = True
+    target = weights["target_embedding.weight"]
+    spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = weights["source_embedding.weight"], target
+    for side, name, read in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
+        side.scale_embeddings = c.embedding != "normed"
         if c.positions != "rotary":
-            side.position_encodings.encodings = _table(c, weights, "source" if name == "encoder" else "target")
+            side.position_encodings.encodings = _table(c, weights, read)
+        if c.embedding != "scaled":
+            _fill_norm(side.layernorm_embedding, weights, f"{read}_embedding.norm")
         for index, layer in enumerate(side.layer):
             _fill_layer(layer, weights, f"{name}.layers.{index}.")
         if c.norm_order == "pre":
@@ -96,14 +98,19 @@ def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
 
 
 def _copies(model: EncoderDecoder) -> Weights:
-    """Not the model's own memory: quantisation there is in place."""
-    return {name: w.detach().float().cpu().numpy().copy() for name, w in weights_of(model).items()}
+    """Not the model's own memory: quantisation there is in place. What tied embeddings share has both names."""
+    found = {name: w.detach().float().cpu().numpy().copy() for name, w in weights_of(model).items()}
+    if model.config.tie_embeddings:
+        shared = {name: w for name, w in found.items() if name.startswith("source_embedding.")}
+        found |= {name.replace("source", "target", 1): w for name, w in shared.items()}
+    return found
 
 
 def _empty(c: EncoderDecoderConfig) -> Any:
     activations = specs.Activation
     activation = {"relu": activations.RELU, "gelu": activations.GELU, "silu": activations.SWISH}[c.activation]
-    shape: dict[str, Any] = {"pre_norm": c.norm_order == "pre", "activation": activation}
+    normed = c.embedding != "scaled"
+    shape: dict[str, Any] = {"pre_norm": c.norm_order == "pre", "activation": activation, "layernorm_embedding": normed}
     if c.positions == "rotary":
         shape |= {"rotary_dim": 0, "rotary_interleave": True}
     encoder = specs.TransformerEncoderSpec(c.n_encoder_layers, c.n_heads, **shape)
@@ -114,10 +121,14 @@ def _empty(c: EncoderDecoderConfig) -> Any:
 
 def _table(c: EncoderDecoderConfig, weights: Weights | None = None, side: str = "source") -> np.ndarray:
     if c.positions == "learned" and weights is not None:
-        name = f"{side}_embedding.position.weight"
-        return weights.get(name, weights["source_embedding.position.weight"])
+        return weights[f"{side}_embedding.position.weight"]
     count = c.max_length if c.positions == "learned" else max(c.max_length, LEAST_POSITIONS)
     return sinusoids(torch.arange(count).double(), c.d_model).float().numpy()
+
+
+def _limit(c: EncoderDecoderConfig) -> int | None:
+    """Tokens that a text may have there."""
+    return None if c.positions == "rotary" else len(_table(c))
 
 
 def _entries(tokenizer: Tokenizer) -> list[str]:
@@ -167,13 +178,15 @@ def _compare(
     given = compared(texts, tokenizers.source)
     reader = {side: _reader(folder / f"{side}.json") for side in ("source", "target")}
     sources = [reader["source"].encode(text).tokens for text in given]
-    pad, start = (_entries(tokenizers.target)[i] for i in (tokenizers.target.pad_id, tokenizers.target.start_id))
+    for text, tokens in zip(given, sources, strict=True):
+        refuse_long(text, len(tokens), _limit(model.config) or len(tokens))
+    entries = _entries(tokenizers.target)
     found = theirs.translate_batch(
         sources,
         beam_size=1,
         max_decoding_length=longest_text(model),
         min_decoding_length=0,
-        suppress_sequences=[[name] for name in dict.fromkeys((pad, start))],
+        suppress_sequences=[[entries[i]] for i in never_written(tokenizers.target)],
     )
     ids = [[reader["target"].token_to_id(token) for token in one.hypotheses[0]] for one in found]
     samples = zip(given, greedy_texts(model, tokenizers, given), map(reader["target"].decode, ids), strict=True)

@@ -4,6 +4,7 @@ What later models read besides: segments (Devlin et al. 2019), and patches of an
 series (Nie et al. 2023).
 """
 
+import copy
 import math
 from typing import Self
 
@@ -83,9 +84,12 @@ class TokenEmbedding(nn.Module):
         return self.dropout(x)
 
     def sharing(self) -> Self:
-        """Another embedding on the same matrix and the same positions."""
+        """Another embedding on the same matrix, the same positions and the norm's same parameters."""
         d_model = self.weight.size(1)
-        twin = type(self)(0, d_model, self.position, self.dropout, self.scale, self.segment, self.norm)
+        norm = copy.copy(self.norm)  # a module of its own: what it computes has a name of its own
+        if norm is not None:
+            norm._parameters = dict(norm._parameters)
+        twin = type(self)(0, d_model, self.position, self.dropout, self.scale, self.segment, norm)
         twin.weight = self.weight
         return twin
 

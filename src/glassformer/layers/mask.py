@@ -22,11 +22,6 @@ def causal_mask(query: int, key: int, device: torch.device | None = None) -> Boo
     return torch.ones(query, key, dtype=torch.bool, device=device).tril(key - query)[None, None]
 
 
-def padding_mask(ids: Int[Tensor, "batch length"], pad_id: int) -> Bool[Tensor, "batch length"]:
-    """True where ``ids`` holds a token and not padding."""
-    return ids != pad_id
-
-
 def over_keys(keys: Sentences | None, queries: Sentences | None = None) -> Bool[Tensor, "batch 1 #query key"] | None:
     """What attention may see: no padded key; where sentences are numbered, those of the query's own sentence.
 

@@ -44,6 +44,10 @@ class EncoderDecoderConfig(Config):
     positions: Literal["sinusoidal", "learned", "rotary"] = Field(
         "sinusoidal", description="how the order of tokens is told"
     )
+    embedding: Literal["scaled", "normed", "scaled_normed"] = "scaled"
+    """``scaled``: × √d_model (section 3.4). ``normed``: without that, and LayerNorm of the sum with the position (BART,
+    Lewis et al. 2020, arXiv:1910.13461; its positions are learned, and sinusoids would drown the tokens).
+    ``scaled_normed``: the factor and LayerNorm (mBART, Liu et al. 2020, arXiv:2001.08210)."""
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="of the feed-forward layers")
     attention_bias: bool = Field(True, description="biases in the four projections")
     output_bias: bool = Field(False, description="bias before the softmax")
@@ -168,7 +172,9 @@ class EncoderDecoder(nn.Module):
         c = self.config
         kinds = {"sinusoidal": Sinusoidal, "learned": Learned}
         position = kinds[c.positions](c.max_length, c.d_model) if c.positions in kinds else None
-        return TokenEmbedding(vocab_size, c.d_model, position, Dropout(c.dropout))
+        scale = 1.0 if c.embedding == "normed" else None
+        norm = None if c.embedding == "scaled" else LayerNorm(c.d_model)
+        return TokenEmbedding(vocab_size, c.d_model, position, Dropout(c.dropout), scale, norm=norm)
 
     def _stack(self, n_layers: int, cross_attention: bool) -> Stack:
         c = self.config

@@ -113,7 +113,7 @@ def two_stacks(example: Example) -> Drawing:
     c = model.config
     shapes = _Shapes(c, len(example.source_ids), len(example.target_ids))
     boxes = 9 if c.norm_order == "pre" else 6
-    boxes += 3 + (c.positions != "rotary") + (c.norm_order == "pre")
+    boxes += 3 + (c.positions != "rotary") + (c.embedding != "scaled") + (c.norm_order == "pre")
     drawing = Drawing(ENCODER + DECODER + WIDTH + 60, boxes * PITCH + 76)
     bottom = drawing.height - 14
     encoder = Column(drawing, ENCODER, bottom)
@@ -195,11 +195,13 @@ def _entry(column: Column, c: EncoderDecoderConfig, side: str, length: int) -> N
     column.say(f"{side}, {length} tokens" + ("" if source else ", shifted right"))
     size = c.vocab_sizes[0 if source else 1]
     matrix = "E" if c.tie_embeddings else f"E {side}"
-    shape = f"{size:,} × {c.d_model}, × √{c.d_model}"
+    shape = f"{size:,} × {c.d_model}" + (f", × √{c.d_model}" if c.embedding != "normed" else "")
     column.put(Part(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
     if c.positions != "rotary":
         shape = f"+ {length} × {c.d_model}, {c.positions}"
         column.put(Part("Positions", shape, 2 if source else 7, "embedding"))
+    if c.embedding != "scaled":
+        column.put(Part("Norm", f"width {c.d_model}", 2 if source else 7, "norm"))
 
 
 def _wrapped(c: EncoderDecoderConfig, part: Part, step: int) -> list[Part]:

@@ -4,6 +4,7 @@ from operator import attrgetter
 from typing import Any
 
 from glassformer.config import ConfigError
+from glassformer.interop.families.bart import BART, MBART, PLBART
 from glassformer.interop.families.bert import CLASSES, MASKED, TAGS
 from glassformer.interop.families.blenderbot import BLENDERBOT
 from glassformer.interop.families.gpt2 import GPT2
@@ -14,15 +15,12 @@ from glassformer.interop.families.pegasus import PEGASUS
 from glassformer.interop.families.vit import VIT
 from glassformer.interop.table import Family
 
-_ALL = (MARIAN, PEGASUS, BLENDERBOT, M2M_100, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, VIT)
+_TRANSLATORS = (MARIAN, PEGASUS, BLENDERBOT, M2M_100, BART, MBART, PLBART)
+_ALL = (*_TRANSLATORS, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, VIT)
 FAMILIES = {family.architecture: family for family in _ALL}
 
-_NORMED = "layernorm_embedding: a LayerNorm between embedding and first layer, which encoder_decoder lacks"
 WITHOUT_COUNTERPART = {
-    "bart": _NORMED,
-    "mbart": _NORMED,
-    "plbart": _NORMED,
-    "blenderbot-small": _NORMED,
+    "blenderbot-small": "layernorm_embedding before the decoder's positions are added, which encoder_decoder lacks",
     "fsmt": "sinusoids of tensor2tensor in a post-norm model, which encoder_decoder lacks",
     "t5": "relative_attention_num_buckets: biases of relative positions, which encoder_decoder lacks",
     "qwen2": "biases in some of its projections, where gpt has them in all or in none",
@@ -60,10 +58,10 @@ def family_for(config: Any, task: str) -> Family:
         raise ConfigError(f"task={task!r} is not exported; {', '.join(family.task for family in exported)} are")
     said = {name: attrgetter(name)(config) for family in of_task for name in family.ours}
     for family in of_task:
-        if all(said[name] == value for name, value in family.ours.items()):
+        if all(family.holds(name, said[name]) for name in family.ours):
             return family
-    nearest = max(of_task, key=lambda family: sum(said[name] == value for name, value in family.ours.items()))
-    name = next(name for name, value in nearest.ours.items() if said[name] != value)
+    nearest = max(of_task, key=lambda family: sum(family.holds(name, said[name]) for name in family.ours))
+    name = next(name for name in nearest.ours if not nearest.holds(name, said[name]))
     others = ", ".join(f"{name}={value}" for name, value in said.items() if name != "kind")
     way = "export to ctranslate2 or onnx" if config.kind == "encoder_decoder" else f"a {nearest.model_type} has "
     if config.kind != "encoder_decoder":

@@ -21,6 +21,7 @@ PARTS = (
     ("feed_forward.outer", "output.dense"),
     ("feed_forward_norm.norm", "output.LayerNorm"),
 )
+DROPOUT = "hidden_dropout_prob"
 WORDS = "bert.embeddings.word_embeddings.weight"
 
 
@@ -92,7 +93,7 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]
             Setting("n_heads", ("num_attention_heads",)),
             Setting("d_ff", ("intermediate_size",)),
             Setting("n_layers", ("num_hidden_layers",)),
-            Setting("dropout", ("hidden_dropout_prob",)),
+            Setting("dropout", (DROPOUT,)),
             Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
             Setting("norm_epsilon", ("layer_norm_eps",)),
             Setting("n_segments", ("type_vocab_size",)),
@@ -111,6 +112,7 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]
         further_to_theirs=partial(_to_theirs, head),
         unused={r"bert\.embeddings\.position_ids": ""},
         renamed=_renamed,
+        training=dict.fromkeys(["attention_probs_dropout_prob", *(["classifier_dropout"] if head else [])], DROPOUT),
     )
 
 

@@ -125,4 +125,5 @@ GPT2 = Family(
     further_to_theirs=_to_theirs,
     unused={r"transformer\.h\.\d+\.attn\.(masked_)?bias": ""},  # the causal mask, once stored
     renamed=_renamed,
+    training={"embd_pdrop": "resid_pdrop"},
 )

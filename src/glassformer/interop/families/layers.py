@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glassformer.config import ConfigError
-from glassformer.interop.table import Fixed, Row, Setting, reordered
+from glassformer.interop.table import Change, Fixed, Row, Setting, reordered, unchanged
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
@@ -40,16 +40,16 @@ SETTINGS = (
     Setting("activation", ("activation_function",), {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}),
 )
 
-WRITTEN: dict[str, Any] = {
-    "activation_dropout": 0.0,
-    "encoder_layerdrop": 0.0,
-    "decoder_layerdrop": 0.0,
-    "forced_eos_token_id": None,
-}
+TRAINING = {"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+WRITTEN: dict[str, Any] = {**TRAINING, "forced_eos_token_id": None}
 
+SIDES = {"source": "encoder", "target": "decoder"}
 SHARED, LOGITS = "model.shared.weight", "lm_head.weight"
 SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 BIAS = "final_logits_bias"
+
+ROUNDED = 1e-3
+"""How far a table of sines may be from the exact one, as when it was stored in 16 bits."""
 
 
 def layers(config: EncoderDecoderConfig, order: Tensor | None = None) -> list[Row]:
@@ -87,6 +87,26 @@ def embeddings(config: EncoderDecoderConfig, order: Tensor | None = None, shared
     ]
 
 
+def of_both(
+    config: EncoderDecoderConfig, ours: str, theirs: str, inwards: Change = unchanged, outwards: Change = unchanged
+) -> list[Row]:
+    """A tensor of each embedding. Tied ones have one of it here, and theirs has the same one twice."""
+    pairs = [(f"{side}_embedding.{ours}", f"model.{stack}.{theirs}") for side, stack in SIDES.items()]
+    if not config.tie_embeddings:
+        return [Row((name,), (other,), inwards, outwards) for name, other in pairs]
+
+    def twice(tensors: list[Tensor]) -> list[Tensor]:
+        return [*outwards(tensors), *(tensor.clone() for tensor in outwards(tensors))]
+
+    return [Row((pairs[0][0],), (pairs[0][1], pairs[1][1]), lambda tensors: inwards(tensors[:1]), twice)]
+
+
+def same_in_both(weights: Mapping[str, Tensor], theirs: str, inwards: Change = unchanged) -> bool:
+    """Whether both embeddings could share that tensor; two that differ need two embeddings, even on one matrix."""
+    found = [weights[name] for stack in SIDES.values() if (name := f"model.{stack}.{theirs}") in weights]
+    return len(found) < len(SIDES) or torch.equal(*(inwards([tensor])[0] for tensor in found))
+
+
 def absent(config: EncoderDecoderConfig) -> list[Fixed]:
     """The biases that theirs always has and ours may lack: zero."""
     fixed = []
@@ -116,15 +136,18 @@ def position_table(config: EncoderDecoderConfig) -> Tensor:
 
 
 def position_tables(config: EncoderDecoderConfig, written: bool) -> list[Fixed]:
-    value, why = position_table(config).float(), "is not the sinusoidal table"
-    return [Fixed(f"model.{side}.embed_positions.weight", value, why, 1e-3, written) for side in ("encoder", "decoder")]
+    value, why, sides = position_table(config).float(), "is not the sinusoidal table", ("encoder", "decoder")
+    return [Fixed(f"model.{side}.embed_positions.weight", value, why, ROUNDED, written) for side in sides]
 
 
 @torch.no_grad()
 def exact_positions(theirs: Any, config: EncoderDecoderConfig) -> None:
-    """Their table is float32's also in a float64 model: the one that it rounds takes its place."""
+    """Their table is float32's also in a float64 model: the one that it rounds takes its place, and of no other."""
+    exact = position_table(config)
     for side in (theirs.model.encoder, theirs.model.decoder):
-        side.embed_positions.weight.copy_(position_table(config))
+        table = side.embed_positions.weight
+        if table.shape == exact.shape and (table - exact).abs().max() <= ROUNDED:
+            table.copy_(exact)
 
 
 def embeddings_to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -136,6 +159,7 @@ def embeddings_to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) ->
     return {
         "vocab_size": source if source == target else [source, target],
         "tie_embeddings": together,
+        "attention_dropout": theirs["attention_dropout"],
         "attention_bias": True,
         "output_bias": BIAS in weights and bool(weights[BIAS].any()),
     }
@@ -146,21 +170,21 @@ def embeddings_to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
     source, target = config.vocab_sizes
     if source != target:
         raise ConfigError(
-            f"model.vocab_size={[source, target]}: pre-norm models of Hugging Face have one size for both sides; "
+            f"model.vocab_size={[source, target]}: of Hugging Face's models Marian's alone have a size for each side; "
             "train with text.joint=true, or export to ctranslate2"
         )
-    return {**own_heads(config), "vocab_size": source, "tie_word_embeddings": config.tie_embeddings}
+    return {**attention_to_theirs(config), "vocab_size": source, "tie_word_embeddings": config.tie_embeddings}
 
 
-def own_heads(config: EncoderDecoderConfig) -> dict[str, Any]:
-    """Nothing to write, once the heads have the width that theirs have."""
+def attention_to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
+    """Its dropout, which is a setting of its own there; heads must have the width that theirs have."""
     usual = config.d_model / config.n_heads
     if config.head_sizes != (usual, usual):
         raise ConfigError(
             f"model.d_k={config.head_sizes[0]}, model.d_v={config.head_sizes[1]}: heads of Hugging Face's models are "
             f"d_model/n_heads={usual:g} wide; export to onnx, or train with that"
         )
-    return {}
+    return {"attention_dropout": config.dropout if config.attention_dropout is None else config.attention_dropout}
 
 
 def _projects(ours: str) -> bool:

@@ -70,11 +70,13 @@ class _Angles(nn.Module):
 
 
 def _exact(theirs: Any, config: GPTConfig) -> None:
-    """They compute angles and norms in float32 in a float64 model too: here in the model's own type."""
-    theirs.model.rotary_emb = _Angles(config.d_head, config.attention.rope_theta)
+    """They compute angles and norms in float32 in a float64 model too: here in the model's own type, as *theirs* says
+    them, so that a setting which does not agree is still seen."""
+    width, theta = 2 * len(theirs.model.rotary_emb.inv_freq), theirs.config.rope_parameters["rope_theta"]
+    theirs.model.rotary_emb = _Angles(width, theta)
     for path, module in list(theirs.named_modules()):
         if path.endswith("norm"):
-            exact = RMSNorm(config.d_model, config.norm_epsilon).double()
+            exact = RMSNorm(config.d_model, module.variance_epsilon).double()
             exact.weight = module.weight
             theirs.set_submodule(path, exact)
 

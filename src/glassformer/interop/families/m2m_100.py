@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.interop.families.layers import SETTINGS, absent, embeddings, embeddings_to_ours, layers
+from glassformer.interop.families.layers import SETTINGS, TRAINING, absent, embeddings, embeddings_to_ours, layers
 from glassformer.interop.table import Family, Row
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
@@ -47,11 +47,12 @@ M2M_100 = Family(
     model_type="m2m_100",
     architecture="M2M100ForConditionalGeneration",
     settings=SETTINGS,
-    ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned"},
+    ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
     theirs={"scale_embedding": True, "pad_token_id": PADDING},
     rows=_rows,
     fixed=absent,
     further_to_ours=embeddings_to_ours,
     further_to_theirs=_to_theirs,
     exported=False,
+    training=TRAINING,
 )

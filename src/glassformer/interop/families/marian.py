@@ -4,13 +4,14 @@ from typing import Any
 
 from glassformer.interop.families.layers import (
     SETTINGS,
+    TRAINING,
     WRITTEN,
     absent,
+    attention_to_theirs,
     embeddings,
     embeddings_to_ours,
     exact_positions,
     layers,
-    own_heads,
     position_tables,
     sines_first,
 )
@@ -31,14 +32,14 @@ def _to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
     source, target = config.vocab_sizes
     tied = config.tie_embeddings
     matrices = {"share_encoder_decoder_embeddings": tied, "tie_word_embeddings": tied}
-    return {**own_heads(config), "vocab_size": source, "decoder_vocab_size": target, **matrices}
+    return {**attention_to_theirs(config), "vocab_size": source, "decoder_vocab_size": target, **matrices}
 
 
 MARIAN = Family(
     model_type="marian",
     architecture="MarianMTModel",
     settings=SETTINGS,
-    ours={"kind": "encoder_decoder", "norm_order": "post", "positions": "sinusoidal"},
+    ours={"kind": "encoder_decoder", "norm_order": "post", "positions": "sinusoidal", "embedding": "scaled"},
     theirs={"scale_embedding": True},
     rows=_rows,
     fixed=_fixed,
@@ -46,4 +47,5 @@ MARIAN = Family(
     further_to_theirs=_to_theirs,
     exact=exact_positions,
     written=WRITTEN,
+    training=TRAINING,
 )

@@ -2,6 +2,7 @@
 
 from glassformer.interop.families.layers import (
     SETTINGS,
+    TRAINING,
     WRITTEN,
     absent,
     embeddings,
@@ -29,7 +30,7 @@ PEGASUS = Family(
     model_type="pegasus",
     architecture="PegasusForConditionalGeneration",
     settings=SETTINGS,
-    ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "sinusoidal"},
+    ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "sinusoidal", "embedding": "scaled"},
     theirs={"scale_embedding": True},
     rows=_rows,
     fixed=_fixed,
@@ -37,4 +38,5 @@ PEGASUS = Family(
     further_to_theirs=embeddings_to_theirs,
     exact=exact_positions,
     written=WRITTEN,
+    training=TRAINING,
 )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glassformer.config import CheckpointError
 from glassformer.generate import DecodingConfig, Symbols, continue_texts
-from glassformer.interop.decoding import continuing_to_ours, continuing_to_theirs
+from glassformer.interop.decoding import continuing_to_ours, continuing_to_theirs, never_written
 from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
 from glassformer.interop.portable import Around, Pipeline, foreign_pair, generation_settings, named_special, portable
 from glassformer.interop.runs import Held
@@ -54,12 +54,11 @@ class Language:
 
     def write(self, folder: Path, held: Held) -> list[str]:
         decoding = DecodingConfig.parse(held.values.get("decoding", {"sample": True, "beam_size": 1}), "decoding")
-        symbols = self.settings(held)
-        never = sorted({held.tokenizer.pad_id, held.tokenizer.start_id})
-        values = {**continuing_to_theirs(decoding), **symbols, "suppress_tokens": never}
+        said, notes = continuing_to_theirs(decoding)
+        values = {**said, **self.settings(held), "suppress_tokens": never_written(held.tokenizer)}
         transformers.GenerationConfig(**values).save_pretrained(folder)
         around: Around = "document" if _begins(held) else "nothing"
-        return write_tokenizer(folder, held.tokenizer, held.model.config.max_length, around)
+        return notes + write_tokenizer(folder, held.tokenizer, held.model.config.max_length, around)
 
     def inputs(self, held: Held) -> Inputs:
         c, tokenizer = held.model.config, held.tokenizer
@@ -110,7 +109,7 @@ def _their_continuation(held: Held, theirs: Any, ids: list[int], most: int) -> l
         num_beams=1,
         do_sample=False,
         max_new_tokens=most,
-        suppress_tokens=sorted({tokenizer.pad_id, tokenizer.start_id}),
+        suppress_tokens=never_written(tokenizer),
         pad_token_id=tokenizer.pad_id,
         eos_token_id=tokenizer.end_id,
     )
@@ -123,7 +122,8 @@ def _their_continuation(held: Held, theirs: Any, ids: list[int], most: int) -> l
 
 
 def _symbols(theirs: dict[str, Any], found: Pipeline) -> dict[str, int]:
-    """Padding and start must not be the end, which a search here could then not write: else a byte that no text has."""
+    """Padding must be what no text has, and not the end, which parts documents: else a byte that no text has. So must
+    the start where it is not a symbol of its own."""
     end = theirs.get("eos_token_id")
     if not isinstance(end, int):
         raise CheckpointError(f"config.json: eos_token_id={end!r} is not one id; name it there")

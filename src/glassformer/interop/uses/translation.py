@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glassformer.generate import DecodingConfig
-from glassformer.interop.decoding import decoding_to_ours, decoding_to_theirs
+from glassformer.interop.decoding import decoding_to_ours, decoding_to_theirs, never_written
 from glassformer.interop.parity import Inputs, Logits, Sample
 from glassformer.interop.portable import generation_settings, read_tokenizers
 from glassformer.interop.runs import Held
@@ -37,9 +37,8 @@ class Translation:
         tokenizers, config = held.pair, held.model.config
         decoding = DecodingConfig.parse(held.values.get("decoding", {}), "decoding")
         values, notes = decoding_to_theirs(decoding, config.max_length)
-        symbols = _symbols(tokenizers.target)
-        never = sorted({symbols["pad_token_id"], symbols["decoder_start_token_id"]})
-        transformers.GenerationConfig(**values, **symbols, suppress_tokens=never).save_pretrained(folder)
+        values |= {**_symbols(tokenizers.target), "suppress_tokens": never_written(tokenizers.target)}
+        transformers.GenerationConfig(**values).save_pretrained(folder)
         if config.positions == "sinusoidal":
             notes.append(f"positions end there: texts of more than {config.max_length} tokens cannot be read")
         sides = {folder: tokenizers.source}
@@ -83,7 +82,7 @@ def _their_texts(held: Held, theirs: Any, folder: Path, texts: list[str]) -> lis
         theirs.generation_config = transformers.GenerationConfig(
             num_beams=1,
             max_new_tokens=longest + 1,
-            suppress_tokens=sorted({symbols.pad_id, symbols.start_id}),
+            suppress_tokens=never_written(symbols),
             pad_token_id=symbols.pad_id,
             eos_token_id=symbols.end_id,
             decoder_start_token_id=symbols.start_id,
