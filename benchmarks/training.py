@@ -68,7 +68,7 @@ def write_batches(prefix: str, path: Path) -> int:
         ends = torch.cat([start, batch.wanted], dim=1)
         arrays |= {f"source_{number}": batch.source.numpy(), f"target_{number}": ends.numpy()}
     np.savez(path, **arrays)
-    return state.tokenizers.target.vocab_size
+    return state.task.tokenizers.target.vocab_size
 
 
 def compare(options: argparse.Namespace, size: str, precision: str, vocab: int, batches: Path) -> list[dict[str, Any]]:
