@@ -241,8 +241,7 @@ def _embeddings(model: Explained) -> list[tuple[str, TokenEmbedding]]:
         raise ConfigError(
             f"{type(model).__name__} does not say a next word; attribution to tokens works with encoder_decoder and gpt"
         )
-    named = ("source_embedding", "target_embedding")
-    return [(f"{name}.tokens", getattr(model, name)) for name in named]
+    return [(f"{name}.tokens", getattr(model, name)) for name in ("source_embedding", "target_embedding")]
 
 
 class _Line:

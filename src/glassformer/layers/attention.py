@@ -166,9 +166,8 @@ class MultiHeadAttention(nn.Module):
 
     def _merge(self, context: Tensor, x: Tensor) -> Tensor:
         """The heads side by side again, through W_O, in the rows of ``x``."""
-        concatenated = tap(self, "context", context).transpose(1, 2).flatten(2)
-        result = self.output(tap(self, "concatenated", concatenated))
-        return tap(self, "result", result.reshape(x.size(0), x.size(1), -1))
+        concatenated = tap(self, "concatenated", tap(self, "context", context).transpose(1, 2).flatten(2))
+        return tap(self, "result", self.output(concatenated).reshape(x.size(0), x.size(1), -1))
 
 
 def _together(x: Tensor, *projections: nn.Linear) -> tuple[Tensor, ...]:

@@ -123,9 +123,8 @@ class RecurrentDecoder(nn.Module):
         before = state.layers or self._start(state.memory, x.size(0))
         state.layers, context = [], None
         for index, layer in enumerate(self.layers):
-            h, after = layer(x, before[index])
-            h = tap(self, f"states_{index}", h)
-            state.layers.append(after)
+            states, after = layer(x, before[index])
+            state.layers, h = [*state.layers, after], tap(self, f"states_{index}", states)
             if context is None:
                 context = self.cross_attention(h, state.memory, over_keys(state.memory_mask), state.cross_attention)
             x = self.dropout(torch.cat([context, h], dim=-1))
