@@ -53,6 +53,20 @@ def test_a_batch_is_its_sentences_alone(
         assert_same(together, alone, tolerance)
 
 
+@pytest.mark.parametrize("patience", [0.5, 1.0])
+def test_a_sentence_that_is_decided_stays_as_it_is_while_others_go_on(
+    make_peaked: Maker, symbols: Symbols, patience: float
+) -> None:
+    """In a batch of more than eight some decided sentences are kept for a while, so that the others are not copied."""
+    draw = random.Random(0)
+    sources = [[*(draw.randint(3, 8) for _ in range(draw.randint(1, 12))), 2] for _ in range(40)]
+    config = DecodingConfig(beam_size=4, n_best=4, max_extra=12, patience=patience, length_penalty="average", alpha=1.0)
+    for seed in range(3):
+        model = make_peaked(seed)
+        alone = [generate(model, [source], symbols, config)[0] for source in sources]
+        assert_same(generate(model, sources, symbols, config), alone, 1e-10)
+
+
 def test_scores_do_not_depend_on_the_batch(make_peaked: Maker, symbols: Symbols) -> None:
     model, targets = make_peaked(0), [[3] * length for length in (0, 5, 1, 2, 7, 3, 0)]
     alone = [score_pairs(model, [s], [t], symbols, DecodingConfig())[0] for s, t in zip(SOURCES, targets)]
