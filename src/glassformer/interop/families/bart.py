@@ -13,17 +13,14 @@ from torch import Tensor
 
 from glassformer.interop.families.layers import (
     SETTINGS,
-    TRAINING,
-    WRITTEN,
-    absent,
+    descendant,
     embeddings,
     embeddings_to_ours,
-    embeddings_to_theirs,
     layers,
     of_both,
     same_in_both,
 )
-from glassformer.interop.table import Change, Family, Row, Setting, unchanged
+from glassformer.interop.table import Change, Row, Setting, unchanged
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 UNUSED = 2
@@ -62,7 +59,7 @@ def _renamed(name: str) -> str:
 
 _OURS = {"kind": "encoder_decoder", "positions": "learned", "embedding": ("normed", "scaled_normed")}
 
-BART = Family(
+BART = descendant(
     model_type="bart",
     architecture="BartForConditionalGeneration",
     also=("BartModel",),
@@ -70,13 +67,9 @@ BART = Family(
     ours={**_OURS, "norm_order": "post"},
     theirs={},
     rows=_rows,
-    fixed=absent,
     further_to_ours=_to_ours,
-    further_to_theirs=embeddings_to_theirs,
     unused={r"model\.(encoder|decoder)\.version": ""},
     renamed=_renamed,
-    written=WRITTEN,
-    training=TRAINING,
 )
 MBART = replace(
     BART,

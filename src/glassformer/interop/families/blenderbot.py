@@ -6,18 +6,14 @@ from typing import Any
 from torch import Tensor
 
 from glassformer.interop.families.layers import (
-    SETTINGS,
-    TRAINING,
-    WRITTEN,
-    absent,
+    descendant,
     embeddings,
     embeddings_to_ours,
-    embeddings_to_theirs,
     layers,
     of_both,
     same_in_both,
 )
-from glassformer.interop.table import Family, Row
+from glassformer.interop.table import Row
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 POSITIONS = "embed_positions.weight"
@@ -32,16 +28,11 @@ def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str,
     return {**values, "tie_embeddings": values["tie_embeddings"] and same_in_both(weights, POSITIONS)}
 
 
-BLENDERBOT = Family(
+BLENDERBOT = descendant(
     model_type="blenderbot",
     architecture="BlenderbotForConditionalGeneration",
-    settings=SETTINGS,
     ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
     theirs={"scale_embedding": True},
     rows=_rows,
-    fixed=absent,
     further_to_ours=_to_ours,
-    further_to_theirs=embeddings_to_theirs,
-    written=WRITTEN,
-    training=TRAINING,
 )

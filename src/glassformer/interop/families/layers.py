@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from glassformer.config import ConfigError
-from glassformer.interop.table import Change, Fixed, Row, Setting, reordered, unchanged
+from glassformer.interop.table import Change, Family, Fixed, Row, Setting, reordered, unchanged
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
@@ -198,3 +199,15 @@ def _biased() -> Row:
         lambda tensors: [tensors[0].reshape(-1)],
         lambda tensors: [tensors[0].reshape(1, -1)],
     )
+
+
+descendant = partial(
+    Family,
+    settings=SETTINGS,
+    fixed=absent,
+    further_to_ours=embeddings_to_ours,
+    further_to_theirs=embeddings_to_theirs,
+    written=WRITTEN,
+    training=TRAINING,
+)
+"""A family of theirs, where it does not say otherwise."""

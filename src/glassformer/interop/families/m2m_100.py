@@ -5,13 +5,12 @@ model can be imported; the way back is Blenderbot's.
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from glassformer.interop.families.layers import SETTINGS, TRAINING, absent, embeddings, embeddings_to_ours, layers
-from glassformer.interop.table import Family, Row
+from glassformer.interop.families.layers import descendant, embeddings, layers
+from glassformer.interop.table import Row
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 PADDING = 1
@@ -39,20 +38,11 @@ def _positions(config: EncoderDecoderConfig) -> list[Row]:
     return [Row((f"{side}_embedding.position.weight",), (), table) for side in sides]
 
 
-def _to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
-    raise AssertionError("only imported")
-
-
-M2M_100 = Family(
+M2M_100 = descendant(
     model_type="m2m_100",
     architecture="M2M100ForConditionalGeneration",
-    settings=SETTINGS,
     ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
     theirs={"scale_embedding": True, "pad_token_id": PADDING},
     rows=_rows,
-    fixed=absent,
-    further_to_ours=embeddings_to_ours,
-    further_to_theirs=_to_theirs,
     exported=False,
-    training=TRAINING,
 )

@@ -3,19 +3,16 @@
 from typing import Any
 
 from glassformer.interop.families.layers import (
-    SETTINGS,
-    TRAINING,
-    WRITTEN,
     absent,
     attention_to_theirs,
+    descendant,
     embeddings,
-    embeddings_to_ours,
     exact_positions,
     layers,
     position_tables,
     sines_first,
 )
-from glassformer.interop.table import Family, Fixed, Row
+from glassformer.interop.table import Fixed, Row
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 
@@ -35,17 +32,13 @@ def _to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
     return {**attention_to_theirs(config), "vocab_size": source, "decoder_vocab_size": target, **matrices}
 
 
-MARIAN = Family(
+MARIAN = descendant(
     model_type="marian",
     architecture="MarianMTModel",
-    settings=SETTINGS,
     ours={"kind": "encoder_decoder", "norm_order": "post", "positions": "sinusoidal", "embedding": "scaled"},
     theirs={"scale_embedding": True},
     rows=_rows,
     fixed=_fixed,
-    further_to_ours=embeddings_to_ours,
     further_to_theirs=_to_theirs,
     exact=exact_positions,
-    written=WRITTEN,
-    training=TRAINING,
 )
