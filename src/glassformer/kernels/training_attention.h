@@ -4,18 +4,8 @@
 // several sentences, or nothing of the future is seen, the rest is not computed. The weights are made anew backwards
 // from the logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
 #pragma once
-#include "attention.h"
 #include "dropout.h"
-#include <algorithm>
-#include <vector>
-
-#define TILE 4
-
-// Rows of numbers: entry d of position i of a head of a batch at data[batch · b + head · h + position · i + d].
-struct Sequences {
-    void* data;
-    int64_t batch, head, position;
-};
+#include "rows.h"
 
 struct Attention {
     int64_t batch, heads, queries, keys, d_k, d_v;
@@ -37,103 +27,11 @@ struct Range {
 struct Head {
     std::vector<float> q, k, v, k_turned, v_turned, context, d_context, d_q, d_k, d_v;
     std::vector<float> weights, kept, d_weights;  // [TILE, room]
+    std::vector<uint8_t> seen;                    // [room]
     int64_t room;
     std::vector<Range> ranges;  // of each tile
     int64_t ranges_of;          // batch
 };
-
-template <class T>
-static void fetch_rows(const Sequences& from, int64_t b, int64_t h, int64_t count, int64_t size, std::vector<float>& to) {
-    const size_t needed = (count + TILE) * size;
-    if (to.size() < needed) to.resize(needed);
-    std::fill(to.begin() + count * size, to.begin() + needed, 0.0f);
-    for (int64_t i = 0; i < count; i++) {
-        auto row = static_cast<const T*>(from.data) + b * from.batch + h * from.head + i * from.position;
-        int64_t d = 0;
-        for (; d + LANES <= size; d += LANES) store(to.data() + i * size + d, read(row + d));
-        for (; d < size; d++) to[i * size + d] = single(row[d]);
-    }
-}
-
-template <class T>
-static void put_rows(const std::vector<float>& from, int64_t count, int64_t size, const Sequences& to, int64_t b, int64_t h) {
-    for (int64_t i = 0; i < count; i++) {
-        auto row = static_cast<T*>(to.data) + b * to.batch + h * to.head + i * to.position;
-        int64_t d = 0;
-        for (; d + LANES <= size; d += LANES) write(row + d, load(from.data() + i * size + d));
-        for (; d < size; d++) put_single(row + d, from[i * size + d]);
-    }
-}
-
-static void turn(const std::vector<float>& rows, int64_t count, int64_t size, int64_t room, std::vector<float>& to) {
-    to.resize(size * room);
-    for (int64_t d = 0; d < size; d++) {
-        float* row = to.data() + d * room;
-        for (int64_t i = 0; i < count; i++) row[i] = rows[i * size + d];
-        std::fill(row + count, row + room, 0.0f);
-    }
-}
-
-// results[t][j] = Σ_d rows[t][d] · turned[d][j] for j in [low, high) and on to the end of a vector.
-static void dots(
-    const float* rows, int64_t size, const std::vector<float>& turned, int64_t room, int64_t low, int64_t high, float* results
-) {
-    for (int64_t j = low; j < high; j += LANES) {
-        Floats sums[TILE] = {};
-        for (int64_t d = 0; d < size; d++) {
-            const Floats column = load(turned.data() + d * room + j);
-            UNROLL for (int t = 0; t < TILE; t++) sums[t] += rows[t * size + d] * column;
-        }
-        UNROLL for (int t = 0; t < TILE; t++) store(results + t * room + j, sums[t]);
-    }
-}
-
-// results[t] = Σ_j weights[t][j] · rows[j], j in [low, high)
-static void weigh(
-    const float* weights, int64_t room, const std::vector<float>& rows, int64_t size, int64_t low, int64_t high, float* results
-) {
-    for (int64_t d = 0; d < size; d += 2 * LANES) {
-        const int64_t width = std::min<int64_t>(2 * LANES, size - d);
-        if (width == 2 * LANES) {
-            Floats sums[TILE][2] = {};
-            for (int64_t j = low; j < high; j++) {
-                const Floats left = load(rows.data() + j * size + d), right = load(rows.data() + j * size + d + LANES);
-                UNROLL for (int t = 0; t < TILE; t++) {
-                    sums[t][0] += weights[t * room + j] * left;
-                    sums[t][1] += weights[t * room + j] * right;
-                }
-            }
-            UNROLL for (int t = 0; t < TILE; t++) {
-                store(results + t * size + d, sums[t][0]);
-                store(results + t * size + d + LANES, sums[t][1]);
-            }
-            continue;
-        }
-        for (int t = 0; t < TILE; t++)
-            for (int64_t e = d; e < d + width; e++) {
-                float sum = 0;
-                for (int64_t j = low; j < high; j++) sum += weights[t * room + j] * rows[j * size + e];
-                results[t * size + e] = sum;
-            }
-    }
-}
-
-// to[j] += Σ_t weights[t][j] · rows[t], j in [low, high)
-static void spread(
-    const float* weights, int64_t room, const float* rows, int64_t size, int64_t low, int64_t high, std::vector<float>& to
-) {
-    for (int64_t j = low; j < high; j++) {
-        float* row = to.data() + j * size;
-        int64_t d = 0;
-        for (; d + LANES <= size; d += LANES) {
-            Floats sum = load(row + d);
-            UNROLL for (int t = 0; t < TILE; t++) sum += weights[t * room + j] * load(rows + t * size + d);
-            store(row + d, sum);
-        }
-        for (; d < size; d++)
-            for (int t = 0; t < TILE; t++) row[d] += weights[t * room + j] * rows[t * size + d];
-    }
-}
 
 // The keys between the first and the last that a query from i on may see, of TILE queries.
 static Range visible(const Attention& a, const uint8_t* mask, int64_t i) {
@@ -160,30 +58,49 @@ static void find_ranges(const Attention& a, int64_t b, int64_t h, Head& w) {
     w.ranges_of = b;
 }
 
-// Scores of one query → weights; backwards (`log_sum` given) with the denominator known. What is unseen becomes 0.
-static float normalise_scores(
-    const Attention& a, const uint8_t* mask, int64_t i, Range range, float* scores, const float* log_sum
-) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
-    for (int64_t j = range.low; j < range.high; j++)
-        scores[j] = !mask || mask[i * a.mask_query + j * a.mask_key] ? scores[j] * scale : -INFINITY;
-    for (int64_t j = range.high; j < range.high + LANES; j++) scores[j] = -INFINITY;
-    float shift = log_sum ? *log_sum : -INFINITY;
-    for (int64_t j = range.low; !log_sum && j < range.high; j++) shift = scores[j] > shift || scores[j] != scores[j] ? scores[j] : shift;
-    if (shift == -INFINITY) {
-        std::fill(scores + range.low, scores + range.high, 0.0f);
+// A byte for each key of `range`, 1 if query i may see it; zeros behind them, to the end of a vector.
+static void look(const Attention& a, const uint8_t* mask, int64_t i, Range range, uint8_t* seen) {
+    const uint8_t* row = mask + i * a.mask_query;
+    if (!mask) std::fill(seen + range.low, seen + range.high, 1);
+    else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, seen + range.low);
+    else for (int64_t j = range.low; j < range.high; j++) seen[j] = row[j * a.mask_key];
+    std::fill(seen + range.high, seen + range.high + LANES, 0);
+}
+
+// The scaled scores from j on, −∞ where nothing is seen.
+static inline Floats visible_scores(const float* scores, const uint8_t* seen, int64_t j, float scale) {
+    const Ints visible = __builtin_convertvector(*reinterpret_cast<const Bytes*>(seen + j), Ints) != 0;
+    return visible ? load(scores + j) * scale : all(-INFINITY);
+}
+
+// Scores of one query → weights, and the logarithm of their denominator. What is unseen becomes 0.
+static float normalise_scores(Range range, const uint8_t* seen, float scale, float* scores) {
+    Floats largest = all(-INFINITY), total = {};
+    for (int64_t j = range.low; j < range.high; j += LANES) {
+        const Floats some = visible_scores(scores, seen, j, scale);
+        store(scores + j, some);
+        largest = greater(largest, some);
+    }
+    const float shift = maximum(largest);
+    if (shift == -INFINITY) {  // nothing is seen, or what is not a number, which stays
+        for (int64_t j = range.low; j < range.high; j++) scores[j] = scores[j] == -INFINITY ? 0.0f : NAN;
         return shift;
     }
-    Floats total = {};
     for (int64_t j = range.low; j < range.high; j += LANES) {
         const Floats weights = exponential(load(scores + j) - shift);
         store(scores + j, weights);
         total += weights;
     }
-    if (log_sum) return shift;
     const float sum_of_all = sum(total), inverse = 1.0f / sum_of_all;
     for (int64_t j = range.low; j < range.high; j += LANES) store(scores + j, load(scores + j) * inverse);
     return shift + std::log(sum_of_all);
+}
+
+// The same weights again, from the logarithm of their denominator.
+static void restore_weights(Range range, const uint8_t* seen, float scale, float log_sum, float* scores) {
+    const float shift = log_sum == -INFINITY ? 0.0f : log_sum;
+    for (int64_t j = range.low; j < range.high; j += LANES)
+        store(scores + j, exponential(visible_scores(scores, seen, j, scale) - shift));
 }
 
 // kept = values where they are not dropped, scaled.
@@ -213,13 +130,15 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, Head& w) {
     prepare<T>(a, b, h, w);
     w.context.resize((a.queries + TILE) * a.d_v);
     const uint8_t* mask = mask_of(a, b, h);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
         const int64_t first = (b * a.heads + h) * a.queries;
         dots(w.q.data() + i * a.d_k, a.d_k, w.k_turned, w.room, range.low, range.high, w.weights.data());
         for (int64_t t = i; t < std::min(i + TILE, a.queries); t++) {
             float* weights = w.weights.data() + (t - i) * w.room;
-            a.log_sums[first + t] = normalise_scores(a, mask, t, range, weights, nullptr);
+            look(a, mask, t, range, w.seen.data());
+            a.log_sums[first + t] = normalise_scores(range, w.seen.data(), scale, weights);
             if (a.threshold) drop_weights(a, first + t, range, weights, weights);
         }
         weigh(w.weights.data(), w.room, w.v, a.d_v, range.low, range.high, w.context.data() + i * a.d_v);
@@ -228,11 +147,12 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, Head& w) {
 }
 
 // d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k, in place of d_weights.
-static void score_gradients(const Attention& a, Range range, const float* weights, float* d_weights) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
-    float product = 0;
-    for (int64_t j = range.low; j < range.high; j++) product += weights[j] * d_weights[j];
-    for (int64_t j = range.low; j < range.high; j++) d_weights[j] = weights[j] * (d_weights[j] - product) * scale;
+static void score_gradients(Range range, float scale, const float* weights, float* d_weights) {
+    Floats products = {};
+    for (int64_t j = range.low; j < range.high; j += LANES) products += load(weights + j) * load(d_weights + j);
+    const float product = sum(products);
+    for (int64_t j = range.low; j < range.high; j += LANES)
+        store(d_weights + j, load(weights + j) * (load(d_weights + j) - product) * scale);
 }
 
 template <class T>
@@ -243,6 +163,7 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
     w.d_k.assign(a.keys * a.d_k, 0.0f), w.d_v.assign(a.keys * a.d_v, 0.0f);
     turn(w.v, a.keys, a.d_v, w.room, w.v_turned);
     const uint8_t* mask = mask_of(a, b, h);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
         const int64_t first = (b * a.heads + h) * a.queries;
@@ -255,16 +176,16 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
                 for (float* row : {weights, kept, d_weights}) std::fill(row + range.low, row + range.high, 0.0f);
                 continue;
             }
-            normalise_scores(a, mask, i + t, range, weights, a.log_sums + first + i + t);
+            look(a, mask, i + t, range, w.seen.data());
+            restore_weights(range, w.seen.data(), scale, a.log_sums[first + i + t], weights);
             if (a.threshold) {
                 drop_weights(a, first + i + t, range, weights, kept);
                 drop_weights(a, first + i + t, range, d_weights, d_weights);
-            } else {
-                std::copy(weights + range.low, weights + range.high, kept + range.low);
             }
-            score_gradients(a, range, weights, d_weights);
+            score_gradients(range, scale, weights, d_weights);
         }
-        spread(w.kept.data(), w.room, w.d_context.data() + i * a.d_v, a.d_v, range.low, range.high, w.d_v);
+        const auto& kept = a.threshold ? w.kept : w.weights;
+        spread(kept.data(), w.room, w.d_context.data() + i * a.d_v, a.d_v, range.low, range.high, w.d_v);
         spread(w.d_weights.data(), w.room, w.q.data() + i * a.d_k, a.d_k, range.low, range.high, w.d_k);
         weigh(w.d_weights.data(), w.room, w.k, a.d_k, range.low, range.high, w.d_q.data() + i * a.d_k);
     }
@@ -278,6 +199,7 @@ static void attend_all(const Attention& a, bool backward) {
     {
         thread_local Head work;
         work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
+        work.seen.resize(work.room);
         for (auto* each : {&work.weights, &work.kept, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
 #pragma omp for schedule(static)
         for (int64_t index = 0; index < a.batch * a.heads; index++) {
