@@ -65,17 +65,33 @@ def test_positions_are_exact_whatever_the_type_of_the_model() -> None:
     torch.testing.assert_close(Rotary(8).bfloat16()(q, 1000), Rotary(8)(q, 1000), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("d_head", [6, 8, 64])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_rotary_is_the_same_for_graphs_that_are_exported(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There by sines and cosines, here by complex numbers; gradients too."""
-    q = torch.randn(2, 5, 3, 8).to(dtype).transpose(1, 2)
+def test_rotary_is_the_same_for_graphs_that_are_exported(
+    dtype: torch.dtype, d_head: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There by sines and cosines, here by complex numbers or in kernels; gradients too."""
+    q, wanted = (torch.randn(2, 5, 3, d_head).to(dtype).transpose(1, 2) for _ in range(2))
     found = []
     for exported in (False, True):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda exported=exported: exported)
         x = q.clone().requires_grad_()
-        turned = Rotary(8)(x, 3)
-        turned.square().sum().backward()
+        turned = Rotary(d_head)(x, 3)
+        (turned * wanted).sum().backward()
         found.append((turned.detach(), x.grad))
         assert turned.dtype == dtype
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-2}[dtype]
     torch.testing.assert_close(found[0], found[1], atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotary_while_training_rounds_once(dtype: torch.dtype) -> None:
+    """Every entry, and every entry of its gradient, is that of float64 to the precision of its own type."""
+    exact = torch.randn(3, 7, 2, 3, 64, dtype=torch.float64)[:, :, 1].transpose(1, 2).to(dtype).double()
+    found = []
+    for x in (exact.to(dtype).requires_grad_(), exact.clone().requires_grad_()):
+        turned = Rotary(64)(x, 5)
+        (gradient,) = torch.autograd.grad(turned, x, exact.flip(0).to(turned.dtype))
+        found.append((turned.detach().double(), gradient.double()))
+    unit = torch.finfo(dtype).eps
+    torch.testing.assert_close(found[0], found[1], rtol=unit, atol=unit)

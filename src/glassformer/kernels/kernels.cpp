@@ -9,6 +9,7 @@
 #include "dropout.h"
 #include "loss.h"
 #include "products.h"
+#include "rotary.h"
 #include "training_attention.h"
 #include <new>
 #include <stdexcept>
@@ -249,6 +250,13 @@ int32_t attend_whole(const Attention* attention, int32_t backward) {
     return guarded([&] {
         if (attention->bfloat16) attend_all<uint16_t>(*attention, backward);
         else attend_all<float>(*attention, backward);
+    });
+}
+
+int32_t rotate_pairs(const Rotation* rotation) {
+    return guarded([&] {
+        if (rotation->bfloat16) rotate<uint16_t>(*rotation);
+        else rotate<float>(*rotation);
     });
 }
 

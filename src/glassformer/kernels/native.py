@@ -14,7 +14,7 @@ import warnings
 from ctypes import POINTER, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-from glassformer.kernels.structures import Attention, Linear, Past, Product, Stack
+from glassformer.kernels.structures import Attention, Linear, Past, Product, Rotation, Stack
 
 FLAGS = ["-O3", "-march=native", "-std=gnu++17", "-shared", "-fPIC", "-fopenmp"]
 
@@ -31,6 +31,7 @@ class Kernels:
         mask = (c_uint64, c_int32)
         self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
         self.attend = _function(library.attend_whole, POINTER(Attention), c_int32)
+        self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         sizes, target = (c_int64, c_int64, c_int32), (c_void_p, c_float)
         self.softmax = _function(library.softmax_with_target, c_void_p, *sizes, *target, c_void_p, c_void_p, c_int64)
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)

@@ -97,3 +97,17 @@ class Attention(Structure):
         ("bfloat16", c_int32),
         ("threads", c_int64),
     )
+
+
+class Rotation(Structure):
+    """See rotary.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("batch", "heads", "length", "size")),
+        ("from_", Sequences),
+        ("to", Sequences),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("bfloat16", c_int32),
+        ("threads", c_int64),
+    )

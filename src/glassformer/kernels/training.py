@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from glassformer.kernels.native import Kernels, kernels
-from glassformer.kernels.structures import Attention, Operand, Product, Sequences
+from glassformer.kernels.structures import Attention, Operand, Product, Rotation, Sequences
 
 MIN_ROWS = 192
 """Fewer rows leave some cores without work."""
@@ -133,6 +133,35 @@ def _attend(ctx: Any, saved: tuple[Any, ...], **tensors: Tensor) -> None:
     call.bfloat16, call.threads = q.dtype == torch.bfloat16, torch.get_num_threads()
     if (made := kernels()) is not None:
         made.attend(call, "context" not in tensors)
+
+
+def rotated(
+    x: Float[Tensor, "batch heads length d_head"], angles: Float[Tensor, "length pairs"]
+) -> Float[Tensor, "batch heads length d_head"] | None:
+    """Each pair of neighbours in the last axis turned by its angle."""
+    if angles.shape != (x.size(2), x.size(3) // 2) or kernels_for(x, low=True) is None:
+        return None
+    cosines, sines = angles.cos(), angles.sin()
+    tables = torch.stack([cosines, cosines], -1), torch.stack([-sines, sines], -1)
+    return _Rotated.apply(x, *(table.flatten(-2).float() for table in tables))
+
+
+class _Rotated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        ctx.save_for_backward(cosines, sines)
+        x = x if x.stride(-1) == 1 else x.contiguous()
+        result = _like_heads(x, x.size(-1))
+        ends = (Sequences(rows.data_ptr(), *rows.stride()[:3]) for rows in (x, result))
+        tables = cosines.data_ptr(), sines.data_ptr()
+        if (made := kernels()) is not None:
+            made.rotate(Rotation(*x.shape, *ends, *tables, x.dtype == torch.bfloat16, torch.get_num_threads()))
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        cosines, sines = ctx.saved_tensors
+        return _Rotated.apply(gradient, cosines, -sines), None, None
 
 
 def _like_heads(x: Tensor, size: int) -> Tensor:

@@ -42,6 +42,14 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
     values = with(values, SHUFFLED(values, 2, 3, 0, 1)); \
     values = with(values, SHUFFLED(values, 1, 0, 3, 2));
 
+static inline Floats neighbours_swapped(Floats values) {
+#if LANES == 16
+    return SHUFFLE(values, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+#else
+    return SHUFFLE(values, 1, 0, 3, 2, 5, 4, 7, 6);
+#endif
+}
+
 static inline Floats plus(Floats a, Floats b) { return a + b; }
 
 static inline float sum(Floats values) {

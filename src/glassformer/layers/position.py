@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import DataError
+from glassformer.kernels.training import rotated
 
 Offset = int | Int[Tensor, " rows"]
 """The position of the first of some tokens; of each row its own, where rows of different length grow together."""
@@ -111,6 +112,8 @@ class Rotary(nn.Module):
         angles = positions.double()[..., None] * rates
         if angles.dim() == 3:  # of each row its own; the same for its heads
             angles = angles[:, None]
+        if x.requires_grad and angles.dim() == 2 and (y := rotated(x, angles)) is not None:
+            return y
         if not torch.compiler.is_compiling():
             return _turned(x, angles)
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)  # graphs that are exported know no other numbers

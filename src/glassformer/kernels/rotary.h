@@ -1,0 +1,31 @@
+// Each pair of dimensions turned by the angle of its position (Su et al. 2021, arXiv:2104.09864, section 3.2).
+#pragma once
+#include "rows.h"
+
+struct Rotation {
+    int64_t batch, heads, length, size;
+    Sequences from, to;
+    const float* cosines;  // [length, size], of a pair twice
+    const float* sines;    // likewise, the first of a pair negative
+    int32_t bfloat16;
+    int64_t threads;
+};
+
+template <class T>
+static void rotate(const Rotation& r) {
+#pragma omp parallel for num_threads(r.threads) schedule(static)
+    for (int64_t index = 0; index < r.batch * r.length; index++) {
+        const int64_t b = index / r.length, i = index % r.length;
+        const float *cosines = r.cosines + i * r.size, *sines = r.sines + i * r.size;
+        for (int64_t h = 0; h < r.heads; h++) {
+            auto x = static_cast<const T*>(r.from.data) + b * r.from.batch + h * r.from.head + i * r.from.position;
+            auto y = static_cast<T*>(r.to.data) + b * r.to.batch + h * r.to.head + i * r.to.position;
+            int64_t d = 0;
+            for (; d + LANES <= r.size; d += LANES) {
+                const Floats some = read(x + d);
+                write(y + d, some * load(cosines + d) + neighbours_swapped(some) * load(sines + d));
+            }
+            for (; d < r.size; d++) put_single(y + d, single(x[d]) * cosines[d] + single(x[d ^ 1]) * sines[d]);
+        }
+    }
+}
