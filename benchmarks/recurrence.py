@@ -2,9 +2,9 @@
 
     python -m benchmarks.recurrence --data ../shared/data/multi30k/raw
 
-Training speed on the same text in turns, and how well each copies sequences of a length it must carry all of; the
-result is ``benchmarks/results/recurrence.json``. What each reaches on Multi30k is ``benchmarks.quality`` with
-``configs/multi30k.toml`` and ``configs/multi30k_recurrent.toml``.
+Training speed on the same text in turns, and how well each copies sequences of a length it must carry all of; what is
+measured replaces that part of ``benchmarks/results/recurrence.json``, whose part ``multi30k`` is ``benchmarks.quality``
+with ``configs/multi30k.toml`` and ``configs/multi30k_recurrent.toml``.
 """
 
 import argparse
@@ -110,19 +110,20 @@ def _some_steps(state: Any, steps: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.en and train.de")
+    parser.add_argument("--parts", nargs="+", choices=("training", "copying"), default=["training", "copying"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     arguments = parser.parse_args()
-    report = {
-        "command": f"python -m benchmarks.recurrence --data DIR --seeds {' '.join(map(str, arguments.seeds))}",
-        "machine": describe(),
-        "training": speed(arguments.data, arguments.repeats, arguments.steps),
-        "copying": {str(seed): copying(seed) for seed in arguments.seeds},
-    }
+    measured: dict[str, Any] = {}
+    if "training" in arguments.parts:
+        measured["training"] = {"machine": describe(), **speed(arguments.data, arguments.repeats, arguments.steps)}
+    if "copying" in arguments.parts:
+        measured["copying"] = {"machine": describe(), **{str(seed): copying(seed) for seed in arguments.seeds}}
     path = Path(__file__).parent / "results" / "recurrence.json"
-    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(json.dumps({key: report[key] for key in ("training", "copying")}, indent=1))
+    report = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps(report | measured, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(json.dumps(measured, indent=1))
 
 
 if __name__ == "__main__":
