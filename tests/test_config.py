@@ -176,3 +176,4 @@ def test_a_configuration_does_not_change() -> None:
 def test_the_nearest_of_nothing_similar_is_all_of_them() -> None:
     assert nearest("beam", ["beam_size", "alpha"]) == "did you mean beam_size?"
     assert nearest("zzz", ["beam_size", "alpha"]) == "known: alpha, beam_size"
+    assert nearest("beam", ["beam_size", "alpha"], "decoding.") == "did you mean decoding.beam_size?"

@@ -44,7 +44,7 @@ def test_a_run_with_checkpoints_only_is_not_empty(run: RunFolder) -> None:
 
 
 def test_a_run_that_is_not_there_is_told_with_the_nearest_one(run: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"fist: no run is there; did you mean first\?$"):
+    with pytest.raises(CheckpointError, match=rf"fist: no run is there; did you mean {run.path}\?$"):
         RunFolder.open(run.path.with_name("fist"))
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"file: cannot be created: file exists$"):
@@ -198,10 +198,20 @@ def test_a_path_that_means_nothing_is_told_with_the_nearest_run(run: RunFolder, 
     alone = tmp_path / "nothing beside it" / "folder"
     alone.mkdir(parents=True)
     for path, told in [
-        (run.path.with_name("frist"), r"there is no such run or checkpoint; did you mean first\?"),
+        (run.path.with_name("frist"), rf"there is no such run or checkpoint; did you mean {run.path}\?$"),
         (run.path.with_name("zzz"), "there is no such run or checkpoint; known: first"),
         (tmp_path / "no" / "where", "there is no such run or checkpoint; name the folder of"),
         (alone, "is neither a run nor a checkpoint; name the folder of"),
     ]:
         with pytest.raises(CheckpointError, match=f"^{path}: {told}"):
             resolve(path)
+
+
+def test_the_nearest_run_is_named_as_it_would_be_typed(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = run.path.parent
+    for place, before in [(folder, ""), (folder.parent, f"{folder.name}/")]:
+        monkeypatch.chdir(place)
+        with pytest.raises(
+            CheckpointError, match=rf"^{before}frist: there is no such .*; did you mean {before}first\?$"
+        ):
+            resolve(f"{before}frist")

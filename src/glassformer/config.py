@@ -120,10 +120,13 @@ def apply_override(values: dict[str, Any], override: str) -> None:
     values[last] = value
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """A hint naming the known word that ``name`` most resembles, or all of them when none does."""
+def nearest(name: str, known: list[str], before: str = "") -> str:
+    """A hint naming the known word that ``name`` most resembles, or all of them when none does.
+
+    ``before`` is the section or folder in which they are known, written before the one that is meant.
+    """
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+    return f"did you mean {before}{close[0]}?" if close else f"known: {', '.join(sorted(known))}"
 
 
 def _describe(error: ErrorDetails, cls: type[BaseModel]) -> str:
@@ -168,4 +171,4 @@ def _hint(where: list[str], cls: type[BaseModel]) -> str:
     ]
     if elsewhere:
         return f"did you mean {elsewhere[0]}?"
-    return nearest(where[-1], list(section.model_fields)).replace("did you mean ", f"did you mean {prefix}")
+    return nearest(where[-1], list(section.model_fields), prefix)

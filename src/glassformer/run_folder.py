@@ -266,7 +266,7 @@ def step_of(path: Path) -> int:
 
 
 def nearby(path: Path, suffix: str | None = None) -> str:
-    """A hint naming the run or checkpoint, or file with ``suffix``, beside ``path`` whose name is nearest."""
+    """A hint giving the path of the run or checkpoint, or file with ``suffix``, beside ``path`` of the nearest name."""
     parent = path.parent
     beside = [item for item in parent.iterdir() if item != path] if parent.is_dir() else []
     known = [
@@ -275,7 +275,7 @@ def nearby(path: Path, suffix: str | None = None) -> str:
         if item.suffix == suffix or (item / CHECKPOINTS).is_dir() or (item / MANIFEST).is_file()
     ]
     if known:
-        return nearest(path.name, known)
+        return nearest(path.name, known, str(path).removesuffix(path.name))
     return "name the folder of a run or of a checkpoint" + (f", or a {suffix} file" if suffix else "")
 
 

@@ -71,6 +71,11 @@ def test_what_cannot_be_drawn(
 def test_files_that_cannot_be_written(refused: Callable[..., str], tiny: TinyRun, tmp_path: Path) -> None:
     line = refused("figure", tmp_path / "nowhere", TEXT, "--view", CROSS, "-o", tmp_path / "f.gif")
     assert line == f"{tmp_path}/f.gif: .gif is no kind of figure; known: .csv .pdf .png .svg .tex"
+    for output in (tmp_path / "fig", "-"):
+        line = refused("figure", tiny.run, TEXT, "--view", CROSS, "-o", output)
+        assert line == (
+            f"{output}: no suffix says what kind of figure it is; end it in one of .csv .pdf .png .svg .tex"
+        )
     line = refused("figure", tiny.run, TEXT, "--view", CROSS, "-o", tmp_path / "none" / "f.svg")
     assert "cannot be written (No such file or directory); name another file" in line
 

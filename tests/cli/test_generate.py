@@ -57,6 +57,16 @@ def test_fill(cli: Callable[..., tuple[int, str, str]], refused: Callable[..., s
     assert refused("fill", run, "the dog").startswith("text 1 has no [MASK]; write one")
 
 
+def test_fill_shows_the_text_as_it_was_given(cli: Callable[..., tuple[int, str, str]], task: Task) -> None:
+    """Also what the vocabulary does not know."""
+    run = task("masked").run
+    told = json.loads(cli("fill", run, "Ω  [MASK] ☃ runs, [MASK]!", "--json")[1])
+    first, second = (blank[0]["text"] for blank in told["blanks"])
+    assert told["text"] == f"Ω  {first} ☃ runs, {second}!"
+    shown = cli("fill", run, "Ω  [MASK] ☃ runs, [MASK]!", "--top", 1)[1].splitlines()
+    assert shown[0] == told["text"] and len(shown) == 3
+
+
 def test_embed(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:
     run, file = task("classification").run, write_lines(tmp_path / "t.txt", ["the dog", "a cat sings"])
     rows = [json.loads(line) for line in cli("embed", run, file, "--pooling", "cls")[1].splitlines()]

@@ -47,6 +47,7 @@ def test_standard_input_is_one_file(refused: Refused, tiny: TinyRun) -> None:
         (["translate", "run", "a", "b"], "Got unexpected extra argument(s) (b); see glassformer translate --help"),
         (["train"], "Missing argument 'config'; see glassformer train --help"),
         (["translate", "run", "--beam-size", "x"], "Invalid value for '--beam-size': "),
+        (["embed", "run", "--pooling", "x"], "Invalid value for '--pooling': 'x' is not one of 'mean', 'cls'"),
         (["trian"], "No such command 'trian'. Did you mean 'train'?; see glassformer --help"),
         (["--bogus"], "No such option: --bogus; see glassformer --help"),
     ],
@@ -100,6 +101,12 @@ def test_files_that_do_not_pair_up(refused: Refused, tiny: TinyRun, tmp_path: Pa
     assert "tokenize='14a' is not known; choose from 13a" in refused(
         "evaluate", tiny.run, two, two, "--tokenize", "14a"
     )
+
+
+def test_a_picture_of_the_demo_that_cannot_be_is_refused_before_training(refused: Refused, tmp_path: Path) -> None:
+    line = refused("demo", "--run", tmp_path / "run", "--picture", tmp_path)
+    assert line == f"{tmp_path}: is a folder; name a file in it"
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_line_to_evaluate(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:

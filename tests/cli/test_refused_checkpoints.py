@@ -42,7 +42,8 @@ def test_edited_and_incomplete_checkpoints_are_refused(refused: Refused, copied:
     assert "config.json is damaged" in refused("translate", copied)
     config.unlink()
     assert "config.json is missing; copy the whole folder again" in refused("translate", copied)
-    assert "there is no such run or checkpoint; did you mean copied?" in refused("translate", tmp_path / "copid")
+    told = f"{tmp_path}/copid: there is no such run or checkpoint; did you mean {copied}?"
+    assert refused("translate", tmp_path / "copid") == told
     (tmp_path / "other").mkdir()
     assert "other: is neither a run nor a checkpoint; known: copied" in refused("translate", tmp_path / "other")
 
@@ -118,7 +119,7 @@ def test_what_is_neither_a_run_nor_a_configuration(refused: Refused, tiny: TinyR
     assert line == f"{tmp_path}/t.tml: {told}name the folder of a run or of a checkpoint, or a .toml file"
     tiny.write_config(tmp_path / "t.toml")
     for name in ("t.tml", "u.toml"):
-        assert refused("info", tmp_path / name) == f"{tmp_path}/{name}: {told}did you mean t.toml?"
+        assert refused("info", tmp_path / name) == f"{tmp_path}/{name}: {told}did you mean {tmp_path}/t.toml?"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_run_that_exists_and_one_that_does_not(refused: Refused, tiny: TinyRun
     config = tiny.write_config(tmp_path / "run.toml")
     assert "holds a run already; go on with --resume, or name another" in refused("train", config, "--run", tiny.run)
     line = refused("train", config, "--resume", "--run", tiny.run.with_name("rum"))
-    assert line.endswith("rum: no run is there; did you mean run?")
+    assert line == f"{tiny.run.with_name('rum')}: no run is there; did you mean {tiny.run}?"
     line = refused("train", config, "model.d_model=32", "--resume", "--run", tiny.run)
     assert line == "model.d_model=32, but the run began with 16; resume with that, or start anew"
 

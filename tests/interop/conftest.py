@@ -11,6 +11,8 @@ NEEDED = {
     "transformers": [
         "test_bart.py",
         "test_huggingface_*.py",
+        "test_hub.py",
+        "test_incomplete_folders.py",
         "test_left_out.py",
         "test_marian_vocabulary.py",
         "test_stacks_*.py",

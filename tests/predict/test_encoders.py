@@ -70,6 +70,14 @@ def test_a_mask_is_one_token_and_its_neighbours_are_cut_as_ever(filler: Filler, 
     assert filler.tokenizer.tokens(filler._with_masks(1, text)) == tokens
 
 
+def test_fill_leaves_what_is_around_a_mask_as_it_was(filler: Filler) -> None:
+    texts = ["[MASK] Ünd\t☃ sleeps .", "(the [MASK])", "THE  [MASK][MASK]x"]
+    for text, found in zip(texts, filler.fill(texts), strict=True):
+        around = text.split("[MASK]")
+        words = [blank[0].text for blank in found.blanks]
+        assert found.text == "".join(map(str.__add__, around, [*words, ""]))
+
+
 def test_only_here_is_a_mask_no_text(filler: Filler) -> None:
     assert filler.tokenizer.special_tokens["[MASK]"] not in filler.tokenizer.encode("the [MASK] runs")
 

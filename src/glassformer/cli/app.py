@@ -97,5 +97,6 @@ def _what_can_be_mended(error: Exception) -> str | None:
         return f"{error.filename or 'input or output'}: {error.strerror or error}"
     if hasattr(error, "format_message"):  # the parser's: which class it is depends on the version of typer
         context = getattr(error, "ctx", None)
-        return f"{error.format_message().rstrip('.')}; see {context.command_path if context else 'glassformer'} --help"
+        told = error.format_message().rstrip(".").replace("Value error, ", "")
+        return f"{told}; see {context.command_path if context else 'glassformer'} --help"
     return None

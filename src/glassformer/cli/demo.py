@@ -34,6 +34,8 @@ def command(
 
     if picture is not None and not picture.resolve().parent.is_dir():
         raise DataError(f"{picture}: there is no folder {picture.parent}; name a file in one that exists")
+    if picture is not None and picture.is_dir():
+        raise DataError(f"{picture}: is a folder; name a file in it")
     _clear(run)
     folder = RunFolder.create(run)
     held_out = _write_corpus(run / "corpus", seed)

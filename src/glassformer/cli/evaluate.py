@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.streams import say, settings
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def command(
     if translates:
         _translation(run, files or [], against, settings(setting), tokenize, as_json)
         return
-    scores = _scores(run, task, files or [], stride)
+    with in_words(WITHOUT_SETTINGS):
+        scores = _scores(run, task, files or [], stride)
     say(json.dumps(scores, ensure_ascii=False) if as_json else _lines(scores))
 
 

@@ -1,5 +1,6 @@
 """``glassformer figure``: what a model computed for a sentence, as a picture or a table."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,11 +25,17 @@ def command(
     specials: Annotated[bool, typer.Option(help="With the tokens that start and end a text.")] = True,
 ) -> None:
     """Draw a view of what the model computed for a sentence, an image or a series."""
+    from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
+    from glassformer.config import ConfigError
     from glassformer.explain.opened import Shown, examine_run
-    from glassformer.explain.view import known_suffix
+    from glassformer.explain.view import SUFFIXES, known_suffix
 
+    if not Path(output).suffix:
+        raise ConfigError(f"{output}: no suffix says what kind of figure it is; end it in one of {' '.join(SUFFIXES)}")
     known_suffix(output)
     keep = "*.weights" if name.endswith("_attention") else "*"
-    view = examine_run(run, Shown(text, target, keep)).view(name, head, average, words, specials)
+    with in_words(WITHOUT_SETTINGS):
+        example = examine_run(run, Shown(text, target, keep))
+    view = example.view(name, head, average, words, specials)
     with explaining(output):
         view.save(output)

@@ -2,12 +2,14 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
 
+from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.streams import writing
 
 
@@ -26,7 +28,7 @@ def command(
     from glassformer.predict import Forecaster
 
     forecaster = Forecaster.load(run)
-    with _named(file) as path, _in_options(path, file):
+    with _named(file) as path, in_words(WITHOUT_SETTINGS), in_words(OPTIONS), in_words(_name(path, file)):
         forecast = forecaster.forecast_file(path, date, missing)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())
@@ -36,26 +38,15 @@ def command(
 
 OPTIONS = {
     "set data.missing=previous": "give --missing previous",
-    ", or name the columns to use in data.columns": "",
-    "which data.columns names": "which the model was trained on",
     "which data.date names": "which --date names",
     "set data.date='' and name data.columns": "give --date '' to leave it out",
     "set data.date=''": "give --date ''",
 }
-"""What the reader of tables says to who trains, and here to who has no configuration to change."""
+"""Where this verb has an option instead of the setting."""
 
 
-@contextmanager
-def _in_options(path: str, file: str) -> Iterator[None]:
-    from glassformer.config import DataError
-
-    try:
-        yield
-    except DataError as error:
-        told = str(error)
-        for keys, options in OPTIONS.items():
-            told = told.replace(keys, options)
-        raise DataError(told.replace(path, "standard input") if file == "-" else told) from None
+def _name(path: str, file: str) -> dict[str, str]:
+    return {re.escape(path): "standard input"} if file == "-" else {}
 
 
 @contextmanager

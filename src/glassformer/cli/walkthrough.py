@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.streams import explaining, note, writing
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def _example(run: str, text: str, target: str | None) -> "Examined":
 
     if run and not text.strip():
         raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
-    return examine_run(run, Shown(text, target)) if run else examine(first_translator(), text or SENTENCE, target)
+    with in_words(WITHOUT_SETTINGS):
+        return examine_run(run, Shown(text, target)) if run else examine(first_translator(), text or SENTENCE, target)
 
 
 def _check(step: int | None, count: int) -> None:

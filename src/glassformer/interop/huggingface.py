@@ -12,8 +12,8 @@ from glassformer.config import CheckpointError, Config, ConfigError
 from glassformer.interop.comparison import compare
 from glassformer.interop.families import family_for, family_of
 from glassformer.interop.folder import refuse_existing, written_aside
+from glassformer.interop.hub import fetched
 from glassformer.interop.left_out import left_out
-from glassformer.interop.optional import required
 from glassformer.interop.portable import read_json
 from glassformer.interop.result import Conversion
 from glassformer.interop.runs import Held, held_at
@@ -27,10 +27,6 @@ from glassformer.text import TokenizerPair
 OWN = "glassformer.json"
 """What an exported folder says beside: our configuration and tokenizers, so that it comes back as it was."""
 
-FETCHED = ["*.json", "*.safetensors", "*.spm", "vocab.txt", "merges.txt"]
-
-huggingface_hub = required("huggingface_hub", "huggingface")
-
 
 def import_folder(source: str, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
     """Make a checkpoint of a folder that ``save_pretrained`` wrote, or of a model of the hub.
@@ -38,7 +34,7 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     Logits of both sides are compared, and what they make of ``texts`` (random ones where none are given).
     ``CheckpointError`` where they differ, ``ConfigError`` for a setting without a counterpart; nothing is written then.
     """
-    destination, folder = Path(destination), _local(source)
+    destination, folder = Path(destination), Path(source) if Path(source).is_dir() else fetched(source)
     refuse_existing(destination)
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: has no config.json; name a folder that save_pretrained has written")
@@ -82,24 +78,14 @@ def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str]
     return Conversion(destination, family.model_type, parity, notes)
 
 
-def _local(source: str) -> Path:
-    """A folder as it is; else a name on the hub, of which only weights in safetensors, JSON and vocabularies come."""
-    if Path(source).is_dir():
-        return Path(source)
-    if source.count("/") > 1 or source.startswith((".", "/", "~")):
-        raise CheckpointError(f"{source}: there is no such folder; name one, or a model of the hub (owner/name)")
-    try:
-        return Path(huggingface_hub.snapshot_download(source, allow_patterns=FETCHED))
-    except Exception as error:  # of many kinds: no network, no such name, not allowed
-        said = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{source}: is no folder, and the hub does not give it ({said})") from None
-
-
 def _with_defaults(theirs: dict[str, Any], origin: str) -> dict[str, Any]:
     try:
         return {**transformers.AutoConfig.for_model(**theirs).to_dict(), **theirs}
     except Exception as error:  # their checks raise kinds of their own
-        raise ConfigError(f"{origin}: config.json is not usable: {' '.join(str(error).split())[:300]}") from None
+        said = " ".join(str(error).split())[:300]
+        raise ConfigError(
+            f"{origin}: config.json is not usable ({said}); mend it there, or save the model again"
+        ) from None
 
 
 def _configuration(

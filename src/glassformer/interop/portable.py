@@ -92,10 +92,14 @@ def read_tokenizers(folder: Path, config: dict[str, Any], sizes: tuple[int, int]
         if (folder / "target" / "tokenizer.json").is_file():
             sides.append(_whole(folder / "target", config, sizes[1]))
     else:
-        raise CheckpointError(
-            f"{folder}: has neither tokenizer.json nor {SOURCE_PIECES}; load it with AutoTokenizer and save it here"
-        )
+        raise CheckpointError(f"{folder}: has neither tokenizer.json nor {SOURCE_PIECES}; {way_to_a_tokenizer(folder)}")
     return foreign_pair(*sides)
+
+
+def way_to_a_tokenizer(folder: Path) -> str:
+    """What to do where ``folder`` holds none that can be used."""
+    saved = f"AutoTokenizer.from_pretrained(MODEL).save_pretrained({str(folder)!r})"
+    return f"copy the tokenizer's files there, or save them: {saved}"
 
 
 def _template(tokenizer: Tokenizer, whole: tokenizers.Tokenizer, around: Around) -> Any:
@@ -138,8 +142,11 @@ def pipeline_from(document: dict[str, Any], settings: dict[str, Any], size: int,
     """``CheckpointError`` where the library cannot read ``document``, or it has more entries than the model."""
     try:
         encoder = tokenizers.Tokenizer.from_str(json.dumps(document))
-    except Exception as error:  # the compiled library raises nothing narrower
-        raise CheckpointError(f"{folder}: tokenizer.json cannot be read ({error}); save it again") from None
+    except Exception:  # the compiled library raises nothing narrower
+        version = f"version {tokenizers.__version__} of tokenizers"
+        raise CheckpointError(
+            f"{folder}: tokenizer.json cannot be read by {version}; save it again with that"
+        ) from None
     names = {id: entry for entry, id in encoder.get_vocab(with_added_tokens=True).items()}
     if max(names) >= size:
         raise CheckpointError(f"{folder}: tokenizer.json has {max(names) + 1} entries and the model {size}")

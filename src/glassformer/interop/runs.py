@@ -6,6 +6,7 @@ from typing import Any
 
 from glassformer.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
+from glassformer.interop.families import KINDS
 from glassformer.models.registry import build_model, load_weights, weights_of
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
@@ -69,5 +70,10 @@ def translator_of(run: str | Path) -> tuple[Path, Translator]:
     path = resolve(run)
     kind = load_checkpoint(path).config.get("model", {}).get("kind")
     if kind != EXPORTED:
-        raise ConfigError(f"{path}: model.kind={kind!r} is not exported there; {EXPORTED} is; use --to huggingface")
+        way = (
+            "use --to huggingface"
+            if kind in KINDS
+            else f"--to huggingface takes {', '.join(KINDS)} alone; use the run itself"
+        )
+        raise ConfigError(f"{path}: model.kind={kind!r} is not exported there; {EXPORTED} is; {way}")
     return path, Translator.load(path)

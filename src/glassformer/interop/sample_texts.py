@@ -30,6 +30,8 @@ def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
         for i in range(tokenizer.vocab_size)
         if i not in special and tokenizer.decode([i]) and not (names.id_to_token(i) or UNNAMED).startswith(UNNAMED)
     ]
+    if not allowed:
+        raise DataError("the vocabulary has no entry that is text, so none is made up to compare on; give texts")
     texts: list[str] = []
     while len(texts) < count:
         drawn = torch.randint(len(allowed), (6,), generator=generator).tolist()

@@ -10,6 +10,7 @@ import torch
 
 from glassformer.config import CheckpointError
 from glassformer.interop.optional import required
+from glassformer.interop.portable import way_to_a_tokenizer
 
 transformers = required("transformers", "huggingface")
 transformers.utils.logging.disable_progress_bar()
@@ -37,24 +38,40 @@ def loaded(loader: str, folder: Path) -> Any:
             auto = getattr(transformers, loader)
             return auto.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, **SAFE).eval()
     except (OSError, KeyError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{folder}: transformers cannot load it ({str(error).splitlines()[0]})") from None
+        said = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"{folder}: transformers cannot load the model ({said}); save it again") from None
 
 
 def loaded_tokenizer(folder: Path) -> Any:
-    return _loaded_beside("AutoTokenizer", "tokenizer", folder)
+    try:
+        with quiet():
+            return transformers.AutoTokenizer.from_pretrained(folder, **SAFE)
+    except Exception:  # their classes check little of what they read
+        raise _no_tokenizer(folder) from None
+
+
+def read_by(reader: Any, folder: Path, text: str | list[str], **options: Any) -> Any:
+    """What the tokenizer ``reader`` of ``folder`` makes of ``text``."""
+    try:
+        with quiet():
+            return reader(text, **options)
+    except Exception:  # the compiled library raises nothing narrower
+        raise _no_tokenizer(folder) from None
 
 
 def loaded_processor(folder: Path) -> Any:
-    return _loaded_beside("AutoImageProcessor", "image processor", folder)
-
-
-def _loaded_beside(loader: str, what: str, folder: Path) -> Any:
     try:
         with quiet():
-            return getattr(transformers, loader).from_pretrained(folder, **SAFE)
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        said = " ".join(str(error).split())
-        raise CheckpointError(f"{folder}: transformers cannot load its {what} ({said})") from None
+            return transformers.AutoImageProcessor.from_pretrained(folder, **SAFE)
+    except Exception:
+        fault = "preprocessor_config.json is missing or damaged, so AutoImageProcessor cannot read a picture"
+        raise CheckpointError(f"{folder}: {fault}; copy it again") from None
+
+
+def _no_tokenizer(folder: Path) -> CheckpointError:
+    missing = [name for name in ("tokenizer.json", "tokenizer_config.json") if not (folder / name).is_file()]
+    fault = f"has no {' and no '.join(missing)}" if missing else "its tokenizer's files are damaged"
+    return CheckpointError(f"{folder}: {fault}, so AutoTokenizer cannot read a text; {way_to_a_tokenizer(folder)}")
 
 
 def refuse_other_ids(folder: Path, text: str, ours: list[int], found: list[int]) -> None:

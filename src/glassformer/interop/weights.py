@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -24,8 +25,17 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for name in names:
         with refusing(f"{folder / name}: cannot be read"):
-            weights |= load_file(folder / name)
+            weights |= _read(folder / name)
     return weights
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        if "os error" in str(error):
+            raise
+        raise CheckpointError(f"{path}: is damaged: it is no whole safetensors file; copy it again") from None
 
 
 def _parts(folder: Path) -> list[str]:

@@ -34,7 +34,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Filled:
-    """For every mask of a text its candidates, the most probable first; ``text`` has the first in each place."""
+    """For every mask of a text its candidates, the most probable first; ``text`` is as given, with the first in each
+    place: what the vocabulary does not know, or writes otherwise, stays as it was."""
 
     text: str
     blanks: list[list[Candidate]]
@@ -60,7 +61,7 @@ class Filler(Encoder):
             raise ConfigError(f"top={top}: one candidate at least is told; choose 1 or more")
         ids = [self._with_masks(number, text) for number, text in enumerate(texts, start=1)]
         found = self._rows([[one] for one in ids], partial(self._candidates, top))
-        return [self._filled(*pair) for pair in zip(ids, found, strict=True)]
+        return [self._filled(*pair) for pair in zip(texts, found, strict=True)]
 
     def _with_masks(self, number: int, text: str) -> list[int]:
         if MASK not in text:
@@ -92,16 +93,15 @@ class Filler(Encoder):
             results.append(torch.stack([best.to(values.dtype), values], dim=1).cpu())
         return results
 
-    def _filled(self, ids: list[int], found: Float[Tensor, "masks 2 top"]) -> Filled:
-        tokenizer, mask = self.tokenizer, special_id(self.tokenizer, MASK)
-        blanks, best = [], []
+    def _filled(self, text: str, found: Float[Tensor, "masks 2 top"]) -> Filled:
+        tokenizer, blanks = self.tokenizer, []
         for entries, values in found.tolist():
             chosen = [int(entry) for entry in entries]
             rows = zip(tokenizer.tokens(chosen), chosen, values, strict=True)
             blanks.append([Candidate(token, tokenizer.decode([id]), value) for token, id, value in rows])
-            best.append(chosen[0])
-        first = iter(best)
-        return Filled(tokenizer.decode([next(first) if id == mask else id for id in ids]), blanks)
+        begin, *rest = text.split(MASK)
+        pairs = zip(blanks, rest, strict=True)
+        return Filled(begin + "".join(f"{candidates[0].text}{after}" for candidates, after in pairs), blanks)
 
 
 def encode_with_masks(tokenizer: Tokenizer, text: str) -> list[int]:

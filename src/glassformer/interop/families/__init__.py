@@ -19,6 +19,9 @@ _TRANSLATORS = (MARIAN, PEGASUS, BLENDERBOT, M2M_100, BART, MBART, PLBART)
 _ALL = (*_TRANSLATORS, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, VIT)
 FAMILIES = {family.architecture: family for family in _ALL}
 
+KINDS = list(dict.fromkeys(str(family.ours["kind"]) for family in _ALL if family.exported))
+"""Of our models, those that are exported."""
+
 WITHOUT_COUNTERPART = {
     "blenderbot-small": "layernorm_embedding before the decoder's positions are added, which encoder_decoder lacks",
     "fsmt": "sinusoids of tensor2tensor in a post-norm model, which encoder_decoder lacks",
@@ -51,8 +54,9 @@ def family_for(config: Any, task: str) -> Family:
     """The family that a model of ours is exported to; ``ConfigError`` names the setting that none has."""
     exported = [family for family in FAMILIES.values() if family.exported and family.ours["kind"] == config.kind]
     if not exported:
-        kinds = dict.fromkeys(str(family.ours["kind"]) for family in FAMILIES.values())
-        raise ConfigError(f"model.kind={config.kind!r} is not exported; only {', '.join(kinds)} are")
+        raise ConfigError(
+            f"model.kind={config.kind!r} is not exported; only {', '.join(KINDS)} are; use the run itself"
+        )
     of_task = [family for family in exported if family.task == task]
     if not of_task:
         raise ConfigError(f"task={task!r} is not exported; {', '.join(family.task for family in exported)} are")

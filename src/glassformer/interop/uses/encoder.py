@@ -13,7 +13,7 @@ from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
 from glassformer.interop.portable import MARKS, foreign_pair
 from glassformer.interop.runs import Held
 from glassformer.interop.sample_texts import compared, refuse_long
-from glassformer.interop.theirs import loaded_tokenizer, refuse_other_ids
+from glassformer.interop.theirs import loaded_tokenizer, read_by, refuse_other_ids
 from glassformer.interop.uses.names import names_of, with_names
 from glassformer.interop.uses.pipelines import pipeline_of
 from glassformer.interop.uses.tokenizer_files import write_tokenizer
@@ -84,7 +84,7 @@ class Encoder:
         for text in compared(texts, held.tokenizer):
             arrays: Any = frame.rows([[held.tokenizer.encode(text)]])
             given = [torch.from_numpy(array) for array in arrays]
-            found = reader(text, return_token_type_ids=True)
+            found = read_by(reader, folder, text, return_token_type_ids=True)
             refuse_other_ids(folder, text, given[0][0].tolist(), found["input_ids"])
             refuse_long(text, given[0].size(1), held.model.config.max_length)
             asked, mask = self._asked(held, given[0]), given[1]

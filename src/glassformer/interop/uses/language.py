@@ -15,7 +15,7 @@ from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
 from glassformer.interop.portable import Around, Pipeline, foreign_pair, generation_settings, named_special, portable
 from glassformer.interop.runs import Held
 from glassformer.interop.sample_texts import compared, refuse_long
-from glassformer.interop.theirs import loaded_tokenizer, quiet, refuse_other_ids, transformers
+from glassformer.interop.theirs import loaded_tokenizer, quiet, read_by, refuse_other_ids, transformers
 from glassformer.interop.uses.pipelines import pipeline_of
 from glassformer.interop.uses.tokenizer_files import write_tokenizer
 from glassformer.text import TokenizerPair
@@ -82,7 +82,7 @@ class Language:
         before = [tokenizer.end_id] if _begins(held) else []
         for text in compared(texts, tokenizer):
             ids = [*before, *tokenizer.encode(text)]
-            refuse_other_ids(folder, text, ids, reader(text)["input_ids"])
+            refuse_other_ids(folder, text, ids, read_by(reader, folder, text)["input_ids"])
             refuse_long(text, len(ids) + 1, held.model.config.max_length)
             most = min(NEW_TOKENS, held.model.config.max_length - len(ids))
             said = tokenizer.decode([*ids, *_continued(held, ids, most)])

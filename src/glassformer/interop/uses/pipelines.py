@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from glassformer.config import CheckpointError
-from glassformer.interop.portable import Pipeline, pipeline_from, read_json, read_pipeline
+from glassformer.interop.portable import Pipeline, pipeline_from, read_json, read_pipeline, way_to_a_tokenizer
 from glassformer.interop.theirs import loaded_tokenizer
 
 OLDER = ("vocab.txt", "vocab.json")
@@ -17,8 +17,7 @@ def pipeline_of(folder: Path, size: int) -> Pipeline:
         return read_pipeline(folder, size)
     if not any((folder / name).is_file() for name in OLDER):
         raise CheckpointError(
-            f"{folder}: has neither tokenizer.json nor {' nor '.join(OLDER)}; load it with AutoTokenizer and save it "
-            "here"
+            f"{folder}: has neither tokenizer.json nor {' nor '.join(OLDER)}; {way_to_a_tokenizer(folder)}"
         )
     made = loaded_tokenizer(folder)
     settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}

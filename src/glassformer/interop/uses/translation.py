@@ -13,7 +13,7 @@ from glassformer.interop.parity import Inputs, Logits, Sample
 from glassformer.interop.portable import generation_settings, read_tokenizers
 from glassformer.interop.runs import Held
 from glassformer.interop.sample_texts import compared, refuse_long
-from glassformer.interop.theirs import loaded_tokenizer, quiet, transformers
+from glassformer.interop.theirs import loaded_tokenizer, quiet, read_by, transformers
 from glassformer.interop.translations import greedy_texts, logits_of, longest_text, random_inputs
 from glassformer.interop.uses.tokenizer_files import write_tokenizer
 from glassformer.text import Tokenizer, TokenizerPair
@@ -77,8 +77,8 @@ def _their_texts(held: Held, theirs: Any, folder: Path, texts: list[str]) -> lis
     symbols, longest = held.pair.target, longest_text(held.model)
     source, target = loaded_tokenizer(folder), folder / "target"
     reader = loaded_tokenizer(target) if target.is_dir() else source
+    given = read_by(source, folder, texts, return_tensors="pt", padding=True)
     with quiet():
-        given = source(texts, return_tensors="pt", padding=True)
         theirs.generation_config = transformers.GenerationConfig(
             num_beams=1,
             max_new_tokens=longest + 1,

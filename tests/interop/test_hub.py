@@ -1,0 +1,88 @@
+"""A model that is named and not there: what was asked where, and what to do, whatever the hub answers."""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from glassformer.config import CheckpointError
+from glassformer.interop.hub import constants
+from glassformer.interop.huggingface import import_folder
+
+NAME = "someone/something"
+Answered = Callable[[int, str], str]
+
+
+def refusal(name: str, tmp_path: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        import_folder(name, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists() and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answered]:
+    """What is said where every request is answered with this status and this error code."""
+    answer: list[tuple[int, str]] = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(answer[-1][0])
+            self.send_header("X-Error-Code", answer[-1][1])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield lambda status, code: answer.append((status, code)) or refusal(NAME, tmp_path)
+        server.shutdown()
+
+
+def test_without_a_network(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed:
+        hub = f"http://127.0.0.1:{closed.server_port}"
+    monkeypatch.setattr(constants, "ENDPOINT", hub)
+    way = "name a local folder that save_pretrained has written, or go online"
+    assert refusal(NAME, tmp_path) == (
+        f"{NAME}: there is no such folder, and {hub} cannot be reached, nor is it in {cache}; {way}"
+    )
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert f"{hub} may not be asked (HF_HUB_OFFLINE is set), nor is it in {cache}; " in refusal(NAME, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "told"),
+    [
+        (
+            404,
+            "RepoNotFound",
+            "has no model of that name that you may see; mend the name, or for a private one: hf auth",
+        ),
+        (403, "GatedRepo", f"/{NAME} is only for who accepts its terms; accept them there, then: hf auth login"),
+        (418, "", "refuses it (HTTP 418); try again later, or name a local folder"),
+    ],
+)
+def test_what_the_hub_answers(answered: Answered, status: int, code: str, told: str) -> None:
+    said = answered(status, code)
+    assert said.startswith(f"{NAME}: there is no such folder, and {constants.ENDPOINT}") and told in said
+
+
+@pytest.mark.parametrize("name", ["a b", "one/two/three", "./here", "owner/-"])
+def test_what_is_no_name_is_asked_of_nobody(name: str, tmp_path: Path) -> None:
+    told = "there is no such folder; name one, or a model of the hub (owner/name)"
+    assert refusal(name, tmp_path) == f"{name}: {told}"
