@@ -7,15 +7,18 @@ from glassformer.layers.dropout import Dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
 def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p: float, dtype: torch.dtype) -> None:
-    """``p`` is rounded to 1/256; the share of 400,004 elements then lies within 4.5 standard deviations of it."""
+    """``p`` is rounded to 1/256; the share of 400,004 elements then lies within 4.5 standard deviations of it.
+
+    The kernels know no float64: there PyTorch draws the bytes, as everywhere without a compiler.
+    """
     dropped, x = round(p * 256) / 256, torch.ones(400_004, dtype=dtype)
     y = Dropout(p)(x)
     share = (y == 0).double().mean().item()
     assert share == pytest.approx(dropped, abs=4.5 * (dropped * (1 - dropped) / x.numel()) ** 0.5)
     kept = y[y != 0].unique()
-    assert kept.tolist() == pytest.approx([1 / (1 - dropped)], rel=1e-6 if dtype == torch.float32 else 4e-3)
+    assert kept.tolist() == pytest.approx([1 / (1 - dropped)], rel=4e-3 if dtype == torch.bfloat16 else 1e-6)
 
 
 def test_neighbours_are_dropped_independently() -> None:

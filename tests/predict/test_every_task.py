@@ -10,8 +10,9 @@ import glassformer
 import glassformer.train.loop
 from glassformer.config import CheckpointError
 from glassformer.predict import PREDICTORS, Generator
-from glassformer.run_folder import RunFolder
+from glassformer.run_folder import RunFolder, step_of
 from glassformer.train import parse_config, train
+from glassformer.train.tasks import make_task
 from tiny_run import run_to_the_end, state_of
 from tiny_tasks import STEPS, TinyTask, made
 
@@ -28,6 +29,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 def test_it_learns(tiny: TinyTask) -> None:
     first, *_, last = tiny.losses()
     assert last < first
+
+
+def test_scores_are_those_of_the_weights_saved_with_them(tiny: TinyTask) -> None:
+    run, task = RunFolder.open(tiny.run), make_task(tiny.config())
+    told = {line["step"]: line for line in run.metrics() if line["event"] == "validated"}
+    for path in run.checkpoints():
+        scores = task.validate(glassformer.load(path).model)
+        assert scores == pytest.approx({name: told[step_of(path)][name] for name in scores}, rel=1e-5)
 
 
 def test_stopped_within_a_step_it_goes_on_bit_for_bit(

@@ -148,6 +148,17 @@ def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
     assert kinds == {1, 2}
 
 
+def test_the_average_forgets_old_weights_at_its_decay(tiny: TinyRun, tmp_path: Path) -> None:
+    """mean_t = d_t · mean_{t-1} + (1 − d_t) · weights_t, where d_t grows to ``train.ema``, here from the third step."""
+    state, run = build(tiny.config({"train.ema": 0.3})), RunFolder.create(tmp_path)
+    wanted = {name: weight.detach().clone() for name, weight in weights_of(state.model).items()}
+    for decay in (2 / 11, 3 / 12, 0.3, 0.3):
+        train_step(state, run)
+        for name, weight in weights_of(state.model).items():
+            wanted[name] = decay * wanted[name] + (1 - decay) * weight.detach()
+    torch.testing.assert_close(dict(weights_of(state.best_model)), wanted, atol=1e-6, rtol=1e-5)
+
+
 def test_dropout_rises_with_the_steps(tiny: TinyRun, tmp_path: Path) -> None:
     """The first of ten steps drops a tenth, the tenth and those after it all of the rate."""
     config = tiny.config({"model.dropout": 0.5, "train.dropout_warmup_steps": 10})

@@ -149,7 +149,16 @@ def test_what_is_missing_is_neither_learned_nor_scored(
     assert batch.future.isnan().sum() == 1 and task.loss(forecaster.model, batch).smoothed.isfinite()
 
 
-# Starting from another run
+# Going on, and starting from another run
+
+
+def test_a_run_of_another_task_is_not_gone_on_with(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    """Other settings differ as well; the task is what is told."""
+    trained(made(tmp_path_factory, "classification"), tmp_path / "run")
+    other = parse_config(settings(made(tmp_path_factory, "tagging"), train__max_steps=3))
+    told = r"^task='tagging', but the run began with another one; resume with that, or start anew$"
+    with pytest.raises(ConfigError, match=told):
+        run_to_the_end(other, tmp_path / "run", resume=True)
 
 
 def test_what_is_taken_from_another_run_is_told(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
