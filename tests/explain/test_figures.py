@@ -266,6 +266,6 @@ def test_texts_and_files_that_cannot_be(translator: Translator, example: Example
         empty.view(CROSS, specials=False)
     with pytest.raises(ConfigError, match=r"f\.jpg: \.jpg is no kind of figure; known: \.csv \.pdf \.png \.svg \.tex"):
         example.view(CROSS).save(tmp_path / "f.jpg")
-    with pytest.raises(ConfigError, match=r"f: no suffix is no kind of figure"):
+    with pytest.raises(ConfigError, match=r"f: no suffix says what kind of figure it is; end it in one of \.csv "):
         example.view(CROSS).save(tmp_path / "f")
     assert not list(tmp_path.iterdir())

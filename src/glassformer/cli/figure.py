@@ -1,6 +1,5 @@
 """``glassformer figure``: what a model computed for a sentence, as a picture or a table."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,12 +25,9 @@ def command(
 ) -> None:
     """Draw a view of what the model computed for a sentence, an image or a series."""
     from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-    from glassformer.config import ConfigError
     from glassformer.explain.opened import Shown, examine_run
-    from glassformer.explain.view import SUFFIXES, known_suffix
+    from glassformer.explain.view import known_suffix
 
-    if not Path(output).suffix:
-        raise ConfigError(f"{output}: no suffix says what kind of figure it is; end it in one of {' '.join(SUFFIXES)}")
     known_suffix(output)
     keep = "*.weights" if name.endswith("_attention") else "*"
     with in_words(WITHOUT_SETTINGS):

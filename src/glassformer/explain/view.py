@@ -139,8 +139,10 @@ class View:
 def known_suffix(path: str | Path) -> str:
     """The suffix of ``path`` in small letters; a ``ConfigError`` names the known ones when it is none of them."""
     suffix = Path(path).suffix.lower()
+    if not suffix:
+        raise ConfigError(f"{path}: no suffix says what kind of figure it is; end it in one of {' '.join(SUFFIXES)}")
     if suffix not in SUFFIXES:
-        raise ConfigError(f"{path}: {suffix or 'no suffix'} is no kind of figure; known: {' '.join(SUFFIXES)}")
+        raise ConfigError(f"{path}: {suffix} is no kind of figure; known: {' '.join(SUFFIXES)}")
     return suffix
 
 
