@@ -16,12 +16,17 @@ SIZES = [
     (2, 1, 1, 1, 1, 1),
     (1, 4, 130, 130, 32, 32),
 ]
-MASKS: dict[str, Callable[[int, int, int], Tensor | None]] = {
-    "none": lambda batch, query, key: None,
-    "random": lambda batch, query, key: torch.rand(batch, 1, query, key) < 0.5,
-    "mostly unseen": lambda batch, query, key: torch.rand(batch, 1, query, key) < 0.05,
-    "causal": lambda batch, query, key: torch.ones(query, key, dtype=torch.bool).tril()[None, None],
-    "sentences": lambda batch, query, key: (torch.arange(query) // 9)[None, None, :, None] == torch.arange(key) // 9,
+MASKS: dict[str, Callable[[int, int, int, int], Tensor | None]] = {
+    "none": lambda batch, heads, query, key: None,
+    "random": lambda batch, heads, query, key: torch.rand(batch, 1, query, key) < 0.5,
+    "of each head": lambda batch, heads, query, key: torch.rand(batch, heads, query, key) < 0.5,
+    "turned": lambda batch, heads, query, key: (torch.rand(batch, 1, key, query) < 0.5).mT,
+    "whole rows": lambda batch, heads, query, key: torch.rand(batch, 1, query, 1) < 0.5,
+    "mostly unseen": lambda batch, heads, query, key: torch.rand(batch, 1, query, key) < 0.05,
+    "causal": lambda batch, heads, query, key: torch.ones(query, key, dtype=torch.bool).tril()[None, None],
+    "sentences": lambda batch, heads, query, key: (
+        (torch.arange(query) // 9)[None, None, :, None] == torch.arange(key) // 9
+    ),
 }
 
 
@@ -56,7 +61,7 @@ def value_and_gradients(function: Callable[..., Tensor], leaves: list[Tensor], w
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_it_is_the_definition(size: tuple[int, ...], kind: str, dtype: torch.dtype, tolerance: float) -> None:
     leaves, weights = inputs(size, dtype), torch.randn(size[0], size[1], size[2], size[5])
-    mask = MASKS[kind](size[0], size[2], size[3])
+    mask = MASKS[kind](*size[:4])
     found = value_and_gradients(lambda *x: attention(*x, mask), leaves, weights)
     exact = value_and_gradients(lambda *x: definition(*x, mask), [x.double() for x in leaves], weights)
     for one, other in zip(found, exact, strict=True):
@@ -67,7 +72,7 @@ def test_it_is_the_definition(size: tuple[int, ...], kind: str, dtype: torch.dty
 def test_with_dropout_the_gradient_is_that_of_the_weights_that_stayed() -> None:
     size, threshold = (2, 2, 40, 40, 8, 40), 100
     q, k, _ = inputs(size, torch.float32)
-    mask = MASKS["causal"](2, 40, 40)
+    mask = MASKS["causal"](2, 2, 40, 40)
     torch.manual_seed(3)
     identity = torch.eye(40).expand(2, 2, 40, 40)
     weights = attention(q, k, identity, mask, threshold)  # with the identity for values the context is the weights
