@@ -26,8 +26,10 @@ from glassformer.translator import Translator
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 KINDS = {"transformer": "multi30k", "recurrent": "multi30k_recurrent"}
+TRANSFORMER = {"d_model": 128, "n_heads": 4, "d_ff": 256, "n_encoder_layers": 2, "n_decoder_layers": 2}
 COPY = {
-    "transformer": {"d_model": 128, "n_heads": 4, "d_ff": 256, "n_encoder_layers": 2, "n_decoder_layers": 2},
+    "transformer": TRANSFORMER,
+    "rotary": TRANSFORMER | {"positions": "rotary"},
     "recurrent": {"kind": "recurrent", "d_model": 128, "d_hidden": 130},
 }
 """About 0.67 million parameters each."""
