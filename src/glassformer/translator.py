@@ -12,7 +12,7 @@ from glassformer.allocator import fitting_memory
 from glassformer.checkpoint import Checkpoint, load_checkpoint
 from glassformer.compiled import faster
 from glassformer.config import CheckpointError, DataError
-from glassformer.evaluate.word_links import one_head, strongest_links, word_weights
+from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
 from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.registry import build_model, load_weights
@@ -54,8 +54,10 @@ class Translator:
         tokenizers: TokenizerPair,
         decoding: DecodingConfig,
         bleu_tokenize: str = "13a",
+        reading: HeadReading | None = None,
     ):
         self.models = list(models)
+        self.reading = reading or HeadReading()
         self.bleu_tokenize = bleu_tokenize
         self.tokenizers = tokenizers
         self.decoding = decoding
@@ -82,7 +84,8 @@ class Translator:
             _model(checkpoint, pair).to(device).eval() for checkpoint, pair in zip(loaded, tokenizers, strict=True)
         ]
         decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
-        return cls(models, tokenizers[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"))
+        reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
+        return cls(models, tokenizers[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
 
     @property
     def device(self) -> torch.device:
@@ -156,20 +159,36 @@ class Translator:
         )
 
     def align(
-        self, source: str, target: str, layer: int = -1, head: int | None = None, shifted: bool = False
+        self,
+        source: str,
+        target: str,
+        layer: int | None = None,
+        head: int | None = None,
+        shifted: bool | None = None,
     ) -> list[tuple[int, int]]:
-        """(source word, target word) pairs: for each target word the source word its layer attends to most.
+        """(source word, target word) pairs: for each target word the source word that is attended to most.
 
-        Averaged over the heads of ``layer`` unless one is named, summed over the pieces of a source word, and read at
-        the step that predicts the target word; ``shifted`` reads where it is the decoder's *input*, which aligns better
-        in deep models (Chen et al. 2020) and worse in the small ones measured here.
+        Without ``layer`` and ``head`` by the head that was guided in training, if one was (``data.alignments``), as it
+        was guided. Else by the mean over the heads of ``layer``, the last when not given, or one of them, read at the
+        step that predicts the target word; ``shifted`` reads where it is the decoder's *input*, which aligns better in
+        deep models (Chen et al. 2020) and worse in the small ones measured here. Pieces of a source word are summed.
         """
+        layer, head, shifted = self.read_by(layer, head, shifted)
         source_ids, target_ids = self.tokenizers.source.encode(source), self.tokenizers.target.encode(target)
         if not source_ids or not target_ids:
             return []
         weights = one_head(self.cross_attention(source, target).weights, layer, head)
         words = self.tokenizers.source.word_of(source_ids), self.tokenizers.target.word_of(target_ids)
         return strongest_links(word_weights(weights, *words, shifted))
+
+    def read_by(self, layer: int | None = None, head: int | None = None, shifted: bool | None = None) -> HeadReading:
+        """Whose attention ``align`` reads when asked for these."""
+        usual = self.reading if layer is None and head is None else HeadReading()
+        return HeadReading(
+            usual.layer if layer is None else layer,
+            usual.head if head is None else head,
+            usual.shifted if shifted is None else shifted,
+        )
 
     def configure(self, **options: Any) -> DecodingConfig:
         """The stored decoding settings with ``options`` over them; an unknown one is refused with the nearest known."""

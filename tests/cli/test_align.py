@@ -9,7 +9,8 @@ import pytest
 
 from glassformer.data.grammar import sample_corpus
 from glassformer.evaluate import alignment_error_rate, read_pharaoh, write_pharaoh
-from tiny_run import TinyRun, write_lines
+from glassformer.translator import Translator
+from tiny_run import TinyRun, run_to_the_end, write_lines
 
 Cli = Callable[..., Any]
 
@@ -70,9 +71,9 @@ def test_the_best_head_is_no_worse_than_any(cli: Cli, tiny: TinyRun, files: list
 def test_what_cannot_be_aligned(refused: Callable[..., str], tiny: TinyRun, files: list[str], tmp_path: Path) -> None:
     source, target, gold = files
     assert refused("align", tiny.run, source, target, "--best-head") == "--best-head needs --gold FILE to choose by"
-    for option in (["--layer", "0"], ["--head", "0"], ["--shifted"]):
+    for option in (["--layer", "0"], ["--head", "0"], ["--shifted"], ["--naive"]):
         line = refused("align", tiny.run, source, target, "--gold", gold, "--best-head", *option)
-        assert line == "--best-head chooses; leave out --layer, --head and --shifted"
+        assert line == "--best-head chooses; leave out --layer, --head, --shifted and --naive"
     for extra in ([], ["--gold", gold]):
         line = refused("align", tiny.run, source, target, "--layer", "2", *extra)
         assert line == "layer=2 is not in the decoder; choose from 0 to 1"
@@ -100,3 +101,25 @@ def test_gold_that_cannot_be(
     gold = lines(files[2])
     wrong = write_lines(tmp_path / "wrong", [*gold[:2], line, *gold[3:]])
     assert re.search(told, refused("align", tiny.run, *files[:2], "--gold", wrong))
+
+
+def test_a_guided_head_is_the_one_that_is_asked(cli: Cli, tiny: TinyRun, files: list[str], tmp_path: Path) -> None:
+    """What ``align`` has written guides the next model, and its head is then read as it was guided."""
+    links = tmp_path / "train.align"
+    assert cli("align", tiny.run, tiny.folder / "train.en", tiny.folder / "train.fr", "-o", links) == (0, "", "")
+    how = {"guided_alignment.layer": 0, "guided_alignment.head": 1, "train.max_steps": 1}
+    run_to_the_end(tiny.config(how | {"data.alignments": [str(links)]}), tmp_path / "run")
+    written, told_by_gold = (cli("align", tmp_path / "run", *files[:2], *gold) for gold in ([], ["--gold", files[2]]))
+    assert written.out == told_by_gold.out
+    assert (told(told_by_gold.err)[0], told(told_by_gold.err)[2]) == ("decoder layer 0, head 1", "shifted")
+    for arguments, same in (
+        (["--naive"], ["--layer", 0, "--head", 1]),
+        (["--shifted"], ["--layer", 0, "--head", 1, "--shifted"]),
+        (["--layer", 1], ["--layer", 1, "--naive"]),
+    ):
+        assert cli("align", tmp_path / "run", *files[:2], *arguments) == cli(
+            "align", tmp_path / "run", *files[:2], *same
+        )
+    texts = zip(lines(files[0]), lines(files[1]), strict=True)
+    translator = Translator.load(tmp_path / "run")
+    assert written.out.splitlines() == [write_pharaoh(translator.align(*pair, 0, 1, True)) for pair in texts]

@@ -37,9 +37,29 @@ def test_the_target_and_the_tokens_can_be_chosen(cli: Cli, tiny: TinyRun, tmp_pa
     assert list(dict.fromkeys(row["column_label"] for row in rows)) == TEXT.split()
 
 
+def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    views = []
+    for option in ([], ["--shifted"]):
+        file, options = tmp_path / "figure.csv", ["--target", "le chat", "--head", 0, *option]
+        assert cli("figure", tiny.run, TEXT, "--view", CROSS, *options, "-o", file).code == 0
+        with file.open(encoding="utf-8", newline="") as lines:
+            views.append(list(csv.DictReader(lines)))
+    (naive, shifted), ends = views, ("<s>", "</s>")
+    assert [row["value"] for row in naive] == [row["value"] for row in shifted]
+    rows = [list({row["row"]: row["row_label"] for row in view}.values()) for view in views]
+    assert rows[0] == [*rows[1][1:], ends[1]] and rows[1][0] == ends[0]
+    view = examine(tiny.translator, TEXT, "le chat").view(CROSS, head=0, shifted=True)
+    assert view.title.endswith("head 0, shifted") and view.row_axis == "target, as read: who asks"
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "told"),
     [
+        (
+            TEXT,
+            ["--view", "decoder.1.self_attention", "--shifted"],
+            r"^decoder\.1\.self_attention has no second reading; only cross-attention can be shifted$",
+        ),
         (
             TEXT,
             ["--view", "decoder.1.cros_attention"],

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny_run
+from glassformer.cli.demo import best_cross_attention
 from glassformer.config import ConfigError, DataError
+from glassformer.data.syntax import AlignedPair
 from glassformer.evaluate import read_pharaoh
 from glassformer.evaluate.word_links import grouped, strongest_links, word_weights
 from glassformer.explain.alignment import (
@@ -76,6 +78,20 @@ def test_the_best_head_is_the_best_of_both_readings() -> None:
         one, shifted = best_head(links_of_heads(looking(back), [WORDS], [WORDS]), gold)
         assert (one.error_rate(gold, shifted), shifted) == (0, back == 1)
         assert one.name == "decoder layer 0, head 0"
+
+
+@pytest.mark.parametrize("back", [0, 1])
+def test_the_demonstration_shows_the_reading_that_is_aligned(back: int) -> None:
+    """Rows sum to 1, and are named by the words that they are about: a shifted one by what its step reads."""
+    pair = AlignedPair("one two six", "one two six", ((0, 0), (1, 1), (2, 2)))
+    view = best_cross_attention(looking(back), pair, pair.target)
+    panel = view.panels[0]
+    assert panel.columns == ["one", "two", "six", "</s>"]
+    assert panel.rows == (["<s>", "one", "two", "six"] if back else panel.columns)
+    assert ("shifted" in view.title, "as read" in view.row_axis) == (back == 1, back == 1)
+    for word in ("one", "two", "six"):
+        assert panel.values[panel.rows.index(word), panel.columns.index(word)] > 0.99
+    assert panel.values.sum(1) == pytest.approx(1)
 
 
 def test_the_rate_is_of_the_corpus_and_not_the_mean_of_sentences() -> None:

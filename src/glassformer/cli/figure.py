@@ -22,6 +22,10 @@ def command(
     average: Annotated[bool, typer.Option("--average", help="The mean of the heads.")] = False,
     words: Annotated[bool, typer.Option("--words", help="Whole words instead of their pieces.")] = False,
     specials: Annotated[bool, typer.Option(help="With the tokens that start and end a text.")] = True,
+    shifted: Annotated[
+        bool,
+        typer.Option("--shifted", help="Name steps of cross-attention by what they read, not by what they predict."),
+    ] = False,
 ) -> None:
     """Draw a view of what the model computed for a sentence, an image or a series."""
     from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
@@ -32,6 +36,6 @@ def command(
     keep = "*.weights" if name.endswith("_attention") else "*"
     with in_words(WITHOUT_SETTINGS):
         example = examine_run(run, Shown(text, target, keep))
-    view = example.view(name, head, average, words, specials)
+    view = example.view(name, head, average, words, specials, shifted)
     with explaining(output):
         view.save(output)

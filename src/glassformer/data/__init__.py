@@ -1,7 +1,7 @@
 """Files to batches: read and accounted for, encoded once into a cache on disk, batched by length, resumable."""
 
 from glassformer.data.account import REASONS, Account, FileAccount, TokenAccount
-from glassformer.data.batch import Batch, collate
+from glassformer.data.batch import Batch, TokenLinks, collate
 from glassformer.data.batches import Batches, ordered_batches
 from glassformer.data.config import DataConfig
 from glassformer.data.corpus import Corpus
@@ -51,6 +51,7 @@ __all__ = [
     "TaggedBatches",
     "TaggedConfig",
     "TokenAccount",
+    "TokenLinks",
     "WindowBatch",
     "Windows",
     "collate",

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -13,6 +14,20 @@ from glassformer.text import TokenizerPair
 
 Ids = Sequence[int] | NDArray[np.integer]
 Pair = tuple[Ids, Ids]
+
+
+@dataclass(frozen=True)
+class TokenLinks:
+    """Which target tokens a batch's alignments link with which source tokens: all pieces of two linked words.
+
+    A target token's ``shares`` sum to 1. Their sum over a batch is so the number of target tokens that have a link.
+    """
+
+    places: Int64[Tensor, "3 links"]  # row, column in ``Batch.wanted``, column in ``Batch.source``; none is twice
+    shares: Float32[Tensor, " links"]
+
+    def to(self, device: torch.device | str) -> "TokenLinks":
+        return TokenLinks(self.places.to(device, non_blocking=True), self.shares.to(device, non_blocking=True))
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,7 @@ class Batch:
     source_tokens: int  # that are not padding
     target_tokens: int  # predicted ones that are not padding
     examples: NDArray[np.int64]  # the index of each pair in the corpora laid end to end, row by row
+    links: TokenLinks | None = None  # where words are aligned
 
     def __len__(self) -> int:
         """Pairs of sentences."""
@@ -59,7 +75,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         names = ("source", "target", "wanted", "source_sentences", "target_sentences")
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+        moved: dict[str, Any] = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
+        return replace(self, **moved, links=None if self.links is None else self.links.to(device))
 
 
 def collate(

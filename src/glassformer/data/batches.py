@@ -3,12 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import DataError
+from glassformer.data.alignments import token_links
 from glassformer.data.batch import Batch, Ids, Pair, collate
 from glassformer.data.corpus import Corpus
 from glassformer.data.packing import Rows, pack_rows
@@ -119,8 +121,14 @@ class Batches:
         examples = [self._rows.row(row) for row in rows.tolist()]
         pairs = [[self._pair(example) for example in row.tolist()] for row in examples]
         if self.bpe_dropout and self.row_tokens:
-            return self._pack_again(np.concatenate(examples), [pair for row in pairs for pair in row])
-        return collate(pairs, self.tokenizers, np.concatenate(examples), self.row_tokens or 1)
+            batch = self._pack_again(np.concatenate(examples), [pair for row in pairs for pair in row])
+        else:
+            batch = collate(pairs, self.tokenizers, np.concatenate(examples), self.row_tokens or 1)
+        if all(corpus.links is None for corpus in self.corpora):
+            return batch
+        return replace(
+            batch, links=token_links(batch, [self._links(i) for i in batch.examples.tolist()], self.tokenizers)
+        )
 
     def _pack_again(self, examples: NDArray[np.int64], pairs: list[Pair]) -> Batch:
         """Dropout has made sentences longer than their rows: the same pairs in as many rows as they need now.
@@ -134,9 +142,18 @@ class Batches:
         packed = [[pairs[i] for i in rows.row(number).tolist()] for number in range(len(rows))]
         return collate(packed, self.tokenizers, examples[rows.examples], self.row_tokens)
 
-    def _pair(self, example: int) -> Pair:
+    def _links(self, example: int) -> NDArray[np.integer]:
+        corpus, index = self._place(example)
+        return np.empty((0, 2), np.int64) if corpus.links is None else corpus.links[index].reshape(-1, 2)
+
+    def _place(self, example: int) -> tuple[Corpus, int]:
+        """The corpus that ``example`` is of, and its index there."""
         number = int(np.searchsorted(self._starts, example, side="right")) - 1
-        source, target = self.corpora[number].pair(example - int(self._starts[number]))
+        return self.corpora[number], example - int(self._starts[number])
+
+    def _pair(self, example: int) -> Pair:
+        corpus, index = self._place(example)
+        source, target = corpus.pair(index)
         if not self.bpe_dropout:
             return source, target
         generator = np.random.default_rng((self.seed, self.epoch, example))

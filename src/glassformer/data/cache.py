@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from glassformer.config import DataError
 from glassformer.data.account import Account
 from glassformer.data.config import DataConfig
 from glassformer.data.corpus import Corpus, Side
-from glassformer.data.files import find_files, unreadable
+from glassformer.data.files import find_files, regular, unreadable
 from glassformer.text import TokenizerPair
 
 FORMAT = 1  # of the folder; a reader of another format builds its own
@@ -26,14 +27,16 @@ INDEX = "index.json"
 ABANDONED_SECONDS = 24 * 3600
 
 
-def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair) -> str:
+def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> str:
     """SHA-256 over content, vocabularies and filters; file names do not enter. Reads every file once."""
-    made_from = {
+    made_from: dict[str, Any] = {
         "files": [[found.form, *map(digest, found.files)] for found in (find_files(config, path) for path in paths)],
         "languages": [config.source, config.target],
         "vocabularies": [tokenizers.source.fingerprint, tokenizers.target.fingerprint],
         "filters": [config.max_length, config.max_length_ratio, config.drop_duplicates],
     }
+    if alignments:
+        made_from["alignments"] = [digest(regular(Path(file))) for file in alignments]
     return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
 
 
@@ -52,12 +55,13 @@ def load(folder: Path, key: str, paths: list[str]) -> Corpus | None:
     try:
         index = read_index(folder, key)
         account = account_of(index, paths)
-        sides = [Side.open(folder, name, index["dtypes"][name]) for name in ("source", "target")]
+        names = ["source", "target", *(["links"] if "links" in index["dtypes"] else [])]
+        sides = [Side.open(folder, name, index["dtypes"][name]) for name in names]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     if any(len(side.offsets) != account.kept + 1 or side.offsets[-1] != len(side.ids) for side in sides):
         return None
-    return Corpus(sides[0], sides[1], account, key)
+    return Corpus(sides[0], sides[1], account, key, sides[2] if len(sides) > 2 else None)
 
 
 def read_index(folder: Path, key: str) -> dict[str, Any]:

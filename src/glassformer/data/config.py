@@ -17,6 +17,9 @@ class DataConfig(Config):
     target: str = Field(default="target", min_length=1, description="language code: file suffix and JSONL key")
     train: list[str] = Field(min_length=1, description="paths, one a corpus")
     validation: list[str] = Field(default=[], description="paths, read as they are")
+    alignments: list[str] = Field(
+        default=[], description="Pharaoh files (`0-0 1-2`), one a path of train; they guide a head"
+    )
     weights: list[float] = Field(default=[], description="times an epoch sees each training corpus; none: each once")
     max_length: int = Field(
         default=256, ge=2, description="tokens a side as the model sees them, end of sentence included"
@@ -54,6 +57,11 @@ class DataConfig(Config):
             raise ValueError(
                 f"weights has {len(self.weights)} values and train {len(self.train)} paths; "
                 "give one weight a path, or none"
+            )
+        if self.alignments and len(self.alignments) != len(self.train):
+            raise ValueError(
+                f"alignments has {len(self.alignments)} files and train {len(self.train)} paths; "
+                "give one file a path, or none"
             )
         if self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}; give the two sides different codes")

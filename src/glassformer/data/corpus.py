@@ -37,11 +37,15 @@ class Corpus:
     """Pairs of token ids without special tokens, with the account of how they came to be.
 
     ``fingerprint`` (SHA-256) covers the content of the files, the vocabularies and the filters: equal fingerprints
-    mean equal examples in equal order.
+    mean equal examples in equal order. ``links``, where the words are aligned, holds of each pair the source and the
+    target word of every link, one after the other.
     """
 
-    def __init__(self, source: Side, target: Side, account: Account, fingerprint: str) -> None:
+    def __init__(
+        self, source: Side, target: Side, account: Account, fingerprint: str, links: Side | None = None
+    ) -> None:
         self.source, self.target = source, target
+        self.links = links
         self.account = account
         self.fingerprint = fingerprint
 

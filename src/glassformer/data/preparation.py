@@ -2,10 +2,10 @@
 
 import hashlib
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from glassformer.config import DataError
 from glassformer.data import cache
 from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
+from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
 from glassformer.data.corpus import Corpus
 from glassformer.data.files import Record, read_records
@@ -24,18 +25,20 @@ CHUNK_CHARACTERS = 1 << 24
 CHARACTERS_PER_TOKEN = 64  # a line with more than this for each token allowed is too long without being encoded
 
 
-def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair) -> Corpus:
+def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> Corpus:
     """The corpus made from ``paths`` together, from the cache where it is there.
 
-    Raises ``DataError`` for files that cannot be read or do not pair up, when no pair is left, and when the cache
-    cannot be written.
+    ``alignments``: for each path a Pharaoh file with a line for each of its lines; or none at all.
+
+    Raises ``DataError`` for files that cannot be read or do not pair up, when no pair is left, for links of words that
+    are not there, when no pair that is left has one, and when the cache cannot be written.
     """
-    key = cache.fingerprint(config, paths, tokenizers)
+    key = cache.fingerprint(config, paths, tokenizers, alignments)
     folder = cache.corpus_folder(config, key)
     corpus = cache.load(folder, key, paths)
     if corpus is None:
         try:
-            _build(config, paths, tokenizers, folder, key)
+            _build(config, list(zip_longest(paths, alignments)), tokenizers, folder, key)
         except OSError as error:
             raise cache.unwritable(folder.parent, error) from None
         corpus = cache.load(folder, key, paths)
@@ -44,26 +47,38 @@ def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair) -> 
     return corpus
 
 
-def _build(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, folder: Path, key: str) -> None:
-    build = cache.begin(folder)
+def _build(
+    config: DataConfig, files: list[tuple[str, str | None]], tokenizers: TokenizerPair, folder: Path, key: str
+) -> None:
+    """``files``: each path, and the file of its alignments, which all of them have or none."""
+    build, aligned = cache.begin(folder), [alignment for _, alignment in files if alignment is not None]
     try:
         account = Account()
         with (
             _writer(build, "source", tokenizers.source) as source,
             _writer(build, "target", tokenizers.target) as target,
+            _writer(build, "links") if aligned else nullcontext() as links,
         ):
             keep = _Filter(config, tokenizers)
-            for path in paths:
+            for path, alignment in files:
                 file = FileAccount(path)
                 account.files.append(file)
+                lines = AlignedLines(alignment, path, tokenizers) if alignment is not None else None
                 for chunk in _chunks(read_records(config, path)):
-                    sources, targets = keep(chunk, file)
-                    source.append(sources)
-                    target.append(targets)
+                    kept = keep(chunk, file)
+                    source.append([ids for _, ids, _ in kept])
+                    target.append([ids for _, _, ids in kept])
+                    if lines is not None and links is not None:
+                        links.append(lines.links(chunk, kept))
+                if lines is not None:
+                    lines.end()
         account.source, account.target = source.account, target.account
         if not account.kept:
             raise DataError(f"no pair is left to train on: {'; '.join(file.describe() for file in account.files)}")
-        cache.commit(build, folder, key, {"source": source.dtype, "target": target.dtype}, account)
+        if links is not None and not links.account.tokens:
+            raise DataError(f"{', '.join(aligned)}: no pair that is kept has a link; leave data.alignments out")
+        written = {"source": source, "target": target} | ({"links": links} if links is not None else {})
+        cache.commit(build, folder, key, {name: side.dtype for name, side in written.items()}, account)
     except BaseException:
         shutil.rmtree(build, ignore_errors=True)
         raise
@@ -76,7 +91,7 @@ class _Filter:
         self.config, self.tokenizers = config, tokenizers
         self.seen = _Seen()
 
-    def __call__(self, chunk: list[Record], file: FileAccount) -> tuple[list[list[int]], list[list[int]]]:
+    def __call__(self, chunk: list[Record], file: FileAccount) -> list[Aligned]:
         file.read += len(chunk)
         texts = _without(chunk, [self._text_fault(record) for record in chunk], file)
         sources = self.tokenizers.source.encode_batch([record.source for record in texts])
@@ -85,8 +100,8 @@ class _Filter:
         if self.config.drop_duplicates:
             self._find_duplicates(texts, faults)
         file.kept += len(_without(texts, faults, file))
-        kept = [index for index, fault in enumerate(faults) if fault is None]
-        return [sources[index] for index in kept], [targets[index] for index in kept]
+        pairs = zip(texts, sources, targets, faults, strict=True)
+        return [(record, source, target) for record, source, target, fault in pairs if fault is None]
 
     def _text_fault(self, record: Record) -> Reason | None:
         if record.fault:
@@ -158,12 +173,12 @@ class _Seen:
 
 
 class _Writer:
-    """Appends the sentences of one side to its two files."""
+    """Appends the sentences of one side, or where there is no tokenizer the links of its words, to its two files."""
 
-    def __init__(self, ids: BufferedIOBase, offsets: BufferedIOBase, tokenizer: Tokenizer) -> None:
+    def __init__(self, ids: BufferedIOBase, offsets: BufferedIOBase, tokenizer: Tokenizer | None) -> None:
         self.ids, self.offsets = ids, offsets
-        self.dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
-        self.unknown_id = tokenizer.unknown_id
+        self.dtype = "<u2" if tokenizer is not None and tokenizer.vocab_size <= 1 << 16 else "<i4"
+        self.unknown_id = -1 if tokenizer is None else tokenizer.unknown_id
         self.account = TokenAccount()
         self.offsets.write(np.zeros(1, "<i8").tobytes())
 
@@ -177,7 +192,7 @@ class _Writer:
 
 
 @contextmanager
-def _writer(folder: Path, side: str, tokenizer: Tokenizer) -> Iterator[_Writer]:
+def _writer(folder: Path, side: str, tokenizer: Tokenizer | None = None) -> Iterator[_Writer]:
     with (folder / f"{side}.ids").open("wb") as ids, (folder / f"{side}.offsets").open("wb") as offsets:
         yield _Writer(ids, offsets, tokenizer)
 

@@ -1,12 +1,13 @@
 """How good a model is: translation metrics with their signatures, likelihood, accuracy, word alignment, forecasts."""
 
 from glassformer.evaluate.accuracy import accuracy, exact_match
-from glassformer.evaluate.alignment import Links, alignment_error_rate, read_pharaoh, write_pharaoh
+from glassformer.evaluate.alignment import alignment_error_rate
 from glassformer.evaluate.forecast import ForecastErrors, LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.evaluate.likelihood import bits_per_character, perplexity
 from glassformer.evaluate.significance import Comparison, paired_bootstrap
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.evaluate.translation import Score, bleu, chrf
+from glassformer.text.pharaoh import Links, read_pharaoh, write_pharaoh
 
 __all__ = [
     "Comparison",

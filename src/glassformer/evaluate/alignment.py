@@ -1,33 +1,12 @@
-"""Word alignments: the Pharaoh format, and the alignment error rate.
+"""The alignment error rate of word alignments.
 
 Och and Ney 2003, "A Systematic Comparison of Various Statistical Alignment Models", section 5.
 """
 
-import re
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 
 from glassformer.config import DataError
-
-Links = AbstractSet[tuple[int, int]]  # of one sentence: 0-based word indices, source then target
-
-_LINK = re.compile(r"([0-9]+)-([0-9]+)")
-
-
-def read_pharaoh(line: str) -> frozenset[tuple[int, int]]:
-    """``0-0 1-2`` → {(0, 0), (1, 2)}; an empty line is a sentence without links."""
-    links = set()
-    for word in line.split():
-        match = _LINK.fullmatch(word)
-        if match is None:
-            raise DataError(f"{word!r} is not a link; write source-target word indices from 0, such as 0-0 1-2")
-        links.add((int(match[1]), int(match[2])))
-    return frozenset(links)
-
-
-def write_pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """{(0, 0), (1, 2)} → ``0-0 1-2``, sorted."""
-    return " ".join(f"{source}-{target}" for source, target in sorted(set(links)))
+from glassformer.text.pharaoh import Links
 
 
 def alignment_error_rate(sure: Sequence[Links], possible: Sequence[Links], proposed: Sequence[Links]) -> float:

@@ -1,11 +1,23 @@
 """From attention between tokens to links between words."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from glassformer.config import ConfigError
+
+
+class HeadReading(NamedTuple):
+    """Whose attention tells which words belong together: one head of a layer of the decoder, or the mean of its heads.
+
+    ``shifted`` reads at the steps where a word is the decoder's input, not at those that predict it (``word_weights``).
+    """
+
+    layer: int = -1
+    head: int | None = None
+    shifted: bool = False
 
 
 def grouped(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tensor:

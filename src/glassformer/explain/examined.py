@@ -52,6 +52,12 @@ class Examined(Protocol):
         """Who asks and who is asked in the attention of that kind."""
 
     def view(
-        self, name: str, head: int | None = None, average: bool = False, words: bool = False, specials: bool = True
+        self,
+        name: str,
+        head: int | None = None,
+        average: bool = False,
+        words: bool = False,
+        specials: bool = True,
+        shifted: bool = False,
     ) -> View:
         """A picture by its name."""

@@ -83,14 +83,21 @@ class Example:
         return self.translator.tokenizers.target.tokens(self.predicted_ids)
 
     def view(
-        self, name: str, head: int | None = None, average: bool = False, words: bool = False, specials: bool = True
+        self,
+        name: str,
+        head: int | None = None,
+        average: bool = False,
+        words: bool = False,
+        specials: bool = True,
+        shifted: bool = False,
     ) -> View:
         """A picture: ``decoder.1.cross_attention``, ``positions``, ``mask``, ``norms``, ``logit_lens``, …
 
         Of attention every head, one ``head``, or their ``average``; ``words`` joins the pieces of a word, and without
-        ``specials`` the start and end tokens are left out (``figures.Choice``).
+        ``specials`` the start and end tokens are left out; ``shifted`` names the steps of cross-attention by what they
+        read (``figures.Choice``).
         """
-        return figures.view(self, name, figures.Choice(head, average, words, specials))
+        return figures.view(self, name, figures.Choice(head, average, words, specials, shifted))
 
 
 @torch.no_grad()

@@ -21,12 +21,14 @@ class Choice:
 
     By words, an asked word has the sum of its pieces and an asking word the mean of its own, so rows sum to 1 still.
     Without special tokens (start, end) rows keep what is left: they are not scaled up, and the title says so.
+    ``shifted``, of cross-attention only, names each step by the token that it reads, not by the one that it predicts.
     """
 
     head: int | None = None
     average: bool = False
     words: bool = False
     specials: bool = True
+    shifted: bool = False
 
 
 class _Side(NamedTuple):
@@ -81,6 +83,10 @@ def _attention(example: Examined, name: str, choice: Choice) -> View:
     if name.endswith(CLASS):
         return class_attention(example, name, title, heads)
     who_asks, who_is_asked = example.written(stack, kind)
+    if choice.shifted:
+        if kind != "cross_attention":
+            raise ConfigError(f"{name} has no second reading; only cross-attention can be shifted")
+        who_asks, title = example.written(stack, "self_attention")[0], f"{title}, shifted"
     asking, asked = _side(who_asks, choice), _side(who_is_asked, choice)
     if not choice.specials:
         title += " · special tokens left out, so rows sum to less than 1"

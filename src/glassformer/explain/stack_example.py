@@ -39,10 +39,16 @@ class StackExample:
         return []
 
     def view(
-        self, name: str, head: int | None = None, average: bool = False, words: bool = False, specials: bool = True
+        self,
+        name: str,
+        head: int | None = None,
+        average: bool = False,
+        words: bool = False,
+        specials: bool = True,
+        shifted: bool = False,
     ) -> View:
         """A picture: ``decoder.1.self_attention`` (of GPT; of the others ``encoder.…``), ``positions``, ``norms``, …"""
-        return figures.view(self, name, figures.Choice(head, average, words, specials))
+        return figures.view(self, name, figures.Choice(head, average, words, specials, shifted))
 
 
 @dataclass(frozen=True)

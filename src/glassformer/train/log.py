@@ -41,6 +41,8 @@ class Progress:
     target_tokens_per_second: float
     epoch: int
     seconds: float
+    guidance: float | None = None
+    """What guided alignment adds to the loss that is minimised, its weight included; not part of ``loss``."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Log:
         if SummaryWriter and isinstance(event, Progress | Validated):
             self.board = self.board or SummaryWriter(str(self.run.path / "tensorboard"), purge_step=event.step)
             for name, value in values.items():
-                if name != "step":
+                if name != "step" and value is not None:
                     self.board.add_scalar(f"{kind}/{name}", value, event.step)
             self.board.flush()
 

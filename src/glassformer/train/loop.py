@@ -145,6 +145,7 @@ def _progress(state: TrainState, recent: list[Step]) -> Progress:
         target_tokens_per_second=target / seconds,
         epoch=state.batches.epoch,
         seconds=counters.seconds,
+        guidance=None if recent[0].guidance is None else sum(step.guidance or 0.0 for step in recent) / target,
     )
 
 

@@ -25,10 +25,14 @@ ROWS_A_SHAPE = 64
 
 
 class Loss(NamedTuple):
-    """Sums over tokens. ``smoothed`` is what is minimised, ``nll`` the plain negative log-likelihood, in nats."""
+    """Sums over tokens, in nats. ``smoothed`` is what is minimised, ``nll`` the plain negative log-likelihood.
+
+    ``guidance``, where a head is guided, is minimised beside it, its weight included (``train.guided_alignment``).
+    """
 
     smoothed: Tensor
     nll: Tensor | None
+    guidance: Tensor | None = None
 
 
 def projected_cross_entropy(

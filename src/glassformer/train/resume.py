@@ -46,16 +46,20 @@ def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> 
     if now.pop("task") != saved.get("task", "translation"):
         raise ConfigError(f"task={config.task!r}, but the run began with another one; resume with that, or start anew")
     for section, values in now.items():
+        if section not in saved and values == type(config).model_fields[section].default.model_dump(mode="json"):
+            continue  # a section that was added since changes nothing by its defaults
         for key, value in values.items():
             name = f"{section}.{key}"
             if {section, name} & MAY_CHANGE:
                 continue
-            if value is not None and key not in saved.get(section, {}):
+            if key not in saved.get(section, {}):
+                if value in (None, []):
+                    continue  # as a key that was added since is when it changes nothing
                 raise ConfigError(
                     f"the run was begun by a version that did not know {name} and trains differently; "
                     "go on with that version, or start anew"
                 )
-            before = saved[section].get(key)
+            before = saved[section][key]
             if value != before:
                 raise ConfigError(
                     f"{name}={value!r}, but the run began with {before!r}; resume with that, or start anew"

@@ -31,6 +31,8 @@ class Step:
     source_tokens: int
     target_tokens: int
     seconds: float
+    guidance: float | None = None
+    """What is minimised beside ``loss`` where a head is guided."""
 
     @property
     def finite(self) -> bool:
@@ -54,8 +56,9 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     sums = [_backward(state, batch, tokens) for batch in batches]
     norm = clip_norm_(list(state.model.parameters()), config.optimizer.clip_norm).item()
     step = Step(
-        loss=sum(loss for loss, _ in sums),
-        nll=_sum([nll for _, nll in sums]),
+        loss=sum(loss for loss, _, _ in sums),
+        nll=_sum([nll for _, nll, _ in sums]),
+        guidance=_sum([guidance for _, _, guidance in sums]),
         gradient_norm=norm,
         source_tokens=sum(batch.source_tokens for batch in batches),
         target_tokens=tokens,
@@ -101,13 +104,15 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
         ) from None
 
 
-def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float | None]:
-    """Add the gradient of ``batch``, as its share of ``tokens``; the summed loss and negative log-likelihood."""
+def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float | None, float | None]:
+    """Add the gradient of ``batch``, as its share of ``tokens``; the sums of ``Loss``."""
     with explaining_memory(state, batch):
         loss = state.task.loss(state.working, batch.to(state.device))
-        (loss.smoothed / tokens).backward()
+        minimised = loss.smoothed if loss.guidance is None else loss.smoothed + loss.guidance
+        (minimised / tokens).backward()
         collect_gradients(state.working, state.model)
-    return loss.smoothed.item(), None if loss.nll is None else loss.nll.item()
+    nll, guidance = (None if value is None else value.item() for value in (loss.nll, loss.guidance))
+    return loss.smoothed.item(), nll, guidance
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

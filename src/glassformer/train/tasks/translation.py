@@ -12,12 +12,14 @@ from glassformer.config import ConfigError, DataError
 from glassformer.data import Account, Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN
 from glassformer.evaluate import bleu, chrf
+from glassformer.evaluate.word_links import in_decoder
 from glassformer.generate import DecodingConfig
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
 from glassformer.models.registry import MODELS
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.config import RunConfig, ValidationConfig
+from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Document, Origin
 from glassformer.train.tasks.vocabulary import kept_vocabulary
@@ -45,6 +47,7 @@ class TranslationRun(RunConfig):
     data: DataConfig
     validation: TranslationValidation = TranslationValidation()
     decoding: DecodingConfig = DecodingConfig()
+    guided_alignment: GuidedAlignmentConfig = GuidedAlignmentConfig()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -62,13 +65,27 @@ class TranslationRun(RunConfig):
                 "text.bpe_dropout lengthens sentences, and learned positions end; "
                 "set it to 0, or model.positions=sinusoidal"
             )
+        if self.data.alignments:
+            how = self.guided_alignment
+            in_decoder("guided_alignment.layer", how.layer, self.asking_layers)
+            in_decoder("guided_alignment.head", how.head, self.model.n_heads)
         return self
+
+    @property
+    def asking_layers(self) -> int:
+        """Those of the decoder that attend to the source."""
+        return self.model.n_decoder_layers
 
 
 class RecurrentRun(TranslationRun):
     """The same for the recurrent baseline. Sentences do not share rows, whatever ``data.row_tokens`` says."""
 
     model: RecurrentConfig = RecurrentConfig()  # type: ignore[assignment]
+
+    @property
+    def asking_layers(self) -> int:
+        """The first alone."""
+        return 1
 
     @model_validator(mode="after")
     def _in_float32(self) -> Self:
@@ -86,7 +103,8 @@ class Translation:
         self.config = config
         self._pairs = read_pairs(config.data, config.data.validation) if config.data.validation else None
         self.tokenizers = _tokenizers(config, origin)
-        corpora = [prepare(config.data, [path], self.tokenizers) for path in config.data.train]
+        files = [[file] for file in config.data.alignments] or [[]] * len(config.data.train)
+        corpora = [prepare(config.data, [p], self.tokenizers, file) for p, file in zip(config.data.train, files)]
         for corpus in corpora:
             corpus.account.check_unknown(config.text, config.train.start_from)
         self.accounts: list[Account] = [corpus.account for corpus in corpora]
@@ -117,15 +135,20 @@ class Translation:
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         counted = batch.target_sentences.flatten().nonzero().squeeze(1)
-        hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
+        run = partial(model.hidden, batch.source, batch.target, batch.source_sentences, batch.target_sentences)
+        if batch.links is None:
+            hidden, guidance = run(), None
+        else:
+            hidden, guidance = guided(model, self.config.guided_alignment, batch.links, run)
         projection = model.output_projection
-        return projected_cross_entropy(
+        loss = projected_cross_entropy(
             hidden.flatten(0, 1).index_select(0, counted),
             projection.weight,
             projection.bias,
             batch.wanted.flatten()[counted],
             self.config.train.label_smoothing,
         )
+        return loss._replace(guidance=guidance)
 
     def validate(self, model: Any) -> dict[str, float]:
         """Raw text in, raw text out; ``nll`` in nats a token, by teacher forcing, in float32."""
@@ -151,6 +174,9 @@ class Translation:
             "languages": [self.config.data.source, self.config.data.target],
             "tokenizer": self.tokenizers.fingerprint,
         }
+        if self.config.data.alignments:
+            reading = self.config.guided_alignment.reading(self.config.asking_layers)
+            values["guided_alignment"] = reading._asdict()
         return Document(values, self.tokenizers.to_json())
 
     def texts(self, batch: Batch) -> list[Any]:

@@ -1,0 +1,112 @@
+"""Which word of a pair translates which: read beside its text, and carried over to the tokens of a batch."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.config import DataError
+from glassformer.data.batch import Batch, TokenLinks
+from glassformer.data.files import Record, raw_lines, regular
+from glassformer.text import Tokenizer, TokenizerPair
+from glassformer.text.pharaoh import read_links
+
+
+class AlignedLines:
+    """The lines of a Pharaoh file (``0-0 1-2``), taken in step with those of the text at ``path``."""
+
+    def __init__(self, file: str, path: str, tokenizers: TokenizerPair) -> None:
+        self.file, self.path, self.tokenizers = file, path, tokenizers
+        self._lines = raw_lines(regular(Path(file)))
+        self._taken = 0
+
+    def links(self, read: list[Record], kept: "list[Aligned]") -> list[list[int]]:
+        """The links of the ``kept`` among the pairs ``read`` next: source word, target word, source word, …
+
+        Words are counted as ``Tokenizer.word_of`` does, which is how ``Translator.align`` counts them. The links of a
+        pair that is dropped are not looked at.
+        """
+        lines = list(islice(self._lines, len(read)))
+        if len(lines) < len(read):
+            total = self._taken + len(lines)
+            raise DataError(
+                f"{self.file} has {total:,} lines and {self.path} more; give a line for each pair, empty where no "
+                "words are linked"
+            )
+        first, self._taken = read[0].line, self._taken + len(lines)
+        return [self._links(lines[pair[0].line - first], *pair) for pair in kept]
+
+    def end(self) -> None:
+        """Refuses lines beyond those of the text."""
+        if further := sum(1 for _ in self._lines):
+            raise DataError(
+                f"{self.file} has {self._taken + further:,} lines and {self.path} {self._taken:,}; give a line for "
+                "each pair, empty where no words are linked"
+            )
+
+    def _links(self, line: bytes, record: Record, source: list[int], target: list[int]) -> list[int]:
+        try:
+            sizes = [max(tokenizer.word_of(ids)) + 1 for tokenizer, ids in zip(self._sides, (source, target))]
+            links = read_links(line.decode(errors="replace"), *sizes)
+        except DataError as error:
+            raise DataError(f"{self.file}, line {record.line}: {error}") from None
+        return [word for link in sorted(links) for word in link]
+
+    @property
+    def _sides(self) -> tuple[Tokenizer, Tokenizer]:
+        return self.tokenizers.source, self.tokenizers.target
+
+
+Aligned = tuple[Record, list[int], list[int]]
+
+
+def token_links(batch: Batch, links: Sequence[NDArray[np.integer]], tokenizers: TokenizerPair) -> TokenLinks:
+    """``links``: (source word, target word) of every pair, in the order of ``batch.examples``.
+
+    Every piece of a target word is linked with every piece of each source word that its word is linked with, in equal
+    shares, as Garg et al. 2019 (arXiv:1909.02074) normalise rows; the end of a sentence with nothing.
+    """
+    source = _Words(batch.source, batch.source_sentences, tokenizers.source)
+    target = _Words(batch.wanted, batch.target_sentences, tokenizers.target)
+    pairs = np.repeat(np.arange(len(links)), [len(one) for one in links])
+    words = np.concatenate(links)
+    from_source, n_source = source.tokens_of(pairs, words[:, 0])
+    from_target, n_target = target.tokens_of(pairs, words[:, 1])
+    sizes = n_source * n_target
+    nth = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)  # of its link, counted by source pieces
+    wide = np.repeat(n_source, sizes)
+    asked, asking = np.repeat(from_source, sizes) + nth % wide, np.repeat(from_target, sizes) + nth // wide
+    places = np.stack([target.rows[asking], target.columns[asking], source.columns[asked]])
+    return TokenLinks(torch.from_numpy(places), torch.from_numpy((1 / np.bincount(asking)[asking]).astype(np.float32)))
+
+
+class _Words:
+    """Where the tokens of one side of a batch are, sentence after sentence, and which word each is a piece of.
+
+    The words of all sentences are counted on, so that those of sentence n begin at ``first_words[n]``.
+    """
+
+    def __init__(self, ids: Tensor, sentences: Tensor, tokenizer: Tokenizer) -> None:
+        self.rows, self.columns = np.nonzero(sentences.numpy())
+        numbers = self.rows * sentences.size(1) + sentences.numpy()[self.rows, self.columns]
+        ends = np.append(np.flatnonzero(np.diff(numbers)), len(numbers) - 1)  # the end token of each sentence
+        tokens, first = ids.numpy()[self.rows, self.columns].tolist(), 0
+        words, first_words = list[int](), list[int]()
+        for end in ends.tolist():
+            first_words.append(words[-1] + 1 if words else 0)
+            words += [word + first_words[-1] for word in tokenizer.word_of(tokens[first:end])]
+            first = end + 1
+        self.words, self.first_words = np.array(words), np.array(first_words)
+        self.rows, self.columns = np.delete(self.rows, ends), np.delete(self.columns, ends)
+
+    def tokens_of(
+        self, pairs: NDArray[np.int64], words: NDArray[np.integer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first token of each of ``words``, each of the sentence of that number, and how many tokens it has."""
+        counted_on = self.first_words[pairs] + words
+        first = np.searchsorted(self.words, counted_on)
+        return first, np.searchsorted(self.words, counted_on, side="right") - first

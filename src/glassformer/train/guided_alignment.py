@@ -1,0 +1,88 @@
+"""Guided alignment: one head of the cross-attention learns given word alignments while the model learns to translate.
+
+Chen, Matusov, Khadivi & Peter 2016, "Guided Alignment Training for Topic-Aware Neural Machine Translation"
+(arXiv:1607.01628), of one head as in Garg et al. 2019, "Jointly Learning to Align and Translate with Transformer
+Models" (arXiv:1909.02074), and by default at the step that *reads* a word, as Chen et al. 2020, "Accurate Word
+Alignment Induction from Neural Machine Translation" (arXiv:2004.14837), read alignments: there the word is known.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from glassformer.config import Config
+from glassformer.data import TokenLinks
+from glassformer.evaluate.word_links import HeadReading
+from glassformer.layers.attention import MultiHeadAttention
+
+
+class GuidedAlignmentConfig(Config):
+    """Which head learns ``data.alignments``, and how much that counts. Without alignments, nothing of this is used."""
+
+    weight: float = Field(0.1, gt=0, description="of the head's cross-entropy beside that of the translation")
+    layer: int = Field(-1, description="of the decoder, from 0, or from its end when negative")
+    head: int = Field(0, ge=0, description="of that layer, from 0")
+    shifted: bool = True
+    """Where a target word is the decoder's input (Chen et al. 2020); false: where it is predicted (Garg et al.)."""
+
+    def reading(self, n_layers: int) -> HeadReading:
+        """The head as a trained model is asked for its alignments, its layer counted from 0."""
+        return HeadReading(self.layer % n_layers, self.head, self.shifted)
+
+
+def guided(
+    model: nn.Module, how: GuidedAlignmentConfig, links: TokenLinks, run: Callable[[], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """What ``run`` gives, which runs ``model`` once, and the weighted loss of the guided head, summed over tokens.
+
+    That is - weight · Σ G log A over all target tokens, G being the shares of ``links`` and A the head's attention
+    (as Garg et al. have it): the sum over the tokens that have links of a cross-entropy in nats. Like the rest of the
+    loss it is divided by all target tokens, so how a batch is cut or packed makes no difference.
+
+    The head's weights are computed here a second time, apart from the attention itself, which so stays fused. The hook
+    is how the inputs of a module in the middle of a model are had without an argument through every layer.
+    """
+    attention = cross_attentions(model)[how.layer]
+    heard: list[tuple[Tensor, ...]] = []
+    hook = attention.register_forward_pre_hook(lambda _, given: heard.append(given))
+    try:
+        result = run()
+    finally:
+        hook.remove()
+    row, step, column = links.places
+    chosen = log_weights(attention, how.head, *heard[0][:3])[row, step + how.shifted, column]
+    return result, -how.weight * (links.shares.to(chosen) * chosen).sum()
+
+
+def cross_attentions(model: nn.Module) -> list[MultiHeadAttention]:
+    """Those of a Transformer's decoder, a layer each, or the only one of a recurrent one."""
+    return [m for path, m in model.named_modules() if path.endswith("cross_attention")]
+
+
+def log_weights(
+    attention: MultiHeadAttention,
+    head: int,
+    x: Float[Tensor, "rows query d_model"],
+    memory: Float[Tensor, "rows key d_model"],
+    mask: Bool[Tensor, "#rows 1 #query #key"] | None = None,
+) -> Float[Tensor, "rows query key"]:
+    """The logarithm of one head's attention weights, without dropout; in float32 at least.
+
+    A key that may not be seen has the lowest number there is instead of -∞, so that gradients stay finite.
+    """
+    d_k = attention.query.out_features // attention.n_heads
+    rows = slice(head * d_k, (head + 1) * d_k)
+    q, k = (
+        F.linear(side, projection.weight[rows], None if projection.bias is None else projection.bias[rows])
+        for side, projection in ((x, attention.query), (memory, attention.key))
+    )
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    scores = q.to(dtype) @ k.to(dtype).transpose(-2, -1) / math.sqrt(d_k)
+    if mask is not None:
+        scores = scores.masked_fill(~mask[:, 0], torch.finfo(dtype).min)
+    return scores.log_softmax(-1)
