@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from glassformer.kernels.native import kernels
 from glassformer.train.loss import ROWS_AT_ONCE, projected_cross_entropy
 
 D_MODEL, VOCAB = 8, 37
@@ -57,3 +58,50 @@ def test_a_target_too_improbable_for_the_type_has_its_loss() -> None:
     hidden, weight = torch.full((2, 1), 1.0), torch.tensor([[0.0], [200.0]])
     loss = projected_cross_entropy(hidden, weight, None, torch.tensor([0, 1]), 0.0)
     assert loss.nll.item() == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [0, 1, 7, 512, 1100])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
+def test_widths_that_the_kernels_know(
+    dtype: torch.dtype, tolerance: float, smoothing: float, rows: int, bias: bool
+) -> None:
+    """Several pieces, a last one that is not full, a vocabulary that is no whole number of panels: as in float64."""
+    exact = [torch.randn(shape, dtype=torch.float64) for shape in ((rows, 64), (133, 64), (133,))][: 2 + bias]
+    target = torch.randint(133, (rows,))
+    found = []
+    for tensors in ([exact[0].to(dtype), *(each.float() for each in exact[1:])], exact):
+        leaves = [each.detach().requires_grad_() for each in tensors]
+        loss = projected_cross_entropy(leaves[0], leaves[1], leaves[2] if bias else None, target, smoothing)
+        gradients = torch.autograd.grad(loss.smoothed, leaves)
+        found.append([loss.smoothed.detach(), loss.nll, *gradients])
+    for one, other in zip(*found, strict=True):
+        assert (one.double() - other).norm() <= tolerance * other.norm()
+
+
+@pytest.mark.parametrize("wrong", [-1, 133])
+def test_a_target_beyond_the_vocabulary_is_refused(wrong: int) -> None:
+    with pytest.raises(IndexError):
+        projected_cross_entropy(torch.randn(2, 64), torch.randn(133, 64), None, torch.tensor([0, wrong]), 0.1)
+
+
+def test_threads_change_no_bit() -> None:
+    """Many pieces and a large vocabulary, so that threads that do not wait for each other would be seen."""
+    hidden, weight, target = torch.randn(2100, 64), torch.randn(4000, 64), torch.randint(4000, (2100,))
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3, 2):
+            torch.set_num_threads(threads)
+            leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+            loss = projected_cross_entropy(*leaves, None, target, 0.1)
+            found.append([loss.smoothed.detach(), *torch.autograd.grad(loss.smoothed, leaves)])
+    finally:
+        torch.set_num_threads(before)
+    exact = projected_cross_entropy(
+        hidden.double(), weight.double().requires_grad_(), None, target, 0.1
+    ).smoothed.item()
+    for result in found:
+        assert result[0].item() == pytest.approx(exact, rel=1e-6)
+        if kernels() is not None:
+            assert all(torch.equal(one, two) for one, two in zip(found[0], result, strict=True))

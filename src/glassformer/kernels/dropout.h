@@ -20,20 +20,24 @@ struct Dropout {
     float scale;
 };
 
-// 4 · LANES elements: a byte of a 32-bit number for each.
-template <class T>
-static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y) {
+// A byte for each of 4 · LANES elements from `start` on; `part` of them is in bits 8 · part and on.
+static inline Ints bytes_from(int64_t start, const Dropout& by) {
     Ints lane;
     for (int i = 0; i < LANES; i++) lane[i] = i;
     const auto block = static_cast<uint32_t>(start / 4);
     const auto above = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
-    Ints bits = mixed(lane + static_cast<int32_t>(block), static_cast<uint32_t>(by.seed),
-                      static_cast<uint32_t>(by.seed >> 32) ^ above);
-    for (int part = 0; part < 4; part++) {
-        Floats kept = read(x + part * LANES) * by.scale;
-        Ints byte = bits >> (8 * part) & 255;
-        write(y + part * LANES, byte >= by.threshold ? kept : Floats{});
-    }
+    return mixed(lane + static_cast<int32_t>(block), static_cast<uint32_t>(by.seed),
+                 static_cast<uint32_t>(by.seed >> 32) ^ above);
+}
+
+static inline Floats kept_of(Floats values, Ints bytes, int part, const Dropout& by) {
+    return (bytes >> (8 * part) & 255) >= by.threshold ? values * by.scale : Floats{};
+}
+
+template <class T>
+static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y) {
+    const Ints bytes = bytes_from(start, by);
+    for (int part = 0; part < 4; part++) write(y + part * LANES, kept_of(read(x + part * LANES), bytes, part, by));
 }
 
 template <class T>

@@ -1,171 +1,17 @@
-// The encoder stack over whole sentences and the decoder stack over the newest token of each hypothesis, in one call.
-//
-// Nothing is padded: sentences lie one behind the other. Everything between the products of matrices is float32.
-// The caller owns all memory that outlives a call.
-#include "linear.h"
-#include "attention.h"
-#include "norm.h"
+// What Python calls. The caller owns all memory that outlives a call.
+#include "decoding.h"
 #include "candidates.h"
 #include "dropout.h"
 #include "loss.h"
 #include "products.h"
+#include "projected_loss.h"
 #include "rotary.h"
-#include "training_attention.h"
+#include "stack_backward.h"
+#include "update.h"
 #include <new>
 #include <stdexcept>
-#include <vector>
-
-struct Layer {
-    Norm own_norm, cross_norm, feed_forward_norm;
-    Linear own, own_output;                  // q, k and v in one product
-    Linear query, memory, cross_output;      // memory: k and v; a decoder's only
-    Linear inner, outer;
-};
-
-struct Stack {
-    int32_t layers, d_model;
-    Heads heads;
-    int32_t pre_norm, activation;
-    const Layer* layer;
-    Norm last;
-    const float* embedding;  // [vocabulary, d_model]
-    int64_t vocabulary;
-};
-
-// What the decoder's hypotheses have behind them. `past[t]` holds position t: for each layer, for each of the
-// `past_rows[t]` hypotheses of that step, its keys and values; hypothesis r continues the one in row ancestor[r][t].
-struct Past {
-    int64_t positions;  // the newest included
-    float* const* past;
-    const int64_t* past_rows;
-    int32_t* ancestor;            // [rows, stride]
-    int64_t stride;
-    const float* const* memory;   // of each layer: [source tokens, keys and values]
-    const int64_t *first, *length;  // of each sentence, in source tokens
-    int64_t rows_per_sentence;
-};
 
 namespace {
-
-// Scratch memory that a thread keeps between calls: fresh pages cost more than what is computed in them.
-template <class T>
-T* scratch(int slot, int64_t count) {
-    thread_local std::vector<char> buffers[8];
-    auto& buffer = buffers[slot];
-    if (buffer.size() < count * sizeof(T) + 64) buffer.resize(count * sizeof(T) + 64);
-    auto address = reinterpret_cast<uintptr_t>(buffer.data());
-    return reinterpret_cast<T*>((address + 63) / 64 * 64);
-}
-
-void linear(const Linear& by, const float* x, int64_t rows, Output out) {
-    Input input{x, by.inputs, nullptr, 0, nullptr, nullptr};
-    if (by.scales) {
-        const int64_t stride = padded(by.inputs, 4);
-        auto bytes = scratch<int8_t>(0, rows * stride);
-        auto scales = scratch<float>(1, rows);
-        auto sums = scratch<int32_t>(2, rows);
-        for (int64_t row = 0; row < rows; row++)
-            quantise(x + row * by.inputs, by.inputs, bytes + row * stride, scales + row, sums + row);
-        input.bytes = bytes, input.byte_stride = stride, input.scales = scales, input.sums = sums;
-    }
-    product(by, input, rows, out);
-}
-
-// x + Sublayer(LayerNorm(x)), or LayerNorm(x + Sublayer(x)): the sub-layer adds its result to x itself.
-template <class Sublayer>
-void add_and_norm(const Stack& stack, const Norm& norm, float* x, int64_t rows, Sublayer sublayer) {
-    const int64_t d = stack.d_model;
-    const float* input = x;
-    if (stack.pre_norm) {
-        auto normed = scratch<float>(3, rows * d);
-        for (int64_t row = 0; row < rows; row++) normalise(norm, x + row * d, d, normed + row * d);
-        input = normed;
-    }
-    sublayer(input, Output{x, d, NONE, true});
-    if (!stack.pre_norm)
-        for (int64_t row = 0; row < rows; row++) normalise(norm, x + row * d, d, x + row * d);
-}
-
-void feed_forward(const Stack& stack, const Layer& layer, float* x, int64_t rows) {
-    add_and_norm(stack, layer.feed_forward_norm, x, rows, [&](const float* input, Output out) {
-        auto hidden = scratch<float>(4, rows * layer.inner.outputs);
-        linear(layer.inner, input, rows, {hidden, layer.inner.outputs, static_cast<Activation>(stack.activation), false});
-        linear(layer.outer, hidden, rows, out);
-    });
-}
-
-void last_norm(const Stack& stack, float* x, int64_t rows) {
-    if (!stack.last.weight) return;
-    for (int64_t row = 0; row < rows; row++)
-        normalise(stack.last, x + row * stack.d_model, stack.d_model, x + row * stack.d_model);
-}
-
-float* room_for_scores(const Heads& heads, int64_t count) {
-    return scratch<float>(7, heads.count * (padded(count, LANES) + LANES));
-}
-
-// Section 3.4: the token's row × √d_model, added to its position in x.
-void embed(const Stack& stack, int64_t id, float* x) {
-    if (id < 0 || id >= stack.vocabulary) throw std::out_of_range("id");
-    const float factor = std::sqrt(static_cast<float>(stack.d_model));
-    const float* row = stack.embedding + id * stack.d_model;
-    for (int64_t i = 0; i < stack.d_model; i++) x[i] = row[i] * factor + x[i];
-}
-
-void attend_within(const Stack& stack, const Layer& layer, float* x, const int64_t* first, int64_t sentences) {
-    const int64_t rows = first[sentences], width = layer.own.outputs, values = stack.heads.values();
-    add_and_norm(stack, layer.own_norm, x, rows, [&](const float* input, Output out) {
-        auto qkv = scratch<float>(4, rows * width);
-        auto context = scratch<float>(5, rows * values);
-        linear(layer.own, input, rows, {qkv, width, NONE, false});
-        for (int64_t sentence = 0; sentence < sentences; sentence++) {
-            const float* keys = qkv + first[sentence] * width + stack.heads.keys();
-            const int64_t length = first[sentence + 1] - first[sentence];
-            float* scores = room_for_scores(stack.heads, length);
-            for (int64_t row = first[sentence]; row < first[sentence + 1]; row++)
-                attend(stack.heads, qkv + row * width, length, [&](int64_t t) { return keys + t * width; },
-                       context + row * values, scores);
-        }
-        linear(layer.own_output, context, rows, out);
-    });
-}
-
-void attend_past(const Stack& stack, int index, float* x, int64_t rows, const Past& past) {
-    const Layer& layer = stack.layer[index];
-    const int64_t keys = stack.heads.keys(), values = stack.heads.values(), width = keys + values;
-    add_and_norm(stack, layer.own_norm, x, rows, [&](const float* input, Output out) {
-        auto qkv = scratch<float>(4, rows * layer.own.outputs);
-        auto context = scratch<float>(5, rows * values);
-        linear(layer.own, input, rows, {qkv, layer.own.outputs, NONE, false});
-        float* newest = past.past[past.positions - 1];
-        for (int64_t row = 0; row < rows; row++)
-            memcpy(newest + (index * rows + row) * width, qkv + row * layer.own.outputs + keys, width * sizeof(float));
-        float* scores = room_for_scores(stack.heads, past.positions);
-        for (int64_t row = 0; row < rows; row++) {
-            const int32_t* ancestor = past.ancestor + row * past.stride;
-            auto at = [&](int64_t t) { return past.past[t] + (index * past.past_rows[t] + ancestor[t]) * width; };
-            attend(stack.heads, qkv + row * layer.own.outputs, past.positions, at, context + row * values, scores);
-        }
-        linear(layer.own_output, context, rows, out);
-    });
-}
-
-void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const Past& past) {
-    const Layer& layer = stack.layer[index];
-    const int64_t keys = stack.heads.keys(), values = stack.heads.values();
-    add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
-        auto q = scratch<float>(4, rows * keys);
-        auto context = scratch<float>(5, rows * values);
-        linear(layer.query, input, rows, {q, keys, NONE, false});
-        for (int64_t row = 0; row < rows; row++) {
-            const int64_t sentence = row / past.rows_per_sentence, length = past.length[sentence];
-            const float* memory = past.memory[index] + past.first[sentence] * (keys + values);
-            attend(stack.heads, q + row * keys, length, [&](int64_t t) { return memory + t * (keys + values); },
-                   context + row * values, room_for_scores(stack.heads, length));
-        }
-        linear(layer.cross_output, context, rows, out);
-    });
-}
 
 // 0, or what went wrong: no exception may leave for a caller that is not C++.
 template <class Work>
@@ -250,6 +96,39 @@ int32_t attend_whole(const Attention* attention, int32_t backward) {
     return guarded([&] {
         if (attention->bfloat16) attend_all<uint16_t>(*attention, backward);
         else attend_all<float>(*attention, backward);
+    });
+}
+
+int32_t has_bfloat16() { return HAS_BFLOAT16; }
+
+// What the forward pass saves for the backward pass.
+int64_t stack_bytes(const TrainedStack* stack) {
+    return stack->bfloat16 ? Sites<uint16_t>(*stack).bytes : Sites<float>(*stack).bytes;
+}
+
+int32_t train_stack(const TrainedStack* stack, int32_t backward) {
+    return guarded([&] {
+#if HAS_BFLOAT16
+        if (stack->bfloat16) return backward ? stack_backward<uint16_t>(*stack) : stack_forward<uint16_t>(*stack);
+#endif
+        return backward ? stack_backward<float>(*stack) : stack_forward<float>(*stack);
+    });
+}
+
+int32_t measure_gradients(Update* update) {
+    return guarded([&] { measure(*update); });
+}
+
+int32_t update_all(const Update* update) {
+    return guarded([&] { update_weights(*update); });
+}
+
+int32_t project_and_lose(ProjectedLoss* loss) {
+    return guarded([&] {
+#if HAS_BFLOAT16
+        if (loss->bfloat16) return projected_loss<uint16_t>(*loss);
+#endif
+        projected_loss<float>(*loss);
     });
 }
 

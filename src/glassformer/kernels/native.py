@@ -14,9 +14,28 @@ import warnings
 from ctypes import POINTER, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-from glassformer.kernels.structures import Attention, Linear, Past, Product, Rotation, Stack
+from glassformer.kernels.structures import (
+    Attention,
+    Linear,
+    Past,
+    Product,
+    ProjectedLoss,
+    Rotation,
+    Stack,
+    TrainedStack,
+    Update,
+)
 
-FLAGS = ["-O3", "-march=native", "-std=gnu++17", "-shared", "-fPIC", "-fopenmp"]
+FLAGS = [
+    "-O3",
+    "-march=native",
+    "-std=gnu++17",
+    "-fno-strict-aliasing",
+    "-fno-math-errno",
+    "-shared",
+    "-fPIC",
+    "-fopenmp",
+]
 
 
 class Kernels:
@@ -31,6 +50,13 @@ class Kernels:
         mask = (c_uint64, c_int32)
         self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
         self.attend = _function(library.attend_whole, POINTER(Attention), c_int32)
+        self.bfloat16 = bool(library.has_bfloat16())
+        """Whether whole stacks train in it."""
+        self.stack_bytes = _plain(library.stack_bytes, c_int64, POINTER(TrainedStack))
+        self.train_stack = _function(library.train_stack, POINTER(TrainedStack), c_int32)
+        self.measure = _function(library.measure_gradients, POINTER(Update))
+        self.update = _function(library.update_all, POINTER(Update))
+        self.projected_loss = _function(library.project_and_lose, POINTER(ProjectedLoss))
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         sizes, target = (c_int64, c_int64, c_int32), (c_void_p, c_float)
         self.softmax = _function(library.softmax_with_target, c_void_p, *sizes, *target, c_void_p, c_void_p, c_int64)
@@ -45,6 +71,11 @@ class Kernels:
 
 def _function(function, *types):  # type: ignore[no-untyped-def]
     function.argtypes, function.restype, function.errcheck = types, c_int32, _check
+    return function
+
+
+def _plain(function, result, *types):  # type: ignore[no-untyped-def]
+    function.argtypes, function.restype = types, result
     return function
 
 

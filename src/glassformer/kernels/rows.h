@@ -19,6 +19,8 @@ static void fetch_rows(const Sequences& from, int64_t b, int64_t h, int64_t coun
     std::fill(to.begin() + count * size, to.begin() + needed, 0.0f);
     for (int64_t i = 0; i < count; i++) {
         auto row = static_cast<const T*>(from.data) + b * from.batch + h * from.head + i * from.position;
+        // Rows lie too far apart for the processor to fetch the next ones of its own accord.
+        for (int64_t ahead = 0; ahead < size; ahead += 64 / sizeof(T)) __builtin_prefetch(row + 8 * from.position + ahead);
         int64_t d = 0;
         for (; d + LANES <= size; d += LANES) store(to.data() + i * size + d, read(row + d));
         for (; d < size; d++) to[i * size + d] = single(row[d]);
@@ -37,9 +39,13 @@ static void put_rows(const std::vector<float>& from, int64_t count, int64_t size
 
 static void turn(const std::vector<float>& rows, int64_t count, int64_t size, int64_t room, std::vector<float>& to) {
     to.resize(size * room);
+    const int64_t whole_rows = count / LANES * LANES, whole = size / LANES * LANES;
+    for (int64_t i = 0; i < whole_rows; i += LANES)
+        for (int64_t d = 0; d < whole; d += LANES)
+            turn_square(rows.data() + i * size + d, size, to.data() + d * room + i, room);
     for (int64_t d = 0; d < size; d++) {
         float* row = to.data() + d * room;
-        for (int64_t i = 0; i < count; i++) row[i] = rows[i * size + d];
+        for (int64_t i = d < whole ? whole_rows : 0; i < count; i++) row[i] = rows[i * size + d];
         std::fill(row + count, row + room, 0.0f);
     }
 }

@@ -1,6 +1,6 @@
 """What the kernels are given, as C++ lays it out: each class mirrors the struct of its name."""
 
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 
 
 class Linear(Structure):
@@ -109,5 +109,83 @@ class Rotation(Structure):
         ("cosines", c_void_p),
         ("sines", c_void_p),
         ("bfloat16", c_int32),
+        ("threads", c_int64),
+    )
+
+
+class Parameter(Structure):
+    """A tensor of weights, and where its gradient is put."""
+
+    _fields_ = (("value", c_void_p), ("gradient", c_void_p))
+
+
+class TrainedLayer(Structure):
+    """The weight and the bias of ``PARTS``; what an encoder lacks stays null."""
+
+    NORMS = ("own_norm", "cross_norm", "feed_forward_norm")
+    OWN = ("query", "key", "value", "output")
+    CROSS = ("cross_query", "cross_key", "cross_value", "cross_output")
+    PARTS = (*NORMS, *OWN, *CROSS, "inner", "outer")
+    _fields_ = tuple((name, Parameter * 2) for name in PARTS)
+
+
+class Mask(Structure):
+    """1 where a query may see a key, and how far apart entries lie, 0 where they are shared; or null."""
+
+    _fields_ = (("seen", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
+
+
+class TrainedStack(Structure):
+    """See stack_sites.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "heads", "d_ff")),
+        ("layer", POINTER(TrainedLayer)),
+        ("x", c_void_p),
+        ("memory", c_void_p),
+        ("mask", Mask),
+        ("memory_mask", Mask),
+        *((name, c_void_p) for name in ("cosines", "sines", "sines_back", "result", "saved", "d_result", "d_x")),
+        ("d_memory", c_void_p),
+        ("seed", c_uint64),
+        ("epsilon", c_float),
+        *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16")),
+        ("threads", c_int64),
+    )
+
+
+class Slot(Structure):
+    """One tensor of weights and what its update reads and writes; see update.h."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("value", "gradient", "mean", "variance", "average", "low")),
+        ("count", c_int64),
+        *((name, c_float) for name in ("rate", "correction", "kept")),
+        ("bfloat16", c_int32),
+    )
+
+
+class Update(Structure):
+    """See update.h."""
+
+    _fields_ = (
+        ("slots", POINTER(Slot)),
+        ("count", c_int64),
+        ("squared_norm", c_double),
+        *((name, c_float) for name in ("scale", "beta1", "beta2", "epsilon", "averaging")),
+        ("threads", c_int64),
+    )
+
+
+class ProjectedLoss(Structure):
+    """See projected_loss.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("tokens", "vocabulary", "d_model")),
+        *((name, c_void_p) for name in ("hidden", "weight", "bias", "target")),
+        ("smoothing", c_float),
+        ("bfloat16", c_int32),
+        *((name, c_void_p) for name in ("d_hidden", "d_weight", "d_bias")),
+        *((name, c_double) for name in ("nll", "smooth")),
         ("threads", c_int64),
     )

@@ -1,7 +1,15 @@
-// The inner loop of every product in float32: some rows of one matrix by a packed panel of the other.
+// The inner loop of every product: some rows of one matrix by a packed panel of the other.
+//
+// In float32 a step of the sum has one entry, in bfloat16 a pair of them, which processors multiply and add at once.
 #pragma once
 #include "vectors.h"
 #include <type_traits>
+// With AMX_BF16 PyTorch's products are faster than these.
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+#define HAS_BFLOAT16 1
+#else
+#define HAS_BFLOAT16 0
+#endif
 
 #if LANES == 16
 #define WIDE 4
@@ -14,32 +22,51 @@
 
 static inline int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 
-// A matrix of a product: entry i of step r of the sum lies at data[i · across + r · along].
-struct Operand {
-    const float* data;
+// A matrix of a product: what step r of the sum takes from entry i lies at data[i · across + r · along].
+template <class Unit>
+struct OperandOf {
+    const Unit* data;
     int64_t across, along;
 };
+typedef OperandOf<float> Operand;
+typedef uint32_t Pair __attribute__((may_alias));
+
+// What a sum and what is multiplied are kept in; compilers keep the former in registers only in the type that the
+// instruction takes.
+template <class Unit> struct Registers { typedef Floats Sum, Entries; };
+static inline Floats entries_at(const float* panel) { return load(panel); }
+static inline Floats in_all_lanes(float value) { return all(value); }
+static inline Floats add_product(Floats sum, Floats value, Floats column) { return sum + value * column; }
+
+#if HAS_BFLOAT16
+template <> struct Registers<Pair> { typedef __m512 Sum; typedef __m512bh Entries; };
+static inline __m512bh entries_at(const Pair* panel) { return (__m512bh)_mm512_loadu_si512(panel); }
+static inline __m512bh in_all_lanes(Pair value) { return (__m512bh)_mm512_set1_epi32(static_cast<int32_t>(value)); }
+static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) { return _mm512_dpbf16_ps(sum, column, value); }
+#endif
 
 // The sums stay in registers for the whole loop, hence a function of its own: where other calls follow, compilers keep
 // them in memory, at half the speed.
 #define ALONE __attribute__((noinline)) static
 
-// ROWS × PANEL sums over `depth` entries of a and of a panel, added to `sums`.
-template <int ROWS>
-ALONE void add_block(Operand a, const float* panel, int64_t depth, float* sums) {
-    Floats kept[ROWS][WIDE];
+// ROWS × PANEL sums over `depth` steps of a and of a panel, added to `sums`, or, where they BEGIN, put there.
+template <int ROWS, bool BEGIN = false, class Unit>
+ALONE void add_block(OperandOf<Unit> a, const Unit* panel, int64_t depth, float* sums) {
+    typedef typename Registers<Unit>::Sum Sum;
+    typedef typename Registers<Unit>::Entries Entries;
+    Sum kept[ROWS][WIDE];
     UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] = load(sums + row * PANEL + j * LANES);
+        UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] = BEGIN ? Sum{} : (Sum)load(sums + row * PANEL + j * LANES);
     for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
-        Floats columns[WIDE];
-        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = load(panel + j * LANES);
+        Entries columns[WIDE];
+        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = entries_at(panel + j * LANES);
         UNROLL for (int row = 0; row < ROWS; row++) {
-            const Floats value = all(a.data[row * a.across]);
-            UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] += value * columns[j];
+            const Entries value = in_all_lanes(a.data[row * a.across]);
+            UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] = add_product(kept[row][j], value, columns[j]);
         }
     }
     UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, kept[row][j]);
+        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, (Floats)kept[row][j]);
 }
 
 // work(height, row) for all of `rows`: as many as possible TALL at a time, then the rest at once.

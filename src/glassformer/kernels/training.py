@@ -1,6 +1,6 @@
 """Which kernels compute on given tensors, and those of training as functions: None where PyTorch has to do it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -8,7 +8,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from glassformer.kernels.native import Kernels, kernels
-from glassformer.kernels.structures import Attention, Operand, Product, Rotation, Sequences
+from glassformer.kernels.structures import Attention, Operand, Product, ProjectedLoss, Rotation, Sequences
+
+WHOLE_PANELS = 64
+"""Widths that are a multiple of it are whole panels of every product, on any processor."""
 
 MIN_ROWS = 192
 """Fewer rows leave some cores without work."""
@@ -81,6 +84,44 @@ def softmax_(
     where = (target.data_ptr(), taken, nll.data_ptr(), log_sums.data_ptr())
     made.softmax(logits.data_ptr(), *logits.shape, low, *where, threads)
     return nll, log_sums
+
+
+class LossAndGradients(NamedTuple):
+    """Sums over tokens, and their gradients, None where none was wanted: of nll · (1 − ε) + smooth · ε."""
+
+    nll: float
+    smooth: float
+    d_hidden: Tensor | None
+    d_weight: Tensor | None
+    d_bias: Tensor | None
+
+
+def projected_loss(
+    hidden: Float[Tensor, "tokens d_model"],
+    weight: Float[Tensor, "vocab d_model"],
+    bias: Float[Tensor, " vocab"] | None,
+    target: Int[Tensor, " tokens"],
+    smoothing: float,
+    wanted: bool,
+) -> LossAndGradients | None:
+    """−log p of ``target`` after ``hidden · weightᵀ + bias``, and its mean over the vocabulary."""
+    masters = [weight] if bias is None else [weight, bias]
+    made = kernels_for(hidden, low=True) and kernels_for(*masters)
+    whole = hidden.size(1) % WHOLE_PANELS == 0 and weight.is_contiguous()
+    if made is None or not whole or not (hidden.dtype == torch.float32 or made.bfloat16):
+        return None
+    hidden, target = hidden.contiguous(), target.long().contiguous()
+    empty = torch.empty_like if len(hidden) else torch.zeros_like  # without tokens nothing is written
+    d_hidden, d_weight = (empty(hidden), empty(weight)) if wanted else (None, None)
+    d_bias = empty(bias) if wanted and bias is not None else None
+    call = ProjectedLoss(len(hidden), *weight.shape, hidden.data_ptr(), weight.data_ptr())
+    call.bias, call.target = None if bias is None else bias.data_ptr(), target.data_ptr()
+    call.smoothing, call.bfloat16 = smoothing, hidden.dtype == torch.bfloat16
+    for name, gradient in {"d_hidden": d_hidden, "d_weight": d_weight, "d_bias": d_bias}.items():
+        setattr(call, name, None if gradient is None else gradient.data_ptr())
+    call.threads = torch.get_num_threads()
+    made.projected_loss(call)
+    return LossAndGradients(call.nll, call.smooth, d_hidden, d_weight, d_bias)
 
 
 def attention(

@@ -3,13 +3,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 #if defined(__AVX512F__)
 #define LANES 16
 #else
 #define LANES 8
 #endif
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 16")
 
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -22,8 +25,10 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
 #define SHUFFLE(values, ...) __builtin_shuffle(values, Ints{__VA_ARGS__})
+#define ZIP(a, b, ...) __builtin_shuffle(a, b, Ints{__VA_ARGS__})
 #else
 #define SHUFFLE(values, ...) __builtin_shufflevector(values, values, __VA_ARGS__)
+#define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #endif
 
 // Lanes i and i + half are put together until one is left: always in the same order.
@@ -41,6 +46,26 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
     values = with(values, SHUFFLED(values, 4, 5, 6, 7));    \
     values = with(values, SHUFFLED(values, 2, 3, 0, 1)); \
     values = with(values, SHUFFLED(values, 1, 0, 3, 2));
+
+// LANES rows of LANES numbers, `from` and `to` so far apart, turned: rows zipped with those half way below, over and over.
+static inline void turn_square(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+    Floats rows[LANES], zipped[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) rows[i] = load(from + i * from_stride);
+    for (int half = 1; half < LANES; half *= 2) {
+        UNROLL for (int i = 0; i < LANES / 2; i++) {
+            const Floats a = rows[i], b = rows[i + LANES / 2];
+#if LANES == 16
+            zipped[2 * i] = ZIP(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            zipped[2 * i + 1] = ZIP(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+#else
+            zipped[2 * i] = ZIP(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+            zipped[2 * i + 1] = ZIP(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#endif
+        }
+        UNROLL for (int i = 0; i < LANES; i++) rows[i] = zipped[i];
+    }
+    UNROLL for (int i = 0; i < LANES; i++) store(to + i * to_stride, rows[i]);
+}
 
 static inline Floats neighbours_swapped(Floats values) {
 #if LANES == 16
@@ -104,9 +129,14 @@ static inline Floats read(const uint16_t* from) {  // bfloat16
 }
 
 static inline void write(uint16_t* to, Floats values) {  // to the nearest, ties to even; what is not a number stays so
+#if defined(__AVX512BF16__)
+    const auto rounded = _mm512_cvtneps_pbh((__m512)values);
+    memcpy(to, &rounded, sizeof rounded);
+#else
     Ints bits = (Ints)values, rounded = bits + 0x7fff + (bits >> 16 & 1);
     Ints kept = values == values ? rounded : bits | 0x400000;
     *reinterpret_cast<Halves*>(to) = __builtin_convertvector(kept >> 16 & 0xffff, Halves);
+#endif
 }
 
 static inline float single(float value) { return value; }

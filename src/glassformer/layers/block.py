@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import BlockCache, StackCache
 from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
+from glassformer.layers.whole import trained_as_a_whole
 from glassformer.taps import tap
 
 
@@ -89,6 +90,8 @@ class Stack(nn.Module):
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         x = x.to(self.dtype)
-        for index, block in enumerate(self.layers):
+        whole = trained_as_a_whole(list(self.layers), x, mask, memory, memory_mask) if cache is None else None
+        for index, block in enumerate(self.layers if whole is None else ()):
             x = block(x, mask, memory, memory_mask, None if cache is None else cache[index])
+        x = x if whole is None else whole
         return x if self.final_norm is None else tap(self, "normed", self.final_norm(x))

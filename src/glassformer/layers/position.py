@@ -107,9 +107,7 @@ class Rotary(nn.Module):
     def forward(
         self, x: Float[Tensor, "rows heads length d_head"], offset: Offset
     ) -> Float[Tensor, "rows heads length d_head"]:
-        positions = positions_from(offset, x.size(-2), x.device)
-        rates = self.theta ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64, device=x.device) / self.d_head)
-        angles = positions.double()[..., None] * rates
+        angles = self.angles(x.size(-2), x.device, offset)
         if angles.dim() == 3:  # of each row its own; the same for its heads
             angles = angles[:, None]
         if x.requires_grad and angles.dim() == 2 and (y := rotated(x, angles)) is not None:
@@ -119,6 +117,12 @@ class Rotary(nn.Module):
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)  # graphs that are exported know no other numbers
         even, odd = x[..., 0::2], x[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+    def angles(self, length: int, device: torch.device, offset: Offset = 0) -> Float[Tensor, "*rows length pairs"]:
+        """By which each pair of ``length`` positions from ``offset`` on is turned, in float64."""
+        positions = positions_from(offset, length, device)
+        rates = self.theta ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64, device=device) / self.d_head)
+        return positions.double()[..., None] * rates
 
 
 def _turned(

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.training import product, softmax_
+from glassformer.kernels.training import product, projected_loss, softmax_
 
 ROWS_AT_ONCE = 512
 """Rows of logits held at a time: 512 × 8,000 in float32 are 16 MB, half of a server core's last-level cache."""
@@ -82,6 +82,11 @@ class _Projected(torch.autograd.Function):
         smoothing: float,
     ) -> tuple[Tensor, Tensor]:
         wanted = any(ctx.needs_input_grad)
+        if (done := projected_loss(hidden, weight, bias, target, smoothing, wanted)) is not None:
+            ctx.save_for_backward(done.d_hidden, done.d_weight, done.d_bias)
+            nll = torch.tensor(done.nll, dtype=weight.dtype)
+            ctx.mark_non_differentiable(nll)
+            return torch.tensor((1 - smoothing) * done.nll + smoothing * done.smooth, dtype=weight.dtype), nll
         dtype, high_hidden = hidden.dtype, hidden.to(weight.dtype)
         low_weight = weight.to(dtype)
         low_bias = None if bias is None else bias.to(dtype)

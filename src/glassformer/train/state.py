@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -40,11 +41,23 @@ class TrainState:
     batches: BatchSource
     working: nn.Module
     """What forward and backward run on: ``model``, or its copy in the lower precision (``train.precision``)."""
+    stale: bool = True
+    """Whether ``model`` has changed since ``working`` was made like it."""
     averaged: nn.Module | None = None
     """The exponential moving average of ``model``, when there is one; what is validated and saved as the model."""
     counters: Counters = field(default_factory=Counters)
     taken: list[str] = field(default_factory=list)
     """What a run that starts from another one has of its weights, in a line."""
+
+    @cached_property
+    def weights(self) -> list[tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]]:
+        """Every weight, what stands for it in ``working``, often itself, and its average."""
+        averages = [None] * len(list(self.model.parameters())) if self.averaged is None else self.averaged.parameters()
+        return list(zip(self.model.parameters(), self.working.parameters(), averages, strict=True))
+
+    def forget_gradients(self) -> None:
+        for weight, low, _ in self.weights:
+            weight.grad = low.grad = None
 
     @property
     def device(self) -> torch.device:
@@ -61,15 +74,20 @@ class TrainState:
 
     def start_average(self) -> None:
         self.averaged = copy.deepcopy(self.model).requires_grad_(False)
+        self.__dict__.pop("weights", None)
 
     @torch.no_grad()
     def update_average(self) -> None:
-        """The decay grows from 0.1, so that the first steps do not stay in the average (as in TensorFlow's)."""
-        if self.averaged is None:
-            return
+        """One step further, if there is one."""
+        if self.averaged is not None:
+            weights: list[Tensor] = list(self.model.parameters())
+            torch._foreach_lerp_(list(self.averaged.parameters()), weights, 1 - self.average_decay)
+
+    @property
+    def average_decay(self) -> float:
+        """It grows from 0.1, so that the first steps do not stay in the average (as in TensorFlow's)."""
         step = self.counters.step
-        decay = min(self.config.train.ema, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.averaged.parameters()), list(self.model.parameters()), 1 - decay)
+        return min(self.config.train.ema, (1 + step) / (10 + step))
 
     def snapshot(self) -> TrainingState:
         """What ``restore`` needs beside ``best_model``'s weights."""
@@ -105,6 +123,7 @@ class TrainState:
             live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
             load_weights(self.model, live, origin)
         self._restore_moments(saved.tensors)
+        self.stale = True
         self.batches.restore(saved.values["batches"])
         self.counters = Counters(**saved.values["counters"])
         torch.set_rng_state(saved.tensors["random.cpu"])

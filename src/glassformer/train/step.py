@@ -13,11 +13,11 @@ from torch import nn
 from glassformer.config import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.run_folder import RunFolder
-from glassformer.train.optimizer import clip_norm_
 from glassformer.train.precision import collect_gradients, refresh
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
 from glassformer.train.task import Batch
+from glassformer.train.update import weight_update
 
 
 @dataclass(frozen=True)
@@ -51,22 +51,23 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
         group["lr"] = rate
     state.working.train()
     set_dropout(state.working, counters.step, config.train.dropout_warmup_steps)
-    refresh(state.working, state.model)
-    state.optimizer.zero_grad(set_to_none=True)
+    if state.stale:
+        refresh(state.working, state.model)
+        state.stale = False
+    state.forget_gradients()
     sums = [_backward(state, batch, tokens) for batch in batches]
-    norm = clip_norm_(list(state.model.parameters()), config.optimizer.clip_norm).item()
+    update = weight_update(state)
     step = Step(
         loss=sum(loss for loss, _, _ in sums),
         nll=_sum([nll for _, nll, _ in sums]),
         guidance=_sum([guidance for _, _, guidance in sums]),
-        gradient_norm=norm,
+        gradient_norm=update.norm,
         source_tokens=sum(batch.source_tokens for batch in batches),
         target_tokens=tokens,
         seconds=time.perf_counter() - began,
     )
     if step.finite:
-        state.optimizer.step()
-        state.update_average()
+        update.apply()
         counters.target_tokens += tokens
     else:
         _refuse_step(state, batches, run)
@@ -87,7 +88,7 @@ def try_largest(state: TrainState) -> None:
     state.working.train()
     with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
         _backward(state, batch, batch.target_tokens)
-    state.optimizer.zero_grad(set_to_none=True)
+    state.forget_gradients()
 
 
 @contextmanager
@@ -110,7 +111,8 @@ def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, floa
         loss = state.task.loss(state.working, batch.to(state.device))
         minimised = loss.smoothed if loss.guidance is None else loss.smoothed + loss.guidance
         (minimised / tokens).backward()
-        collect_gradients(state.working, state.model)
+        if state.config.train.accumulate > 1:
+            collect_gradients(state.working, state.model)
     nll, guidance = (None if value is None else value.item() for value in (loss.nll, loss.guidance))
     return loss.smoothed.item(), nll, guidance
 

@@ -1,0 +1,138 @@
+// The output projection, the softmax over the vocabulary, label-smoothed cross-entropy and all gradients (section 5.4),
+// a few rows of logits at a time: they never leave the second level of the cache.
+//
+// With ε of the probability spread evenly over V entries, the gradient of a logit is p − (1 − ε) · [target] − ε / V.
+#pragma once
+#include "matrices.h"
+#include <stdexcept>
+
+#define TOKENS_AT_ONCE 512  // whose gradients of logits are held, for the gradient of the weights
+#define LOGIT_ROWS CHUNK
+
+struct ProjectedLoss {
+    int64_t tokens, vocabulary, d_model;
+    const void* hidden;
+    const float *weight, *bias;  // bias: or null
+    const int64_t* target;
+    float smoothing;
+    int32_t bfloat16;          // hidden and its gradient
+    void* d_hidden;            // null, as all the others, where no gradient is wanted
+    float *d_weight, *d_bias;
+    double nll, smooth;        // results: Σ −log p of the target, Σ of the mean of −log p
+    int64_t threads;
+};
+
+struct RowLoss {
+    double nll, smooth;
+};
+
+// Logits of one row → the gradient of the loss with respect to them, 0 behind the vocabulary.
+template <class T>
+static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target, int64_t room, T* gradient) {
+    const int64_t size = l.vocabulary;
+    const float wanted = logits[target];
+    Floats largest = all(-INFINITY), totals = {}, exponentials = {};
+    std::fill(logits + size, logits + room, -INFINITY);
+    for (int64_t i = 0; i < room; i += LANES) {
+        const Floats some = load(logits + i);
+        largest = greater(largest, some);
+        totals += some == all(-INFINITY) ? Floats{} : some;
+    }
+    const float shift = maximum(largest);
+    for (int64_t i = 0; i < room; i += LANES) {
+        const Floats some = exponential(load(logits + i) - shift);
+        store(logits + i, some);
+        exponentials += some;
+    }
+    const float denominator = sum(exponentials), inverse = 1.0f / denominator, even = l.smoothing / size;
+    const double log_sum = shift + std::log(static_cast<double>(denominator));
+    logits[target] -= (1 - l.smoothing) * denominator;
+    if (gradient) {
+        for (int64_t i = 0; i < room; i += LANES) write(gradient + i, load(logits + i) * inverse - even);
+        std::fill(gradient + size, gradient + room, T{});
+    }
+    return {log_sum - wanted, log_sum - static_cast<double>(sum(totals)) / size};
+}
+
+template <class T>
+static void rounded_weights(const ProjectedLoss& l, int64_t room, T* to) {
+    const int64_t count = l.vocabulary * l.d_model;
+    const Share mine = share_of(room * l.d_model, LANES);
+    for (int64_t i = mine.from; i < mine.to; i += LANES) write(to + i, i < count ? load(l.weight + i) : Floats{});
+}
+
+// What all threads share.
+template <class T>
+struct LossRoom {
+    int64_t size, steps, size_steps;  // of a row of logits; of the sum over d_model, and over a row of logits
+    T *low, *gradients;               // the weights in the type of `hidden`; of the logits of a piece
+    Unit<T> *outputs, *inputs, *turned;
+};
+
+// The loss of some rows, and the gradient of what was projected.
+template <class T>
+static void lose_rows(const ProjectedLoss& l, const LossRoom<T>& r, int64_t start, int64_t row, int64_t count, RowLoss* losses) {
+    const int64_t d = l.d_model, first = start + row;
+    auto logits = kept<float>(LOGITS, LOGIT_ROWS * r.size);
+    auto put_logits = [&](int64_t column, const float* sums) {
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t j = 0; j < PANEL; j += LANES) store(logits + i * r.size + column + j, load(sums + i * PANEL + j));
+    };
+    multiply_block(rows_at(static_cast<const T*>(l.hidden) + first * d, d), count, r.outputs, r.size, r.steps, put_logits);
+    for (int64_t i = 0; i < count; i++) {
+        float* line = logits + i * r.size;
+        for (int64_t j = 0; l.bias && j < l.vocabulary; j++) line[j] += l.bias[j];
+        T* to = l.d_hidden ? r.gradients + (row + i) * r.size : nullptr;
+        losses[first + i] = loss_of_row(l, line, l.target[first + i], r.size, to);
+    }
+    if (!l.d_hidden) return;
+    multiply_block(rows_at(r.gradients + row * r.size, r.size), count, r.inputs, d, r.size_steps, [&](int64_t column, const float* sums) {
+        T* to = static_cast<T*>(l.d_hidden) + first * d + column;
+        for (int64_t i = 0; i < count; i++)
+            for (int64_t j = 0; j < PANEL; j += LANES) write(to + i * d + j, load(sums + i * PANEL + j));
+    });
+}
+
+// What the rows of a piece add to the gradients of the weights; the first puts it there.
+template <class T>
+static void add_weight_gradient(const ProjectedLoss& l, const LossRoom<T>& r, int64_t start, int64_t rows) {
+    auto add = [&](int64_t output, int64_t column, const float* sums) {
+        if (output >= l.vocabulary) return;
+        float* to = l.d_weight + output * l.d_model + column;
+        for (int64_t j = 0; j < PANEL; j += LANES) store(to + j, start ? load(to + j) + load(sums + j) : load(sums + j));
+    };
+    multiply_turned(r.gradients, r.size, r.size, r.turned, l.d_model, rows, add);
+    if (l.d_bias) add_columns(r.gradients, r.size, l.vocabulary, rows, start == 0, l.d_bias);
+}
+
+template <class T>
+static void projected_loss(ProjectedLoss& l) {
+    for (int64_t i = 0; i < l.tokens; i++)
+        if (l.target[i] < 0 || l.target[i] >= l.vocabulary) throw std::out_of_range("target");
+    const int64_t d = l.d_model, size = padded(l.vocabulary, PANEL);
+    const int64_t pieces = std::max<int64_t>(1, (l.tokens + TOKENS_AT_ONCE - 1) / TOKENS_AT_ONCE);
+    const int64_t piece = padded((l.tokens + pieces - 1) / pieces, TALL);
+    LossRoom<T> r = {size, steps_of<T>(d), steps_of<T>(size), kept<T>(LOW_WEIGHTS, size * d), kept<T>(D_LOGITS, piece * size)};
+    r.outputs = kept<Unit<T>>(WEIGHTS, size * r.steps), r.inputs = kept<Unit<T>>(MORE_WEIGHTS, r.size_steps * d);
+    r.turned = kept<Unit<T>>(FEED, steps_of<T>(piece) * d);
+    std::vector<RowLoss> losses(l.tokens);
+#pragma omp parallel num_threads(l.threads)
+    {
+        rounded_weights(l, size, r.low);
+#pragma omp barrier
+        pack_for_outputs(r.low, size, d, r.outputs);
+        if (l.d_hidden) pack_rows(r.low, d, size, d, 0, r.size_steps, r.inputs);
+        for (int64_t start = 0; start < l.tokens; start += piece) {
+            const int64_t rows = std::min(piece, l.tokens - start);
+            if (l.d_hidden) pack_rows(static_cast<const T*>(l.hidden) + start * d, d, rows, d, 0, steps_of<T>(rows), r.turned);
+#pragma omp barrier
+#pragma omp for schedule(dynamic)
+            for (int64_t row = 0; row < rows; row += LOGIT_ROWS)
+                lose_rows(l, r, start, row, std::min<int64_t>(LOGIT_ROWS, rows - row), losses.data());
+            if (l.d_hidden) add_weight_gradient(l, r, start, rows);
+#pragma omp barrier
+        }
+    }
+    l.nll = l.smooth = 0;
+    for (const RowLoss& each : losses) l.nll += each.nll, l.smooth += each.smooth;
+}

@@ -1,0 +1,130 @@
+"""A whole stack of layers forwards and backwards in the kernels, as one function of its input and its weights."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from glassformer.kernels.native import kernels
+from glassformer.kernels.structures import Mask, TrainedLayer, TrainedStack
+from glassformer.kernels.training import kernels_for, random_seed
+
+
+@dataclass(frozen=True)
+class StackSettings:
+    """What a stack is beside its weights. Thresholds: of 256, how many values of a byte drop their element."""
+
+    heads: int
+    d_ff: int
+    epsilon: float
+    pre_norm: bool
+    threshold: int
+    attention_threshold: int
+    parts: tuple[str, ...]
+    """Of a layer, as they follow one another in the weights."""
+    turning: tuple[int, float] | None = None
+    """Width and slowness of rotary positions."""
+
+
+def can_train(x: Tensor, *others: Tensor) -> bool:
+    """Whether the kernels compute with these tensors on this processor."""
+    made = kernels_for(x, *others, low=True)
+    alike = all(other.dtype == x.dtype and other.is_contiguous() for other in others)
+    return made is not None and alike and (x.dtype == torch.float32 or made.bfloat16)
+
+
+def trained_stack(
+    settings: StackSettings,
+    weights: Sequence[Tensor],
+    x: Float[Tensor, "batch length d_model"],
+    mask: Bool[Tensor, "#batch #heads #length #length"] | None,
+    memory: Float[Tensor, "batch source d_model"] | None,
+    memory_mask: Bool[Tensor, "#batch #heads #length #source"] | None,
+    angles: Float[Tensor, "length pairs"] | None,
+) -> Float[Tensor, "batch length d_model"]:
+    """``weights``: weight and bias of each of ``settings.parts``, layer by layer; ``angles``: of rotary positions."""
+    turns = () if angles is None else _tables(angles)
+    return _Stack.apply(settings, mask, memory_mask, turns, x, memory, *weights)
+
+
+def _tables(angles: Tensor) -> tuple[Tensor, ...]:
+    """Cosines and sines of both of a pair, and the sines that turn back."""
+    cosines, sines = angles.cos(), angles.sin()
+    pairs = torch.stack([cosines, cosines], -1), torch.stack([-sines, sines], -1)
+    cosines, sines = (pair.flatten(-2).float() for pair in pairs)
+    return cosines, sines, -sines
+
+
+class _Stack(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        settings: StackSettings,
+        mask: Tensor | None,
+        memory_mask: Tensor | None,
+        turns: tuple[Tensor, ...],
+        x: Tensor,
+        memory: Tensor | None,
+        *weights: Tensor,
+    ) -> Tensor:
+        x, memory = x.contiguous(), None if memory is None else memory.contiguous()
+        ctx.settings, ctx.turns, ctx.masks = settings, turns, (mask, memory_mask)
+        ctx.seed = random_seed() if settings.threshold or settings.attention_threshold else 0
+        result, made = torch.empty_like(x), kernels()
+        assert made is not None
+        call = _call(ctx, x, memory, weights)
+        saved = x.new_empty(made.stack_bytes(call), dtype=torch.uint8)
+        call.result, call.saved = result.data_ptr(), saved.data_ptr()
+        made.train_stack(call, False)
+        ctx.save_for_backward(x, memory, saved, result, *weights)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor | None, ...]:
+        x, memory, saved, result, *weights = ctx.saved_tensors
+        gradients = [torch.empty_like(weight) for weight in weights]
+        d_x, d_memory = torch.empty_like(x), None if memory is None else torch.empty_like(memory)
+        d_result, made = d_result.contiguous(), kernels()
+        assert made is not None
+        call = _call(ctx, x, memory, weights, gradients)
+        call.result, call.saved, call.d_result = result.data_ptr(), saved.data_ptr(), d_result.data_ptr()
+        call.d_x, call.d_memory = d_x.data_ptr(), None if d_memory is None else d_memory.data_ptr()
+        made.train_stack(call, True)
+        return None, None, None, None, d_x, d_memory, *gradients
+
+
+def _call(
+    ctx: Any, x: Tensor, memory: Tensor | None, weights: Sequence[Tensor], gradients: Sequence[Tensor] = ()
+) -> TrainedStack:
+    settings, width = ctx.settings, 2 * len(ctx.settings.parts)
+    layers = (TrainedLayer * (len(weights) // width))()
+    for i, weight in enumerate(weights):
+        parameter = getattr(layers[i // width], settings.parts[i % width // 2])[i % 2]
+        parameter.value = weight.data_ptr()
+        parameter.gradient = gradients[i].data_ptr() if gradients else None
+    call = TrainedStack(len(layers), *x.shape[:2], 0 if memory is None else memory.size(1), x.size(2))
+    call.heads, call.d_ff, call.layer = settings.heads, settings.d_ff, layers
+    call.x, call.memory = x.data_ptr(), None if memory is None else memory.data_ptr()
+    lengths = x.size(1), call.memory_length
+    call.mask, call.memory_mask = (
+        _mask(mask, (x.size(0), settings.heads, x.size(1), length))
+        for mask, length in zip(ctx.masks, lengths, strict=True)
+    )
+    if ctx.turns:
+        call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.turns)
+    call.seed, call.epsilon, call.threads = ctx.seed, settings.epsilon, torch.get_num_threads()
+    call.threshold, call.attention_threshold = settings.threshold, settings.attention_threshold
+    call.pre_norm, call.bfloat16 = settings.pre_norm, x.dtype == torch.bfloat16
+    return call
+
+
+def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> Mask:
+    if mask is None:
+        return Mask()
+    seen = mask.expand(shape)
+    return Mask(seen.data_ptr(), *seen.stride())

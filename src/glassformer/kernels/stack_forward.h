@@ -1,0 +1,168 @@
+// A whole stack of layers forwards (section 3.1), for training: between two products nothing is allocated, and what one
+// row needs of dropout, residual sum and LayerNorm is done while it is still in the cache.
+#pragma once
+#include "stack_sites.h"
+
+namespace {
+
+Dropout dropout_at(const TrainedStack& s, int64_t site, int32_t threshold) {
+    return {s.seed + 0x9e3779b97f4a7c15u * static_cast<uint64_t>(2 * site + 1), threshold, 256.0f / (256 - threshold)};
+}
+
+// work(first, count) for BLOCK rows at a time, by whichever thread is free; no thread waits for the others at the end.
+template <class Work>
+void in_blocks(int64_t rows, Work work) {
+#pragma omp for schedule(dynamic) nowait
+    for (int64_t row = 0; row < rows; row += BLOCK) work(row, std::min<int64_t>(BLOCK, rows - row));
+}
+
+// A panel's sums, plus the bias, to rows of `to`.
+template <class T, class X>
+void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t stride) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < PANEL; j += LANES) {
+            const Floats values = load(sums + i * PANEL + j);
+            write(to + i * stride + j, bias ? values + read(bias + j) : values);
+        }
+}
+
+template <class T>
+const T* bias_of(const Projection& by) { return static_cast<const T*>(by.bias.value); }
+
+template <class T>
+void normalise_feed(const TrainedStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count) {
+    const int64_t d = s.d_model;
+    for (int64_t i = row; s.pre_norm && i < row + count; i++)
+        site.statistics[i] = normalise_row(site.input + i * d, norm.weight, norm.bias, s.epsilon, d, site.normed + i * d);
+}
+
+// The sub-layer's result joins the residual stream.
+template <class T>
+void join(const TrainedStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, const float* y) {
+    const int64_t d = s.d_model;
+    const Dropout by = dropout_at(s, site.number, s.threshold);
+    for (int64_t i = row; i < row + count; i++) {
+        add_dropped(site.input + i * d, y + (i - row) * d, i * d, by, d, site.sum + i * d);
+        if (!s.pre_norm)
+            site.statistics[i] = normalise_row(site.sum + i * d, norm.weight, norm.bias, s.epsilon, d, site.normed + i * d);
+    }
+}
+
+// Rows of `a` by packed weights, to f32 rows.
+template <class T>
+void multiply_to(
+    const T* a, int64_t stride, int64_t count, const Unit<T>* packed, int64_t columns, int64_t depth, const T* bias, float* to
+) {
+    multiply_block(rows_at(a, stride), count, packed, columns, steps_of<T>(depth), [&](int64_t column, const float* sums) {
+        put_panel(sums, count, bias ? bias + column : nullptr, to + column, columns);
+    });
+}
+
+template <class T>
+void attention_of(
+    const TrainedStack& s, const Site<T>& site, bool own, T* d_queries, T* d_keys, const T* d_context
+) {
+    const int64_t d = s.d_model, head = d / s.heads, wide = own ? 3 * d : d, keys = own ? s.length : s.memory_length;
+    const int64_t key_wide = own ? 3 * d : 2 * d;
+    auto rows = [&](const T* at, int64_t positions, int64_t width) {
+        return Sequences{const_cast<T*>(at), positions * width, head, width};
+    };
+    Attention a = {s.batch, s.heads, s.length, keys, head, head};
+    const T* from = own ? site.queries + d : site.keys;
+    a.q = rows(site.queries, s.length, wide), a.k = rows(from, keys, key_wide), a.v = rows(from + d, keys, key_wide);
+    a.context = rows(site.context, s.length, d);
+    if (d_context) {
+        const T* to = own ? d_queries + d : d_keys;
+        a.d_q = rows(d_queries, s.length, wide), a.d_k_ = rows(to, keys, key_wide), a.d_v_ = rows(to + d, keys, key_wide);
+        a.d_context = rows(d_context, s.length, d);
+    }
+    const Mask& mask = own ? s.mask : s.memory_mask;
+    a.mask = mask.seen, a.mask_batch = mask.batch, a.mask_head = mask.head;
+    a.mask_query = mask.query, a.mask_key = mask.key;
+    a.log_sums = site.log_sums, a.seed = dropout_at(s, site.number, 0).seed + 1;
+    a.threshold = s.attention_threshold, a.bfloat16 = s.bfloat16, a.threads = s.threads;
+    attend_all<T>(a, d_context);
+}
+
+// Queries and keys, side by side in x, by the angles of their positions.
+template <class T>
+void turn_heads(const TrainedStack& s, T* x, const float* sines) {
+    if (!s.cosines) return;
+    const int64_t d = s.d_model, head = d / s.heads;
+    const Sequences both = {x, s.length * 3 * d, head, 3 * d};
+    rotate<T>({s.batch, 2 * s.heads, s.length, head, both, both, s.cosines, sines, s.bfloat16, s.threads});
+}
+
+template <class T>
+void attend_forward(const TrainedStack& s, const TrainedLayer& layer, const Site<T>& site, bool own) {
+    const int64_t d = s.d_model, steps = steps_of<T>(d);
+    const Asking by(s, layer, own);
+    const Projection* const parts[] = {&by.query, &by.key, &by.value, &by.output};
+    auto packed = kept<Unit<T>>(WEIGHTS, 4 * d * steps);
+#pragma omp parallel num_threads(s.threads)
+    {
+        for (int i = 0; i < 4; i++)
+            pack_for_outputs(static_cast<const T*>(parts[i]->weight.value), d, d, packed + i * d * steps);
+#pragma omp barrier
+        auto project = [&](const T* from, int64_t count, int first, int end, T* to, int64_t stride) {
+            for (int i = first; i < end; i++)
+                multiply_block(rows_at(from, d), count, packed + i * d * steps, d, steps, [&](int64_t column, const float* sums) {
+                    put_panel(sums, count, bias_of<T>(*parts[i]) + column, to + (i - first) * d + column, stride);
+                });
+        };
+        in_blocks(by.rows, [&](int64_t row, int64_t count) {
+            normalise_feed(s, site, by.norm, row, count);
+            T* to = site.queries + row * by.query_width;
+            project(site.feed(s.pre_norm) + row * d, count, 0, own ? 3 : 1, to, by.query_width);
+        });
+        in_blocks(by.memory, [&](int64_t row, int64_t count) {
+            project(static_cast<const T*>(s.memory) + row * d, count, 1, 3, site.keys + row * by.key_width, by.key_width);
+        });
+    }
+    if (own) turn_heads(s, site.queries, s.sines);
+    attention_of<T>(s, site, own, nullptr, nullptr, nullptr);
+#pragma omp parallel num_threads(s.threads)
+    in_blocks(by.rows, [&](int64_t row, int64_t count) {
+        auto y = kept<float>(RESULTS, BLOCK * d);
+        multiply_to(site.context + row * d, d, count, packed + 3 * d * steps, d, d, bias_of<T>(by.output), y);
+        join(s, site, by.norm, row, count, y);
+    });
+}
+
+template <class T>
+void feed_forward_forward(const TrainedStack& s, const TrainedLayer& layer, const Site<T>& site) {
+    const int64_t d = s.d_model, wide = s.d_ff, rows = s.batch * s.length;
+    auto inner = kept<Unit<T>>(WEIGHTS, wide * steps_of<T>(d)), outer = kept<Unit<T>>(MORE_WEIGHTS, d * steps_of<T>(wide));
+#pragma omp parallel num_threads(s.threads)
+    {
+        pack_for_outputs(static_cast<const T*>(layer.inner.weight.value), wide, d, inner);
+        pack_for_outputs(static_cast<const T*>(layer.outer.weight.value), d, wide, outer);
+#pragma omp barrier
+        in_blocks(rows, [&](int64_t row, int64_t count) {
+            normalise_feed(s, site, layer.feed_forward_norm, row, count);
+            T* hidden = site.hidden + row * wide;
+            auto relu = [&](int64_t column, float* sums) {
+                const T* bias = bias_of<T>(layer.inner) + column;
+                for (int64_t i = 0; i < count * PANEL; i += LANES)
+                    store(sums + i, greater(load(sums + i) + read(bias + i % PANEL), Floats{}));
+                put_panel<T>(sums, count, nullptr, hidden + column, wide);
+            };
+            multiply_block(rows_at(site.feed(s.pre_norm) + row * d, d), count, inner, wide, steps_of<T>(d), relu);
+            auto y = kept<float>(RESULTS, BLOCK * d);
+            multiply_to(hidden, wide, count, outer, d, wide, bias_of<T>(layer.outer), y);
+            join(s, site, layer.feed_forward_norm, row, count, y);
+        });
+    }
+}
+
+template <class T>
+void stack_forward(const TrainedStack& s) {
+    const Sites<T> sites(s);
+    for (int64_t layer = 0; layer < s.layers; layer++) {
+        attend_forward(s, s.layer[layer], sites.own[layer], true);
+        if (s.memory) attend_forward(s, s.layer[layer], sites.cross[layer], false);
+        feed_forward_forward(s, s.layer[layer], sites.feed_forward[layer]);
+    }
+}
+
+}  // namespace

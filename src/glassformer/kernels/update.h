@@ -1,0 +1,114 @@
+// The end of a training step in one pass over the weights: Adam (Kingma & Ba 2015, algorithm 1), the moving average,
+// and the copy in bfloat16.
+#pragma once
+#include "vectors.h"
+#include <algorithm>
+#include <vector>
+
+#define WEIGHTS_AT_ONCE 16384
+
+struct Slot {  // one tensor
+    float* value;
+    const void* gradient;
+    float *mean, *variance;  // the moving moments m and v
+    float* average;          // or null
+    uint16_t* low;           // or null
+    int64_t count;
+    float rate, correction;  // α / (1 − β1ᵗ) and 1 / √(1 − β2ᵗ)
+    float kept;              // what a weight keeps of itself: decay apart from the gradient (AdamW)
+    int32_t bfloat16;        // the gradient
+};
+
+struct Update {
+    const Slot* slots;
+    int64_t count;
+    double squared_norm;  // of all gradients; a result
+    float scale;          // of the gradients, to clip their norm
+    float beta1, beta2, epsilon, averaging;
+    int64_t threads;
+};
+
+struct SomeWeights {
+    const Slot* slot;
+    int64_t from, to;
+};
+
+static std::vector<SomeWeights> in_some(const Update& update) {
+    std::vector<SomeWeights> all;
+    for (int64_t i = 0; i < update.count; i++)
+        for (int64_t from = 0; from < update.slots[i].count; from += WEIGHTS_AT_ONCE)
+            all.push_back({update.slots + i, from, std::min(from + WEIGHTS_AT_ONCE, update.slots[i].count)});
+    return all;
+}
+
+// LANES entries, or those that there are; the rest is 0.
+template <class T>
+static inline Floats read_some(const T* from, int64_t count) {
+    if (count >= LANES) return read(from);
+    T some[LANES] = {};
+    memcpy(some, from, count * sizeof(T));
+    return read(some);
+}
+
+template <class T>
+static inline void write_some(T* to, Floats values, int64_t count) {
+    if (count >= LANES) return write(to, values);
+    T some[LANES];
+    write(some, values);
+    memcpy(to, some, count * sizeof(T));
+}
+
+static inline Floats gradient_at(const Slot& slot, int64_t i, int64_t count) {
+    if (slot.bfloat16) return read_some(static_cast<const uint16_t*>(slot.gradient) + i, count);
+    return read_some(static_cast<const float*>(slot.gradient) + i, count);
+}
+
+static void measure(Update& update) {
+    const auto all = in_some(update);
+    std::vector<double> sums(all.size());
+#pragma omp parallel for num_threads(update.threads) schedule(static)
+    for (size_t part = 0; part < all.size(); part++) {
+        const SomeWeights& some = all[part];
+        Floats squares = {};
+        for (int64_t i = some.from; i < some.to; i += LANES) {
+            const Floats gradient = gradient_at(*some.slot, i, some.to - i);
+            squares += gradient * gradient;
+        }
+        sums[part] = sum(squares);
+    }
+    update.squared_norm = 0;
+    for (double each : sums) update.squared_norm += each;
+}
+
+static inline Floats square_root(Floats x) {
+    Floats y;
+    for (int i = 0; i < LANES; i++) y[i] = __builtin_sqrtf(x[i]);
+    return y;
+}
+
+static void update_some(const Update& update, const SomeWeights& some) {
+    const Slot& slot = *some.slot;
+    for (int64_t i = some.from; i < some.to; i += LANES) {
+        const int64_t count = some.to - i;
+        const Floats gradient = gradient_at(slot, i, count) * update.scale;
+        Floats value = read_some(slot.value + i, count);
+        value *= slot.kept;
+        Floats mean = read_some(slot.mean + i, count), variance = read_some(slot.variance + i, count);
+        mean += (gradient - mean) * (1 - update.beta1);
+        variance = variance * update.beta2 + gradient * gradient * (1 - update.beta2);
+        value -= mean * slot.rate / (square_root(variance) * slot.correction + update.epsilon);
+        write_some(slot.mean + i, mean, count), write_some(slot.variance + i, variance, count);
+        write_some(slot.value + i, value, count);
+        if (slot.low) write_some(slot.low + i, value, count);
+        if (slot.average) {
+            const Floats average = read_some(slot.average + i, count);
+            write_some(slot.average + i, average + (value - average) * update.averaging, count);
+        }
+    }
+}
+
+static void update_weights(const Update& update) {
+    const auto all = in_some(update);
+#pragma omp parallel for num_threads(update.threads) schedule(static)
+    for (size_t part = 0; part < all.size(); part++) update_some(update, all[part]);
+}

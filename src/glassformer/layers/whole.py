@@ -1,0 +1,107 @@
+"""Which stacks the kernels train as a whole: those of the paper, pre- or post-norm, rotary positions or not.
+
+All others go block by block; both compute the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from glassformer.kernels.stack import StackSettings, can_train, trained_stack
+from glassformer.kernels.structures import TrainedLayer
+from glassformer.kernels.training import WHOLE_PANELS
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.norm import LayerNorm
+from glassformer.taps import tracing
+
+HEADS = 32
+"""Widths of a head are multiples of this."""
+
+
+def trained_as_a_whole(
+    blocks: Sequence[Any],
+    x: Float[Tensor, "batch length d_model"],
+    mask: Bool[Tensor, "#batch #heads #length #length"] | None,
+    memory: Float[Tensor, "sentences source d_model"] | None,
+    memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None,
+) -> Float[Tensor, "batch length d_model"] | None:
+    """What the blocks make of ``x``, with its gradient; None where they have to be asked one by one."""
+    if tracing() or not torch.is_grad_enabled() or not _fits(x, mask, memory, memory_mask):
+        return None
+    described = [_described(block) for block in blocks]
+    settings, weights = described[0][0], [weight for _, some in described for weight in some]
+    if settings is None or any(other != settings for other, _ in described):
+        return None
+    if not (x.requires_grad or any(weight.requires_grad for weight in weights)):
+        return None
+    if (memory is None) != ("cross_query" not in settings.parts) or not can_train(x, *weights):
+        return None
+    rotary = blocks[0].self_attention.rotary
+    angles = None if rotary is None else rotary.angles(x.size(1), x.device)
+    return trained_stack(settings, weights, x, mask, memory, memory_mask, angles)
+
+
+def _fits(x: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> bool:
+    plain = all(each is None or each.dtype == torch.bool for each in (mask, memory_mask))
+    alike = memory is None or (memory.dtype == x.dtype and len(memory) == len(x) and memory.numel() > 0)
+    return plain and alike and x.size(-1) % WHOLE_PANELS == 0 and x.numel() > 0
+
+
+def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
+    """The same for all blocks of a stack, or None; and the weights in the order in which the settings name them."""
+    around = (block.self_attention_norm, block.cross_attention_norm, block.feed_forward_norm)
+    norms = {name: wrap for name, wrap in zip(TrainedLayer.NORMS, around, strict=True) if wrap is not None}
+    own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
+    if any(_overheard(module) for module in (block, own, cross, feed_forward, *norms.values()) if module is not None):
+        return None, []
+    attentions = [own] if cross is None else [own, cross]
+    if cross is not None and cross.rotary is not None:
+        return None, []
+    plain = type(feed_forward) is FeedForward and feed_forward.activation is F.relu
+    if not (plain and all(map(_plain_wrap, norms.values())) and all(map(_plain_attention, attentions))):
+        return None, []
+    linears = dict(zip(TrainedLayer.OWN, _projections(own), strict=True))
+    if cross is not None:
+        linears |= dict(zip(TrainedLayer.CROSS, _projections(cross), strict=True))
+    linears |= {"inner": feed_forward.inner, "outer": feed_forward.outer}
+    parts = {name: wrap.norm for name, wrap in norms.items()} | linears
+    wraps, widths = list(norms.values()), feed_forward.inner.out_features
+    alike = {(wrap.pre, wrap.norm.eps, _threshold(wrap.dropout)) for wrap in wraps}
+    asked = {(attention.n_heads, _threshold(attention.dropout)) for attention in attentions}
+    bare = any(part.weight is None or part.bias is None for part in parts.values())
+    if bare or widths % WHOLE_PANELS or len(alike) > 1 or len(asked) > 1:
+        return None, []
+    (pre, epsilon, threshold), (heads, attention_threshold) = alike.pop(), asked.pop()
+    turning = None if own.rotary is None else (own.rotary.d_head, own.rotary.theta)
+    settings = StackSettings(heads, widths, epsilon, pre, threshold, attention_threshold, tuple(parts), turning)
+    return settings, [tensor for part in parts.values() for tensor in (part.weight, part.bias)]
+
+
+def _overheard(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def _projections(attention: MultiHeadAttention) -> tuple[nn.Linear, ...]:
+    return attention.query, attention.key, attention.value, attention.output
+
+
+def _plain_wrap(wrap: Any) -> bool:
+    return type(wrap.norm) is LayerNorm and isinstance(wrap.dropout, Dropout)
+
+
+def _plain_attention(attention: MultiHeadAttention) -> bool:
+    """Keys, queries and values of one width, which all heads together have of the residual stream."""
+    width = attention.output.out_features
+    sizes = {projection.out_features for projection in _projections(attention)} | {attention.output.in_features}
+    alike = sizes == {width} and attention.n_heads == attention.n_kv_heads and width // attention.n_heads % HEADS == 0
+    return alike and attention.pattern is None and isinstance(attention.dropout, Dropout)
+
+
+def _threshold(dropout: Dropout) -> int:
+    return dropout.threshold if dropout.training else 0

@@ -1,0 +1,207 @@
+"""A stack trained as a whole by the kernels is the stack of its blocks: outputs, gradients, dropout, any threads."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassformer.kernels.native import kernels
+from glassformer.layers import block
+from glassformer.models.precision import lower_stacks
+from glassformer.models.registry import build_model
+from glassformer.taps import record
+
+HIDDEN = {torch.float32: 5e-6, torch.bfloat16: 0.07}
+GRADIENTS = {torch.float32: 5e-6, torch.bfloat16: 0.15}
+
+
+def model(**values: Any) -> Any:
+    torch.manual_seed(0)
+    sizes = {"d_model": 64, "n_heads": 2, "d_ff": 128, "n_encoder_layers": 2, "n_decoder_layers": 2, "dropout": 0.0}
+    made = build_model({"kind": "encoder_decoder", "vocab_size": 40, **sizes, **values}, "test").train()
+    for name, parameter in made.named_parameters():
+        if name.endswith("bias"):  # zeros would hide one that is left out
+            torch.nn.init.normal_(parameter, std=0.3)
+    return made
+
+
+@contextmanager
+def block_by_block() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block, "trained_as_a_whole", lambda *_: None)
+        yield
+
+
+@contextmanager
+def as_a_whole() -> Iterator[list[bool]]:
+    """Lists whether each stack was."""
+    found, way = [], block.trained_as_a_whole
+
+    def noted(*given: Any) -> Tensor | None:
+        result = way(*given)
+        found.append(result is not None)
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(block, "trained_as_a_whole", noted)
+        yield found
+
+
+def pairs(length: int, packed: bool) -> tuple[Tensor, ...]:
+    """Source, target and their masks: two sentences in a row and padding, or one and padding."""
+    source, target = torch.randint(1, 40, (3, length)), torch.randint(1, 40, (3, length - 6))
+    masks = [torch.ones_like(each) for each in (source, target)]
+    for mask in masks:
+        mask[0, -3:] = 0
+        if packed:
+            mask[1:, mask.size(1) // 2 :] = 2
+    return source, target, *(mask if packed else mask.bool() for mask in masks)
+
+
+def computed(made: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, dict[str, Tensor]]:
+    """What comes before the output projection where there are tokens, and every gradient of a random sum of it."""
+    made.zero_grad()
+    torch.manual_seed(5)
+    hidden = made.hidden(*given)[given[3] != 0].float()
+    weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
+    (hidden * weights).sum().backward()
+    return hidden.detach(), {name: p.grad.float() for name, p in made.named_parameters() if p.grad is not None}
+
+
+def usable(dtype: torch.dtype) -> bool:
+    made = kernels()
+    return made is not None and (dtype == torch.float32 or made.bfloat16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+@pytest.mark.parametrize(("length", "packed"), [(64, True), (37, True), (21, False)])
+def test_outputs_and_gradients_are_those_of_the_blocks(
+    dtype: torch.dtype, positions: str, norm_order: str, length: int, packed: bool
+) -> None:
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = model(positions=positions, norm_order=norm_order)
+    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    given = pairs(length, packed)
+    with as_a_whole() as whole:
+        hidden, gradients = computed(made, given)
+    assert whole == [True, True]
+    with block_by_block():
+        wanted, wanted_gradients = computed(made, given)
+    assert (hidden - wanted).abs().max() < HIDDEN[dtype] * wanted.abs().max()
+    assert gradients.keys() == wanted_gradients.keys()
+    for name, gradient in wanted_gradients.items():
+        if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
+            assert (gradients[name] - gradient).norm() < GRADIENTS[dtype] * gradient.norm(), name
+
+
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+def test_the_gradient_is_that_of_what_dropout_left(norm_order: str) -> None:
+    """Along its own direction the loss changes as the gradient says, with the same elements dropped each time."""
+    if not usable(torch.float32):
+        pytest.skip("no kernels")
+    made = model(dropout=0.3, attention_dropout=0.2, norm_order=norm_order, positions="rotary")
+    given = pairs(40, True)
+    with as_a_whole() as whole:
+        _, gradients = computed(made, given)
+        weights = {name: p for name, p in made.named_parameters() if name in gradients and "layers" in name}
+        size = torch.cat([gradients[name].flatten() for name in weights]).norm()
+
+        def moved(step: float) -> float:
+            with torch.no_grad():
+                for name, weight in weights.items():
+                    weight += step / size * gradients[name]
+            torch.manual_seed(5)
+            hidden = made.hidden(*given)[given[3] != 0].double()
+            factors = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
+            return (hidden * factors).sum().item()
+
+        slope = (moved(0.004) - moved(-0.008)) / 0.008
+    assert all(whole)
+    assert abs(slope - float(size)) < 0.01 * float(size)
+
+
+def test_dropout_drops_its_share_and_is_another_one_each_time() -> None:
+    if not usable(torch.float32):
+        pytest.skip("no kernels")
+    made = model(dropout=0.5)
+    given = pairs(64, True)
+    torch.manual_seed(1)
+    first, second = made.hidden(*given), made.hidden(*given)
+    torch.manual_seed(1)
+    assert torch.equal(made.hidden(*given), first)
+    assert not torch.equal(first, second)
+    made.eval()
+    with as_a_whole() as whole:
+        still = made.hidden(*given)
+    assert all(whole) and torch.equal(made.hidden(*given), still)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_threads_change_no_bit(dtype: torch.dtype) -> None:
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = model(dropout=0.1, positions="rotary")
+    stack = (lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
+    x, memory = (torch.randn(7, length, 64).to(dtype) for length in (33, 30))
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            torch.manual_seed(2)
+            stack.zero_grad()
+            result = stack(x.clone().requires_grad_(), None, memory, None)
+            result.backward(torch.ones_like(result))
+            found.append([result.detach(), *(p.grad for p in stack.parameters())])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"activation": "gelu"},
+        {"attention_bias": False},
+        {"d_ff": 100},
+        {"d_k": 16},
+        {"n_heads": 4},
+        {"d_model": 96, "n_heads": 3},
+    ],
+)
+def test_what_the_kernels_do_not_know_goes_block_by_block(values: dict[str, Any]) -> None:
+    made = model(**values)
+    with as_a_whole() as whole:
+        hidden, _ = computed(made, pairs(20, True))
+    assert whole == [False, False]
+    assert hidden.isfinite().all()
+
+
+def test_hypotheses_of_one_sentence_go_block_by_block() -> None:
+    decoder = model().decoder
+    with as_a_whole() as whole:
+        assert decoder(torch.randn(6, 5, 64), None, torch.randn(3, 4, 64), None).shape == (6, 5, 64)
+    assert whole == [False]
+
+
+def test_a_block_that_is_listened_to_is_heard() -> None:
+    made, heard = model(), []
+    made.decoder.layers[1].cross_attention.register_forward_pre_hook(lambda _, given: heard.append(len(given)))
+    with as_a_whole() as whole:
+        made.hidden(*pairs(20, True))
+    assert whole == [usable(torch.float32), False]
+    assert heard == [4]
+
+
+def test_a_trace_goes_block_by_block() -> None:
+    made = model()
+    with as_a_whole() as whole, record(made) as found:
+        made.hidden(*pairs(20, True))
+    assert whole == [False, False]
+    assert "decoder.layers.1.cross_attention.weights" in found
