@@ -2,7 +2,7 @@
 
 import ctypes
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,11 @@ from torch import Tensor
 from glassformer.compiled.weights import ACTIVATIONS, Packed
 from glassformer.config import ConfigError
 from glassformer.kernels.native import Kernels, kernels
-from glassformer.kernels.structures import Linear, Past
+from glassformer.kernels.structures import Linear, Past, Turns
+from glassformer.kernels.training import turning_tables
+from glassformer.layers.block import Block
 from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.position import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
 
@@ -75,6 +78,20 @@ class CompiledState:
         )
 
 
+@dataclass(frozen=True)
+class _Turns:
+    """Tables of rotary positions, and where they are."""
+
+    length: int
+    tables: tuple[Tensor, ...]
+    structure: Turns
+
+    @classmethod
+    def of(cls, rotary: Rotary, length: int) -> "_Turns":
+        tables = turning_tables(rotary.angles(length, torch.device("cpu")))
+        return cls(length, tables, Turns(*(table.data_ptr() for table in tables)))
+
+
 def why_not(model: EncoderDecoder, int8: bool = False) -> str | None:
     """What keeps ``model`` from being compiled, or None."""
     if type(model) is not EncoderDecoder or any(m._forward_hooks or m._forward_pre_hooks for m in model.modules()):
@@ -85,8 +102,6 @@ def why_not(model: EncoderDecoder, int8: bool = False) -> str | None:
         return "a model that is training is not compiled"
     if any(module.activation not in ACTIVATIONS for module in model.modules() if isinstance(module, FeedForward)):
         return "the kernels do not know this activation"
-    if model.config.positions == "rotary":
-        return "models with rotary positions are not compiled"
     if model.config.embedding != "scaled":
         return "the kernels do not know a normalised embedding"
     if (made := kernels()) is None:
@@ -130,6 +145,8 @@ class CompiledModel:
         self.encoder = self.packed.stack(model.config, model.encoder, model.source_embedding)
         self.decoder = self.packed.stack(model.config, model.decoder, model.target_embedding)
         self.output = self.packed.linear(model.output_projection)
+        self.rotary = cast(Block, model.encoder.layers[0]).self_attention.rotary
+        self._known = _Turns(0, (), Turns())
 
     def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor) -> Tensor:
         return self.model(source, target, source_mask)
@@ -146,10 +163,12 @@ class CompiledModel:
         lengths = source_mask.sum(1)
         ids, memory = source[source_mask].long(), self._positions(source_mask)
         first = F.pad(lengths.cumsum(0), (1, 0))
+        turns = self._turns(source.size(1))
         for start, stop in _groups(first.tolist()):
             tokens, begins = slice(first[start], first[stop]), first[start : stop + 1] - first[start]
             some, x = ids[tokens], memory[tokens]
-            self.functions.encode(self.encoder, some.data_ptr(), x.data_ptr(), begins.data_ptr(), stop - start)
+            where = some.data_ptr(), x.data_ptr(), begins.data_ptr()
+            self.functions.encode(self.encoder, turns.structure, *where, stop - start)
         projections = [self.decoder.layer[index].memory for index in range(self.decoder.layers)]
         ancestor = source.new_zeros(len(source), ROOM, dtype=torch.int32)
         return CompiledState([self._apply(one, memory) for one in projections], first[:-1], lengths, ancestor)
@@ -163,8 +182,10 @@ class CompiledModel:
             state.logits = state.memory[0].new_empty(rows, self.output.outputs)
         for ids in tokens.t().long().contiguous():
             place = None if position is None else position(len(state.past), 1)
+            turns = self._turns(len(state.past) + 1)
             self.functions.decode(
                 self.decoder,
+                turns.structure,
                 self.output,
                 ids.data_ptr(),
                 None if place is None else place.data_ptr(),
@@ -180,6 +201,12 @@ class CompiledModel:
         if position is None:
             return self.model.source_embedding.weight.new_zeros(int(source_mask.sum()), self.encoder.d_model)
         return position(0, source_mask.size(1))[source_mask.nonzero()[:, 1]]
+
+    def _turns(self, length: int) -> "_Turns":
+        """Of ``length`` positions at least. Searches run side by side: tables are replaced, never changed."""
+        if self.rotary is not None and length > self._known.length:
+            self._known = _Turns.of(self.rotary, max(ROOM, 2 * length))
+        return self._known
 
     def _apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         y = x.new_empty(len(x), linear.outputs)

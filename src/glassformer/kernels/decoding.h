@@ -5,6 +5,7 @@
 #include "linear.h"
 #include "attention.h"
 #include "norm.h"
+#include "rotary.h"
 #include <stdexcept>
 #include <vector>
 
@@ -13,6 +14,10 @@ struct Layer {
     Linear own, own_output;                  // q, k and v in one product
     Linear query, memory, cross_output;      // memory: k and v; a decoder's only
     Linear inner, outer;
+};
+
+struct Turns {  // of rotary positions, as in rotary.h; or nulls
+    const float *cosines, *sines;
 };
 
 struct Stack {
@@ -105,7 +110,15 @@ void embed(const Stack& stack, int64_t id, float* x) {
     for (int64_t i = 0; i < stack.d_model; i++) x[i] = row[i] * factor + x[i];
 }
 
-void attend_within(const Stack& stack, const Layer& layer, float* x, const int64_t* first, int64_t sentences) {
+// Queries and keys, which lie side by side, by the angles of `position`.
+void turn(const Heads& heads, const Turns& turns, int64_t position, float* qkv) {
+    for (int head = 0; turns.cosines && head < 2 * heads.count; head++, qkv += heads.d_k)
+        turn_head(qkv, turns.cosines + position * heads.d_k, turns.sines + position * heads.d_k, heads.d_k, qkv);
+}
+
+void attend_within(
+    const Stack& stack, const Layer& layer, const Turns& turns, float* x, const int64_t* first, int64_t sentences
+) {
     const int64_t rows = first[sentences], width = layer.own.outputs, values = stack.heads.values();
     add_and_norm(stack, layer.own_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = scratch<float>(4, rows * width);
@@ -115,6 +128,7 @@ void attend_within(const Stack& stack, const Layer& layer, float* x, const int64
             const float* keys = qkv + first[sentence] * width + stack.heads.keys();
             const int64_t length = first[sentence + 1] - first[sentence];
             float* scores = room_for_scores(stack.heads, length);
+            for (int64_t i = 0; i < length; i++) turn(stack.heads, turns, i, qkv + (first[sentence] + i) * width);
             for (int64_t row = first[sentence]; row < first[sentence + 1]; row++)
                 attend(stack.heads, qkv + row * width, length, [&](int64_t t) { return keys + t * width; },
                        context + row * values, scores);
@@ -123,13 +137,15 @@ void attend_within(const Stack& stack, const Layer& layer, float* x, const int64
     });
 }
 
-void attend_past(const Stack& stack, int index, float* x, int64_t rows, const Past& past) {
+void attend_past(const Stack& stack, int index, const Turns& turns, float* x, int64_t rows, const Past& past) {
     const Layer& layer = stack.layer[index];
     const int64_t keys = stack.heads.keys(), values = stack.heads.values(), width = keys + values;
     add_and_norm(stack, layer.own_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = scratch<float>(4, rows * layer.own.outputs);
         auto context = scratch<float>(5, rows * values);
         linear(layer.own, input, rows, {qkv, layer.own.outputs, NONE, false});
+        for (int64_t row = 0; row < rows; row++)
+            turn(stack.heads, turns, past.positions - 1, qkv + row * layer.own.outputs);
         float* newest = past.past[past.positions - 1];
         for (int64_t row = 0; row < rows; row++)
             memcpy(newest + (index * rows + row) * width, qkv + row * layer.own.outputs + keys, width * sizeof(float));

@@ -42,11 +42,13 @@ int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* y) {
 }
 
 // x: [tokens, d_model], sentence behind sentence, holds the positions; first: where each begins, and the last one ends.
-int32_t encode(const Stack* stack, const int64_t* ids, float* x, const int64_t* first, int64_t sentences) {
+int32_t encode(
+    const Stack* stack, const Turns* turns, const int64_t* ids, float* x, const int64_t* first, int64_t sentences
+) {
     return guarded([&] {
         for (int64_t token = 0; token < first[sentences]; token++) embed(*stack, ids[token], x + token * stack->d_model);
         for (int index = 0; index < stack->layers; index++) {
-            attend_within(*stack, stack->layer[index], x, first, sentences);
+            attend_within(*stack, stack->layer[index], *turns, x, first, sentences);
             feed_forward(*stack, stack->layer[index], x, first[sentences]);
         }
         last_norm(*stack, x, first[sentences]);
@@ -55,8 +57,8 @@ int32_t encode(const Stack* stack, const int64_t* ids, float* x, const int64_t* 
 
 // ids: the newest token of each row, at `position` [d_model] (null: nothing is added); logits: [rows, output.outputs].
 int32_t decode(
-    const Stack* stack, const Linear* output, const int64_t* ids, const float* position, int64_t rows,
-    const Past* past, float* logits
+    const Stack* stack, const Turns* turns, const Linear* output, const int64_t* ids, const float* position,
+    int64_t rows, const Past* past, float* logits
 ) {
     return guarded([&] {
         const int64_t d = stack->d_model;
@@ -68,7 +70,7 @@ int32_t decode(
             past->ancestor[row * past->stride + past->positions - 1] = static_cast<int32_t>(row);
         }
         for (int index = 0; index < stack->layers; index++) {
-            attend_past(*stack, index, x, rows, *past);
+            attend_past(*stack, index, *turns, x, rows, *past);
             attend_memory(*stack, index, x, rows, *past);
             feed_forward(*stack, stack->layer[index], x, rows);
         }

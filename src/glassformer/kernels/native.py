@@ -23,6 +23,7 @@ from glassformer.kernels.structures import (
     Rotation,
     Stack,
     TrainedStack,
+    Turns,
     Update,
 )
 
@@ -62,10 +63,19 @@ class Kernels:
         self.softmax = _function(library.softmax_with_target, c_void_p, *sizes, *target, c_void_p, c_void_p, c_int64)
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p)
-        self.encode = _function(library.encode, POINTER(Stack), c_void_p, c_void_p, c_void_p, c_int64)
+        self.encode = _function(library.encode, POINTER(Stack), POINTER(Turns), c_void_p, c_void_p, c_void_p, c_int64)
         self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
         self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
-        arguments = (POINTER(Stack), POINTER(Linear), c_void_p, c_void_p, c_int64, POINTER(Past), c_void_p)
+        arguments = (
+            POINTER(Stack),
+            POINTER(Turns),
+            POINTER(Linear),
+            c_void_p,
+            c_void_p,
+            c_int64,
+            POINTER(Past),
+            c_void_p,
+        )
         self.decode = _function(library.decode, *arguments)
 
 

@@ -11,6 +11,21 @@ struct Rotation {
     int64_t threads;
 };
 
+// One position of one head, which may be turned in its place.
+template <class T>
+static inline void turn_head(const T* x, const float* cosines, const float* sines, int64_t size, T* y) {
+    int64_t d = 0;
+    for (; d + LANES <= size; d += LANES) {
+        const Floats some = read(x + d);
+        write(y + d, some * load(cosines + d) + neighbours_swapped(some) * load(sines + d));
+    }
+    for (; d < size; d += 2) {
+        const float first = single(x[d]), second = single(x[d + 1]);
+        put_single(y + d, first * cosines[d] + second * sines[d]);
+        put_single(y + d + 1, second * cosines[d + 1] + first * sines[d + 1]);
+    }
+}
+
 template <class T>
 static void rotate(const Rotation& r) {
 #pragma omp parallel for num_threads(r.threads) schedule(static)
@@ -20,12 +35,7 @@ static void rotate(const Rotation& r) {
         for (int64_t h = 0; h < r.heads; h++) {
             auto x = static_cast<const T*>(r.from.data) + b * r.from.batch + h * r.from.head + i * r.from.position;
             auto y = static_cast<T*>(r.to.data) + b * r.to.batch + h * r.to.head + i * r.to.position;
-            int64_t d = 0;
-            for (; d + LANES <= r.size; d += LANES) {
-                const Floats some = read(x + d);
-                write(y + d, some * load(cosines + d) + neighbours_swapped(some) * load(sines + d));
-            }
-            for (; d < r.size; d++) put_single(y + d, single(x[d]) * cosines[d] + single(x[d ^ 1]) * sines[d]);
+            turn_head(x, cosines, sines, r.size, y);
         }
     }
 }

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from glassformer.kernels.native import kernels
 from glassformer.kernels.structures import Mask, TrainedLayer, TrainedStack
-from glassformer.kernels.training import kernels_for, random_seed
+from glassformer.kernels.training import kernels_for, random_seed, turning_tables
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,11 @@ def trained_stack(
     angles: Float[Tensor, "length pairs"] | None,
 ) -> Float[Tensor, "batch length d_model"]:
     """``weights``: weight and bias of each of ``settings.parts``, layer by layer; ``angles``: of rotary positions."""
-    turns = () if angles is None else _tables(angles)
+    turns: tuple[Tensor, ...] = ()
+    if angles is not None:
+        cosines, sines = turning_tables(angles)
+        turns = cosines, sines, -sines  # the last turn back
     return _Stack.apply(settings, mask, memory_mask, turns, x, memory, *weights)
-
-
-def _tables(angles: Tensor) -> tuple[Tensor, ...]:
-    """Cosines and sines of both of a pair, and the sines that turn back."""
-    cosines, sines = angles.cos(), angles.sin()
-    pairs = torch.stack([cosines, cosines], -1), torch.stack([-sines, sines], -1)
-    cosines, sines = (pair.flatten(-2).float() for pair in pairs)
-    return cosines, sines, -sines
 
 
 class _Stack(torch.autograd.Function):

@@ -42,6 +42,12 @@ class Stack(Structure):
     )
 
 
+class Turns(Structure):
+    """Cosines and sines of rotary positions, or nulls; see ``training.turning_tables``."""
+
+    _fields_ = (("cosines", c_void_p), ("sines", c_void_p))
+
+
 class Past(Structure):
     """What hypotheses have behind them; see kernels.cpp."""
 

@@ -182,9 +182,16 @@ def rotated(
     """Each pair of neighbours in the last axis turned by its angle."""
     if angles.shape != (x.size(2), x.size(3) // 2) or kernels_for(x, low=True) is None:
         return None
+    return _Rotated.apply(x, *turning_tables(angles))
+
+
+def turning_tables(
+    angles: Float[Tensor, "length pairs"],
+) -> tuple[Float[Tensor, "length d_head"], Float[Tensor, "length d_head"]]:
+    """The cosine of each pair twice; its sine twice, the first time negative."""
     cosines, sines = angles.cos(), angles.sin()
-    tables = torch.stack([cosines, cosines], -1), torch.stack([-sines, sines], -1)
-    return _Rotated.apply(x, *(table.flatten(-2).float() for table in tables))
+    pairs = torch.stack([cosines, cosines], -1), torch.stack([-sines, sines], -1)
+    return pairs[0].flatten(-2).float(), pairs[1].flatten(-2).float()
 
 
 class _Rotated(torch.autograd.Function):
