@@ -162,6 +162,21 @@ def test_a_recurrent_model_goes_on_bit_for_bit(tiny: TinyRun, tmp_path: Path) ->
 # When there is nothing to go on with, or not with these settings
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_model_trained_in_kernels_as_a_whole_goes_on_bit_for_bit(
+    tiny: TinyRun, tmp_path: Path, precision: str
+) -> None:
+    """Wide enough for them: heads of 32, whole panels."""
+    wide = {"model.d_model": 64, "model.d_ff": 64, "model.dropout": 0.2, "train.precision": precision}
+    changes = wide | {"train.max_steps": 7, "train.save_every": 3, "train.log_every": 1, "train.ema": 0.9}
+    config = tiny.config(changes | {"validation.max_sentences": 1})
+    run_to_the_end(config, tmp_path / "whole")
+    run = RunFolder.create(tmp_path / "parts")
+    list(islice(train(config, run), 6))
+    run_to_the_end(config, run.path, resume=True)
+    assert state_of(run.path) == state_of(tmp_path / "whole")
+
+
 def test_nothing_left_to_do(tiny: TinyRun) -> None:
     before = state_of(tiny.run)
     started, finished = run_to_the_end(tiny.config(), tiny.run, resume=True)
