@@ -23,7 +23,12 @@ needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /de
 
 
 def started(*arguments: object, **pipes: Any) -> "subprocess.Popen[str]":
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, **pipes)
+    """A process that hears signals also where these tests run behind ``nohup``: what is ignored is inherited."""
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, preexec_fn=_hears, **pipes)
+
+
+def _hears() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(
