@@ -28,7 +28,8 @@ def started(*arguments: object, **pipes: Any) -> "subprocess.Popen[str]":
 
 
 def _hears() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for kind in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(kind, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(
