@@ -1,9 +1,7 @@
 """However a command ends, nothing half-written is left, and what could not be written is told."""
 
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,25 +9,13 @@ from typing import Any
 
 import pytest
 
-import glassformer
 from glassformer.run_folder import RunFolder
+from own_process import started
 from tiny_run import TinyRun
 
 Refused = Callable[..., str]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-COMMAND = [sys.executable, "-W", "ignore", "-m", "glassformer"]
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="the system has no /dev/full")
-
-
-def started(*arguments: object, **pipes: Any) -> "subprocess.Popen[str]":
-    """A process that hears signals also where these tests run behind ``nohup``: what is ignored is inherited."""
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, preexec_fn=_hears, **pipes)
-
-
-def _hears() -> None:
-    for kind in (signal.SIGHUP, signal.SIGINT):
-        signal.signal(kind, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(

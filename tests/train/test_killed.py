@@ -1,16 +1,14 @@
 """``kill -9`` at any moment costs the steps since the last save and nothing else."""
 
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-import glassformer
+from own_process import started
 from tiny_run import TinyRun, run_to_the_end, state_of
 
 EVERYTHING = {
@@ -28,14 +26,6 @@ EVERYTHING = {
 }
 
 
-def command(config: Path, run: Path) -> list[str]:
-    return [sys.executable, "-W", "ignore", "-m", "glassformer", "train", str(config), "--run", str(run)]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-
-
 def reached(run: Path) -> int:
     return max((int(path.name[5:]) for path in run.glob("checkpoints/step_*")), default=0)
 
@@ -44,7 +34,7 @@ def reached(run: Path) -> int:
 def test_asked_to_stop_it_saves_and_loses_no_step(tiny: TinyRun, tmp_path: Path, kind: signal.Signals) -> None:
     settings, run = EVERYTHING | {"train.save_every": 1000}, tmp_path / "stopped"
     config = tiny.write_config(tmp_path / "tiny.toml", settings)
-    with subprocess.Popen(command(config, run), stderr=subprocess.PIPE, env=environment(), text=True) as process:
+    with started("train", config, "--run", run, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         while not process.stderr.readline().startswith("step "):
             pass
@@ -67,8 +57,8 @@ def test_killed_three_times_and_resumed_it_is_the_undisturbed_run(tiny: TinyRun,
     config = tiny.write_config(tmp_path / "tiny.toml", EVERYTHING)
     after = []
     for number in range(3):
-        arguments = command(config, run) + ["--resume"] * (number > 0)
-        with subprocess.Popen(arguments, stderr=subprocess.PIPE, env=environment(), text=True) as process:
+        more = ["--resume"] * (number > 0)
+        with started("train", config, "--run", run, *more, stderr=subprocess.PIPE) as process:
             assert process.stderr is not None
             wanted = draw.randint(1, 4)  # reports of progress
             for line in process.stderr:

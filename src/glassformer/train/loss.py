@@ -45,8 +45,11 @@ def projected_cross_entropy(
     """The loss of ``hidden · weightᵀ + bias`` against ``target``, never holding all the logits.
 
     The gradient is computed with the loss, ``ROWS_AT_ONCE`` rows at a time. The products run in the type of
-    ``hidden``; the sums, and the gradient of ``weight``, are in that of ``weight``.
+    ``hidden``; the sums, and the gradient of ``weight``, are in that of ``weight``. A target outside the vocabulary
+    raises ``IndexError`` (on a GPU, which would have to be waited for, only one beyond its end is noticed).
     """
+    if target.device.type == "cpu" and (target < 0).any():
+        raise IndexError(f"target {int(target.min())} is negative; targets are entries of the vocabulary")
     return Loss(*_Projected.apply(hidden, weight, bias, target, smoothing))
 
 
