@@ -43,8 +43,14 @@ def main() -> None:
     parser.add_argument("--test", required=True, help="prefix of the test text: PREFIX.en and PREFIX.de")
     parser.add_argument("--beam-sizes", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--precisions", nargs="+", choices=sorted({turn[1] for turn in TURNS}), default=None)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
+    wanted = [
+        (name, precision)
+        for name, precision in TURNS
+        if name in options.contenders and (options.precisions is None or precision in options.precisions)
+    ]
     checkpoint = resolve(options.run)
     translator = Translator.load(checkpoint)
     texts, references = (list(read_lines(f"{options.test}.{side}")) for side in ("en", "de"))
@@ -55,24 +61,22 @@ def main() -> None:
         given = Path(folder) / "input.json"
         given.write_text(json.dumps({"texts": texts, "ids": ids}), encoding="utf-8")
         converted: dict[tuple[str, str], Path] = {}
-        for name, precision in TURNS:
-            if name == "CTranslate2" and name in options.contenders:
+        for name, precision in wanted:
+            if name == "CTranslate2":
                 exported = export_ctranslate2(checkpoint, Path(folder) / precision, precision, texts[:4])
                 converted[name, precision] = exported.path
         for beam_size in options.beam_sizes:
-            turns: dict[tuple[str, str], list[dict[str, Any]]] = {turn: [] for turn in TURNS}
+            turns: dict[tuple[str, str], list[dict[str, Any]]] = {turn: [] for turn in wanted}
             for _ in range(options.repeats):
-                for name, precision in TURNS:
-                    if name in options.contenders:
-                        model = converted.get((name, precision), checkpoint)
-                        turns[name, precision].append(turn(name, model, given, beam_size, precision))
+                for name, precision in wanted:
+                    model = converted.get((name, precision), checkpoint)
+                    turns[name, precision].append(turn(name, model, given, beam_size, precision))
             for (name, precision), done in turns.items():
-                if done:
-                    row = {"name": name, "precision": precision, "beam_size": beam_size, **summary(done)}
-                    decode, found = translator.tokenizers.target.decode, done[0]["found"]
-                    row["bleu"] = bleu_of([one if isinstance(one, str) else decode(one) for one in found], references)
-                    report["results"].append(row)
-                    print(json.dumps(row), flush=True)
+                row = {"name": name, "precision": precision, "beam_size": beam_size, **summary(done)}
+                decode, found = translator.tokenizers.target.decode, done[0]["found"]
+                row["bleu"] = bleu_of([one if isinstance(one, str) else decode(one) for one in found], references)
+                report["results"].append(row)
+                print(json.dumps(row), flush=True)
             (HERE / "results" / "decoding.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
@@ -99,6 +103,7 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
         "per_second": round(statistics.median(speeds), 1),
         "slowest_fastest": [round(min(speeds), 1), round(max(speeds), 1)],
         "alone_ms": round(statistics.median(one["alone_ms"] for one in turns), 2),
+        "each_alone_ms": [round(one["alone_ms"], 2) for one in turns],
         "peak_mib": round(max(one["peak_mib"] for one in turns)),
     }
 

@@ -229,7 +229,7 @@ class Translator:
         """
         models: list[Decodable] = list(self.models)
         if not tracing():
-            made_of = [_signs(module) for model in self.models for module in model.modules()]
+            made_of = [sign for model in self.models for sign in _signs(model)]
             if self._faster.get((config.precision, config.compiled), ([], []))[0] != made_of:
                 copies: list[Decodable] = [faster(model, config.precision, config.compiled) for model in self.models]
                 self._faster[config.precision, config.compiled] = made_of, copies
@@ -249,12 +249,17 @@ def refuse_min_length(config: DecodingConfig, sources: Sequence[Sequence[int]], 
         )
 
 
-def _signs(module: nn.Module) -> tuple[Any, ...]:
-    """What tells that ``module`` computes something else than before."""
-    weights = [
-        (p.data_ptr(), 0 if p.is_inference() else p._version) for p in module._parameters.values() if p is not None
-    ]
-    return id(module), module.training, len(module._forward_hooks) + len(module._forward_pre_hooks), weights
+def _signs(model: nn.Module) -> list[Any]:
+    """What tells that ``model`` computes something else than before. Asked before every search, so it is quick."""
+    signs, modules = list[Any](), [model]
+    while modules:
+        module = modules.pop()
+        modules += [each for each in module._modules.values() if each is not None]
+        signs += id(module), module.training, len(module._forward_hooks), len(module._forward_pre_hooks)
+        for p in module._parameters.values():
+            if p is not None:
+                signs += p.data_ptr(), 0 if p.is_inference() else p._version
+    return signs
 
 
 def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> Any:

@@ -14,7 +14,7 @@ import glassformer.kernels.native as built
 from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate
-from glassformer.generate.candidates import best, log_sum
+from glassformer.generate.candidates import best, extensions, log_sum
 from glassformer.kernels.native import Kernels, kernels
 from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -138,6 +138,39 @@ def test_candidates_are_those_of_a_sort(made: Kernels, vocab: int) -> None:
         expected = logits.sort(dim=-1, descending=True, stable=True)
         assert torch.equal(values, expected.values[:, :k])
         assert torch.equal(ids, expected.indices[:, :k])
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 5])
+@pytest.mark.parametrize(("live", "vocab"), [(1, 1), (1, 2), (1, 300), (3, 2), (3, 9), (5, 300), (5, 8000)])
+def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
+    made: Kernels, live: int, vocab: int, beam_size: int
+) -> None:
+    """Compiled and not; equally good ones may come in another order where it is not. The second sentence is decided."""
+    logits = 3 * torch.randn(4 * live, vocab)
+    logits[:, -1] = 8.0  # the end, which is among the best
+    totals = (-torch.rand(4, live)).sort(descending=True).values
+    totals[1] = -torch.inf
+    totals[2, 1:] = -torch.inf
+    normaliser = logits.logsumexp(-1)
+    gained = (logits - normaliser[:, None]).clamp(max=0).view(4, live, vocab)
+    every = (totals[:, :, None] + gained).flatten(1)
+    count = min(2 * beam_size, live * min(2 * beam_size, vocab))
+    for compiled in (True, False):
+        step = extensions(logits.clone(), normaliser, totals, vocab - 1, beam_size, compiled)
+        found, going = step.candidates, step.going
+        torch.testing.assert_close(found.totals, every.sort(descending=True).values[:, :count])
+        for some in step[:2]:
+            place = some.parents * vocab + some.tokens
+            assert all(len(set(row)) == len(row) for row in place.tolist())
+            torch.testing.assert_close(some.added, gained.flatten(1).gather(1, place))
+            alive = some.totals > -torch.inf
+            torch.testing.assert_close(some.totals[alive], every.gather(1, place)[alive])
+        ends = found.tokens == vocab - 1
+        for row in range(4):  # those that do not end, in their order; then, dead, some that do
+            onward = found.totals[row][~ends[row]].tolist()
+            onward += [-math.inf] * ends[row].sum().item()
+            assert going.totals[row].tolist() == onward[: min(beam_size, count)]
+        assert step.some_end == bool((ends & (found.totals > -torch.inf)).any())
 
 
 @pytest.mark.parametrize("int8", [False, True])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from glassformer.generate.candidates import best, log_sum, own, show
+from glassformer.generate.candidates import Extensions, extensions, log_sum, own, show
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, search_filters
 from glassformer.generate.idle import keep
@@ -78,41 +78,35 @@ def _extend(
     normaliser = log_sum(logits, config.compiled)
     of_row = live.sentence[:, None].expand(-1, k).reshape(-1)
     allowed = apply(filters, logits, live.tokens.flatten(0, 1), of_row)
-    # At most k of 2k candidates can end, so k of them go on; and no hypothesis has more than 2k among them.
-    values, ids = best(allowed, min(2 * config.beam_size, allowed.size(1)), config.compiled)
-    added = (values - normaliser[:, None]).clamp_(max=0).view(sentences, -1)
-    each = values.size(1)
-    totals = (live.total[:, :, None] + added.view(sentences, k, each)).flatten(1)
-    reached, index = totals.topk(min(2 * config.beam_size, totals.size(1)), dim=-1)
-    parent, token = index // each, ids.view(sentences, -1).gather(1, index)
-    show(model, token, reached, parent)
-    ends = token == end
-    _finish(live, ends & (reached > -torch.inf), parent, added.gather(1, index), config)
-    live.total, order = reached.masked_fill(ends, -torch.inf).topk(min(config.beam_size, reached.size(1)), dim=-1)
-    parent, index = parent.gather(1, order), index.gather(1, order)
-    live.tokens = _longer(live.tokens, parent, token.gather(1, order))
-    live.log_probs = _longer(live.log_probs, parent, added.gather(1, index))
-    return parent + torch.arange(0, sentences * k, k, device=parent.device)[:, None]
+    found, going, some_end = extensions(allowed, normaliser, live.total, end, config.beam_size, config.compiled)
+    show(model, found.tokens, found.totals, found.parents)
+    if some_end:
+        _finish(live, found, end, config)
+    rows = going.parents
+    if sentences > 1:
+        rows = rows + torch.arange(0, sentences * k, k, device=rows.device)[:, None]
+    live.total = going.totals
+    live.tokens, live.log_probs = _longer(live.tokens, rows, going.tokens), _longer(live.log_probs, rows, going.added)
+    return rows
 
 
-def _longer(values: Tensor, parent: Tensor, newest: Tensor) -> Tensor:
-    """values[s, parent[s, i]] of ``[sentences, k, length]``, and behind it newest[s, i]."""
-    return torch.cat([values.gather(1, parent[:, :, None].expand(-1, -1, values.size(2))), newest[:, :, None]], dim=-1)
+def _longer(values: Tensor, rows: Tensor, newest: Tensor) -> Tensor:
+    """``values`` [sentences, k, length] of these rows of all sentences together, and the newest behind them."""
+    continued = values.flatten(0, 1).index_select(0, rows.flatten()).view(*rows.shape, -1)
+    return torch.cat([continued, newest[:, :, None]], dim=-1)
 
 
-def _finish(live: _Beam, ends: Tensor, parent: Tensor, added: Tensor, config: DecodingConfig) -> None:
+def _finish(live: _Beam, found: Extensions, end: int, config: DecodingConfig) -> None:
     """The candidates that end, of which all but the end is their parent's."""
-    where = ends.nonzero()
-    if not where.numel():
-        return
+    where = ((found.tokens == end) & (found.totals > -torch.inf)).nonzero()
     row, candidate = where.unbind(1)
-    before = row, parent[row, candidate]
+    before = row, found.parents[row, candidate]
     ended = zip(
         live.sentence[row].tolist(),
         candidate.tolist(),
         live.tokens[before].tolist(),
         live.log_probs[before].tolist(),
-        added[row, candidate].tolist(),
+        found.added[row, candidate].tolist(),
         strict=True,
     )
     for sentence, rank, ids, values, last in ended:

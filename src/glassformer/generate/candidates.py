@@ -1,9 +1,12 @@
 """From logits to what may come next: log-probabilities and the best entries, in few passes over the vocabulary."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from glassformer.kernels.structures import Extension
 from glassformer.kernels.training import kernels_for
 from glassformer.taps import note, tracing
 
@@ -78,6 +81,66 @@ def best(
     candidates = torch.cat([members, tail], dim=1)
     values, place = logits.gather(1, candidates).topk(k, dim=-1)
     return values, candidates.gather(1, place)
+
+
+class Extensions(NamedTuple):
+    """Continuations of each sentence's hypotheses, best first, each ``[sentences, candidates]``."""
+
+    totals: Tensor
+    added: Tensor
+    """By how much the last token changed the total."""
+    parents: Tensor
+    """Which of the sentence's hypotheses is continued."""
+    tokens: Tensor
+
+
+class Step(NamedTuple):
+    """Of a beam search."""
+
+    candidates: Extensions
+    going: Extensions
+    """Those of the candidates that do not end; where they are too few, others with a total of −∞."""
+    some_end: bool
+
+
+def extensions(
+    allowed: Float[Tensor, "rows vocab"],
+    normaliser: Float[Tensor, " rows"],
+    totals: Float[Tensor, "sentences live"],
+    end: int,
+    beam_size: int,
+    compiled: bool = False,
+) -> Step:
+    """The best ``2 · beam_size`` extensions of each sentence, whose hypotheses have reached ``totals``.
+
+    At most ``beam_size`` of them can end, so as many go on. A token's log-probability is its logit less the
+    ``normaliser`` of its row, and never above 0.
+    """
+    sentences, live = totals.shape
+    each = min(2 * beam_size, allowed.size(1))
+    count = min(2 * beam_size, live * each)
+    beam_size = min(beam_size, count)
+    made = kernels_for(allowed, normaliser, totals) if compiled and allowed.is_contiguous() else None
+    if made is not None:
+        given = allowed, normaliser, totals.contiguous()
+        found = totals.new_empty(2, sentences, count + beam_size)
+        places = torch.empty_like(found, dtype=torch.long)
+        both = Extensions(*found.unbind(), *places.unbind())
+        call = Extension(sentences, live, allowed.size(1), each, count, beam_size, end)
+        call.logits, call.normalisers, call.totals = (x.data_ptr() for x in given)
+        call.reached, call.added, call.parents, call.tokens = (x.data_ptr() for x in both)
+        made.extend(call)
+        candidates, going = (Extensions(*(x[:, some] for x in both)) for some in (slice(count), slice(count, None)))
+        return Step(candidates, going, call.ended > 0)
+    values, ids = best(allowed, each, compiled)
+    added = (values - normaliser[:, None]).clamp_(max=0).view(sentences, -1)
+    reached, index = (totals.repeat_interleave(each, 1) + added).topk(count, dim=-1)
+    tokens = ids.view(sentences, -1).gather(1, index)
+    candidates = Extensions(reached, added.gather(1, index), index // each, tokens)
+    ends = tokens == end
+    onward, order = reached.masked_fill(ends, -torch.inf).topk(beam_size, dim=-1)
+    going = Extensions(onward, *(each.gather(1, order) for each in candidates[1:]))
+    return Step(candidates, going, bool((ends & (reached > -torch.inf)).any()))
 
 
 def log_softmax(logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:

@@ -1,4 +1,4 @@
-// The normaliser of a row of logits, and its greatest entries without sorting it.
+// The normaliser of a row of logits, its greatest entries without sorting it; a step of beam search.
 #pragma once
 #include "vectors.h"
 #include <algorithm>
@@ -57,4 +57,51 @@ static void best(const float* x, int64_t count, int64_t k, float* values, int64_
         }
     }
     for (int64_t i = 0; i < k; i++) values[i] = found[i].value, indices[i] = found[i].index;
+}
+
+// One step of beam search: of each sentence the best extensions of its live hypotheses, of which each gives at most
+// `each`. Equally good ones are in the order of the hypotheses, and then of the candidates of each.
+struct Extension {
+    int64_t sentences, live, vocabulary, each, candidates, beam, end;
+    const float *logits;                // [sentences, live, vocabulary], of what is allowed
+    const float *normalisers, *totals;  // [sentences, live]
+    // Results, [sentences, candidates + beam]: the candidates, then those of them that go on, best first: the totals that
+    // are reached, by how much they have changed, which hypothesis is continued, and with what.
+    float *reached, *added;
+    int64_t *parents, *tokens;
+    int64_t ended;  // how many candidates of all sentences end
+};
+
+static void extend(Extension& e) {
+    e.ended = 0;
+    std::vector<float> values(e.each), added(e.live * e.each);
+    std::vector<int64_t> tokens(e.live * e.each);
+    std::vector<Candidate> found(e.live * e.each);
+    for (int64_t s = 0; s < e.sentences; s++) {
+        for (int64_t row = 0; row < e.live; row++) {
+            const float* logits = e.logits + (s * e.live + row) * e.vocabulary;
+            const float normaliser = e.normalisers[s * e.live + row], total = e.totals[s * e.live + row];
+            best(logits, e.vocabulary, e.each, values.data(), tokens.data() + row * e.each);
+            for (int64_t i = 0, at = row * e.each; i < e.each; i++, at++) {
+                const float gained = values[i] - normaliser;
+                added[at] = gained > 0 ? 0 : gained;
+                const float reached = total + added[at];
+                found[at] = {reached == reached ? reached : -INFINITY, at};
+            }
+        }
+        std::partial_sort(found.begin(), found.begin() + e.candidates, found.end());
+        int64_t to = s * (e.candidates + e.beam), next = to + e.candidates;
+        auto put = [&](int64_t place, const Candidate& one, float reached) {
+            e.reached[place] = reached, e.added[place] = added[one.index];
+            e.parents[place] = one.index / e.each, e.tokens[place] = tokens[one.index];
+        };
+        const int64_t stop = next + e.beam;
+        for (int64_t i = 0; i < e.candidates; i++, to++) {
+            put(to, found[i], found[i].value);
+            if (tokens[found[i].index] == e.end) e.ended += found[i].value > -INFINITY;
+            else if (next < stop) put(next++, found[i], found[i].value);
+        }
+        for (int64_t i = 0; next < stop; i++)  // too few go on: the rest is dead
+            if (tokens[found[i].index] == e.end) put(next++, found[i], -INFINITY);
+    }
 }

@@ -166,4 +166,8 @@ int32_t best_of(const float* x, int64_t rows, int64_t count, int64_t k, float* v
     });
 }
 
+int32_t extend_hypotheses(Extension* extension) {
+    return guarded([&] { extend(*extension); });
+}
+
 }  // extern "C"

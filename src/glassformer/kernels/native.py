@@ -16,6 +16,7 @@ from pathlib import Path
 
 from glassformer.kernels.structures import (
     Attention,
+    Extension,
     Linear,
     Past,
     Product,
@@ -66,6 +67,7 @@ class Kernels:
         self.encode = _function(library.encode, POINTER(Stack), POINTER(Turns), c_void_p, c_void_p, c_void_p, c_int64)
         self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
         self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
+        self.extend = _function(library.extend_hypotheses, POINTER(Extension))
         arguments = (
             POINTER(Stack),
             POINTER(Turns),

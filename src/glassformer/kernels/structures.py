@@ -195,3 +195,13 @@ class ProjectedLoss(Structure):
         *((name, c_double) for name in ("nll", "smooth")),
         ("threads", c_int64),
     )
+
+
+class Extension(Structure):
+    """See candidates.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("sentences", "live", "vocabulary", "each", "candidates", "beam", "end")),
+        *((name, c_void_p) for name in ("logits", "normalisers", "totals", "reached", "added", "parents", "tokens")),
+        ("ended", c_int64),
+    )

@@ -58,9 +58,12 @@ class Sinusoidal(nn.Module):
 
     def forward(self, offset: Offset, length: int) -> Float[Tensor, "*rows length d_model"]:
         """The encodings of positions ``offset`` … ``offset + length - 1``."""
+        known = end_of(offset, length) <= self.table.size(0)
+        if known and isinstance(offset, int):
+            return self.table[offset : offset + length]
         positions = positions_from(offset, length, self.table.device)
-        if end_of(offset, length) <= self.table.size(0):
-            return self.table[offset : offset + length] if isinstance(offset, int) else self.table[positions]
+        if known:
+            return self.table[positions]
         return sinusoids(positions.double(), self.d_model).to(self.table.dtype)
 
 
