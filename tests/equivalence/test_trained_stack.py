@@ -126,6 +126,45 @@ def test_the_gradient_is_that_of_what_dropout_left(norm_order: str) -> None:
     assert abs(slope - float(size)) < 0.01 * float(size)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_padding_changes_no_bit(dtype: torch.dtype) -> None:
+    """Neither how wide it is nor what it holds; its own result and gradient are 0."""
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = model(positions="rotary", dropout=0.1)
+    stack = (lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
+    x, memory = torch.randn(3, 20, 64).to(dtype), torch.randn(3, 17, 64).to(dtype)
+    lengths, memory_lengths = torch.tensor([20, 13, 0]), torch.tensor([9, 17, 4])
+    used = torch.arange(20) < lengths[:, None]
+    found = []
+    for extra, filling in ((0, 1.0), (0, -7.0), (11, 3.0)):
+        inputs = [
+            torch.cat([each, each.new_zeros(3, extra, 64)], 1).masked_fill_(~below(of, each.size(1) + extra), filling)
+            for each, of in ((x, lengths), (memory, memory_lengths))
+        ]
+        inputs = [each.requires_grad_() for each in inputs]
+        own, other = (
+            below(*each)[:, None].transpose(2, 3) for each in ((lengths, 20 + extra), (memory_lengths, 17 + extra))
+        )
+        causal = torch.ones(20 + extra, 20 + extra, dtype=torch.bool).tril()
+        torch.manual_seed(3)
+        stack.zero_grad()
+        with as_a_whole() as whole:
+            result = stack(inputs[0], own & causal, inputs[1], other)
+        result.float().square().sum().backward()
+        assert whole == [True]
+        assert not result[:, :20][~used].any() and not result[:, 20:].any()
+        gradients = [inputs[0].grad[:, :20], inputs[1].grad[:, :17], *(p.grad for p in stack.parameters())]
+        found.append([result[:, :20].detach(), *gradients])
+    for other in found[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
+
+
+def below(lengths: Tensor, width: int) -> Tensor:
+    """[sentences, width, 1]"""
+    return (torch.arange(width) < lengths[:, None])[:, :, None]
+
+
 def test_dropout_drops_its_share_and_is_another_one_each_time() -> None:
     if not usable(torch.float32):
         pytest.skip("no kernels")

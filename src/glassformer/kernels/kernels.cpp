@@ -105,15 +105,17 @@ int32_t has_bfloat16() { return HAS_BFLOAT16; }
 
 // What the forward pass saves for the backward pass.
 int64_t stack_bytes(const TrainedStack* stack) {
-    return stack->bfloat16 ? Sites<uint16_t>(*stack).bytes : Sites<float>(*stack).bytes;
+    const CompactStack s(*stack);
+    return s.bfloat16 ? Sites<uint16_t>(s).bytes : Sites<float>(s).bytes;
 }
 
 int32_t train_stack(const TrainedStack* stack, int32_t backward) {
     return guarded([&] {
+        const CompactStack s(*stack);
 #if HAS_BFLOAT16
-        if (stack->bfloat16) return backward ? stack_backward<uint16_t>(*stack) : stack_forward<uint16_t>(*stack);
+        if (s.bfloat16) return backward ? stack_backward<uint16_t>(s) : stack_forward<uint16_t>(s);
 #endif
-        return backward ? stack_backward<float>(*stack) : stack_forward<float>(*stack);
+        return backward ? stack_backward<float>(s) : stack_forward<float>(s);
     });
 }
 

@@ -21,7 +21,7 @@ template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step
 // Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them.
 enum Piece {
     WEIGHTS, MORE_WEIGHTS, LOW_WEIGHTS, FEED, INNER, ASKED, TURNED, RESULTS, ROW, NORM_SUMS,
-    D_RESULT, D_INNER, D_QUERIES, D_KEYS, LOGITS, D_LOGITS, PIECES
+    D_RESULT, D_INNER, D_QUERIES, D_KEYS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, PIECES
 };
 
 template <class X>
@@ -53,12 +53,14 @@ static inline void together(const uint16_t* row, const uint16_t* below, int64_t 
 // W [outputs, inputs] for x Wᵀ: panels of outputs, one behind the other.
 template <class T>
 static void pack_for_outputs(const T* weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
-    const auto units = reinterpret_cast<const Unit<T>*>(weight);
+    // A pair is moved as if it were a number of 32 bits.
+    const auto units = reinterpret_cast<const float*>(weight);
+    const auto panels = reinterpret_cast<float*>(to);
     const int64_t steps = steps_of<T>(inputs);
-    const Share mine = share_of(outputs, PANEL);
-    for (int64_t first = mine.from; first < mine.to; first += PANEL)
-        for (int64_t r = 0; r < steps; r++)
-            for (int64_t i = 0; i < PANEL; i++) to[first * steps + r * PANEL + i] = units[(first + i) * steps + r];
+    const Share mine = share_of(outputs, LANES);
+    for (int64_t output = mine.from; output < mine.to; output += LANES)
+        for (int64_t r = 0; r < steps; r += LANES)
+            turn_square(units + output * steps + r, steps, panels + output / PANEL * PANEL * steps + r * PANEL + output % PANEL, PANEL);
 }
 
 // Rows that are summed over, from step `first` on of `steps` in all: panels of columns.
@@ -77,6 +79,7 @@ static void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t columns,
 template <class U, class Finish>
 static void multiply_block(OperandOf<U> a, int64_t rows, const U* packed, int64_t columns, int64_t steps, Finish finish) {
     float sums[BLOCK * PANEL];
+    if (!steps) std::fill(sums, sums + BLOCK * PANEL, 0.0f);
     for (int64_t column = 0; column < columns; column += PANEL) {
         for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
             const U* panel = packed + column * steps + r * PANEL;

@@ -9,6 +9,7 @@ struct Rotation {
     const float* sines;    // likewise, the first of a pair negative
     int32_t bfloat16;
     int64_t threads;
+    const int64_t* starts;  // where each batch begins if they lie one behind the other, as short as they are; or null
 };
 
 // One position of one head, which may be turned in its place.
@@ -32,9 +33,13 @@ static void rotate(const Rotation& r) {
     for (int64_t index = 0; index < r.batch * r.length; index++) {
         const int64_t b = index / r.length, i = index % r.length;
         const float *cosines = r.cosines + i * r.size, *sines = r.sines + i * r.size;
+        if (r.starts && i >= r.starts[b + 1] - r.starts[b]) continue;
+        auto place = [&](const Sequences& rows) {
+            return r.starts ? (r.starts[b] + i) * rows.position : b * rows.batch + i * rows.position;
+        };
         for (int64_t h = 0; h < r.heads; h++) {
-            auto x = static_cast<const T*>(r.from.data) + b * r.from.batch + h * r.from.head + i * r.from.position;
-            auto y = static_cast<T*>(r.to.data) + b * r.to.batch + h * r.to.head + i * r.to.position;
+            auto x = static_cast<const T*>(r.from.data) + place(r.from) + h * r.from.head;
+            auto y = static_cast<T*>(r.to.data) + place(r.to) + h * r.to.head;
             turn_head(x, cosines, sines, r.size, y);
         }
     }

@@ -13,12 +13,12 @@ struct Sequences {
 };
 
 template <class T>
-static void fetch_rows(const Sequences& from, int64_t b, int64_t h, int64_t count, int64_t size, std::vector<float>& to) {
+static void fetch_rows(const Sequences& from, int64_t h, int64_t count, int64_t size, std::vector<float>& to) {
     const size_t needed = (count + TILE) * size;
     if (to.size() < needed) to.resize(needed);
     std::fill(to.begin() + count * size, to.begin() + needed, 0.0f);
     for (int64_t i = 0; i < count; i++) {
-        auto row = static_cast<const T*>(from.data) + b * from.batch + h * from.head + i * from.position;
+        auto row = static_cast<const T*>(from.data) + h * from.head + i * from.position;
         // Rows lie too far apart for the processor to fetch the next ones of its own accord.
         for (int64_t ahead = 0; ahead < size; ahead += 64 / sizeof(T)) __builtin_prefetch(row + 8 * from.position + ahead);
         int64_t d = 0;
@@ -28,9 +28,9 @@ static void fetch_rows(const Sequences& from, int64_t b, int64_t h, int64_t coun
 }
 
 template <class T>
-static void put_rows(const std::vector<float>& from, int64_t count, int64_t size, const Sequences& to, int64_t b, int64_t h) {
+static void put_rows(const std::vector<float>& from, int64_t count, int64_t size, const Sequences& to, int64_t h) {
     for (int64_t i = 0; i < count; i++) {
-        auto row = static_cast<T*>(to.data) + b * to.batch + h * to.head + i * to.position;
+        auto row = static_cast<T*>(to.data) + h * to.head + i * to.position;
         int64_t d = 0;
         for (; d + LANES <= size; d += LANES) write(row + d, load(from.data() + i * size + d));
         for (; d < size; d++) put_single(row + d, from[i * size + d]);

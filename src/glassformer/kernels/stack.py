@@ -46,7 +46,11 @@ def trained_stack(
     memory_mask: Bool[Tensor, "#batch #heads #length #source"] | None,
     angles: Float[Tensor, "length pairs"] | None,
 ) -> Float[Tensor, "batch length d_model"]:
-    """``weights``: weight and bias of each of ``settings.parts``, layer by layer; ``angles``: of rotary positions."""
+    """``weights``: weight and bias of each of ``settings.parts``, layer by layer; ``angles``: of rotary positions.
+
+    What stands behind the last position that ``mask`` (for ``memory``: ``memory_mask``) lets any other see is padding:
+    nothing is computed for it, and its result is 0.
+    """
     turns: tuple[Tensor, ...] = ()
     if angles is not None:
         cosines, sines = turning_tables(angles)
@@ -68,53 +72,53 @@ class _Stack(torch.autograd.Function):
     ) -> Tensor:
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
         ctx.settings, ctx.turns, ctx.masks = settings, turns, (mask, memory_mask)
+        ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
         ctx.seed = random_seed() if settings.threshold or settings.attention_threshold else 0
         result, made = torch.empty_like(x), kernels()
         assert made is not None
-        call = _call(ctx, x, memory, weights)
+        call = _call(ctx, weights)
+        call.x, call.memory = x.data_ptr(), None if memory is None else memory.data_ptr()
         saved = x.new_empty(made.stack_bytes(call), dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
         made.train_stack(call, False)
-        ctx.save_for_backward(x, memory, saved, result, *weights)
+        ctx.save_for_backward(saved, *weights)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor | None, ...]:
-        x, memory, saved, result, *weights = ctx.saved_tensors
+        saved, *weights = ctx.saved_tensors
         gradients = [torch.empty_like(weight) for weight in weights]
-        d_x, d_memory = torch.empty_like(x), None if memory is None else torch.empty_like(memory)
         d_result, made = d_result.contiguous(), kernels()
+        d_x = d_result.new_empty(ctx.shape)
+        d_memory = None if ctx.memory_shape is None else d_result.new_empty(ctx.memory_shape)
         assert made is not None
-        call = _call(ctx, x, memory, weights, gradients)
-        call.result, call.saved, call.d_result = result.data_ptr(), saved.data_ptr(), d_result.data_ptr()
-        call.d_x, call.d_memory = d_x.data_ptr(), None if d_memory is None else d_memory.data_ptr()
+        call = _call(ctx, weights, gradients)
+        call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
+        call.d_memory = None if d_memory is None else d_memory.data_ptr()
         made.train_stack(call, True)
         return None, None, None, None, d_x, d_memory, *gradients
 
 
-def _call(
-    ctx: Any, x: Tensor, memory: Tensor | None, weights: Sequence[Tensor], gradients: Sequence[Tensor] = ()
-) -> TrainedStack:
+def _call(ctx: Any, weights: Sequence[Tensor], gradients: Sequence[Tensor] = ()) -> TrainedStack:
     settings, width = ctx.settings, 2 * len(ctx.settings.parts)
     layers = (TrainedLayer * (len(weights) // width))()
     for i, weight in enumerate(weights):
         parameter = getattr(layers[i // width], settings.parts[i % width // 2])[i % 2]
         parameter.value = weight.data_ptr()
         parameter.gradient = gradients[i].data_ptr() if gradients else None
-    call = TrainedStack(len(layers), *x.shape[:2], 0 if memory is None else memory.size(1), x.size(2))
+    batch, length, d_model = ctx.shape
+    lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
+    call = TrainedStack(len(layers), batch, *lengths, d_model)
     call.heads, call.d_ff, call.layer = settings.heads, settings.d_ff, layers
-    call.x, call.memory = x.data_ptr(), None if memory is None else memory.data_ptr()
-    lengths = x.size(1), call.memory_length
     call.mask, call.memory_mask = (
-        _mask(mask, (x.size(0), settings.heads, x.size(1), length))
-        for mask, length in zip(ctx.masks, lengths, strict=True)
+        _mask(mask, (batch, settings.heads, length, seen)) for mask, seen in zip(ctx.masks, lengths, strict=True)
     )
     if ctx.turns:
         call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.turns)
     call.seed, call.epsilon, call.threads = ctx.seed, settings.epsilon, torch.get_num_threads()
     call.threshold, call.attention_threshold = settings.threshold, settings.attention_threshold
-    call.pre_norm, call.bfloat16 = settings.pre_norm, x.dtype == torch.bfloat16
+    call.pre_norm, call.bfloat16 = settings.pre_norm, weights[0].dtype == torch.bfloat16
     return call
 
 

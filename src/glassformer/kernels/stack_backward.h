@@ -7,7 +7,7 @@ namespace {
 // Backwards, `d` holds the gradient of what the sub-layer gave, then of what it got. Before: of the residual sum;
 // d_y: of what the sub-layer itself gave.
 template <class T>
-void part(const TrainedStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, T* d, T* d_y, float* sums) {
+void part(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, T* d, T* d_y, float* sums) {
     const int64_t size = s.d_model;
     const Dropout by = dropout_at(s, site.number, s.threshold);
     auto some = kept<float>(ROW, size);
@@ -24,7 +24,7 @@ void part(const TrainedStack& s, const Site<T>& site, const TrainedNorm& norm, i
 
 // d_feed: of what went into the sub-layer itself.
 template <class T>
-void rejoin(const TrainedStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, float* d_feed, T* d, float* sums) {
+void rejoin(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, float* d_feed, T* d, float* sums) {
     const int64_t size = s.d_model;
     for (int64_t i = row; i < row + count; i++) {
         float* some = d_feed + (i - row) * size;
@@ -53,8 +53,8 @@ float* sums_of_chunks(int64_t rows, int64_t d) {
 }
 
 template <class T>
-void feed_forward_backward(const TrainedStack& s, const TrainedLayer& layer, const Site<T>& site, T* d) {
-    const int64_t size = s.d_model, wide = s.d_ff, rows = s.batch * s.length, steps = steps_of<T>(rows);
+void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, T* d) {
+    const int64_t size = s.d_model, wide = s.d_ff, rows = s.rows, steps = steps_of<T>(rows);
     const TrainedNorm& norm = layer.feed_forward_norm;
     auto inner = kept<Unit<T>>(WEIGHTS, size * steps_of<T>(wide)), outer = kept<Unit<T>>(MORE_WEIGHTS, wide * steps_of<T>(size));
     auto sums = sums_of_chunks(rows, size);
@@ -91,7 +91,7 @@ void feed_forward_backward(const TrainedStack& s, const TrainedLayer& layer, con
 
 // Of what attention gave, before W_O.
 template <class T>
-void context_gradient(const TrainedStack& s, const Asking& by, const Site<T>& site, T* d, T* d_y, T* d_context, float* sums) {
+void context_gradient(const CompactStack& s, const Asking& by, const Site<T>& site, T* d, T* d_y, T* d_context, float* sums) {
     const int64_t size = s.d_model, steps = steps_of<T>(size);
     auto back = kept<Unit<T>>(MORE_WEIGHTS, size * steps);
 #pragma omp parallel num_threads(s.threads)
@@ -110,7 +110,7 @@ void context_gradient(const TrainedStack& s, const Asking& by, const Site<T>& si
 // Of what was asked and what asked: the projections' weights, side by side or, for a memory, apart.
 template <class T>
 void projected_gradient(
-    const TrainedStack& s, const Asking& by, const Site<T>& site, const T* d_queries, const T* d_keys, T* d, float* d_memory, float* sums
+    const CompactStack& s, const Asking& by, const Site<T>& site, const T* d_queries, const T* d_keys, T* d, float* d_memory, float* sums
 ) {
     const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.own ? 3 * steps : steps;
     auto queries = kept<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
@@ -137,7 +137,7 @@ void projected_gradient(
 }
 
 template <class T>
-void attend_backward(const TrainedStack& s, const TrainedLayer& layer, const Site<T>& site, bool own, T* d, float* d_memory) {
+void attend_backward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, bool own, T* d, const T* memory, float* d_memory) {
     const Asking by(s, layer, own);
     const int64_t size = s.d_model, steps = steps_of<T>(by.rows), asked_rows = own ? by.rows : by.memory;
     auto sums = sums_of_chunks(by.rows, size);
@@ -154,7 +154,7 @@ void attend_backward(const TrainedStack& s, const TrainedLayer& layer, const Sit
     {
         pack_rows(site.feed(s.pre_norm), size, by.rows, size, 0, steps, feed);
         pack_rows<T>(site.context, size, by.rows, size, 0, steps, context);
-        if (!own) pack_rows(static_cast<const T*>(s.memory), size, by.memory, size, 0, steps_of<T>(by.memory), asked);
+        if (!own) pack_rows(memory, size, by.memory, size, 0, steps_of<T>(by.memory), asked);
 #pragma omp barrier
         gradients_of<T>(by.output, d_y, size, size, context, size, by.rows);
         gradients_of<T>(by.query, d_queries, by.query_width, size, feed, size, by.rows);
@@ -165,18 +165,19 @@ void attend_backward(const TrainedStack& s, const TrainedLayer& layer, const Sit
 }
 
 template <class T>
-void stack_backward(const TrainedStack& s) {
+void stack_backward(const CompactStack& s) {
     const Sites<T> sites(s);
-    const int64_t rows = s.batch * s.length, memory = s.batch * s.memory_length;
-    auto d = static_cast<T*>(s.d_x);
-    std::copy(static_cast<const T*>(s.d_result), static_cast<const T*>(s.d_result) + rows * s.d_model, d);
-    std::vector<float> d_memory(memory * s.d_model);
+    auto d = kept<T>(D_STREAM, s.rows * s.d_model);
+    close_up(s, s.starts, s.d_result, s.length, d);
+    auto d_memory = kept<float>(D_MEMORY, s.memory_rows * s.d_model);
+    std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);
     for (int64_t layer = s.layers; layer-- > 0;) {
         feed_forward_backward(s, s.layer[layer], sites.feed_forward[layer], d);
-        if (s.memory) attend_backward(s, s.layer[layer], sites.cross[layer], false, d, d_memory.data());
-        attend_backward(s, s.layer[layer], sites.own[layer], true, d, d_memory.data());
+        if (s.memory_length) attend_backward(s, s.layer[layer], sites.cross[layer], false, d, sites.memory, d_memory);
+        attend_backward(s, s.layer[layer], sites.own[layer], true, d, sites.memory, d_memory);
     }
-    for (int64_t i = 0; i < memory * s.d_model; i += LANES) write(static_cast<T*>(s.d_memory) + i, load(d_memory.data() + i));
+    spread_out<T>(s, s.starts, d, s.length, s.d_x);
+    if (s.memory_length) spread_out<T>(s, s.memory_starts, d_memory, s.memory_length, s.d_memory);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 namespace {
 
-Dropout dropout_at(const TrainedStack& s, int64_t site, int32_t threshold) {
+Dropout dropout_at(const CompactStack& s, int64_t site, int32_t threshold) {
     return {s.seed + 0x9e3779b97f4a7c15u * static_cast<uint64_t>(2 * site + 1), threshold, 256.0f / (256 - threshold)};
 }
 
@@ -14,6 +14,34 @@ template <class Work>
 void in_blocks(int64_t rows, Work work) {
 #pragma omp for schedule(dynamic) nowait
     for (int64_t row = 0; row < rows; row += BLOCK) work(row, std::min<int64_t>(BLOCK, rows - row));
+}
+
+template <class T>
+void copy_row(const T* row, int64_t size, T* to) { std::copy(row, row + size, to); }
+
+void copy_row(const float* row, int64_t size, uint16_t* to) {
+    for (int64_t i = 0; i < size; i += LANES) write(to + i, load(row + i));
+}
+
+// Rows of `width` positions, padding included → one behind the other without it.
+template <class T>
+void close_up(const CompactStack& s, const std::vector<int64_t>& starts, const void* padded_rows, int64_t width, T* to) {
+    const T* from = static_cast<const T*>(padded_rows);
+#pragma omp parallel for num_threads(s.threads)
+    for (int64_t b = 0; b < s.batch; b++)
+        std::copy(from + b * width * s.d_model, from + (b * width + starts[b + 1] - starts[b]) * s.d_model, to + starts[b] * s.d_model);
+}
+
+// And back; padding is 0.
+template <class T, class X>
+void spread_out(const CompactStack& s, const std::vector<int64_t>& starts, const X* rows, int64_t width, void* padded_rows) {
+#pragma omp parallel for num_threads(s.threads)
+    for (int64_t b = 0; b < s.batch; b++) {
+        T* to = static_cast<T*>(padded_rows) + b * width * s.d_model;
+        const int64_t used = (starts[b + 1] - starts[b]) * s.d_model;
+        copy_row(rows + starts[b] * s.d_model, used, to);
+        std::fill(to + used, to + width * s.d_model, T{});
+    }
 }
 
 // A panel's sums, plus the bias, to rows of `to`.
@@ -30,7 +58,7 @@ template <class T>
 const T* bias_of(const Projection& by) { return static_cast<const T*>(by.bias.value); }
 
 template <class T>
-void normalise_feed(const TrainedStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count) {
+void normalise_feed(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count) {
     const int64_t d = s.d_model;
     for (int64_t i = row; s.pre_norm && i < row + count; i++)
         site.statistics[i] = normalise_row(site.input + i * d, norm.weight, norm.bias, s.epsilon, d, site.normed + i * d);
@@ -38,7 +66,7 @@ void normalise_feed(const TrainedStack& s, const Site<T>& site, const TrainedNor
 
 // The sub-layer's result joins the residual stream.
 template <class T>
-void join(const TrainedStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, const float* y) {
+void join(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, const float* y) {
     const int64_t d = s.d_model;
     const Dropout by = dropout_at(s, site.number, s.threshold);
     for (int64_t i = row; i < row + count; i++) {
@@ -60,21 +88,20 @@ void multiply_to(
 
 template <class T>
 void attention_of(
-    const TrainedStack& s, const Site<T>& site, bool own, T* d_queries, T* d_keys, const T* d_context
+    const CompactStack& s, const Site<T>& site, bool own, T* d_queries, T* d_keys, const T* d_context
 ) {
     const int64_t d = s.d_model, head = d / s.heads, wide = own ? 3 * d : d, keys = own ? s.length : s.memory_length;
     const int64_t key_wide = own ? 3 * d : 2 * d;
-    auto rows = [&](const T* at, int64_t positions, int64_t width) {
-        return Sequences{const_cast<T*>(at), positions * width, head, width};
-    };
+    auto rows = [&](const T* at, int64_t width) { return Sequences{const_cast<T*>(at), 0, head, width}; };
     Attention a = {s.batch, s.heads, s.length, keys, head, head};
+    a.query_starts = s.starts.data(), a.key_starts = (own ? s.starts : s.memory_starts).data();
     const T* from = own ? site.queries + d : site.keys;
-    a.q = rows(site.queries, s.length, wide), a.k = rows(from, keys, key_wide), a.v = rows(from + d, keys, key_wide);
-    a.context = rows(site.context, s.length, d);
+    a.q = rows(site.queries, wide), a.k = rows(from, key_wide), a.v = rows(from + d, key_wide);
+    a.context = rows(site.context, d);
     if (d_context) {
         const T* to = own ? d_queries + d : d_keys;
-        a.d_q = rows(d_queries, s.length, wide), a.d_k_ = rows(to, keys, key_wide), a.d_v_ = rows(to + d, keys, key_wide);
-        a.d_context = rows(d_context, s.length, d);
+        a.d_q = rows(d_queries, wide), a.d_k_ = rows(to, key_wide), a.d_v_ = rows(to + d, key_wide);
+        a.d_context = rows(d_context, d);
     }
     const Mask& mask = own ? s.mask : s.memory_mask;
     a.mask = mask.seen, a.mask_batch = mask.batch, a.mask_head = mask.head;
@@ -86,15 +113,15 @@ void attention_of(
 
 // Queries and keys, side by side in x, by the angles of their positions.
 template <class T>
-void turn_heads(const TrainedStack& s, T* x, const float* sines) {
+void turn_heads(const CompactStack& s, T* x, const float* sines) {
     if (!s.cosines) return;
     const int64_t d = s.d_model, head = d / s.heads;
-    const Sequences both = {x, s.length * 3 * d, head, 3 * d};
-    rotate<T>({s.batch, 2 * s.heads, s.length, head, both, both, s.cosines, sines, s.bfloat16, s.threads});
+    const Sequences both = {x, 0, head, 3 * d};
+    rotate<T>({s.batch, 2 * s.heads, s.length, head, both, both, s.cosines, sines, s.bfloat16, s.threads, s.starts.data()});
 }
 
 template <class T>
-void attend_forward(const TrainedStack& s, const TrainedLayer& layer, const Site<T>& site, bool own) {
+void attend_forward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, bool own, const T* memory) {
     const int64_t d = s.d_model, steps = steps_of<T>(d);
     const Asking by(s, layer, own);
     const Projection* const parts[] = {&by.query, &by.key, &by.value, &by.output};
@@ -116,7 +143,7 @@ void attend_forward(const TrainedStack& s, const TrainedLayer& layer, const Site
             project(site.feed(s.pre_norm) + row * d, count, 0, own ? 3 : 1, to, by.query_width);
         });
         in_blocks(by.memory, [&](int64_t row, int64_t count) {
-            project(static_cast<const T*>(s.memory) + row * d, count, 1, 3, site.keys + row * by.key_width, by.key_width);
+            project(memory + row * d, count, 1, 3, site.keys + row * by.key_width, by.key_width);
         });
     }
     if (own) turn_heads(s, site.queries, s.sines);
@@ -130,8 +157,8 @@ void attend_forward(const TrainedStack& s, const TrainedLayer& layer, const Site
 }
 
 template <class T>
-void feed_forward_forward(const TrainedStack& s, const TrainedLayer& layer, const Site<T>& site) {
-    const int64_t d = s.d_model, wide = s.d_ff, rows = s.batch * s.length;
+void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site) {
+    const int64_t d = s.d_model, wide = s.d_ff, rows = s.rows;
     auto inner = kept<Unit<T>>(WEIGHTS, wide * steps_of<T>(d)), outer = kept<Unit<T>>(MORE_WEIGHTS, d * steps_of<T>(wide));
 #pragma omp parallel num_threads(s.threads)
     {
@@ -156,13 +183,16 @@ void feed_forward_forward(const TrainedStack& s, const TrainedLayer& layer, cons
 }
 
 template <class T>
-void stack_forward(const TrainedStack& s) {
+void stack_forward(const CompactStack& s) {
     const Sites<T> sites(s);
+    close_up(s, s.starts, s.x, s.length, sites.input);
+    if (s.memory_length) close_up(s, s.memory_starts, s.memory, s.memory_length, sites.memory);
     for (int64_t layer = 0; layer < s.layers; layer++) {
-        attend_forward(s, s.layer[layer], sites.own[layer], true);
-        if (s.memory) attend_forward(s, s.layer[layer], sites.cross[layer], false);
+        attend_forward(s, s.layer[layer], sites.own[layer], true, sites.memory);
+        if (s.memory_length) attend_forward(s, s.layer[layer], sites.cross[layer], false, sites.memory);
         feed_forward_forward(s, s.layer[layer], sites.feed_forward[layer]);
     }
+    spread_out<T>(s, s.starts, sites.result, s.length, s.result);
 }
 
 }  // namespace

@@ -41,6 +41,34 @@ struct TrainedStack {
     int64_t threads;
 };
 
+// Where each row begins without the padding at its end, and where the last row ends. Padding is what stands behind the
+// last position that any may see.
+static std::vector<int64_t> starts_of(const Mask& mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys) {
+    std::vector<int64_t> starts(batch + 1);
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t length = mask.seen ? 0 : keys;
+        for (int64_t h = 0; mask.seen && h < (mask.head ? heads : 1); h++)
+            for (int64_t query = 0; query < (mask.query ? queries : 1); query++) {
+                const uint8_t* row = mask.seen + b * mask.batch + h * mask.head + query * mask.query;
+                for (int64_t key = keys; key > length; key--)
+                    if (row[(key - 1) * mask.key]) length = key;
+            }
+        starts[b + 1] = starts[b] + length;
+    }
+    return starts;
+}
+
+// The stack that is computed: rows lie one behind the other without their padding, for which nothing is done.
+struct CompactStack : TrainedStack {
+    std::vector<int64_t> starts, memory_starts;
+    int64_t rows, memory_rows;
+
+    explicit CompactStack(const TrainedStack& given)
+        : TrainedStack(given), starts(starts_of(mask, batch, heads, length, length)),
+          memory_starts(starts_of(memory_mask, batch, heads, length, memory_length)), rows(starts.back()),
+          memory_rows(memory_starts.back()) {}
+};
+
 // One sub-layer: what it got, what is kept of it, what it gives.
 template <class T>
 struct Site {
@@ -69,13 +97,15 @@ struct Pieces {
 template <class T>
 struct Sites {
     std::vector<Site<T>> own, cross, feed_forward;
+    T *input, *memory;
+    const T* result;
     int64_t bytes;
 
-    explicit Sites(const TrainedStack& s) {
+    explicit Sites(const CompactStack& s) {
         Pieces pieces{static_cast<char*>(s.saved)};
-        const int64_t rows = s.batch * s.length, memory = s.batch * s.memory_length, d = s.d_model;
-        auto x = static_cast<const T*>(s.x);
-        Site<T>* last = nullptr;
+        const int64_t rows = s.rows, d = s.d_model;
+        input = pieces.next<T>(rows * d), memory = pieces.next<T>(s.memory_rows * d);
+        const T* x = input;
         int64_t number = 0;
         auto begin = [&] {
             Site<T> site = {x, pieces.next<T>(rows * d), pieces.next<T>(rows * d)};
@@ -83,20 +113,20 @@ struct Sites {
             x = site.given(s.pre_norm);
             return site;
         };
-        auto attention = [&](int64_t keys) {
+        auto attention = [&](bool of_itself) {
             Site<T> site = begin();
-            site.queries = pieces.next<T>(rows * (keys ? d : 3 * d)), site.keys = pieces.next<T>(keys * 2 * d);
+            site.queries = pieces.next<T>(rows * (of_itself ? 3 * d : d));
+            site.keys = of_itself ? nullptr : pieces.next<T>(s.memory_rows * 2 * d);
             site.context = pieces.next<T>(rows * d), site.log_sums = pieces.next<float>(rows * s.heads);
             return site;
         };
         for (int64_t layer = 0; layer < s.layers; layer++) {
-            own.push_back(attention(0));
-            if (memory) cross.push_back(attention(memory));
+            own.push_back(attention(true));
+            if (s.memory_length) cross.push_back(attention(false));
             feed_forward.push_back(begin());
-            last = &feed_forward.back();
-            last->hidden = pieces.next<T>(rows * s.d_ff);
+            feed_forward.back().hidden = pieces.next<T>(rows * s.d_ff);
         }
-        (s.pre_norm ? last->sum : last->normed) = static_cast<T*>(s.result);
+        result = x;
         bytes = pieces.at - static_cast<char*>(s.saved);
     }
 };
@@ -108,10 +138,10 @@ struct Asking {
     const Projection &query, &key, &value, &output;
     int64_t rows, memory, query_width, key_width;  // memory: 0 where it is the rows themselves that are asked
 
-    Asking(const TrainedStack& s, const TrainedLayer& layer, bool own)
+    Asking(const CompactStack& s, const TrainedLayer& layer, bool own)
         : own(own), norm(own ? layer.own_norm : layer.cross_norm), query(own ? layer.query : layer.cross_query),
           key(own ? layer.key : layer.cross_key), value(own ? layer.value : layer.cross_value),
-          output(own ? layer.output : layer.cross_output), rows(s.batch * s.length),
-          memory(own ? 0 : s.batch * s.memory_length), query_width(own ? 3 * s.d_model : s.d_model),
+          output(own ? layer.output : layer.cross_output), rows(s.rows),
+          memory(own ? 0 : s.memory_rows), query_width(own ? 3 * s.d_model : s.d_model),
           key_width(own ? 3 * s.d_model : 2 * s.d_model) {}
 };

@@ -17,6 +17,9 @@ struct Attention {
     uint64_t seed;
     int32_t threshold, bfloat16;  // threshold / 256 of the weights are dropped
     int64_t threads;
+    // Where each batch begins if they lie one behind the other, as short as they are; or nulls. Which batch it is of.
+    const int64_t *query_starts, *key_starts;
+    int64_t queries_before;
 };
 
 struct Range {
@@ -47,14 +50,14 @@ static Range visible(const Attention& a, const uint8_t* mask, int64_t i) {
     return range.low < range.high ? range : Range{0, 0};
 }
 
-static const uint8_t* mask_of(const Attention& a, int64_t b, int64_t h) {
-    return a.mask ? a.mask + b * a.mask_batch + h * a.mask_head : nullptr;
+static const uint8_t* mask_of(const Attention& a, int64_t h) {
+    return a.mask ? a.mask + h * a.mask_head : nullptr;
 }
 
 static void find_ranges(const Attention& a, int64_t b, int64_t h, Head& w) {
     if (w.ranges_of == b && a.mask_head == 0) return;
     w.ranges.clear();
-    for (int64_t i = 0; i < a.queries; i += TILE) w.ranges.push_back(visible(a, mask_of(a, b, h), i));
+    for (int64_t i = 0; i < a.queries; i += TILE) w.ranges.push_back(visible(a, mask_of(a, h), i));
     w.ranges_of = b;
 }
 
@@ -116,11 +119,27 @@ static void drop_weights(const Attention& a, int64_t row, Range range, const flo
     }
 }
 
+// That of batch b alone: where its rows, its mask and its sums lie.
+template <class T>
+static Attention of_batch(Attention a, int64_t b) {
+    a.queries_before = b * a.queries;
+    auto begin = [&](Sequences& rows, const int64_t* starts) {
+        if (rows.data) rows.data = static_cast<T*>(rows.data) + (starts ? starts[b] * rows.position : b * rows.batch);
+    };
+    for (Sequences* rows : {&a.q, &a.context, &a.d_q, &a.d_context}) begin(*rows, a.query_starts);
+    for (Sequences* rows : {&a.k, &a.v, &a.d_k_, &a.d_v_}) begin(*rows, a.key_starts);
+    if (a.query_starts) a.queries_before = a.query_starts[b], a.queries = a.query_starts[b + 1] - a.query_starts[b];
+    if (a.key_starts) a.keys = a.key_starts[b + 1] - a.key_starts[b];
+    if (a.mask) a.mask += b * a.mask_batch;
+    a.log_sums += a.queries_before * a.heads;
+    return a;
+}
+
 // What both directions begin with.
 template <class T>
 static void prepare(const Attention& a, int64_t b, int64_t h, Head& w) {
-    fetch_rows<T>(a.q, b, h, a.queries, a.d_k, w.q), fetch_rows<T>(a.k, b, h, a.keys, a.d_k, w.k);
-    fetch_rows<T>(a.v, b, h, a.keys, a.d_v, w.v);
+    fetch_rows<T>(a.q, h, a.queries, a.d_k, w.q), fetch_rows<T>(a.k, h, a.keys, a.d_k, w.k);
+    fetch_rows<T>(a.v, h, a.keys, a.d_v, w.v);
     turn(w.k, a.keys, a.d_k, w.room, w.k_turned);
     find_ranges(a, b, h, w);
 }
@@ -129,21 +148,22 @@ template <class T>
 static void attend_forward(const Attention& a, int64_t b, int64_t h, Head& w) {
     prepare<T>(a, b, h, w);
     w.context.resize((a.queries + TILE) * a.d_v);
-    const uint8_t* mask = mask_of(a, b, h);
+    const uint8_t* mask = mask_of(a, h);
+    const int64_t before = a.queries_before * a.heads;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
-        const int64_t first = (b * a.heads + h) * a.queries;
+        const int64_t first = h * a.queries;
         dots(w.q.data() + i * a.d_k, a.d_k, w.k_turned, w.room, range.low, range.high, w.weights.data());
         for (int64_t t = i; t < std::min(i + TILE, a.queries); t++) {
             float* weights = w.weights.data() + (t - i) * w.room;
             look(a, mask, t, range, w.seen.data());
             a.log_sums[first + t] = normalise_scores(range, w.seen.data(), scale, weights);
-            if (a.threshold) drop_weights(a, first + t, range, weights, weights);
+            if (a.threshold) drop_weights(a, before + first + t, range, weights, weights);
         }
         weigh(w.weights.data(), w.room, w.v, a.d_v, range.low, range.high, w.context.data() + i * a.d_v);
     }
-    put_rows<T>(w.context, a.queries, a.d_v, a.context, b, h);
+    put_rows<T>(w.context, a.queries, a.d_v, a.context, h);
 }
 
 // d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k, in place of d_weights.
@@ -158,15 +178,16 @@ static void score_gradients(Range range, float scale, const float* weights, floa
 template <class T>
 static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
     prepare<T>(a, b, h, w);
-    fetch_rows<T>(a.d_context, b, h, a.queries, a.d_v, w.d_context);
+    fetch_rows<T>(a.d_context, h, a.queries, a.d_v, w.d_context);
     w.d_q.resize((a.queries + TILE) * a.d_k);
     w.d_k.assign(a.keys * a.d_k, 0.0f), w.d_v.assign(a.keys * a.d_v, 0.0f);
     turn(w.v, a.keys, a.d_v, w.room, w.v_turned);
-    const uint8_t* mask = mask_of(a, b, h);
+    const uint8_t* mask = mask_of(a, h);
+    const int64_t before = a.queries_before * a.heads;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
-        const int64_t first = (b * a.heads + h) * a.queries;
+        const int64_t first = h * a.queries;
         dots(w.q.data() + i * a.d_k, a.d_k, w.k_turned, w.room, range.low, range.high, w.weights.data());
         dots(w.d_context.data() + i * a.d_v, a.d_v, w.v_turned, w.room, range.low, range.high, w.d_weights.data());
         for (int64_t t = 0; t < TILE; t++) {
@@ -179,8 +200,8 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
             look(a, mask, i + t, range, w.seen.data());
             restore_weights(range, w.seen.data(), scale, a.log_sums[first + i + t], weights);
             if (a.threshold) {
-                drop_weights(a, first + i + t, range, weights, kept);
-                drop_weights(a, first + i + t, range, d_weights, d_weights);
+                drop_weights(a, before + first + i + t, range, weights, kept);
+                drop_weights(a, before + first + i + t, range, d_weights, d_weights);
             }
             score_gradients(range, scale, weights, d_weights);
         }
@@ -189,8 +210,8 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
         spread(w.d_weights.data(), w.room, w.q.data() + i * a.d_k, a.d_k, range.low, range.high, w.d_k);
         weigh(w.d_weights.data(), w.room, w.k, a.d_k, range.low, range.high, w.d_q.data() + i * a.d_k);
     }
-    put_rows<T>(w.d_q, a.queries, a.d_k, a.d_q, b, h), put_rows<T>(w.d_k, a.keys, a.d_k, a.d_k_, b, h);
-    put_rows<T>(w.d_v, a.keys, a.d_v, a.d_v_, b, h);
+    put_rows<T>(w.d_q, a.queries, a.d_k, a.d_q, h), put_rows<T>(w.d_k, a.keys, a.d_k, a.d_k_, h);
+    put_rows<T>(w.d_v, a.keys, a.d_v, a.d_v_, h);
 }
 
 template <class T>
@@ -201,10 +222,11 @@ static void attend_all(const Attention& a, bool backward) {
         work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
         work.seen.resize(work.room);
         for (auto* each : {&work.weights, &work.kept, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
-#pragma omp for schedule(static)
+#pragma omp for schedule(dynamic)
         for (int64_t index = 0; index < a.batch * a.heads; index++) {
-            if (backward) attend_backward<T>(a, index / a.heads, index % a.heads, work);
-            else attend_forward<T>(a, index / a.heads, index % a.heads, work);
+            const Attention some = of_batch<T>(a, index / a.heads);
+            if (backward) attend_backward<T>(some, index / a.heads, index % a.heads, work);
+            else attend_forward<T>(some, index / a.heads, index % a.heads, work);
         }
     }
 }
