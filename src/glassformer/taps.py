@@ -115,6 +115,11 @@ def record(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None =
         yield current
 
 
+def overheard(module: nn.Module) -> bool:
+    """Whether somebody's hooks listen to ``module``, so that it has to be called."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
 def tracing() -> bool:
     """Whether intermediates are wanted, so that the definition must run instead of a fused kernel."""
     return not torch.compiler.is_compiling() and _active.get() is not None

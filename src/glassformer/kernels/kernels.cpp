@@ -2,6 +2,7 @@
 #include "decoding.h"
 #include "candidates.h"
 #include "dropout.h"
+#include "embedding.h"
 #include "loss.h"
 #include "products.h"
 #include "projected_loss.h"
@@ -134,6 +135,10 @@ int32_t project_and_lose(ProjectedLoss* loss) {
 #endif
         projected_loss<float>(*loss);
     });
+}
+
+int32_t embed_rows(const Embedding* embedding, int32_t backward) {
+    return guarded([&] { backward ? embedding_gradients(*embedding) : embed_tokens(*embedding); });
 }
 
 int32_t rotate_pairs(const Rotation* rotation) {

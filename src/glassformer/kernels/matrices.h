@@ -111,6 +111,9 @@ static void multiply_turned(
         const int64_t count = std::min<int64_t>(BLOCK, outputs - first);
         for (int64_t step = 0; step < steps; step++) {
             const T* row = a + step * Step<T>::ENTRIES * stride + first;
+            // Rows lie too far apart for the processor to fetch the next ones of its own accord.
+            for (int64_t ahead = 16; ahead < 16 + Step<T>::ENTRIES; ahead++)
+                for (int64_t i = 0; i < count; i += 64 / sizeof(T)) __builtin_prefetch(row + ahead * stride + i);
             together(row, (step + 1) * Step<T>::ENTRIES <= rows ? row + stride : nullptr, count, turned + step * BLOCK);
         }
         multiply_block<Unit<T>>({turned, 1, BLOCK}, count, x, inputs, steps, [&](int64_t column, const float* sums) {

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from glassformer.kernels.structures import (
     Attention,
+    Embedding,
     Extension,
     Linear,
     Past,
@@ -59,6 +60,7 @@ class Kernels:
         self.measure = _function(library.measure_gradients, POINTER(Update))
         self.update = _function(library.update_all, POINTER(Update))
         self.projected_loss = _function(library.project_and_lose, POINTER(ProjectedLoss))
+        self.embed = _function(library.embed_rows, POINTER(Embedding), c_int32)
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         sizes, target = (c_int64, c_int64, c_int32), (c_void_p, c_float)
         self.softmax = _function(library.softmax_with_target, c_void_p, *sizes, *target, c_void_p, c_void_p, c_int64)

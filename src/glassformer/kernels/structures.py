@@ -108,6 +108,21 @@ class Attention(Structure):
     )
 
 
+class Embedding(Structure):
+    """See embedding.h."""
+
+    _fields_ = (
+        *((name, c_int64) for name in ("tokens", "d_model")),
+        *((name, c_void_p) for name in ("ids", "places", "used", "matrix", "table")),
+        *((name, c_int64) for name in ("matrix_rows", "table_rows")),
+        ("scale", c_float),
+        ("threshold", c_int32),
+        ("seed", c_uint64),
+        *((name, c_void_p) for name in ("x", "d_x", "d_matrix", "d_table")),
+        ("threads", c_int64),
+    )
+
+
 class Rotation(Structure):
     """See rotary.h."""
 

@@ -13,10 +13,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from glassformer.kernels.embedding import embedded
+from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear
 from glassformer.layers.mask import Sentences, positions_within
 from glassformer.layers.position import Offset
-from glassformer.taps import note, tap
+from glassformer.taps import note, overheard, tap, tracing
 
 
 class SegmentEmbedding(nn.Module):
@@ -67,6 +69,8 @@ class TokenEmbedding(nn.Module):
 
         (A normalisation makes one and the same finite vector of it.) Without ``segments`` all tokens are of the first.
         """
+        if segments is None and (whole := self._in_one_pass(ids, sentences, offset)) is not None:
+            return whole
         rows = F.embedding(ids, self.weight)
         note(self, "one_hot", lambda: F.one_hot(ids, self.weight.size(0)).to(self.weight.dtype))
         rows = tap(self, "tokens", rows)
@@ -92,6 +96,23 @@ class TokenEmbedding(nn.Module):
         twin = type(self)(0, d_model, self.position, self.dropout, self.scale, self.segment, norm)
         twin.weight = self.weight
         return twin
+
+    def _in_one_pass(self, ids: Tensor, sentences: Sentences | None, offset: Offset) -> Tensor | None:
+        """By the kernels, in training and where nobody looks at what is between; else None."""
+        dropout, plain = self.dropout, self.segment is None and self.norm is None and isinstance(offset, int)
+        if not (plain and torch.is_grad_enabled() and self.training) or tracing():
+            return None
+        if not isinstance(dropout, Dropout) or overheard(dropout):
+            return None
+        places, table = None, None
+        if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
+            places = positions_within(sentences).masked_fill(sentences == 0, 0)
+            table = self.position(0, int(places.max()) + 1)
+        elif self.position is not None:
+            places = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
+            table = self.position(offset, ids.size(1))
+        used = None if sentences is None else sentences != 0
+        return embedded(ids, used, self.weight, self.scale, places, table, dropout.threshold if dropout.training else 0)
 
     @staticmethod
     def _positions(position: nn.Module, ids: Tensor, sentences: Sentences | None, offset: Offset) -> Tensor:

@@ -18,7 +18,7 @@ from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.norm import LayerNorm
-from glassformer.taps import tracing
+from glassformer.taps import overheard, tracing
 
 HEADS = 32
 """Widths of a head are multiples of this."""
@@ -58,7 +58,7 @@ def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
     around = (block.self_attention_norm, block.cross_attention_norm, block.feed_forward_norm)
     norms = {name: wrap for name, wrap in zip(TrainedLayer.NORMS, around, strict=True) if wrap is not None}
     own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
-    if any(_overheard(module) for module in (block, own, cross, feed_forward, *norms.values()) if module is not None):
+    if any(overheard(module) for module in (block, own, cross, feed_forward, *norms.values()) if module is not None):
         return None, []
     attentions = [own] if cross is None else [own, cross]
     if cross is not None and cross.rotary is not None:
@@ -81,10 +81,6 @@ def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
     turning = None if own.rotary is None else (own.rotary.d_head, own.rotary.theta)
     settings = StackSettings(heads, widths, epsilon, pre, threshold, attention_threshold, tuple(parts), turning)
     return settings, [tensor for part in parts.values() for tensor in (part.weight, part.bias)]
-
-
-def _overheard(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def _projections(attention: MultiHeadAttention) -> tuple[nn.Linear, ...]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from glassformer.checkpoint import TrainingState
 from glassformer.config import CheckpointError
 from glassformer.kernels.native import kernels
+from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import load_weights, weights_of
 from glassformer.train.config import RunConfig
 from glassformer.train.task import BatchSource, Task
@@ -54,6 +55,11 @@ class TrainState:
         """Every weight, what stands for it in ``working``, often itself, and its average."""
         averages = [None] * len(list(self.model.parameters())) if self.averaged is None else self.averaged.parameters()
         return list(zip(self.model.parameters(), self.working.parameters(), averages, strict=True))
+
+    @cached_property
+    def dropouts(self) -> list[Dropout]:
+        """Of ``working``; what they drop may rise in the course of training."""
+        return [module for module in self.working.modules() if isinstance(module, Dropout)]
 
     def forget_gradients(self) -> None:
         for weight, low, _ in self.weights:

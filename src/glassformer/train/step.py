@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from glassformer.config import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
@@ -49,8 +48,9 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     rate = learning_rate(config.optimizer, counters.step, state.model_config.d_model, config.train.max_steps)
     for group in state.optimizer.param_groups:
         group["lr"] = rate
-    state.working.train()
-    set_dropout(state.working, counters.step, config.train.dropout_warmup_steps)
+    if not state.working.training:  # all of it, or after an evaluation nothing
+        state.working.train()
+    set_dropout(state.dropouts, counters.step, config.train.dropout_warmup_steps)
     if state.stale:
         refresh(state.working, state.model)
         state.stale = False
@@ -75,11 +75,10 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     return step
 
 
-def set_dropout(model: nn.Module, step: int, warmup_steps: int) -> None:
-    """What ``model`` drops in this step; a function of the step alone, so that a resumed run goes on with it."""
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
+def set_dropout(dropouts: Sequence[Dropout], step: int, warmup_steps: int) -> None:
+    """What they drop in this step; a function of the step alone, so that a resumed run goes on with it."""
+    for module in dropouts:
+        module.share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
 
 
 def try_largest(state: TrainState) -> None:

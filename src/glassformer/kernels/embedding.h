@@ -1,0 +1,83 @@
+// Rows of the embedding, scaled, with their positions and dropout (sections 3.4, 3.5 and 5.4), and the gradient.
+#pragma once
+#include "dropout.h"
+#include <stdexcept>
+#include <vector>
+
+#define ROWS_OF_MATRIX 64  // whose gradient one thread sums up at a time
+
+struct Embedding {
+    int64_t tokens, d_model;
+    const int64_t *ids, *places;      // places: rows of the table, or null
+    const uint8_t* used;              // 0: padding, which becomes 0; or null
+    const float *matrix, *table;
+    int64_t matrix_rows, table_rows;
+    float scale;
+    int32_t threshold;
+    uint64_t seed;
+    float* x;                         // [tokens, d_model]
+    const float* d_x;
+    float *d_matrix, *d_table;        // or null
+    int64_t threads;
+};
+
+static Dropout dropout_of(const Embedding& e) { return {e.seed, e.threshold, 256.0f / (256 - e.threshold)}; }
+
+// 4 · LANES entries of a token from i on, some of them dropped.
+template <class Entry>
+static inline void keep_some(const Embedding& e, int64_t token, int64_t i, Entry entry, float* to) {
+    const Dropout by = dropout_of(e);
+    const Ints bytes = by.threshold ? bytes_from(token * e.d_model + i, by) : Ints{};
+    for (int part = 0; part < 4; part++) {
+        const Floats values = entry(i + part * LANES);
+        store(to + i + part * LANES, by.threshold ? kept_of(values, bytes, part, by) : values);
+    }
+}
+
+static void embed_tokens(const Embedding& e) {
+    for (int64_t token = 0; token < e.tokens; token++)
+        if (e.ids[token] < 0 || e.ids[token] >= e.matrix_rows) throw std::out_of_range("id");
+#pragma omp parallel for num_threads(e.threads) schedule(static)
+    for (int64_t token = 0; token < e.tokens; token++) {
+        float* x = e.x + token * e.d_model;
+        if (e.used && !e.used[token]) {
+            std::fill(x, x + e.d_model, 0.0f);
+            continue;
+        }
+        const float* row = e.matrix + e.ids[token] * e.d_model;
+        const float* place = e.places ? e.table + e.places[token] * e.d_model : nullptr;
+        auto entry = [&](int64_t i) { return place ? load(row + i) * e.scale + load(place + i) : load(row + i) * e.scale; };
+        for (int64_t i = 0; i < e.d_model; i += 4 * LANES) keep_some(e, token, i, entry, x);
+    }
+}
+
+// d[r] = factor · Σ of what has come to row r, in the order of the tokens, whatever the number of threads.
+static void gather_gradients(const Embedding& e, const int64_t* rows_of, int64_t rows, float factor, float* d) {
+    std::vector<int64_t> first(rows + 1), order;
+    for (int64_t token = 0; token < e.tokens; token++) first[rows_of[token] + 1] += !e.used || e.used[token];
+    for (int64_t row = 0; row < rows; row++) first[row + 1] += first[row];
+    order.resize(first[rows]);
+    std::vector<int64_t> next(first.begin(), first.end() - 1);
+    for (int64_t token = 0; token < e.tokens; token++)
+        if (!e.used || e.used[token]) order[next[rows_of[token]]++] = token;
+#pragma omp parallel num_threads(e.threads)
+    {
+        std::vector<float> kept(e.d_model);
+#pragma omp for schedule(dynamic, ROWS_OF_MATRIX)
+        for (int64_t row = 0; row < rows; row++) {
+            float* to = d + row * e.d_model;
+            std::fill(to, to + e.d_model, 0.0f);
+            for (int64_t at = first[row]; at < first[row + 1]; at++) {
+                const float* given = e.d_x + order[at] * e.d_model;
+                for (int64_t i = 0; i < e.d_model; i += 4 * LANES)
+                    keep_some(e, order[at], i, [&](int64_t j) { return load(given + j); }, kept.data());
+                for (int64_t i = 0; i < e.d_model; i += LANES) store(to + i, load(to + i) + load(kept.data() + i) * factor);
+            }
+        }
+    }
+}
+
+static void embedding_gradients(const Embedding& e) {
+    if (e.d_matrix) gather_gradients(e, e.ids, e.matrix_rows, e.scale, e.d_matrix);
+    if (e.d_table) gather_gradients(e, e.places, e.table_rows, 1.0f, e.d_table);
+}

@@ -1,0 +1,133 @@
+"""An embedding that the kernels compute in one pass is the one that goes step by step: values, gradients, dropout."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassformer.kernels.native import kernels
+from glassformer.layers import embedding
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import TokenEmbedding
+from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.taps import record
+
+D_MODEL, VOCAB = 64, 50
+POSITIONS: dict[str, Callable[[], torch.nn.Module | None]] = {
+    "sinusoidal": lambda: Sinusoidal(32, D_MODEL),
+    "learned": lambda: Learned(32, D_MODEL),
+    "none": lambda: None,
+}
+SENTENCES = {
+    "packed": torch.tensor([[1, 1, 1, 2, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1]]),
+    "padded": torch.tensor([[1, 1, 1, 1, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]]).bool(),
+    "whole": None,
+}
+
+
+def made(positions: str, dropout: float = 0.0) -> TokenEmbedding:
+    torch.manual_seed(0)
+    module = TokenEmbedding(VOCAB, D_MODEL, POSITIONS[positions](), Dropout(dropout)).train()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    return module
+
+
+@pytest.fixture
+def in_one_pass(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each call was, and not where there are no kernels."""
+    if kernels() is None:
+        pytest.skip("no kernels")
+    found, way = list[bool](), embedding.embedded
+
+    def noted(*given: object) -> Tensor | None:
+        result = way(*given)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(embedding, "embedded", noted)
+    return found
+
+
+def ids() -> Tensor:
+    """Some of them often, most of them never."""
+    return torch.randint(7, 13, (2, 9))
+
+
+@pytest.mark.parametrize("sentences", SENTENCES)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_values_and_gradients_are_those_of_single_steps(
+    positions: str, sentences: str, in_one_pass: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, some, factors = made(positions), ids(), torch.randn(2, 9, D_MODEL)
+    results = []
+    for one_pass in (True, False):
+        if not one_pass:
+            monkeypatch.setattr(embedding, "embedded", lambda *_: None)
+        module.zero_grad()
+        x = module(some, SENTENCES[sentences])
+        (x * factors).sum().backward()
+        results.append([x.detach(), *(p.grad for p in module.parameters())])
+    assert in_one_pass == [True]
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_gradient_is_that_of_what_dropout_left(positions: str, in_one_pass: list[bool]) -> None:
+    """The result is linear in the weights: their product with the gradient is the loss, but for fixed positions."""
+    module, some, sentences = made(positions, dropout=0.4), ids(), SENTENCES["packed"]
+    factors = torch.randn(2, 9, D_MODEL)
+    torch.manual_seed(1)
+    x = module(some, sentences)
+    torch.manual_seed(1)
+    assert torch.equal(module(some, sentences), x)
+    assert not torch.equal(module(some, sentences), x)
+    assert 0.3 < (x[sentences != 0] == 0).float().mean() < 0.5
+    (x * factors).sum().backward()
+    explained = sum((p * p.grad).sum() for p in module.parameters())
+    if positions == "sinusoidal":
+        with torch.no_grad():
+            module.weight.zero_()
+        torch.manual_seed(1)
+        explained = explained + (module(some, sentences) * factors).sum()
+    torch.testing.assert_close(explained, (x * factors).sum(), atol=1e-3, rtol=1e-5)
+    assert all(in_one_pass)
+
+
+def test_threads_change_no_bit(in_one_pass: list[bool]) -> None:
+    module, many = made("learned", dropout=0.1), torch.randint(VOCAB, (16, 32))
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            torch.manual_seed(2)
+            module.zero_grad()
+            x = module(many)
+            x.square().sum().backward()
+            found.append([x.detach(), *(p.grad for p in module.parameters())])
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
+    assert all(in_one_pass)
+
+
+@pytest.mark.parametrize("wrong", [-1, VOCAB])
+def test_a_token_beyond_the_vocabulary_is_refused(wrong: int) -> None:
+    with pytest.raises(IndexError):
+        made("sinusoidal")(torch.tensor([[3, wrong]]))
+
+
+def test_who_looks_or_decodes_goes_step_by_step(in_one_pass: list[bool]) -> None:
+    module = made("sinusoidal")
+    with record(module) as found:
+        module(ids())
+    assert "scaled" in found
+    with torch.no_grad():
+        module(ids())
+    module.eval()(ids())
+    module.train().dropout.register_forward_hook(lambda *_: None)
+    module(ids())
+    assert in_one_pass == []
