@@ -151,7 +151,7 @@ def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
     totals = (-torch.rand(4, live)).sort(descending=True).values
     totals[1] = -torch.inf
     totals[2, 1:] = -torch.inf
-    normaliser = logits.logsumexp(-1)
+    normaliser = logits.logsumexp(-1) - 1  # as if rounded: no token gains more than a probability of 1
     gained = (logits - normaliser[:, None]).clamp(max=0).view(4, live, vocab)
     every = (totals[:, :, None] + gained).flatten(1)
     count = min(2 * beam_size, live * min(2 * beam_size, vocab))
