@@ -29,6 +29,7 @@ def command(
 ) -> None:
     """Draw a view of what the model computed for a sentence, an image or a series."""
     from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
+    from glassformer.explain.figures import Choice, view
     from glassformer.explain.opened import Shown, examine_run
     from glassformer.explain.view import known_suffix
 
@@ -36,6 +37,6 @@ def command(
     keep = "*.weights" if name.endswith("_attention") else "*"
     with in_words(WITHOUT_SETTINGS):
         example = examine_run(run, Shown(text, target, keep))
-    view = example.view(name, head, average, words, specials, shifted)
+    picture = view(example, name, Choice(head, average, words, specials, shifted))
     with explaining(output):
-        view.save(output)
+        picture.save(output)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from glassformer.explain.trace import Trace
-from glassformer.explain.view import View
 from glassformer.text.tokenizer import Tokenizer
 
 
@@ -50,14 +49,3 @@ class Examined(Protocol):
 
     def written(self, stack: str, kind: str) -> tuple[Written, Written]:
         """Who asks and who is asked in the attention of that kind."""
-
-    def view(
-        self,
-        name: str,
-        head: int | None = None,
-        average: bool = False,
-        words: bool = False,
-        specials: bool = True,
-        shifted: bool = False,
-    ) -> View:
-        """A picture by its name."""

@@ -11,14 +11,13 @@ from glassformer.config import DataError
 from glassformer.explain import figures
 from glassformer.explain.examined import Written
 from glassformer.explain.trace import Trace, trace
-from glassformer.explain.view import View
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.taps import Edit
 from glassformer.translator import Translator
 
 
 @dataclass(frozen=True)
-class Example:
+class Example(figures.Pictured):
     """A source and a target that went through the model once (teacher forcing; section 3.1: the target shifted right).
 
     ``source_tokens`` ends with the end token. ``target_tokens[i]`` is the decoder's input at position i, the start
@@ -81,23 +80,6 @@ class Example:
     @property
     def predicted_tokens(self) -> list[str]:
         return self.translator.tokenizers.target.tokens(self.predicted_ids)
-
-    def view(
-        self,
-        name: str,
-        head: int | None = None,
-        average: bool = False,
-        words: bool = False,
-        specials: bool = True,
-        shifted: bool = False,
-    ) -> View:
-        """A picture: ``decoder.1.cross_attention``, ``positions``, ``mask``, ``norms``, ``logit_lens``, …
-
-        Of attention every head, one ``head``, or their ``average``; ``words`` joins the pieces of a word, and without
-        ``specials`` the start and end tokens are left out; ``shifted`` names the steps of cross-attention by what they
-        read (``figures.Choice``).
-        """
-        return figures.view(self, name, figures.Choice(head, average, words, specials, shifted))
 
 
 @torch.no_grad()

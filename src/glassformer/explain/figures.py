@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
@@ -70,6 +70,27 @@ def view(example: Examined, name: str, choice: Choice | None = None) -> View:
     if name not in names:
         raise ConfigError(f"{name!r} is no view; {nearest(name, names)}")
     return _attention(example, name, choice)
+
+
+class Pictured:
+    """An example whose pictures are had by name."""
+
+    def view(
+        self,
+        name: str,
+        head: int | None = None,
+        average: bool = False,
+        words: bool = False,
+        specials: bool = True,
+        shifted: bool = False,
+    ) -> View:
+        """A picture: ``decoder.1.cross_attention``, ``positions``, ``mask``, ``norms``, ``logit_lens``, …
+
+        Of attention every head, one ``head``, or their ``average``; ``words`` joins the pieces of a word, and without
+        ``specials`` the start and end tokens are left out; ``shifted`` names the steps of cross-attention by what they
+        read (``Choice``).
+        """
+        return view(cast(Examined, self), name, Choice(head, average, words, specials, shifted))
 
 
 def _attention(example: Examined, name: str, choice: Choice) -> View:

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from glassformer.explain import figures
 from glassformer.explain.examined import Written
 from glassformer.explain.trace import Trace
-from glassformer.explain.view import View
 from glassformer.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class StackExample:
+class StackExample(figures.Pictured):
     """One pass through a model of one stack; ``labels`` name the positions."""
 
     model: Any
@@ -37,18 +36,6 @@ class StackExample:
     def predicted_ids(self) -> list[int]:
         """None: nothing here is told in words."""
         return []
-
-    def view(
-        self,
-        name: str,
-        head: int | None = None,
-        average: bool = False,
-        words: bool = False,
-        specials: bool = True,
-        shifted: bool = False,
-    ) -> View:
-        """A picture: ``decoder.1.self_attention`` (of GPT; of the others ``encoder.…``), ``positions``, ``norms``, …"""
-        return figures.view(self, name, figures.Choice(head, average, words, specials, shifted))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.explain import figures
 from glassformer.explain.examined import Examined
-from glassformer.explain.figures import attention_views
 from glassformer.explain.heatmap import shown
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.sheets import (
@@ -87,9 +87,9 @@ def gallery_of(tables: Sequence[Table], numbers: Numbers, key: str) -> Gallery:
 def galleries_of(example: Examined, numbers: Numbers) -> list[Gallery]:
     """Every layer and head of the model."""
     groups: dict[tuple[str, str], list[View]] = {}
-    for name, path in attention_views(example).items():
+    for name, path in figures.attention_views(example).items():
         if name.rpartition(".")[2] in ("self_attention", "cross_attention"):
-            groups.setdefault((path.split(".")[0], path.rpartition(".")[2]), []).append(example.view(name))
+            groups.setdefault((path.split(".")[0], path.rpartition(".")[2]), []).append(figures.view(example, name))
     order = sorted(groups, key=lambda group: list(TITLES).index(group))
     pooled = {group: [view.pooled() for view in groups[group]] for group in order}
     size = sum(4 * panel.values.size for found in pooled.values() for view in found for panel in view.panels)
