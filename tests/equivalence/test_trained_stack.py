@@ -100,6 +100,46 @@ def test_outputs_and_gradients_are_those_of_the_blocks(
             assert (gradients[name] - gradient).norm() < GRADIENTS[dtype] * gradient.norm(), name
 
 
+TOKENS = torch.randint(1, 40, (3, 21), generator=torch.Generator().manual_seed(0))
+SIZES = {"d_model": 64, "n_heads": 2, "d_ff": 128, "n_layers": 2, "dropout": 0.0}
+DESCENDANTS: dict[str, tuple[dict[str, Any], tuple[Tensor, ...]]] = {
+    "gpt": ({"vocab_size": 40, "max_length": 32}, (TOKENS, (TOKENS > 20).cumsum(1) + 1)),
+    "bert": ({"vocab_size": 40, "max_length": 32}, (TOKENS, torch.arange(21) < torch.tensor([[21], [13], [1]]))),
+    "vit": ({"n_classes": 5, "image_size": [8, 8], "patch_size": 2}, (torch.rand(3, 3, 8, 8),)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("kind", DESCENDANTS)
+def test_descendants_too_are_their_blocks(kind: str, dtype: torch.dtype) -> None:
+    """Their activations are GELU, of GPT its approximation with tanh; their masks block by block, of padding, none."""
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    values, given = DESCENDANTS[kind]
+    torch.manual_seed(0)
+    made = build_model({"kind": kind, **SIZES, **values}, "test").train()
+    for name, parameter in made.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.3)
+    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    found, real = [], given[1] if kind == "bert" else slice(None)
+    for way in (as_a_whole, block_by_block):
+        made.zero_grad()
+        with way() as whole:
+            hidden = made.hidden(*given)[real].float()
+        assert way is block_by_block or whole == [True]
+        (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
+        weights = {name: p for name, p in made.named_parameters() if p.grad is not None}
+        found.append((hidden.detach(), {name: p.grad.float() for name, p in weights.items()}))
+    looser = 4 if dtype == torch.float32 else 1  # GELU is known to 1.5e-7
+    (hidden, gradients), (wanted, wanted_gradients) = found
+    assert (hidden - wanted).abs().max() < looser * HIDDEN[dtype] * wanted.abs().max()
+    for name, gradient in wanted_gradients.items():
+        if not name.endswith("key.bias"):
+            difference = (gradients[name] - gradient).norm()
+            assert difference < looser * GRADIENTS[dtype] * gradient.norm() + 1e-6, name
+
+
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 def test_the_gradient_is_that_of_what_dropout_left(norm_order: str) -> None:
     """Along its own direction the loss changes as the gradient says, with the same elements dropped each time."""
@@ -206,7 +246,7 @@ def test_threads_change_no_bit(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"activation": "gelu"},
+        {"activation": "silu"},
         {"attention_bias": False},
         {"d_ff": 100},
         {"d_k": 16},

@@ -4,6 +4,7 @@
 // four inputs) side by side, so that the inner loop reads it from beginning to end. Every entry of y is summed in the
 // order of the inputs, whatever the number of rows: a row's result does not depend on what is computed beside it.
 #pragma once
+#include "activations.h"
 #include "tiles.h"
 #if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
 #include <immintrin.h>
@@ -20,8 +21,6 @@ struct Linear {
     const float* scales;  // of each output, or null: float32
     const float* bias;    // or null
 };
-
-enum Activation { NONE, RELU, GELU, SILU };
 
 struct Output {
     float* values;

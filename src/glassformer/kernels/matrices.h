@@ -21,7 +21,7 @@ template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step
 // Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them.
 enum Piece {
     WEIGHTS, MORE_WEIGHTS, LOW_WEIGHTS, FEED, INNER, ASKED, TURNED, RESULTS, ROW, NORM_SUMS,
-    D_RESULT, D_INNER, D_QUERIES, D_KEYS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, PIECES
+    D_RESULT, D_INNER, D_QUERIES, D_KEYS, D_STREAM, D_MEMORY, ACTIVATED, LOGITS, D_LOGITS, PIECES
 };
 
 template <class X>

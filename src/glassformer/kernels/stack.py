@@ -24,6 +24,8 @@ class StackSettings:
     pre_norm: bool
     threshold: int
     attention_threshold: int
+    activation: int
+    """As activations.h counts them."""
     parts: tuple[str, ...]
     """Of a layer, as they follow one another in the weights."""
     turning: tuple[int, float] | None = None
@@ -118,6 +120,7 @@ def _call(ctx: Any, weights: Sequence[Tensor], gradients: Sequence[Tensor] = ())
         call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.turns)
     call.seed, call.epsilon, call.threads = ctx.seed, settings.epsilon, torch.get_num_threads()
     call.threshold, call.attention_threshold = settings.threshold, settings.attention_threshold
+    call.activation = settings.activation
     call.pre_norm, call.bfloat16 = settings.pre_norm, weights[0].dtype == torch.bfloat16
     return call
 

@@ -60,24 +60,31 @@ void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, con
     auto sums = sums_of_chunks(rows, size);
     auto d_y = kept<T>(D_RESULT, rows * size), d_hidden = kept<T>(D_INNER, rows * wide);
     auto feed = kept<Unit<T>>(FEED, steps * size), hidden = kept<Unit<T>>(INNER, steps * wide);
+    const T* given = site.hidden;
+    if (s.form() != RELU) {
+        auto again = kept<T>(ACTIVATED, rows * wide);
+#pragma omp parallel for num_threads(s.threads)
+        for (int64_t row = 0; row < rows; row++) activate_rows(s, site.hidden + row * wide, 1, again + row * wide);
+        given = again;
+    }
 #pragma omp parallel num_threads(s.threads)
     {
         pack_rows(static_cast<const T*>(layer.outer.weight.value), wide, size, wide, 0, steps_of<T>(size), outer);
         pack_rows(static_cast<const T*>(layer.inner.weight.value), size, wide, size, 0, steps_of<T>(wide), inner);
         pack_rows(site.feed(s.pre_norm), size, rows, size, 0, steps, feed);
-        pack_rows<T>(site.hidden, wide, rows, wide, 0, steps, hidden);
+        pack_rows<T>(given, wide, rows, wide, 0, steps, hidden);
 #pragma omp barrier
         in_blocks(rows, [&](int64_t row, int64_t count) {
             part(s, site, norm, row, count, d, d_y, sums);
             T* some = d_hidden + row * wide;
-            auto where_positive = [&](int64_t column, float* d_inner) {
+            auto put_gradient = [&](int64_t column, float* d_inner) {
                 for (int64_t i = 0; i < count; i++)
                     for (int64_t j = 0; j < PANEL; j += LANES) {
-                        const Floats active = read(site.hidden + (row + i) * wide + column + j), zero = {};
-                        write(some + i * wide + column + j, active > 0.0f ? load(d_inner + i * PANEL + j) : zero);
+                        const Floats of = read(site.hidden + (row + i) * wide + column + j);
+                        write(some + i * wide + column + j, activation_gradient(s.form(), of, load(d_inner + i * PANEL + j)));
                     }
             };
-            multiply_block(rows_at(d_y + row * size, size), count, outer, wide, steps_of<T>(size), where_positive);
+            multiply_block(rows_at(d_y + row * size, size), count, outer, wide, steps_of<T>(size), put_gradient);
             auto d_feed = kept<float>(RESULTS, BLOCK * size);
             multiply_to<T>(some, wide, count, inner, size, wide, nullptr, d_feed);
             rejoin(s, site, norm, row, count, d_feed, d, sums);

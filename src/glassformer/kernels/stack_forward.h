@@ -157,6 +157,12 @@ void attend_forward(const CompactStack& s, const TrainedLayer& layer, const Site
 }
 
 template <class T>
+const T* activate_rows(const CompactStack& s, const T* hidden, int64_t count, T* to) {
+    for (int64_t i = 0; i < count * s.d_ff; i += LANES) write(to + i, activated(s.form(), read(hidden + i)));
+    return to;
+}
+
+template <class T>
 void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site) {
     const int64_t d = s.d_model, wide = s.d_ff, rows = s.rows;
     auto inner = kept<Unit<T>>(WEIGHTS, wide * steps_of<T>(d)), outer = kept<Unit<T>>(MORE_WEIGHTS, d * steps_of<T>(wide));
@@ -168,15 +174,16 @@ void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, cons
         in_blocks(rows, [&](int64_t row, int64_t count) {
             normalise_feed(s, site, layer.feed_forward_norm, row, count);
             T* hidden = site.hidden + row * wide;
-            auto relu = [&](int64_t column, float* sums) {
+            auto put_hidden = [&](int64_t column, float* sums) {
                 const T* bias = bias_of<T>(layer.inner) + column;
-                for (int64_t i = 0; i < count * PANEL; i += LANES)
-                    store(sums + i, greater(load(sums + i) + read(bias + i % PANEL), Floats{}));
-                put_panel<T>(sums, count, nullptr, hidden + column, wide);
+                for (int64_t i = 0; s.form() == RELU && i < count * PANEL; i += LANES)
+                    store(sums + i, activated(RELU, load(sums + i) + read(bias + i % PANEL)));
+                put_panel<T>(sums, count, s.form() == RELU ? nullptr : bias, hidden + column, wide);
             };
-            multiply_block(rows_at(site.feed(s.pre_norm) + row * d, d), count, inner, wide, steps_of<T>(d), relu);
+            multiply_block(rows_at(site.feed(s.pre_norm) + row * d, d), count, inner, wide, steps_of<T>(d), put_hidden);
+            const T* given = s.form() == RELU ? hidden : activate_rows(s, hidden, count, kept<T>(ACTIVATED, BLOCK * wide));
             auto y = kept<float>(RESULTS, BLOCK * d);
-            multiply_to(hidden, wide, count, outer, d, wide, bias_of<T>(layer.outer), y);
+            multiply_to(given, wide, count, outer, d, wide, bias_of<T>(layer.outer), y);
             join(s, site, layer.feed_forward_norm, row, count, y);
         });
     }

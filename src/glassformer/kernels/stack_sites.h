@@ -2,6 +2,7 @@
 //
 // What is saved for the gradient lies in one piece of memory of the caller, in the order in which `Sites` lays it out.
 #pragma once
+#include "activations.h"
 #include "residual.h"
 #include "rotary.h"
 #include "training_attention.h"
@@ -37,7 +38,7 @@ struct TrainedStack {
     void *d_x, *d_memory;
     uint64_t seed;
     float epsilon;
-    int32_t threshold, attention_threshold, pre_norm, bfloat16;
+    int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
     int64_t threads;
 };
 
@@ -48,7 +49,7 @@ static std::vector<int64_t> starts_of(const Mask& mask, int64_t batch, int64_t h
     for (int64_t b = 0; b < batch; b++) {
         int64_t length = mask.seen ? 0 : keys;
         for (int64_t h = 0; mask.seen && h < (mask.head ? heads : 1); h++)
-            for (int64_t query = 0; query < (mask.query ? queries : 1); query++) {
+            for (int64_t query = mask.query ? queries : 1; query-- > 0 && length < keys;) {  // the last one sees the most
                 const uint8_t* row = mask.seen + b * mask.batch + h * mask.head + query * mask.query;
                 for (int64_t key = keys; key > length; key--)
                     if (row[(key - 1) * mask.key]) length = key;
@@ -63,6 +64,8 @@ struct CompactStack : TrainedStack {
     std::vector<int64_t> starts, memory_starts;
     int64_t rows, memory_rows;
 
+    Activation form() const { return static_cast<Activation>(activation); }
+
     explicit CompactStack(const TrainedStack& given)
         : TrainedStack(given), starts(starts_of(mask, batch, heads, length, length)),
           memory_starts(starts_of(memory_mask, batch, heads, length, memory_length)), rows(starts.back()),
@@ -75,7 +78,7 @@ struct Site {
     const T* input;
     T *normed, *sum;         // before the norm and after, in either order
     T *queries, *keys, *context;  // of attention; keys: and values
-    T* hidden;               // of feed-forward
+    T* hidden;               // of feed-forward: what is activated; of ReLU, what it has become
     float* log_sums;
     Statistics* statistics;
     int64_t number;

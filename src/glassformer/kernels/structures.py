@@ -174,7 +174,7 @@ class TrainedStack(Structure):
         ("d_memory", c_void_p),
         ("seed", c_uint64),
         ("epsilon", c_float),
-        *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16")),
+        *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation")),
         ("threads", c_int64),
     )
 

@@ -1,4 +1,4 @@
-"""Which stacks the kernels train as a whole: those of the paper, pre- or post-norm, rotary positions or not.
+"""Which stacks the kernels train as a whole: those of the paper and of BERT, GPT-2 and ViT, rotary positions or not.
 
 All others go block by block; both compute the same.
 """
@@ -16,9 +16,12 @@ from glassformer.kernels.structures import TrainedLayer
 from glassformer.kernels.training import WHOLE_PANELS
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.feed_forward import FeedForward, gelu_tanh
 from glassformer.layers.norm import LayerNorm
 from glassformer.taps import overheard, tracing
+
+ACTIVATIONS = {F.relu: 1, F.gelu: 2, gelu_tanh: 4}
+"""Those that the kernels know, as activations.h counts them."""
 
 HEADS = 32
 """Widths of a head are multiples of this."""
@@ -63,7 +66,7 @@ def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
     attentions = [own] if cross is None else [own, cross]
     if cross is not None and cross.rotary is not None:
         return None, []
-    plain = type(feed_forward) is FeedForward and feed_forward.activation is F.relu
+    plain = type(feed_forward) is FeedForward and feed_forward.activation in ACTIVATIONS
     if not (plain and all(map(_plain_wrap, norms.values())) and all(map(_plain_attention, attentions))):
         return None, []
     linears = dict(zip(TrainedLayer.OWN, _projections(own), strict=True))
@@ -78,8 +81,11 @@ def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
     if bare or widths % WHOLE_PANELS or len(alike) > 1 or len(asked) > 1:
         return None, []
     (pre, epsilon, threshold), (heads, attention_threshold) = alike.pop(), asked.pop()
+    activation = ACTIVATIONS[feed_forward.activation]
     turning = None if own.rotary is None else (own.rotary.d_head, own.rotary.theta)
-    settings = StackSettings(heads, widths, epsilon, pre, threshold, attention_threshold, tuple(parts), turning)
+    settings = StackSettings(
+        heads, widths, epsilon, pre, threshold, attention_threshold, activation, tuple(parts), turning
+    )
     return settings, [tensor for part in parts.values() for tensor in (part.weight, part.bias)]
 
 
