@@ -96,6 +96,30 @@ def test_the_gradient_is_that_of_what_dropout_left(positions: str, in_one_pass: 
     assert all(in_one_pass)
 
 
+@pytest.mark.parametrize("sentences", ["packed", "padded"])
+def test_rows_may_share_their_sentences(sentences: str, in_one_pass: list[bool]) -> None:
+    module, some, shared = made("learned"), ids(), SENTENCES[sentences][:1]
+    assert torch.equal(module(some, shared), module(some, shared.expand(2, -1).clone()))
+    assert in_one_pass == [True, True]
+
+
+def test_tokens_that_change_before_the_gradient_are_noticed(in_one_pass: list[bool]) -> None:
+    """As PyTorch does: the gradient would go to other rows, or to none that there are."""
+    some = ids()
+    x = made("sinusoidal")(some)
+    some[0, 0] = -100
+    with pytest.raises(RuntimeError, match="inplace"):
+        x.sum().backward()
+
+
+def test_positions_are_asked_once() -> None:
+    """Also where the kernels do not know the width."""
+    module, asked = TokenEmbedding(VOCAB, 48, Sinusoidal(32, 48), Dropout(0.0)).train(), []
+    module.position.register_forward_hook(lambda *_: asked.append(1))
+    module(ids())
+    assert asked == [1]
+
+
 def test_threads_change_no_bit(in_one_pass: list[bool]) -> None:
     module, many = made("learned", dropout=0.1), torch.randint(VOCAB, (16, 32))
     before, found = torch.get_num_threads(), []

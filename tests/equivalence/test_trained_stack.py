@@ -205,6 +205,19 @@ def below(lengths: Tensor, width: int) -> Tensor:
     return (torch.arange(width) < lengths[:, None])[:, :, None]
 
 
+def test_a_mask_that_changes_before_the_gradient_is_noticed() -> None:
+    """It says where the saved numbers lie."""
+    if not usable(torch.float32):
+        pytest.skip("no kernels")
+    made, (source, target, source_mask, target_mask) = model(), pairs(20, False)
+    with as_a_whole() as whole:
+        hidden = made.hidden(source, target, source_mask, target_mask)
+    assert all(whole)
+    source_mask[:] = True
+    with pytest.raises(RuntimeError, match="inplace"):
+        hidden.sum().backward()
+
+
 def test_dropout_drops_its_share_and_is_another_one_each_time() -> None:
     if not usable(torch.float32):
         pytest.skip("no kernels")

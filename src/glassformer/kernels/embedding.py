@@ -12,12 +12,17 @@ from glassformer.kernels.structures import Embedding
 from glassformer.kernels.training import WHOLE_PANELS, kernels_for, random_seed
 
 
+def can_embed(matrix: Tensor) -> bool:
+    """Whether the kernels compute with this matrix."""
+    return matrix.size(1) % WHOLE_PANELS == 0 and matrix.is_contiguous() and kernels_for(matrix) is not None
+
+
 def embedded(
     ids: Int[Tensor, "batch length"],
-    used: Bool[Tensor, "batch length"] | None,
+    used: Bool[Tensor, "#batch length"] | None,
     matrix: Float[Tensor, "vocab d_model"],
     scale: float,
-    places: Int[Tensor, "batch length"] | None,
+    places: Int[Tensor, "#batch length"] | None,
     table: Float[Tensor, "positions d_model"] | None,
     threshold: int,
 ) -> Float[Tensor, "batch length d_model"] | None:
@@ -25,9 +30,7 @@ def embedded(
 
     An id beyond the matrix raises ``IndexError``. None where the kernels do not compute it.
     """
-    given = [matrix] if table is None else [matrix, table]
-    whole = matrix.size(1) % WHOLE_PANELS == 0 and all(each.is_contiguous() for each in given)
-    if not whole or kernels_for(*given) is None:
+    if not can_embed(matrix) or (table is not None and not can_embed(table)):
         return None
     return _Embedded.apply(ids, used, scale, places, threshold, matrix, table)
 
@@ -44,13 +47,14 @@ class _Embedded(torch.autograd.Function):
         matrix: Tensor,
         table: Tensor | None,
     ) -> Tensor:
-        numbers = [None if each is None else each.long().contiguous() for each in (ids, places)]
-        ctx.kept = numbers, None if used is None else used.contiguous()
+        ids = ids.long().contiguous()
+        places, used = (None if each is None else each.expand_as(ids).contiguous() for each in (places, used))
+        ctx.save_for_backward(ids, places, used)
         ctx.settings = scale, threshold, random_seed() if threshold else 0
         ctx.shapes = [None if each is None else each.shape for each in (matrix, table)]
         x, made = matrix.new_empty(*ids.shape, matrix.size(1)), kernels()
         assert made is not None
-        call = _call(ctx)
+        call = _call(ctx, ids, places, used)
         call.matrix, call.table = (None if each is None else each.data_ptr() for each in (matrix, table))
         call.x = x.data_ptr()
         made.embed(call, False)
@@ -65,15 +69,14 @@ class _Embedded(torch.autograd.Function):
             d_x.new_empty(shape) if wanted else None
             for shape, wanted in zip(ctx.shapes, ctx.needs_input_grad[-2:], strict=True)
         ]
-        call = _call(ctx)
+        call = _call(ctx, *ctx.saved_tensors)
         call.d_x = d_x.data_ptr()
         call.d_matrix, call.d_table = (None if each is None else each.data_ptr() for each in gradients)
         made.embed(call, True)
         return None, None, None, None, None, *gradients
 
 
-def _call(ctx: Any) -> Embedding:
-    (ids, places), used = ctx.kept
+def _call(ctx: Any, ids: Tensor, places: Tensor | None, used: Tensor | None) -> Embedding:
     (rows, d_model), table = ctx.shapes
     call = Embedding(ids.numel(), d_model, ids.data_ptr())
     call.places = None if places is None else places.data_ptr()

@@ -73,36 +73,38 @@ class _Stack(torch.autograd.Function):
         *weights: Tensor,
     ) -> Tensor:
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
-        ctx.settings, ctx.turns, ctx.masks = settings, turns, (mask, memory_mask)
+        ctx.settings, ctx.turns = settings, turns
         ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
         ctx.seed = random_seed() if settings.threshold or settings.attention_threshold else 0
         result, made = torch.empty_like(x), kernels()
         assert made is not None
-        call = _call(ctx, weights)
+        call = _call(ctx, (mask, memory_mask), weights)
         call.x, call.memory = x.data_ptr(), None if memory is None else memory.data_ptr()
         saved = x.new_empty(made.stack_bytes(call), dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
         made.train_stack(call, False)
-        ctx.save_for_backward(saved, *weights)
+        ctx.save_for_backward(saved, mask, memory_mask, *weights)  # masks say where what is saved lies
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor | None, ...]:
-        saved, *weights = ctx.saved_tensors
+        saved, mask, memory_mask, *weights = ctx.saved_tensors
         gradients = [torch.empty_like(weight) for weight in weights]
         d_result, made = d_result.contiguous(), kernels()
         d_x = d_result.new_empty(ctx.shape)
         d_memory = None if ctx.memory_shape is None else d_result.new_empty(ctx.memory_shape)
         assert made is not None
-        call = _call(ctx, weights, gradients)
+        call = _call(ctx, (mask, memory_mask), weights, gradients)
         call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
         call.d_memory = None if d_memory is None else d_memory.data_ptr()
         made.train_stack(call, True)
         return None, None, None, None, d_x, d_memory, *gradients
 
 
-def _call(ctx: Any, weights: Sequence[Tensor], gradients: Sequence[Tensor] = ()) -> TrainedStack:
+def _call(
+    ctx: Any, masks: Sequence[Tensor | None], weights: Sequence[Tensor], gradients: Sequence[Tensor] = ()
+) -> TrainedStack:
     settings, width = ctx.settings, 2 * len(ctx.settings.parts)
     layers = (TrainedLayer * (len(weights) // width))()
     for i, weight in enumerate(weights):
@@ -114,7 +116,7 @@ def _call(ctx: Any, weights: Sequence[Tensor], gradients: Sequence[Tensor] = ())
     call = TrainedStack(len(layers), batch, *lengths, d_model)
     call.heads, call.d_ff, call.layer = settings.heads, settings.d_ff, layers
     call.mask, call.memory_mask = (
-        _mask(mask, (batch, settings.heads, length, seen)) for mask, seen in zip(ctx.masks, lengths, strict=True)
+        _mask(mask, (batch, settings.heads, length, seen)) for mask, seen in zip(masks, lengths, strict=True)
     )
     if ctx.turns:
         call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.turns)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glassformer.kernels.embedding import embedded
+from glassformer.kernels.embedding import can_embed, embedded
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear
 from glassformer.layers.mask import Sentences, positions_within
@@ -102,7 +102,7 @@ class TokenEmbedding(nn.Module):
         dropout, plain = self.dropout, self.segment is None and self.norm is None and isinstance(offset, int)
         if not (plain and torch.is_grad_enabled() and self.training) or tracing():
             return None
-        if not isinstance(dropout, Dropout) or overheard(dropout):
+        if not isinstance(dropout, Dropout) or overheard(dropout) or not can_embed(self.weight):
             return None
         places, table = None, None
         if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
