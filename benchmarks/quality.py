@@ -50,9 +50,8 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         if isinstance(event, Started | Finished | Validated):
             print(f"{wall:8.1f} s  {event}", flush=True)
         if isinstance(event, Validated):
-            curve.append(
-                {"wall": wall, "step": event.step, "training": round(event.seconds, 1), "bleu": event.scores["bleu"]}
-            )
+            scores = {name: event.scores[name] for name in ("bleu", "nll")}
+            curve.append({"wall": wall, "step": event.step, "training": round(event.seconds, 1), **scores})
         if isinstance(event, Progress):
             rates.append(event.target_tokens_per_second)
         last = event
