@@ -9,7 +9,6 @@ memory need not.
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.contenders.memory import peak_mib
 from benchmarks.machine import describe
 from glassformer import trace
 from glassformer.layers.attention import MultiHeadAttention
@@ -53,7 +53,7 @@ def measure(kind: str, length: int, repeats: int = 5) -> dict[str, float]:
     layer = MultiHeadAttention(256, 4, 64, 64, Dropout(0.1)).train()
     mask = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
     x = torch.randn(1, length, 256, requires_grad=True)
-    before, times = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, []
+    before, times = peak_mib(), []
     for _ in range(repeats):
         began = time.perf_counter()
         if kind == "definition":
@@ -62,8 +62,7 @@ def measure(kind: str, length: int, repeats: int = 5) -> dict[str, float]:
         else:
             layer(x, mask=mask).sum().backward()
         times.append(time.perf_counter() - began)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"ms": round(1e3 * statistics.median(times), 2), "mib": round((peak - before) / 1024, 1)}
+    return {"ms": round(1e3 * statistics.median(times), 2), "mib": round(peak_mib() - before, 1)}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from memory import peak_mib
+
 ALONE = 100
 """Sentences that are also translated one at a time."""
 
@@ -23,12 +25,6 @@ def arguments() -> argparse.Namespace:
 
 def model_of(checkpoint: Path) -> dict[str, Any]:
     return json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))["model"]
-
-
-def peak_mib() -> float:
-    """Of this program alone: what ``getrusage`` tells begins with the size of the process that started it."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def measure(

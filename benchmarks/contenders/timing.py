@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any
 
 import numpy as np
+from memory import peak_mib
 
 SIZES = {
     "small": {"d_model": 256, "n_heads": 4, "d_ff": 1024, "n_layers": 3},
@@ -41,8 +41,11 @@ def measure(step: Callable[[Any], tuple[int, int]], batches: Iterator[Any], seco
     while (passed := time.perf_counter() - began) < seconds:
         source, target = step(next(batches))
         tokens[0], tokens[1], steps = tokens[0] + source, tokens[1] + target, steps + 1
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"source": tokens[0], "target": tokens[1], "seconds": passed, "steps": steps, "peak_mib": peak}))
+    print(
+        json.dumps(
+            {"source": tokens[0], "target": tokens[1], "seconds": passed, "steps": steps, "peak_mib": peak_mib()}
+        )
+    )
 
 
 def forever(path: str) -> Iterator[tuple[Any, Any]]:

@@ -103,3 +103,9 @@ def test_public_names_of_the_package() -> None:
 def test_importing_the_package_imports_no_torch() -> None:
     code = "import sys, glassformer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_translating_needs_no_metrics() -> None:
+    """They and what they import take five megabytes."""
+    code = "import sys, glassformer; glassformer.Translator; sys.exit('sacrebleu' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

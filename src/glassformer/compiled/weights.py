@@ -64,7 +64,8 @@ class Packed:
 
     def linear(self, *parts: nn.Linear | OutputProjection) -> Linear:
         """The ``parts``, which read the same input, as one product."""
-        weight = torch.cat([part.weight.detach() for part in parts])
+        weights = [part.weight.detach() for part in parts]
+        weight = weights[0].contiguous() if len(parts) == 1 else torch.cat(weights)  # the vocabulary's is the largest
         outputs, inputs = weight.shape
         across, down = -(-outputs // self.functions.panel) * self.functions.panel, -(-inputs // 4) * 4
         scales = weight.new_empty(across) if self.int8 else None

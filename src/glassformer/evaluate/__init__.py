@@ -1,13 +1,29 @@
-"""How good a model is: translation metrics with their signatures, likelihood, accuracy, word alignment, forecasts."""
+"""How good a model is: translation metrics with their signatures, likelihood, accuracy, word alignment, forecasts.
+
+What sacreBLEU computes is imported when first used: who only translates need not load it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from glassformer.evaluate.accuracy import accuracy, exact_match
 from glassformer.evaluate.alignment import alignment_error_rate
 from glassformer.evaluate.forecast import ForecastErrors, LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.evaluate.likelihood import bits_per_character, perplexity
-from glassformer.evaluate.significance import Comparison, paired_bootstrap
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
-from glassformer.evaluate.translation import Score, bleu, chrf
 from glassformer.text.pharaoh import Links, read_pharaoh, write_pharaoh
+
+if TYPE_CHECKING:
+    from glassformer.evaluate.significance import Comparison, paired_bootstrap
+    from glassformer.evaluate.translation import Score, bleu, chrf
+
+_HOMES = {
+    "Comparison": "significance",
+    "Score": "translation",
+    "bleu": "translation",
+    "chrf": "translation",
+    "paired_bootstrap": "significance",
+}
 
 __all__ = [
     "Comparison",
@@ -31,3 +47,9 @@ __all__ = [
     "sliding_likelihood",
     "write_pharaoh",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'glassformer.evaluate' has no attribute {name!r}")
+    return getattr(import_module(f"glassformer.evaluate.{_HOMES[name]}"), name)
