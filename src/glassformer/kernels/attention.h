@@ -28,46 +28,59 @@ static void softmax(float* scores, int64_t count) {
     for (int64_t i = 0; i < count; i += LANES) store(scores + i, load(scores + i) * inverse);
 }
 
-// result[0 … size) = Σ_t weights[t] · at(t)[0 … size)
-template <class At>
-static inline void weighted_sum(const float* weights, int64_t count, At at, int64_t size, float* result) {
+// result[0 … size) = Σ_t weights[t] · rows[t][from … from + size)
+static inline void weighted_sum(
+    const float* weights, int64_t count, const float* const* rows, int64_t from, int64_t size, float* result
+) {
     int64_t i = 0;
     for (; i + 4 * LANES <= size; i += 4 * LANES) {
         Floats totals[4] = {};
         for (int64_t t = 0; t < count; t++) {
-            const float* row = at(t) + i;
+            const float* row = rows[t] + from + i;
             for (int j = 0; j < 4; j++) totals[j] += weights[t] * load(row + j * LANES);
         }
         for (int j = 0; j < 4; j++) store(result + i + j * LANES, totals[j]);
     }
     for (; i + LANES <= size; i += LANES) {
         Floats total = {};
-        for (int64_t t = 0; t < count; t++) total += weights[t] * load(at(t) + i);
+        for (int64_t t = 0; t < count; t++) total += weights[t] * load(rows[t] + from + i);
         store(result + i, total);
     }
     for (; i < size; i++) {
         float total = 0;
-        for (int64_t t = 0; t < count; t++) total += weights[t] * at(t)[i];
+        for (int64_t t = 0; t < count; t++) total += weights[t] * rows[t][from + i];
         result[i] = total;
     }
 }
 
-// q holds the heads side by side; at(t) gives the keys of position t, its values behind them. `scores` has room for
-// `count` of each head and a vector more.
-template <class At>
-static void attend(const Heads& heads, const float* q, int64_t count, At at, float* context, float* scores) {
+// The products of four heads' queries and keys, which lie side by side, at the beginnings of the quarters.
+static inline Floats four_products(const float* q, const float* keys, int64_t d_k) {
+    Floats totals[4] = {};
+    for (int64_t i = 0; i < d_k; i += LANES)
+        UNROLL for (int j = 0; j < 4; j++) totals[j] += load(q + j * d_k + i) * load(keys + j * d_k + i);
+    return four_sums(totals[0], totals[1], totals[2], totals[3]);
+}
+
+// q holds the heads side by side; rows[t] the keys of position t, its values behind them. `scores` has room for `count`
+// of each head and a vector more.
+static void attend(
+    const Heads& heads, const float* q, int64_t count, const float* const* rows, float* context, float* scores
+) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
-    const int64_t room = padded(count, LANES) + LANES;
+    const int64_t room = padded(count, LANES) + LANES, d_k = heads.d_k;
     for (int64_t t = 0; t < count; t++) {
-        const float* keys = at(t);
-        fetch(at(t + 1 < count ? t + 1 : t), heads.keys() + heads.values());
-        for (int head = 0; head < heads.count; head++)
-            scores[head * room + t] = dot(q + head * heads.d_k, keys + head * heads.d_k, heads.d_k) * scale;
+        fetch(rows[t + 1 < count ? t + 1 : t], heads.keys() + heads.values());
+        int head = 0;
+        for (; d_k % LANES == 0 && head + 4 <= heads.count; head += 4) {
+            const Floats products = four_products(q + head * d_k, rows[t] + head * d_k, d_k) * scale;
+            for (int j = 0; j < 4; j++) scores[(head + j) * room + t] = products[j * LANES / 4];
+        }
+        for (; head < heads.count; head++)
+            scores[head * room + t] = dot(q + head * d_k, rows[t] + head * d_k, heads.d_k) * scale;
     }
     for (int head = 0; head < heads.count; head++) {
         softmax(scores + head * room, count);
         const int64_t from = heads.keys() + head * static_cast<int64_t>(heads.d_v);
-        weighted_sum(
-            scores + head * room, count, [&](int64_t t) { return at(t) + from; }, heads.d_v, context + head * heads.d_v);
+        weighted_sum(scores + head * room, count, rows, from, heads.d_v, context + head * heads.d_v);
     }
 }

@@ -48,7 +48,7 @@ namespace {
 // Scratch memory that a thread keeps between calls: fresh pages cost more than what is computed in them.
 template <class T>
 T* scratch(int slot, int64_t count) {
-    thread_local std::vector<char> buffers[8];
+    thread_local std::vector<char> buffers[9];
     auto& buffer = buffers[slot];
     if (buffer.size() < count * sizeof(T) + 64) buffer.resize(count * sizeof(T) + 64);
     auto address = reinterpret_cast<uintptr_t>(buffer.data());
@@ -128,10 +128,11 @@ void attend_within(
             const float* keys = qkv + first[sentence] * width + stack.heads.keys();
             const int64_t length = first[sentence + 1] - first[sentence];
             float* scores = room_for_scores(stack.heads, length);
+            auto seen = scratch<const float*>(8, length);
             for (int64_t i = 0; i < length; i++) turn(stack.heads, turns, i, qkv + (first[sentence] + i) * width);
+            for (int64_t t = 0; t < length; t++) seen[t] = keys + t * width;
             for (int64_t row = first[sentence]; row < first[sentence + 1]; row++)
-                attend(stack.heads, qkv + row * width, length, [&](int64_t t) { return keys + t * width; },
-                       context + row * values, scores);
+                attend(stack.heads, qkv + row * width, length, seen, context + row * values, scores);
         }
         linear(layer.own_output, context, rows, out);
     });
@@ -150,10 +151,12 @@ void attend_past(const Stack& stack, int index, const Turns& turns, float* x, in
         for (int64_t row = 0; row < rows; row++)
             memcpy(newest + (index * rows + row) * width, qkv + row * layer.own.outputs + keys, width * sizeof(float));
         float* scores = room_for_scores(stack.heads, past.positions);
+        auto seen = scratch<const float*>(8, past.positions);
         for (int64_t row = 0; row < rows; row++) {
             const int32_t* ancestor = past.ancestor + row * past.stride;
-            auto at = [&](int64_t t) { return past.past[t] + (index * past.past_rows[t] + ancestor[t]) * width; };
-            attend(stack.heads, qkv + row * layer.own.outputs, past.positions, at, context + row * values, scores);
+            for (int64_t t = 0; t < past.positions; t++)
+                seen[t] = past.past[t] + (index * past.past_rows[t] + ancestor[t]) * width;
+            attend(stack.heads, qkv + row * layer.own.outputs, past.positions, seen, context + row * values, scores);
         }
         linear(layer.own_output, context, rows, out);
     });
@@ -169,8 +172,9 @@ void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const 
         for (int64_t row = 0; row < rows; row++) {
             const int64_t sentence = row / past.rows_per_sentence, length = past.length[sentence];
             const float* memory = past.memory[index] + past.first[sentence] * (keys + values);
-            attend(stack.heads, q + row * keys, length, [&](int64_t t) { return memory + t * (keys + values); },
-                   context + row * values, room_for_scores(stack.heads, length));
+            auto seen = scratch<const float*>(8, length);
+            for (int64_t t = 0; t < length; t++) seen[t] = memory + t * (keys + values);
+            attend(stack.heads, q + row * keys, length, seen, context + row * values, room_for_scores(stack.heads, length));
         }
         linear(layer.cross_output, context, rows, out);
     });

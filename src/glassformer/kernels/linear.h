@@ -126,7 +126,7 @@ static inline void multiply(const Linear& linear, const Input& x, int64_t first,
     if (!linear.scales) {
         auto weights = static_cast<const float*>(linear.weights) + column * linear.inputs;
         const Operand rows = {x.values + first * x.stride, x.stride, 1};
-        add_block<ROWS>(rows, weights, linear.inputs, reinterpret_cast<float*>(results));
+        add_block<ROWS, true>(rows, weights, linear.inputs, reinterpret_cast<float*>(results));
         return;
     }
     Ints whole[ROWS * WIDE];
@@ -144,7 +144,7 @@ static inline void multiply(const Linear& linear, const Input& x, int64_t first,
 
 template <int ROWS>
 static inline void tile(const Linear& linear, const Input& x, int64_t first, int64_t column, const Output& out) {
-    Floats results[ROWS * WIDE] = {};
+    Floats results[ROWS * WIDE];
     multiply<ROWS>(linear, x, first, column, results);
     const Floats least = all(out.activation == RELU ? 0.0f : -INFINITY);
     for (int j = 0; j < WIDE; j++) {

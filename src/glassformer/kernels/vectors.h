@@ -82,6 +82,24 @@ static inline float sum(Floats values) {
     return values[0];
 }
 
+// Where the quarters of the result begin, the sums of a, b, c and d.
+static inline Floats four_sums(Floats a, Floats b, Floats c, Floats d) {
+#if LANES == 16
+#define HALVES(a, b)                                                      \
+    (ZIP(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) + \
+     ZIP(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+    const Floats ab = HALVES(a, b), cd = HALVES(c, d);
+    Floats quarters = ZIP(ab, cd, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+                      ZIP(ab, cd, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+    quarters += SHUFFLE(quarters, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+#else
+#define HALVES(a, b) (ZIP(a, b, 0, 1, 2, 3, 8, 9, 10, 11) + ZIP(a, b, 4, 5, 6, 7, 12, 13, 14, 15))
+    const Floats ab = HALVES(a, b), cd = HALVES(c, d);
+    Floats quarters = ZIP(ab, cd, 0, 1, 4, 5, 8, 9, 12, 13) + ZIP(ab, cd, 2, 3, 6, 7, 10, 11, 14, 15);
+#endif
+    return quarters + neighbours_swapped(quarters);
+}
+
 static inline float maximum(Floats values) {
     FOLD(values, greater)
     return values[0];
