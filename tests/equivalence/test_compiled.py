@@ -79,15 +79,15 @@ def test_logits_are_those_of_the_model(make_model: Maker, made: Kernels, kind: s
 
 
 @pytest.mark.parametrize("kind", ["wide", "pre-norm", "learned, untied, biases"])
-def test_in_eight_bits_they_are_that_within_two_hundredths(make_model: Maker, made: Kernels, kind: str) -> None:
-    """Relative to the spread of the logits."""
+def test_in_eight_bits_they_are_that_within_a_fortieth(make_model: Maker, made: Kernels, kind: str) -> None:
+    """Relative to the spread of the logits; nearly all of it is of the products, not of the keys and values."""
     if not made.int8:
         pytest.skip("this processor has no instruction for sums of eight-bit products")
     model = make_model(**KINDS[kind]).float()
     with torch.inference_mode():
         pairs = walk(model, CompiledModel(model, made, int8=True))
     errors = torch.stack([(found - expected).square().mean().sqrt() / expected.std() for expected, found in pairs])
-    assert 0 < errors.max() < 0.02
+    assert 0 < errors.max() < 0.025
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
@@ -103,6 +103,17 @@ def test_searches_find_the_same_compiled(make_model: Maker, made: Kernels, searc
         for one, other in zip(flat(found), flat(expected), strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
             assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_no_batch_has_more_source_tokens_than_are_of_use(
+    make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch, beam_size: int
+) -> None:
+    model, read, begin = CompiledModel(make_model().float(), made), list[int](), CompiledModel.begin
+    monkeypatch.setattr(CompiledModel, "begin", lambda self, x, *rest: read.append(x.numel()) or begin(self, x, *rest))
+    config = DecodingConfig(beam_size=beam_size, max_length=1, batch_tokens=10_000)
+    assert len(generate(model, [[5, 3, 8, 2]] * 600, SYMBOLS, config)) == 600
+    assert (sum(read), max(read)) == (2400, CompiledModel.enough_tokens)
 
 
 def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:

@@ -36,7 +36,8 @@ class DecodingConfig(Config):
     compiled: bool = Field(True, description="on a CPU, decode in kernels compiled for it where they fit the model")
     use_cache: bool = Field(True, description="keep keys and values")
     batch_tokens: int = Field(4096, gt=0)
-    """Padded source tokens decoded together, counted for each hypothesis; it changes the speed, never the text."""
+    """Padded source tokens decoded together, counted for each hypothesis; compiled, at most 1,024 whatever their
+    hypotheses. It changes the speed, never the text."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -38,7 +38,8 @@ def generate(
 
     results: list[list[Hypothesis]] = [[] for _ in sources]
     rows_each = copies if config.sample else config.beam_size
-    batches = list(by_length([len(ids) for ids in sources], max(1, config.batch_tokens // rows_each)))
+    enough = min(config.batch_tokens // rows_each, getattr(model, "enough_tokens", config.batch_tokens))
+    batches = list(by_length([len(ids) for ids in sources], max(1, enough)))
     for batch, found in zip(batches, side_by_side(search, batches, device), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses

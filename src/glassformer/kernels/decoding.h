@@ -1,6 +1,7 @@
 // The encoder stack over whole sentences and the decoder stack over the newest token of each hypothesis, without gradients.
 //
-// Nothing is padded: sentences lie one behind the other. Everything between the products of matrices is float32.
+// Nothing is padded: sentences lie one behind the other. Everything between the products of matrices is float32; what the
+// decoder attends to may be kept in bfloat16.
 #pragma once
 #include "linear.h"
 #include "attention.h"
@@ -34,13 +35,14 @@ struct Stack {
 // `past_rows[t]` hypotheses of that step, its keys and values; hypothesis r continues the one in row ancestor[r][t].
 struct Past {
     int64_t positions;  // the newest included
-    float* const* past;
+    void* const* past;
     const int64_t* past_rows;
     int32_t* ancestor;            // [rows, stride]
     int64_t stride;
-    const float* const* memory;   // of each layer: [source tokens, keys and values]
+    const void* const* memory;    // of each layer: [source tokens, keys and values]
     const int64_t *first, *length;  // of each sentence, in source tokens
     int64_t rows_per_sentence;
+    int32_t bfloat16;  // keys and values
 };
 
 namespace {
@@ -138,6 +140,7 @@ void attend_within(
     });
 }
 
+template <class Unit>
 void attend_past(const Stack& stack, int index, const Turns& turns, float* x, int64_t rows, const Past& past) {
     const Layer& layer = stack.layer[index];
     const int64_t keys = stack.heads.keys(), values = stack.heads.values(), width = keys + values;
@@ -147,21 +150,22 @@ void attend_past(const Stack& stack, int index, const Turns& turns, float* x, in
         linear(layer.own, input, rows, {qkv, layer.own.outputs, NONE, false});
         for (int64_t row = 0; row < rows; row++)
             turn(stack.heads, turns, past.positions - 1, qkv + row * layer.own.outputs);
-        float* newest = past.past[past.positions - 1];
+        Unit* newest = static_cast<Unit*>(past.past[past.positions - 1]);
         for (int64_t row = 0; row < rows; row++)
-            memcpy(newest + (index * rows + row) * width, qkv + row * layer.own.outputs + keys, width * sizeof(float));
+            put(qkv + row * layer.own.outputs + keys, width, newest + (index * rows + row) * width);
         float* scores = room_for_scores(stack.heads, past.positions);
-        auto seen = scratch<const float*>(8, past.positions);
+        auto seen = scratch<const Unit*>(8, past.positions);
         for (int64_t row = 0; row < rows; row++) {
             const int32_t* ancestor = past.ancestor + row * past.stride;
             for (int64_t t = 0; t < past.positions; t++)
-                seen[t] = past.past[t] + (index * past.past_rows[t] + ancestor[t]) * width;
+                seen[t] = static_cast<Unit*>(past.past[t]) + (index * past.past_rows[t] + ancestor[t]) * width;
             attend(stack.heads, qkv + row * layer.own.outputs, past.positions, seen, context + row * values, scores);
         }
         linear(layer.own_output, context, rows, out);
     });
 }
 
+template <class Unit>
 void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const Past& past) {
     const Layer& layer = stack.layer[index];
     const int64_t keys = stack.heads.keys(), values = stack.heads.values();
@@ -171,13 +175,20 @@ void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const 
         linear(layer.query, input, rows, {q, keys, NONE, false});
         for (int64_t row = 0; row < rows; row++) {
             const int64_t sentence = row / past.rows_per_sentence, length = past.length[sentence];
-            const float* memory = past.memory[index] + past.first[sentence] * (keys + values);
-            auto seen = scratch<const float*>(8, length);
+            auto memory = static_cast<const Unit*>(past.memory[index]) + past.first[sentence] * (keys + values);
+            auto seen = scratch<const Unit*>(8, length);
             for (int64_t t = 0; t < length; t++) seen[t] = memory + t * (keys + values);
             attend(stack.heads, q + row * keys, length, seen, context + row * values, room_for_scores(stack.heads, length));
         }
         linear(layer.cross_output, context, rows, out);
     });
+}
+
+template <class Unit>
+void decoder_layer(const Stack& stack, int index, const Turns& turns, float* x, int64_t rows, const Past& past) {
+    attend_past<Unit>(stack, index, turns, x, rows, past);
+    attend_memory<Unit>(stack, index, x, rows, past);
+    feed_forward(stack, stack.layer[index], x, rows);
 }
 
 }  // namespace

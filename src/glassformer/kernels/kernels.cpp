@@ -71,9 +71,8 @@ int32_t decode(
             past->ancestor[row * past->stride + past->positions - 1] = static_cast<int32_t>(row);
         }
         for (int index = 0; index < stack->layers; index++) {
-            attend_past(*stack, index, *turns, x, rows, *past);
-            attend_memory(*stack, index, x, rows, *past);
-            feed_forward(*stack, stack->layer[index], x, rows);
+            if (past->bfloat16) decoder_layer<uint16_t>(*stack, index, *turns, x, rows, *past);
+            else decoder_layer<float>(*stack, index, *turns, x, rows, *past);
         }
         last_norm(*stack, x, rows);
         linear(*output, x, rows, {logits, output->outputs, NONE, false});

@@ -61,6 +61,7 @@ class Past(Structure):
         ("first", c_void_p),
         ("length", c_void_p),
         ("rows_per_sentence", c_int64),
+        ("bfloat16", c_int32),
     )
 
 

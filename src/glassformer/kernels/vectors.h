@@ -105,15 +105,6 @@ static inline float maximum(Floats values) {
     return values[0];
 }
 
-static inline float dot(const float* a, const float* b, int count) {
-    Floats total = {};
-    int i = 0;
-    for (; i + LANES <= count; i += LANES) total += load(a + i) * load(b + i);
-    float result = sum(total);
-    for (; i < count; i++) result += a[i] * b[i];
-    return result;
-}
-
 // e^x for x ≤ 88 to 2e-7: 2^n · p(x − n ln 2), p a Taylor polynomial on |r| ≤ ln 2 / 2. Below −87 it is 0.
 static inline Floats exponential(Floats x) {
     const Floats rounder = all(12582912.0f);  // 1.5 · 2^23: adding it rounds to a whole number
@@ -171,4 +162,22 @@ static inline void put_single(uint16_t* to, float value) {
     uint16_t halves[LANES];
     write(halves, all(value));
     *to = halves[0];
+}
+
+template <class Unit>
+static inline float dot(const float* a, const Unit* b, int count) {
+    Floats total = {};
+    int i = 0;
+    for (; i + LANES <= count; i += LANES) total += load(a + i) * read(b + i);
+    float result = sum(total);
+    for (; i < count; i++) result += a[i] * single(b[i]);
+    return result;
+}
+
+// Numbers as they are, or rounded.
+template <class Unit>
+static inline void put(const float* from, int64_t count, Unit* to) {
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) write(to + i, load(from + i));
+    for (; i < count; i++) put_single(to + i, from[i]);
 }
