@@ -173,14 +173,16 @@ class CompiledModel:
         ids, memory = source[source_mask].long(), self._positions(source_mask)
         first = F.pad(lengths.cumsum(0), (1, 0))
         turns = self._turns(source.size(1))
+        projections = [self.decoder.layer[index].memory for index in range(self.decoder.layers)]
+        seen = [memory.new_empty(len(ids), one.outputs, dtype=self.kept) for one in projections]
         for start, stop in _groups(first.tolist()):
             tokens, begins = slice(first[start], first[stop]), first[start : stop + 1] - first[start]
             some, x = ids[tokens], memory[tokens]
             where = some.data_ptr(), x.data_ptr(), begins.data_ptr()
             self.functions.encode(self.encoder, turns.structure, *where, stop - start)
-        projections = [self.decoder.layer[index].memory for index in range(self.decoder.layers)]
+            for one, kept in zip(projections, seen, strict=True):
+                kept[tokens] = self._apply(one, x)
         ancestor = source.new_zeros(len(source), ROOM, dtype=torch.int32)
-        seen = [self._apply(one, memory).to(self.kept) for one in projections]
         return CompiledState(seen, first[:-1], lengths, ancestor)
 
     def step(self, tokens: Int[Tensor, "rows new"], state: Any) -> Float[Tensor, "rows vocab"]:
