@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.contenders.timing import SIZES
+from benchmarks.contenders.sizes import SIZES
 from benchmarks.machine import ceiling, describe
 from benchmarks.peers import python_of
 from glassformer.models.registry import build_model

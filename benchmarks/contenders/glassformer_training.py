@@ -4,7 +4,8 @@ import os
 from itertools import repeat
 from pathlib import Path
 
-from timing import BETAS, DROPOUT, EPSILON, RATE, SIZES, SMOOTHING, arguments, measure
+from sizes import SIZES
+from timing import BETAS, DROPOUT, EPSILON, RATE, SMOOTHING, arguments, measure
 
 from glassformer.allocator import keep_freed_memory
 from glassformer.run_folder import RunFolder

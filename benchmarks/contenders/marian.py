@@ -1,7 +1,8 @@
 """Hugging Face MarianMTModel in a plain loop."""
 
 import torch
-from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SIZES, SMOOTHING, arguments, forever, measure
+from sizes import SIZES
+from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever, measure
 from torch import nn
 from transformers import MarianConfig, MarianMTModel
 

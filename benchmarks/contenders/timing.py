@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 from memory import peak_mib
+from sizes import SIZES
 
-SIZES = {
-    "small": {"d_model": 256, "n_heads": 4, "d_ff": 1024, "n_layers": 3},
-    "base": {"d_model": 512, "n_heads": 8, "d_ff": 2048, "n_layers": 6},
-}
 DROPOUT, SMOOTHING, RATE, BETAS, EPSILON = 0.1, 0.1, 1e-3, (0.9, 0.98), 1e-9
 PAD, WARM_UP = 0, 8
 

@@ -3,7 +3,8 @@
 import math
 
 import torch
-from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SIZES, SMOOTHING, arguments, forever, measure
+from sizes import SIZES
+from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever, measure
 from torch import Tensor, nn
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import glassformer.kernels.native as built
 from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
-from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate
+from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate
 from glassformer.generate.candidates import best, extensions, log_sum
 from glassformer.kernels.native import Kernels, kernels
 from glassformer.models import precision
@@ -105,15 +105,23 @@ def test_searches_find_the_same_compiled(make_model: Maker, made: Kernels, searc
             assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-4)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_no_batch_has_more_source_tokens_than_are_of_use(
-    make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch, beam_size: int
+    make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch, search: dict[str, int], members: int
 ) -> None:
-    model, read, begin = CompiledModel(make_model().float(), made), list[int](), CompiledModel.begin
+    """Those of all draws together, which are read each; without a cache as many as are allowed."""
+    models = [CompiledModel(make_model(seed).float(), made) for seed in range(members)]
+    read, begin = list[int](), CompiledModel.begin
     monkeypatch.setattr(CompiledModel, "begin", lambda self, x, *rest: read.append(x.numel()) or begin(self, x, *rest))
-    config = DecodingConfig(beam_size=beam_size, max_length=1, batch_tokens=10_000)
-    assert len(generate(model, [[5, 3, 8, 2]] * 600, SYMBOLS, config)) == 600
-    assert (sum(read), max(read)) == (2400, CompiledModel.enough_tokens)
+    searched = models[0] if members == 1 else Ensemble(models)
+    for use_cache in (True, False):
+        config = DecodingConfig(max_length=1, batch_tokens=10_000, use_cache=use_cache, **search)
+        read.clear()
+        assert len(generate(searched, [[5, 3, 8, 2]] * 600, SYMBOLS, config)) == 600
+        draws = 2 if config.sample else 1
+        assert sum(read) == 2400 * draws * members
+        assert max(read) == (CompiledModel.enough_tokens if use_cache else 2400 * draws)
 
 
 def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:

@@ -191,7 +191,7 @@ class CompiledModel:
             return self.model.step(tokens, state)
         rows, position = len(tokens), self.model.target_embedding.position
         if state.logits is None or len(state.logits) < rows:
-            state.logits = torch.empty(rows, self.output.outputs, dtype=torch.float32)
+            state.logits = state.memory[0].new_empty(rows, self.output.outputs, dtype=torch.float32)
         for ids in tokens.t().long().contiguous():
             place = None if position is None else position(len(state.past), 1)
             turns = self._turns(len(state.past) + 1)

@@ -49,7 +49,9 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'glassformer.evaluate' has no attribute {name!r}")
-    return getattr(import_module(f"glassformer.evaluate.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'glassformer.evaluate' has no attribute {name!r}")
+        return getattr(import_module(f"glassformer.evaluate.{_HOMES[name]}"), name)

@@ -32,6 +32,8 @@ class Ensemble:
 
     def __init__(self, models: Sequence[Decodable]):
         self.models = models
+        known = [model.enough_tokens for model in models if hasattr(model, "enough_tokens")]
+        self.enough_tokens: int | None = min(known, default=None)
 
     def begin(self, source: Tensor, source_mask: Tensor, use_cache: bool = True) -> EnsembleState:
         return EnsembleState([model.begin(source, source_mask, use_cache) for model in self.models])

@@ -37,13 +37,22 @@ def generate(
         return beam(model, prompt, config)
 
     results: list[list[Hypothesis]] = [[] for _ in sources]
-    rows_each = copies if config.sample else config.beam_size
-    enough = min(config.batch_tokens // rows_each, getattr(model, "enough_tokens", config.batch_tokens))
-    batches = list(by_length([len(ids) for ids in sources], max(1, enough)))
+    lengths = [len(ids) for ids in sources]
+    batches = list(by_length(lengths, _source_tokens(model, config, copies)))
     for batch, found in zip(batches, side_by_side(search, batches, device), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
+
+
+def _source_tokens(model: Decodable, config: DecodingConfig, copies: int) -> int:
+    """Of a batch, at most: as many as ``config`` allows for all hypotheses, and not more than are of use to ``model``.
+
+    ``copies`` of each sentence are read where they are drawn.
+    """
+    allowed = config.batch_tokens // (copies if config.sample else config.beam_size)
+    enough = getattr(model, "enough_tokens", None) if config.use_cache else None
+    return max(1, allowed if enough is None else min(allowed, enough // copies))
 
 
 def side_by_side(
