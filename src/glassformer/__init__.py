@@ -3,8 +3,9 @@
 The public names are imported when first used, so that importing the package costs nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from glassformer.later import imported_later
 
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
@@ -66,8 +67,5 @@ __all__ = [
     "tracing",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'glassformer' has no attribute {name!r}")
-    return getattr(import_module(f"glassformer.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
+    __getattr__ = imported_later(__name__, _HOMES)

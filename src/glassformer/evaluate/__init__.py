@@ -3,14 +3,14 @@
 What sacreBLEU computes is imported when first used: who only translates need not load it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from glassformer.evaluate.accuracy import accuracy, exact_match
 from glassformer.evaluate.alignment import alignment_error_rate
 from glassformer.evaluate.forecast import ForecastErrors, LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.evaluate.likelihood import bits_per_character, perplexity
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
+from glassformer.later import imported_later
 from glassformer.text.pharaoh import Links, read_pharaoh, write_pharaoh
 
 if TYPE_CHECKING:
@@ -48,10 +48,5 @@ __all__ = [
     "write_pharaoh",
 ]
 
-
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
-
-    def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
-            raise AttributeError(f"module 'glassformer.evaluate' has no attribute {name!r}")
-        return getattr(import_module(f"glassformer.evaluate.{_HOMES[name]}"), name)
+    __getattr__ = imported_later(__name__, _HOMES)

@@ -1,13 +1,38 @@
-"""Using a trained model: what goes in and comes out is text, labels, pictures, tables; one class for each task."""
+"""Using a trained model: what goes in and comes out is text, labels, pictures, tables; one class for each task.
 
-from glassformer.predict.classifier import Classifier
-from glassformer.predict.filler import Candidate, Filled, Filler
-from glassformer.predict.forecaster import Forecast, Forecaster
-from glassformer.predict.generator import Generated, Generator
-from glassformer.predict.images import ImageClassifier
-from glassformer.predict.loading import PREDICTORS, Predictor, load
-from glassformer.predict.prediction import Prediction
-from glassformer.predict.tagger import Tagger
+Each is imported when first used: who translates need not wait for what reads pictures.
+"""
+
+from typing import TYPE_CHECKING
+
+from glassformer.later import imported_later
+
+if TYPE_CHECKING:
+    from glassformer.predict.classifier import Classifier
+    from glassformer.predict.filler import Candidate, Filled, Filler
+    from glassformer.predict.forecaster import Forecast, Forecaster
+    from glassformer.predict.generator import Generated, Generator
+    from glassformer.predict.images import ImageClassifier
+    from glassformer.predict.loading import PREDICTORS, Predictor, load
+    from glassformer.predict.prediction import Prediction
+    from glassformer.predict.tagger import Tagger
+
+_HOMES = {
+    "PREDICTORS": "loading",
+    "Candidate": "filler",
+    "Classifier": "classifier",
+    "Filled": "filler",
+    "Filler": "filler",
+    "Forecast": "forecaster",
+    "Forecaster": "forecaster",
+    "Generated": "generator",
+    "Generator": "generator",
+    "ImageClassifier": "images",
+    "Prediction": "prediction",
+    "Predictor": "loading",
+    "Tagger": "tagger",
+    "load": "loading",
+}
 
 __all__ = [
     "PREDICTORS",
@@ -25,3 +50,6 @@ __all__ = [
     "Tagger",
     "load",
 ]
+
+if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
+    __getattr__ = imported_later(__name__, _HOMES)
