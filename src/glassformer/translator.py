@@ -15,10 +15,10 @@ from glassformer.config import CheckpointError, DataError
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
 from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
 from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import resolve
 from glassformer.taps import record, tracing
 from glassformer.text import TokenizerPair
+from glassformer.trained import trained
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,16 @@ class Translator:
         for checkpoint in loaded:
             if (task := checkpoint.config.get("task", "translation")) != "translation":
                 raise CheckpointError(f"{checkpoint.path}: was trained for {task}, not for translation; use load()")
-        tokenizers = [TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) for checkpoint in loaded]
+        models, tokenizers = zip(*map(_with_vocabularies, loaded), strict=True)
         for checkpoint, other in zip(loaded, tokenizers, strict=True):
             if other.fingerprint != tokenizers[0].fingerprint:
                 raise CheckpointError(
                     f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}; an ensemble has one vocabulary"
                 )
-        models = [
-            _model(checkpoint, pair).to(device).eval() for checkpoint, pair in zip(loaded, tokenizers, strict=True)
-        ]
         decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
-        return cls(models, tokenizers[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
+        ready = [model.to(device).eval() for model in models]
+        return cls(ready, tokenizers[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
 
     @property
     def device(self) -> torch.device:
@@ -262,20 +260,13 @@ def _signs(model: nn.Module) -> list[Any]:
     return signs
 
 
-def _model(checkpoint: Checkpoint, tokenizers: TokenizerPair) -> Any:
-    model = build_model(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
-    sizes = (tokenizers.source.vocab_size, tokenizers.target.vocab_size)
-    if model.config.vocab_sizes != sizes:
+def _with_vocabularies(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair]:
+    model, pair = trained(checkpoint)
+    if pair is None:
         raise CheckpointError(
-            f"{checkpoint.path}: the tokenizer has {sizes} entries and the model {model.config.vocab_sizes}; "
-            "they are not from one training; restore the original"
+            f"{checkpoint.path}: has no tokenizer, so nothing can be translated; restore the original"
         )
-    if checkpoint.config.get("tokenizer", tokenizers.fingerprint) != tokenizers.fingerprint:
-        raise CheckpointError(
-            f"{checkpoint.path}: the tokenizer is not the one the model was trained with; restore the original"
-        )
-    load_weights(model, checkpoint.weights, str(checkpoint.path))
-    return model
+    return model, pair
 
 
 def load(*paths: str | Path, device: str = "cpu") -> Translator:

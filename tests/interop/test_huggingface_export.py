@@ -124,7 +124,8 @@ def test_a_conversion_that_differs_leaves_nothing(tmp_path: Path, monkeypatch: p
 
 def test_a_model_of_nobody_elses_is_refused(tmp_path: Path) -> None:
     ours = load_checkpoint(checkpoint(tmp_path / "ours"))
-    built = Recurrent(RecurrentConfig.parse({"vocab_size": 5, "d_model": 4, "d_hidden": 4}))
+    sizes = ours.config["model"]["vocab_size"]
+    built = Recurrent(RecurrentConfig.parse({"vocab_size": sizes, "d_model": 4, "d_hidden": 4}))
     config = {"model": built.config.model_dump(mode="json"), "tokenizer": ours.config["tokenizer"]}
     save_checkpoint(tmp_path / "other", config=config, tokenizer=ours.tokenizer, weights=weights_of(built))
     with pytest.raises(ConfigError, match=r"is not exported; only encoder_decoder, .*; use the run itself$"):

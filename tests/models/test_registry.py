@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from glassformer.config import ConfigError
-from glassformer.models.registry import MODELS, build_model, load_weights, weights_of
+from glassformer.models.registry import MODELS, build_model, build_undrawn, load_weights, weights_of
 from glassformer.models.size import flops_per_token, parameters_by_part
 
 LLAMA_7B = {
@@ -51,6 +51,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "vit": {"n_classes": 3, "n_layers": 1, "image_size": [4, 4], "patch_size": 2},
     "series": {"n_layers": 1, "context": 32},
 }
+RECURRENT = {"vocab_size": 9, "d_hidden": 8, "n_encoder_layers": 1, "n_decoder_layers": 1}
 
 
 @pytest.mark.parametrize("kind", SMALL)
@@ -63,6 +64,20 @@ def test_a_model_comes_back_from_its_configuration_and_weights(kind: str) -> Non
     load_weights(again, weights_of(model), "test")
     for name, weight in weights_of(model).items():
         assert torch.equal(weight, weights_of(again)[name]) and weight.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_model_to_be_loaded_draws_no_random_number(kind: str) -> None:
+    shape = RECURRENT if kind == "recurrent" else {"n_heads": 2, "d_ff": 8, **SMALL[kind]}
+    values = {"kind": kind, "d_model": 8, **shape}
+    before = torch.get_rng_state()
+    model = build_undrawn(values, "test")
+    assert torch.equal(torch.get_rng_state(), before)
+    drawn = build_model(values, "test")
+    assert not torch.equal(torch.get_rng_state(), before)
+    load_weights(model, weights_of(drawn), "test")
+    for name, tensor in {**weights_of(drawn), **dict(drawn.named_buffers())}.items():
+        assert torch.equal(tensor, {**weights_of(model), **dict(model.named_buffers())}[name])
 
 
 def test_a_seed_fixes_every_weight() -> None:

@@ -21,7 +21,7 @@ from glassformer.interop.table import Family, current, settings_to_ours, setting
 from glassformer.interop.theirs import transformers
 from glassformer.interop.uses.table import USES
 from glassformer.interop.weights import WHOLE, read_weights
-from glassformer.models.registry import MODELS, build_model, load_weights, weights_of
+from glassformer.models.registry import MODELS, build_undrawn, load_weights, weights_of
 from glassformer.text import TokenizerPair
 
 OWN = "glassformer.json"
@@ -44,7 +44,7 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     own = read_json(folder / OWN) if (folder / OWN).is_file() else {}
     whole = _with_defaults(theirs, str(folder))
     config = _configuration(family, whole, weights, own, str(folder))
-    model = build_model(config.model_dump(), str(folder)).eval()
+    model = build_undrawn(config.model_dump(), str(folder)).eval()
     load_weights(model, to_ours(family, config, weights, weights_of(model), str(folder)), str(folder))
     held = _held(family, model, folder, whole, own)
     parity = compare(held, USES[family.task], family, folder, texts)

@@ -7,9 +7,10 @@ from typing import Any
 from glassformer.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
-from glassformer.models.registry import build_model, load_weights, weights_of
+from glassformer.models.registry import weights_of
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
+from glassformer.trained import trained
 from glassformer.translator import Translator
 
 EXPORTED = "encoder_decoder"
@@ -53,16 +54,9 @@ class Held:
 def held_at(run: str | Path) -> tuple[Path, Held]:
     """The checkpoint that ``run`` means, and what it holds."""
     checkpoint = load_checkpoint(resolve(run))
-    values = dict(checkpoint.config)
-    model = build_model(values.pop("model", {}), f"{checkpoint.path}/config.json").eval()
-    load_weights(model, checkpoint.weights, str(checkpoint.path))
-    told = checkpoint.tokenizer
-    pair = TokenizerPair.from_json(told, str(checkpoint.path)) if told else None
-    if pair is not None and values.get("tokenizer", pair.fingerprint) != pair.fingerprint:
-        raise CheckpointError(
-            f"{checkpoint.path}: the tokenizer is not the one the model was trained with; restore the original"
-        )
-    return checkpoint.path, Held(model, values, pair)
+    model, pair = trained(checkpoint)
+    values = {key: value for key, value in checkpoint.config.items() if key != "model"}
+    return checkpoint.path, Held(model.eval(), values, pair)
 
 
 def translator_of(run: str | Path) -> tuple[Path, Translator]:

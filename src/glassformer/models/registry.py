@@ -1,9 +1,11 @@
 """The one table of model kinds, and the names under which their weights are stored."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from glassformer.config import CheckpointError, Config, ConfigError, nearest
 from glassformer.models.bert import BERT, BERTConfig
@@ -22,6 +24,9 @@ MODELS: dict[str, tuple[type[Config], type[nn.Module]]] = {
     "recurrent": (RecurrentConfig, Recurrent),
 }
 
+DRAWING = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
+"""What initialising a model or a module of torch's calls, as far as a mode can see it."""
+
 
 def build_model(values: dict[str, Any], origin: str) -> Any:
     """A freshly initialised model from its stored configuration; of which class, its ``kind`` says."""
@@ -30,6 +35,23 @@ def build_model(values: dict[str, Any], origin: str) -> Any:
         raise ConfigError(f"{origin}: model.kind={kind!r} is not a model; {nearest(str(kind), list(MODELS))}")
     config, model = MODELS[kind]
     return model(config.parse(values, origin))
+
+
+def build_undrawn(values: dict[str, Any], origin: str) -> Any:
+    """Likewise, its weights not initialised but for ``load_weights`` to fill; no random number is drawn."""
+    with _Undrawn():
+        return build_model(values, origin)
+
+
+class _Undrawn(TorchFunctionMode):
+    """What would draw random numbers into a tensor leaves it as it is."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, given: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+    ) -> Any:
+        if function in DRAWING:
+            return given[0] if given else (named or {})["tensor"]
+        return function(*given, **(named or {}))
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.checkpoint import CONFIG, Checkpoint, load_checkpoint, verify
+from glassformer.checkpoint import CONFIG, load_checkpoint, verify
 from glassformer.config import CheckpointError
 from glassformer.manifest import parse_object, refusing
-from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
+from glassformer.trained import trained
 
 TASK_OF_KIND = {"gpt": "language", "bert": "masked", "vit": "images", "series": "forecasting"}
 """Of checkpoints that say nothing of a task."""
@@ -70,30 +70,11 @@ def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> O
     """The checkpoint that ``path`` means, whole, consistent and for one of ``tasks``, or a ``CheckpointError``."""
     check_task(path, tasks)
     checkpoint = load_checkpoint(resolve(path))
-    model, pair = _built(checkpoint)
+    model, pair = trained(checkpoint)
     return Opened(checkpoint.path, checkpoint.config, model.to(device).eval(), None if pair is None else pair.source)
 
 
 def open_any(path: str | Path) -> tuple[str, Any, TokenizerPair | None]:
     """The task, the model and the vocabularies of any checkpoint, checked likewise."""
     checkpoint = load_checkpoint(resolve(path))
-    return task_of(checkpoint.config), *_built(checkpoint)
-
-
-def _built(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair | None]:
-    model = build_model(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
-    pair = TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) if checkpoint.tokenizer else None
-    if pair is not None:
-        sizes = pair.source.vocab_size, pair.target.vocab_size
-        known = getattr(model.config, "vocab_sizes", None) or (model.config.vocab_size, model.config.vocab_size)
-        if known != sizes:
-            raise CheckpointError(
-                f"{checkpoint.path}: the tokenizer has {sizes} entries and the model {known}; "
-                "they are not from one training; restore the original"
-            )
-        if checkpoint.config.get("tokenizer", pair.fingerprint) != pair.fingerprint:
-            raise CheckpointError(
-                f"{checkpoint.path}: the tokenizer is not the one the model was trained with; restore the original"
-            )
-    load_weights(model, checkpoint.weights, str(checkpoint.path))
-    return model, pair
+    return task_of(checkpoint.config), *trained(checkpoint)

@@ -9,7 +9,7 @@ import tokenizers
 
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig
-from glassformer.text.tokenizer import Merge, Tokenizer, fingerprint, verify
+from glassformer.text.tokenizer import Merge, Tokenizer, verify
 from glassformer.text.words import whole_characters
 
 KIND = "foreign"
@@ -52,7 +52,6 @@ class ForeignTokenizer(Tokenizer):
         self._silent = named | unnamed | set(special_tokens.values())
         whole = self._encoder.encode("", add_special_tokens=True).ids
         self._prefix = whole[: whole.index(self.end_id)] if self.end_id in whole else whole
-        self.fingerprint = fingerprint(self._content())
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:

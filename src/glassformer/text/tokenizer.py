@@ -48,7 +48,11 @@ class Tokenizer:
         end = " " if kind == "word" else ""
         self._pieces = ["" if i in special else entry + end for i, entry in enumerate(self._entries)]
         self._ends_word = [piece.endswith(" ") for piece in self._pieces]
-        self.fingerprint = fingerprint(self._content())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that was learned."""
+        return fingerprint(self._content())
 
     @property
     def vocab_size(self) -> int:
