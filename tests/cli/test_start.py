@@ -28,7 +28,7 @@ for arguments in (["--help"], ["train", "--help"]):
         main()
     except SystemExit as end:
         assert end.code == 0
-print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu"} & set(sys.modules)), "imported")
+print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu", "glassformer.config"} & set(sys.modules)), "imported")
 """
     done = python("-c", script)
     assert done.stderr == ""
@@ -36,6 +36,23 @@ print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu"} & set(sys.modules)),
         assert f"\n  {verb} " in done.stdout
     assert "--resume" in done.stdout
     assert done.stdout.splitlines()[-1].strip() == "imported"
+
+
+def test_garbage_is_looked_for_again_once_a_model_is_loaded(tiny: TinyRun, tmp_path: Path) -> None:
+    """Also where what was to be loaded is refused."""
+    text = write_lines(tmp_path / "text", ["the old cat sleeps"])
+    script = """
+import gc, sys
+from glassformer.cli import main
+for run in sys.argv[1:3]:
+    sys.argv[1:] = ["translate", run, sys.argv[3]]
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code, gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+    done = python("-c", script, str(tiny.run), str(tmp_path), text)
+    assert done.stdout.splitlines()[1:] == ["None True True", "2 True True"]
 
 
 def test_an_error_of_the_module_is_one_line() -> None:

@@ -30,6 +30,7 @@ from glassformer.cli import (
     walkthrough,
 )
 from glassformer.cli.fitting import fitting
+from glassformer.cli.lifetime import end
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
@@ -69,12 +70,12 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], prog_name="glassformer", standalone_mode=False)
         with explaining("standard output"):
             sys.stdout.flush()
-        sys.exit(code)
+        end(code)
     except BrokenPipeError:  # the reader (``| head``) has gone
         silence(sys.stdout)
-        sys.exit(1)
+        end(1)
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-C, where the parser has turned it into its own and where not
-        sys.exit(130)
+        end(130)
     except Exception as error:
         fault = _what_can_be_mended(error)
         if fault is None:
@@ -84,7 +85,7 @@ def main() -> None:
             sys.stdout.flush()
         except OSError:
             silence(sys.stdout)
-        sys.exit(2)
+        end(2)
 
 
 def _what_can_be_mended(error: Exception) -> str | None:

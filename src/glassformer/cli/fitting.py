@@ -1,9 +1,11 @@
-"""A verb on a run of another task is refused with the verb that fits."""
+"""What comes before every verb that uses a run: what all of them import, and is the run one of its task?"""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+from glassformer.cli.lifetime import loading
 
 TASKS = {
     "translate": ("translation",),
@@ -15,20 +17,19 @@ TASKS = {
 
 
 def fitting(verb: str, command: Callable[..., None]) -> Callable[..., None]:
-    """``command``, which looks first whether its ``run`` is one for ``verb``."""
-    if verb not in TASKS:
-        return command
+    """``command`` after this; a run of another task is refused with the verb that fits."""
     signature = inspect.signature(command)
     if "run" not in signature.parameters:
         return command
 
     @functools.wraps(command)
-    def checked(*arguments: Any, **named: Any) -> None:
-        run = signature.bind(*arguments, **named).arguments.get("run")
-        if run:
+    def fitted(*arguments: Any, **named: Any) -> None:
+        with loading():
             from glassformer.predict.opening import check_task
 
-            check_task(run, TASKS[verb])
+            run = signature.bind(*arguments, **named).arguments.get("run")
+            if run and verb in TASKS:
+                check_task(run, TASKS[verb])
         command(*arguments, **named)
 
-    return checked
+    return fitted

@@ -62,13 +62,13 @@ class Output:
 @contextmanager
 def explaining(name: str) -> Iterator[None]:
     """What the system says when ``name`` cannot be written, with the way out. That a reader has gone is no fault."""
-    from glassformer.config import DataError
-
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
+        from glassformer.config import DataError
+
         way_out = "free some space or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
         raise DataError(f"{name}: cannot be written ({error.strerror or error}); {way_out} another file") from None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import chunks, given, note, read_text, settings, writing
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def command(
         raise DataError("standard input cannot be both files; name a file for one of them")
     options = settings(setting) | given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     keep_freed_memory()
-    translator = _loaded(run, ensemble or [])
+    with loading():
+        translator = _loaded(run, ensemble or [])
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)
     done = 0
