@@ -16,13 +16,6 @@ void in_blocks(int64_t rows, Work work) {
     for (int64_t row = 0; row < rows; row += BLOCK) work(row, std::min<int64_t>(BLOCK, rows - row));
 }
 
-template <class T>
-void copy_row(const T* row, int64_t size, T* to) { std::copy(row, row + size, to); }
-
-void copy_row(const float* row, int64_t size, uint16_t* to) {
-    for (int64_t i = 0; i < size; i += LANES) write(to + i, load(row + i));
-}
-
 // Rows of `width` positions, padding included → one behind the other without it.
 template <class T>
 void close_up(const CompactStack& s, const std::vector<int64_t>& starts, const void* padded_rows, int64_t width, T* to) {
@@ -39,7 +32,7 @@ void spread_out(const CompactStack& s, const std::vector<int64_t>& starts, const
     for (int64_t b = 0; b < s.batch; b++) {
         T* to = static_cast<T*>(padded_rows) + b * width * s.d_model;
         const int64_t used = (starts[b + 1] - starts[b]) * s.d_model;
-        copy_row(rows + starts[b] * s.d_model, used, to);
+        put(rows + starts[b] * s.d_model, used, to);
         std::fill(to + used, to + width * s.d_model, T{});
     }
 }

@@ -1,5 +1,6 @@
 // Vectors of floats and ints as wide as the processor's registers, in the dialect that GCC and Clang share.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -174,9 +175,12 @@ static inline float dot(const float* a, const Unit* b, int count) {
     return result;
 }
 
-// Numbers as they are, or rounded.
+// Numbers as they are,
 template <class Unit>
-static inline void put(const float* from, int64_t count, Unit* to) {
+static inline void put(const Unit* from, int64_t count, Unit* to) { std::copy(from, from + count, to); }
+
+// or rounded.
+static inline void put(const float* from, int64_t count, uint16_t* to) {
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) write(to + i, load(from + i));
     for (; i < count; i++) put_single(to + i, from[i]);
