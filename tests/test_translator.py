@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 import glassformer
 import tiny_run
 from glassformer import CheckpointError, ConfigError, DataError, Translator
-from glassformer.run_folder import RunFolder
+from glassformer.checkpoint import load_checkpoint, save_checkpoint
+from glassformer.models.registry import build_model, weights_of
+from glassformer.run_folder import RunFolder, resolve
 
 TEXTS = ["the old cat sleeps", "she doesn't see a tree, and I love you", "I love you", "you sleep"]
 
@@ -86,6 +89,21 @@ def test_options_go_over_what_the_run_stored(translator: Translator) -> None:
     scores = [one.score for one in translator.hypotheses(TEXTS, n_best=3)[0]]
     assert scores == sorted(scores, reverse=True)
     assert all(len(one[0].hypothesis.tokens) <= 2 for one in translator.hypotheses(TEXTS, max_length=2))
+
+
+def test_what_cannot_translate_is_refused_when_it_is_loaded(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    ours = load_checkpoint(resolve(tiny_run.made(tmp_path_factory).run))
+    config = {"model": ours.config["model"]}
+    save_checkpoint(tmp_path / "mute", config=config, tokenizer={}, weights=ours.weights)
+    with pytest.raises(CheckpointError, match="/mute: has no tokenizer, so nothing can be translated; restore the or"):
+        Translator.load(tmp_path / "mute")
+    gpt = build_model({"kind": "gpt", "vocab_size": 5, "d_model": 8, "n_heads": 2, "n_layers": 1}, "test")
+    config = {"model": gpt.config.model_dump(mode="json")}
+    save_checkpoint(tmp_path / "gpt", config=config, tokenizer={}, weights=weights_of(gpt))
+    with pytest.raises(CheckpointError, match=r"/gpt: a model of kind gpt does not translate; use load\(\)$"):
+        Translator.load(tmp_path / "gpt")
 
 
 @pytest.mark.parametrize(

@@ -74,16 +74,18 @@ class Translator:
         for checkpoint in loaded:
             if (task := checkpoint.config.get("task", "translation")) != "translation":
                 raise CheckpointError(f"{checkpoint.path}: was trained for {task}, not for translation; use load()")
-        models, tokenizers = zip(*map(_with_vocabularies, loaded), strict=True)
-        for checkpoint, other in zip(loaded, tokenizers, strict=True):
-            if other.fingerprint != tokenizers[0].fingerprint:
+        models, vocabularies = [], []
+        for checkpoint in loaded:
+            model, pair = _with_vocabularies(checkpoint)
+            models.append(model.to(device).eval())
+            vocabularies.append(pair)
+            if pair.fingerprint != vocabularies[0].fingerprint:
                 raise CheckpointError(
                     f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}; an ensemble has one vocabulary"
                 )
         decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
-        ready = [model.to(device).eval() for model in models]
-        return cls(ready, tokenizers[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
+        return cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
 
     @property
     def device(self) -> torch.device:
@@ -262,6 +264,8 @@ def _signs(model: nn.Module) -> list[Any]:
 
 def _with_vocabularies(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair]:
     model, pair = trained(checkpoint)
+    if not hasattr(model.config, "vocab_sizes"):
+        raise CheckpointError(f"{checkpoint.path}: a model of kind {model.config.kind} does not translate; use load()")
     if pair is None:
         raise CheckpointError(
             f"{checkpoint.path}: has no tokenizer, so nothing can be translated; restore the original"

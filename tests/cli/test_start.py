@@ -1,6 +1,7 @@
 """How the command starts and ends, in a process of its own."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -38,21 +39,33 @@ print(*sorted({"torch", "numpy", "tokenizers", "sacrebleu", "glassformer.config"
     assert done.stdout.splitlines()[-1].strip() == "imported"
 
 
-def test_garbage_is_looked_for_again_once_a_model_is_loaded(tiny: TinyRun, tmp_path: Path) -> None:
-    """Also where what was to be loaded is refused."""
-    text = write_lines(tmp_path / "text", ["the old cat sleeps"])
+def test_garbage_is_not_looked_for_only_while_a_model_is_loaded(tiny: TinyRun, tmp_path: Path) -> None:
+    """The second run is refused while it is loaded."""
+    text, damaged = write_lines(tmp_path / "text", ["the old cat sleeps"]), tmp_path / "run"
+    shutil.copytree(tiny.run, damaged)
+    for tokenizer in damaged.rglob("tokenizer.json"):
+        tokenizer.write_text("{}")
     script = """
 import gc, sys
 from glassformer.cli import main
-for run in sys.argv[1:3]:
-    sys.argv[1:] = ["translate", run, sys.argv[3]]
+from glassformer.translator import Translator
+loaded = Translator.load
+def load(*paths):
+    print("collected" if gc.isenabled() else "not collected", end=" ")
+    return loaded(*paths)
+Translator.load = load
+runs, text = sys.argv[1:3], sys.argv[3]
+for run in runs:
+    sys.argv[1:] = ["translate", run, text]
     try:
         main()
     except SystemExit as end:
         print(end.code, gc.isenabled(), gc.get_freeze_count() > 10_000)
 """
-    done = python("-c", script, str(tiny.run), str(tmp_path), text)
-    assert done.stdout.splitlines()[1:] == ["None True True", "2 True True"]
+    done = python("-c", script, str(tiny.run), str(damaged), text)
+    first, ended, refused = done.stdout.splitlines()
+    assert first.startswith("not collected ")
+    assert (ended, refused) == ("None True True", "not collected 2 True True")
 
 
 def test_an_error_of_the_module_is_one_line() -> None:

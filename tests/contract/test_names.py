@@ -5,6 +5,9 @@ A test that fails here has found a breaking change; what was written under the o
 
 import subprocess
 import sys
+from importlib import import_module
+
+import pytest
 
 import glassformer
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -98,6 +101,16 @@ def test_public_names_of_the_package() -> None:
     ]
     assert sorted(glassformer.__all__) == wanted
     assert all(getattr(glassformer, name).__name__ == name for name in wanted)
+
+
+@pytest.mark.parametrize("name", ["glassformer", "glassformer.data", "glassformer.predict", "glassformer.evaluate"])
+def test_names_that_are_imported_later_are_there(name: str) -> None:
+    package = import_module(name)
+    assert set(package.__all__) <= set(dir(package))
+    for each in package.__all__:
+        assert getattr(package, each) is not None
+    with pytest.raises(AttributeError, match=f"^module '{name}' has no attribute 'Transfomer'$"):
+        _ = package.Transfomer
 
 
 def test_importing_the_package_imports_no_torch() -> None:

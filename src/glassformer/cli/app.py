@@ -30,7 +30,6 @@ from glassformer.cli import (
     walkthrough,
 )
 from glassformer.cli.fitting import fitting
-from glassformer.cli.lifetime import end
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
@@ -70,12 +69,12 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], prog_name="glassformer", standalone_mode=False)
         with explaining("standard output"):
             sys.stdout.flush()
-        end(code)
+        sys.exit(code)
     except BrokenPipeError:  # the reader (``| head``) has gone
         silence(sys.stdout)
-        end(1)
+        sys.exit(1)
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-C, where the parser has turned it into its own and where not
-        end(130)
+        sys.exit(130)
     except Exception as error:
         fault = _what_can_be_mended(error)
         if fault is None:
@@ -85,7 +84,7 @@ def main() -> None:
             sys.stdout.flush()
         except OSError:
             silence(sys.stdout)
-        end(2)
+        sys.exit(2)
 
 
 def _what_can_be_mended(error: Exception) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import chunks, note, telling_lines, writing
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def command(
 
     check_task(run, ("classification", "images"))
     pictures = task_at(run) == "images"
-    model: Any = (ImageClassifier if pictures else Classifier).load(run)
+    with loading():
+        model: Any = (ImageClassifier if pictures else Classifier).load(run)
     with writing(output) as stream:
         for file, done, lines in _given(what or []) if not pictures else _pictures(what or []):
             if not pictures:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import appearing, chunks, explaining, note, writing
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ def command(
 
     if npy is not None and output != "-":
         raise ConfigError("--npy and --output are both given; keep one of them")
-    encoder = Encoder.load(run)
+    with loading():
+        encoder = Encoder.load(run)
     if npy is None:
         with writing(output) as stream:
             for part in _vectors(encoder, file, pooling):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import chunks, telling_lines, writing
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def command(
     """Candidates for every [MASK] of a text, with their probabilities."""
     from glassformer.predict import Filler
 
-    filler, done = Filler.load(run), 0
+    with loading():
+        filler, done = Filler.load(run), 0
     with writing(output) as stream:
         for texts in chunks("-", 512) if text is None else [[text]]:
             with telling_lines("-" if text is None else None, done):

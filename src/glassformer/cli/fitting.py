@@ -1,4 +1,4 @@
-"""What comes before every verb that uses a run: what all of them import, and is the run one of its task?"""
+"""What comes before the verbs that name a run: what all of them import, and is it a run of their task?"""
 
 import functools
 import inspect

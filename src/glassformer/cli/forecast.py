@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import writing
 
 
@@ -27,7 +28,8 @@ def command(
     """Forecast a table in its own units; dates go on where they are regular."""
     from glassformer.predict import Forecaster
 
-    forecaster = Forecaster.load(run)
+    with loading():
+        forecaster = Forecaster.load(run)
     with _named(file) as path, in_words(WITHOUT_SETTINGS), in_words(OPTIONS), in_words(_name(path, file)):
         forecast = forecaster.forecast_file(path, date, missing)
     text = io.StringIO()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def command(
         n_best=n_best,
     )
     keep_freed_memory()
-    generator = Generator.load(run)
+    with loading():
+        generator = Generator.load(run)
     several = generator.configure(**options).n_best > 1
     done = 0
     with writing(output) as stream:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import writing
 
 
@@ -20,7 +21,8 @@ def command(
     from glassformer.translator import Translator
 
     sources, targets = parallel_lines(source, target)
-    translator = Translator.load(run)
+    with loading():
+        translator = Translator.load(run)
     with writing(output) as stream:
         for one in translator.score(sources, targets):
             if as_json:

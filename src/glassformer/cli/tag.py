@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from glassformer.cli.lifetime import loading
 from glassformer.cli.streams import chunks, telling_lines, writing
 
 
@@ -17,7 +18,8 @@ def command(
     """Tag the words of sentences: a word and its tag a line, a blank line behind each sentence."""
     from glassformer.predict import Tagger
 
-    tagger, done = Tagger.load(run), 0
+    with loading():
+        tagger, done = Tagger.load(run), 0
     with writing(output) as stream:
         for lines in chunks(file, 512):
             sentences = [line.split() for line in lines]

@@ -52,4 +52,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
-    __getattr__ = imported_later(__name__, _HOMES)
+    __getattr__, __dir__ = imported_later(__name__, _HOMES)

@@ -26,8 +26,10 @@ class TokenizerPair:
         self.config = config
         self.source = source
         self.target = source if target is None else target
-        content = self._content()
-        self._document = document or {**content, "fingerprint": fingerprint(content)}
+        if not document:
+            content = self._content()
+            document = {**content, "fingerprint": fingerprint(content)}
+        self._document = document
 
     @property
     def fingerprint(self) -> str:
