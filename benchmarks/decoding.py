@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe
-from benchmarks.peers import python_of
+from benchmarks.machine import describe, device
+from benchmarks.peers import PeerError, python_of
 from glassformer.data import read_lines
 from glassformer.evaluate import bleu
 from glassformer.interop.to_ctranslate2 import export_ctranslate2
@@ -22,12 +22,14 @@ from glassformer.run_folder import resolve
 from glassformer.translator import Translator
 
 HERE = Path(__file__).parent
+ON = device()
+RESULTS = HERE / "results" / ("decoding.json" if ON == "cpu" else "decoding_gpu.json")
 CONTENDERS = {
     "glassformer": ("glassformer_decoding.py", None),
     "CTranslate2": ("ctranslate2_decoding.py", "ctranslate2"),
     "Hugging Face generate": ("huggingface_decoding.py", "transformers"),
 }
-TURNS = [
+TURNS = [  # on a CPU
     ("glassformer", "float32"),
     ("CTranslate2", "float32"),
     ("Hugging Face generate", "float32"),
@@ -35,6 +37,10 @@ TURNS = [
     ("CTranslate2", "int8"),
     ("glassformer", "bfloat16"),
 ]
+if ON != "cpu":
+    TURNS = [(name, precision) for precision in ("float32", "bfloat16") for name in CONTENDERS]
+TOKENS = 0 if ON == "cpu" else 16384
+"""Source tokens of a batch, the same for all on a GPU; on a CPU each has what is best for it."""
 
 
 def main() -> None:
@@ -56,28 +62,38 @@ def main() -> None:
     texts, references = (list(read_lines(f"{options.test}.{side}")) for side in ("en", "de"))
     end = translator.symbols.end
     ids = [[*one, end] for one in translator.tokenizers.source.encode_batch(texts)]
-    report: dict[str, Any] = {"machine": describe(), "sentences": len(texts), "results": []}
+    report: dict[str, Any] = {"machine": describe(ON), "sentences": len(texts), "results": []}
+    report["left_out"] = left_out = {}
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "input.json"
         given.write_text(json.dumps({"texts": texts, "ids": ids}), encoding="utf-8")
         converted: dict[tuple[str, str], Path] = {}
         for name, precision in wanted:
             if name == "CTranslate2":
-                exported = export_ctranslate2(checkpoint, Path(folder) / precision, precision, texts[:4])
+                stored = "int8" if precision == "int8" else "float32"  # it rounds to bfloat16 as it loads
+                exported = export_ctranslate2(checkpoint, Path(folder) / precision, stored, texts[:4])
                 converted[name, precision] = exported.path
         for beam_size in options.beam_sizes:
             turns: dict[tuple[str, str], list[dict[str, Any]]] = {turn: [] for turn in wanted}
             for _ in range(options.repeats):
                 for name, precision in wanted:
+                    if f"{name} {precision}" in left_out:
+                        continue
                     model = converted.get((name, precision), checkpoint)
-                    turns[name, precision].append(turn(name, model, given, beam_size, precision))
+                    try:
+                        turns[name, precision].append(turn(name, model, given, beam_size, precision))
+                    except PeerError as error:
+                        left_out[f"{name} {precision}"] = str(error)
+                        print(f"{name} {precision} is left out: {error}", file=sys.stderr)
             for (name, precision), done in turns.items():
+                if not done:
+                    continue
                 row = {"name": name, "precision": precision, "beam_size": beam_size, **summary(done)}
                 decode, found = translator.tokenizers.target.decode, done[0]["found"]
                 row["bleu"] = bleu_of([one if isinstance(one, str) else decode(one) for one in found], references)
                 report["results"].append(row)
                 print(json.dumps(row), flush=True)
-            (HERE / "results" / "decoding.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+            RESULTS.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def bleu_of(found: list[str], references: list[str]) -> float:
@@ -88,10 +104,11 @@ def turn(name: str, model: Path, given: Path, beam_size: int, precision: str) ->
     script, environment = CONTENDERS[name]
     command = [python_of(environment), str(HERE / "contenders" / script), "--checkpoint", str(model)]
     command += ["--input", str(given), "--beam-size", str(beam_size), "--precision", precision, "--repeats", "2"]
+    command += ["--device", ON, "--tokens", str(TOKENS)]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
+        raise (SystemExit if name == "glassformer" else PeerError)(f"{name}: {done.stderr[-2000:]}")
     print(f"  {name} {precision} beam {beam_size}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -104,7 +121,7 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
         "slowest_fastest": [round(min(speeds), 1), round(max(speeds), 1)],
         "alone_ms": round(statistics.median(one["alone_ms"] for one in turns), 2),
         "each_alone_ms": [round(one["alone_ms"], 2) for one in turns],
-        "peak_mib": round(max(one["peak_mib"] for one in turns)),
+        "peak_mib": None if turns[0]["peak_mib"] is None else round(max(one["peak_mib"] for one in turns)),
     }
 
 

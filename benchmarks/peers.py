@@ -8,7 +8,32 @@ ROOT = Path(__file__).parents[1]
 REQUIREMENTS = {
     "transformers": ["transformers", "torch", "numpy"],
     "ctranslate2": ["ctranslate2", "numpy"],
+    "marian": ["pymarian", "numpy"],
+    "opennmt": [
+        "configargparse",
+        "ctranslate2",
+        "fasttext-wheel",
+        "flask",
+        "numpy",
+        "pyahocorasick",
+        "pyonmttok",
+        "pyyaml",
+        "rapidfuzz",
+        "sacrebleu",
+        "setuptools",
+        "six",
+        "spacy",
+        "tensorboard",
+        "torch",
+        "waitress",
+    ],
 }
+BY_ITSELF = {"opennmt": "OpenNMT-py"}
+"""What asks for a torch below 2.3 and runs with the one that all the others have."""
+
+
+class PeerError(Exception):
+    """A peer that cannot be installed or run here."""
 
 
 def python_of(environment: str | None) -> str:
@@ -18,10 +43,13 @@ def python_of(environment: str | None) -> str:
     folder = ROOT / ".peers" / environment
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        constraints = ["-c", str(ROOT / "constraints.txt")]
-        subprocess.run(
-            [str(python), "-m", "pip", "install", "--quiet", *constraints, *REQUIREMENTS[environment]], check=True
-        )
+        pip = [str(python), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt")]
+        steps = [[sys.executable, "-m", "venv", str(folder)], [*pip, *REQUIREMENTS[environment]]]
+        if environment in BY_ITSELF:
+            steps.append([*pip, "--no-deps", BY_ITSELF[environment]])
+        for step in steps:
+            done = subprocess.run(step, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise PeerError(f"it cannot be installed: {done.stderr[-500:]}")
         (folder / ".ready").touch()
     return str(python)

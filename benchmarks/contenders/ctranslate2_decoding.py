@@ -8,6 +8,7 @@ from pathlib import Path
 
 import ctranslate2
 from decoding import arguments, measure
+from memory import peak_mib
 
 
 def entries(folder: Path, side: str) -> list[str]:
@@ -18,19 +19,23 @@ def entries(folder: Path, side: str) -> list[str]:
 
 def main() -> None:
     options = arguments()
-    kinds = {"device": "cpu", "compute_type": options.precision, "intra_threads": 1}
+    kinds = {"device": options.device, "compute_type": options.precision, "intra_threads": 1}
     path = str(options.checkpoint)
-    many, single = ctranslate2.Translator(path, inter_threads=2, **kinds), ctranslate2.Translator(path, **kinds)
+    many, single = (
+        ctranslate2.Translator(path, inter_threads=2 if options.device == "cpu" else 1, **kinds),
+        ctranslate2.Translator(path, **kinds),
+    )
     names = entries(options.checkpoint, "source")
     ids = {entry: id for id, entry in enumerate(entries(options.checkpoint, "target"))}
     sources = [[names[i] for i in text] for text in json.loads(options.input.read_text())["ids"]]
     given = {"beam_size": options.beam_size, "length_penalty": 1, "max_decoding_length": 100}
 
     def run(translator: ctranslate2.Translator, some: list[list[str]]) -> list[list[int]]:
-        found = translator.translate_batch(some, max_batch_size=2048, batch_type="tokens", **given)
+        found = translator.translate_batch(some, max_batch_size=options.tokens or 2048, batch_type="tokens", **given)
         return [[ids[token] for token in one.hypotheses[0]] for one in found]
 
-    measure(options, sources, lambda some: run(many, some), lambda one: run(single, [one]))
+    peak = peak_mib if options.device == "cpu" else lambda: None  # it does not tell the memory of a GPU
+    measure(options, sources, lambda some: run(many, some), lambda one: run(single, [one]), peak)
 
 
 if __name__ == "__main__":

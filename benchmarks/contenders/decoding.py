@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from memory import peak_mib
-
 ALONE = 100
 """Sentences that are also translated one at a time."""
 
@@ -19,6 +17,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--input", required=True, type=Path, help="JSON: texts, their ids with the end, references")
     parser.add_argument("--beam-size", type=int, required=True)
     parser.add_argument("--precision", required=True)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--tokens", type=int, default=0, help="source tokens of a batch; 0: each one's own way")
     parser.add_argument("--repeats", type=int, default=3)
     return parser.parse_args()
 
@@ -28,7 +28,11 @@ def model_of(checkpoint: Path) -> dict[str, Any]:
 
 
 def measure(
-    options: argparse.Namespace, sentences: Sequence[Any], together: Callable[..., list[Any]], alone: Callable[..., Any]
+    options: argparse.Namespace,
+    sentences: Sequence[Any],
+    together: Callable[..., list[Any]],
+    alone: Callable[..., Any],
+    peak: Callable[[], float | None],
 ) -> None:
     """``together`` translates a list, ``alone`` one; prints speeds, peak memory and the translations as JSON."""
     together(sentences[:50])
@@ -37,11 +41,11 @@ def measure(
         began = time.perf_counter()
         found = together(sentences)
         seconds.append(time.perf_counter() - began)
-    peak = peak_mib()
+    taken = peak()
     waits = []
     for one in sentences[:ALONE]:
         began = time.perf_counter()
         alone(one)
         waits.append(time.perf_counter() - began)
     speeds, middle = [len(sentences) / one for one in seconds], sorted(waits)[ALONE // 2]
-    print(json.dumps({"per_second": speeds, "alone_ms": middle * 1e3, "peak_mib": peak, "found": found}))
+    print(json.dumps({"per_second": speeds, "alone_ms": middle * 1e3, "peak_mib": taken, "found": found}))

@@ -4,6 +4,7 @@ import json
 from functools import partial
 
 from decoding import arguments, measure
+from device import peak_on
 
 import glassformer
 from glassformer.allocator import keep_freed_memory
@@ -12,10 +13,13 @@ from glassformer.allocator import keep_freed_memory
 def main() -> None:
     options = arguments()
     keep_freed_memory()
-    translator = glassformer.load(options.checkpoint)
+    translator = glassformer.load(options.checkpoint, device=options.device)
     texts = json.loads(options.input.read_text(encoding="utf-8"))["texts"]
     given = {"beam_size": options.beam_size, "precision": options.precision, "length_penalty": "average", "alpha": 1.0}
-    measure(options, texts, partial(translator.translate, **given), lambda one: translator.translate([one], **given))
+    if options.tokens:
+        given["batch_tokens"] = options.tokens * options.beam_size
+    together = partial(translator.translate, **given)
+    measure(options, texts, together, lambda one: translator.translate([one], **given), peak_on(options.device))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@ import os
 from itertools import repeat
 from pathlib import Path
 
+from device import measure_on
 from sizes import SIZES
-from timing import BETAS, DROPOUT, EPSILON, RATE, SMOOTHING, arguments, measure
+from timing import BETAS, DROPOUT, EPSILON, RATE, SMOOTHING, arguments
 
 from glassformer.allocator import keep_freed_memory
 from glassformer.run_folder import RunFolder
@@ -22,9 +23,9 @@ def main() -> None:
     values = {
         "model": {**size, "n_encoder_layers": n_layers, "n_decoder_layers": n_layers, "dropout": DROPOUT},
         "text": {"vocab_size": options.vocab},
-        "data": {"source": "en", "target": "de", "train": [os.environ["TRAIN"]], "batch_tokens": 2048},
+        "data": {"source": "en", "target": "de", "train": [os.environ["TRAIN"]], "batch_tokens": options.tokens},
         "optimizer": {"schedule": "constant", "learning_rate": RATE, "betas": BETAS, "epsilon": EPSILON},
-        "train": {"precision": options.precision, "label_smoothing": SMOOTHING},
+        "train": {"device": options.device, "precision": options.precision, "label_smoothing": SMOOTHING},
     }
     values["model"]["attention_dropout"] = 0.0
     state = build(parse_config(values, "benchmark"))
@@ -34,7 +35,7 @@ def main() -> None:
         done = train_step(state, run)
         return done.source_tokens, done.target_tokens
 
-    measure(step, repeat(None), options.seconds)
+    measure_on(options.device, step, repeat(None), options.seconds)
 
 
 if __name__ == "__main__":

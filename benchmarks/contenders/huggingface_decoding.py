@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from decoding import arguments, measure, model_of
+from device import peak_on
 from safetensors.torch import load_file
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
@@ -59,22 +60,25 @@ def converted(checkpoint: Path) -> M2M100ForConditionalGeneration:
 @torch.inference_mode()
 def main() -> None:
     options = arguments()
-    model = converted(options.checkpoint).to(getattr(torch, options.precision))
+    model = converted(options.checkpoint).to(options.device, getattr(torch, options.precision))
     sources = json.loads(options.input.read_text())["ids"]
     given = {"num_beams": options.beam_size, "length_penalty": 1.0, "max_new_tokens": 100, "do_sample": False}
 
     def together(some: list[list[int]]) -> list[list[int]]:
         order = sorted(range(len(some)), key=lambda index: len(some[index]))
         found: list[list[int]] = [[] for _ in some]
-        for start in range(0, len(order), 64):
-            rows = order[start : start + 64]
+        start = 0
+        while start < len(order):
+            count = options.tokens // len(some[order[-1]]) if options.tokens else 64
+            rows = order[start : start + count]
+            start += count
             width = max(len(some[row]) for row in rows)
-            ids = torch.tensor([some[row] + [0] * (width - len(some[row])) for row in rows])
+            ids = torch.tensor([some[row] + [0] * (width - len(some[row])) for row in rows], device=options.device)
             for row, out in zip(rows, model.generate(input_ids=ids, attention_mask=ids.ne(0), **given), strict=True):
                 found[row] = [token for token in out.tolist() if token > 2]
         return found
 
-    measure(options, sources, together, lambda one: together([one]))
+    measure(options, sources, together, lambda one: together([one]), peak_on(options.device))
 
 
 if __name__ == "__main__":

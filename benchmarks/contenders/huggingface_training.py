@@ -1,8 +1,9 @@
 """Hugging Face MarianMTModel in a plain loop."""
 
 import torch
+from device import measure_on
 from sizes import SIZES
-from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever, measure
+from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever
 from torch import nn
 from transformers import MarianConfig, MarianMTModel
 
@@ -32,21 +33,21 @@ def main() -> None:
         decoder_start_token_id=1,
         use_cache=False,
     )
-    model = MarianMTModel(config).train()
+    model = MarianMTModel(config).train().to(options.device)
     adam = torch.optim.Adam(model.parameters(), RATE, BETAS, EPSILON, fused=True)
     loss_of = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
 
     def step(batch: tuple) -> tuple[int, int]:
-        source, target = (torch.from_numpy(side) for side in batch)
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16"):
+        source, target = (torch.from_numpy(side).to(options.device) for side in batch)
+        with torch.autocast(options.device, torch.bfloat16, enabled=options.precision == "bfloat16"):
             logits = model(source, attention_mask=(source != PAD).long(), decoder_input_ids=target[:, :-1]).logits
             loss = loss_of(logits.flatten(0, 1), target[:, 1:].flatten())
         adam.zero_grad(set_to_none=True)
         loss.backward()
         adam.step()
-        return int((source != PAD).sum()), int((target[:, 1:] != PAD).sum())
+        return int((batch[0] != PAD).sum()), int((batch[1][:, 1:] != PAD).sum())
 
-    measure(step, forever(options.batches), options.seconds)
+    measure_on(options.device, step, forever(options.batches), options.seconds)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 import math
 
 import torch
+from device import measure_on
 from sizes import SIZES
-from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever, measure
+from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever
 from torch import Tensor, nn
 
 
@@ -24,7 +25,7 @@ class Model(nn.Module):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         padding, length = source == PAD, target.size(1)
-        ahead = torch.ones(length, length, dtype=torch.bool).triu(1)
+        ahead = torch.ones(length, length, dtype=torch.bool, device=source.device).triu(1)
         out = self.body(
             self.embed(source),
             self.embed(target),
@@ -39,21 +40,21 @@ class Model(nn.Module):
 def main() -> None:
     options = arguments()
     torch.manual_seed(1)
-    model = Model(options.vocab, **SIZES[options.size])
+    model = Model(options.vocab, **SIZES[options.size]).to(options.device)
     adam = torch.optim.Adam(model.parameters(), RATE, BETAS, EPSILON, fused=True)
     loss_of = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
 
     def step(batch: tuple) -> tuple[int, int]:
-        source, target = (torch.from_numpy(side) for side in batch)
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.precision == "bfloat16"):
+        source, target = (torch.from_numpy(side).to(options.device) for side in batch)
+        with torch.autocast(options.device, torch.bfloat16, enabled=options.precision == "bfloat16"):
             logits = model(source, target[:, :-1])
             loss = loss_of(logits.flatten(0, 1), target[:, 1:].flatten())
         adam.zero_grad(set_to_none=True)
         loss.backward()
         adam.step()
-        return int((source != PAD).sum()), int((target[:, 1:] != PAD).sum())
+        return int((batch[0] != PAD).sum()), int((batch[1][:, 1:] != PAD).sum())
 
-    measure(step, forever(options.batches), options.seconds)
+    measure_on(options.device, step, forever(options.batches), options.seconds)
 
 
 if __name__ == "__main__":
