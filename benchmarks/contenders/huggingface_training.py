@@ -1,10 +1,10 @@
 """Hugging Face MarianMTModel in a plain loop."""
 
 import torch
-from device import measure_on
+from plain_loop import train_plainly
 from sizes import SIZES
-from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever
-from torch import nn
+from timing import DROPOUT, PAD, arguments
+from torch import Tensor
 from transformers import MarianConfig, MarianMTModel
 
 
@@ -34,20 +34,11 @@ def main() -> None:
         use_cache=False,
     )
     model = MarianMTModel(config).train().to(options.device)
-    adam = torch.optim.Adam(model.parameters(), RATE, BETAS, EPSILON, fused=True)
-    loss_of = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
 
-    def step(batch: tuple) -> tuple[int, int]:
-        source, target = (torch.from_numpy(side).to(options.device) for side in batch)
-        with torch.autocast(options.device, torch.bfloat16, enabled=options.precision == "bfloat16"):
-            logits = model(source, attention_mask=(source != PAD).long(), decoder_input_ids=target[:, :-1]).logits
-            loss = loss_of(logits.flatten(0, 1), target[:, 1:].flatten())
-        adam.zero_grad(set_to_none=True)
-        loss.backward()
-        adam.step()
-        return int((batch[0] != PAD).sum()), int((batch[1][:, 1:] != PAD).sum())
+    def logits_of(source: Tensor, read: Tensor) -> Tensor:
+        return model(source, attention_mask=(source != PAD).long(), decoder_input_ids=read).logits
 
-    measure_on(options.device, step, forever(options.batches), options.seconds)
+    train_plainly(options, model, logits_of)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 import math
 
 import torch
-from device import measure_on
+from plain_loop import train_plainly
 from sizes import SIZES
-from timing import BETAS, DROPOUT, EPSILON, PAD, RATE, SMOOTHING, arguments, forever
+from timing import DROPOUT, PAD, arguments
 from torch import Tensor, nn
 
 
@@ -41,20 +41,7 @@ def main() -> None:
     options = arguments()
     torch.manual_seed(1)
     model = Model(options.vocab, **SIZES[options.size]).to(options.device)
-    adam = torch.optim.Adam(model.parameters(), RATE, BETAS, EPSILON, fused=True)
-    loss_of = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=SMOOTHING)
-
-    def step(batch: tuple) -> tuple[int, int]:
-        source, target = (torch.from_numpy(side).to(options.device) for side in batch)
-        with torch.autocast(options.device, torch.bfloat16, enabled=options.precision == "bfloat16"):
-            logits = model(source, target[:, :-1])
-            loss = loss_of(logits.flatten(0, 1), target[:, 1:].flatten())
-        adam.zero_grad(set_to_none=True)
-        loss.backward()
-        adam.step()
-        return int((batch[0] != PAD).sum()), int((batch[1][:, 1:] != PAD).sum())
-
-    measure_on(options.device, step, forever(options.batches), options.seconds)
+    train_plainly(options, model, model)
 
 
 if __name__ == "__main__":

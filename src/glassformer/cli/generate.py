@@ -52,8 +52,7 @@ def command(
     keep_freed_memory()
     with loading():
         generator = Generator.load(run)
-    several = generator.configure(**options).n_best > 1
-    done = 0
+    done, several = 0, generator.configure(**options).n_best > 1
     with writing(output) as stream:
         if prompt is not None and not several and not as_json:
             _stream(stream, prompt, generator.stream(prompt, refuse_long, **options))
