@@ -106,7 +106,8 @@ def compare(
             useful = (done["source"] * work["source"] + done["target"] * work["target"]) / done["seconds"] / 1e9
             rate = done["target"] / done["seconds"]
             share = useful / max(top, ceiling(getattr(torch, precision), ON))
-            turns[name].append({"target_per_s": rate, "gflops": useful, "share": share, "peak_mib": done["peak_mib"]})
+            speeds = {"source_per_s": done["source"] / done["seconds"], "target_per_s": rate, "gflops": useful}
+            turns[name].append({**speeds, "share": share, "peak_mib": done["peak_mib"]})
             print(f"{size} {precision} {name:22} {rate:6.0f} target tokens/s, {share:.0%} of the ceiling", flush=True)
     return [
         {"size": size, "precision": precision, "name": name, **summary(each)} for name, each in turns.items() if each
