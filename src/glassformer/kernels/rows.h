@@ -1,7 +1,6 @@
-// The products that attention over whole sequences consists of, TILE queries at a time, and the rows it reads and writes.
+// The products that attention over whole sequences consists of, TILE queries at a time; rows are read where they lie.
 #pragma once
-#include "vectors.h"
-#include <algorithm>
+#include "tiles.h"
 #include <vector>
 
 #define TILE 4
@@ -12,68 +11,116 @@ struct Sequences {
     int64_t batch, head, position;
 };
 
+// Those of one head.
 template <class T>
-static void fetch_rows(const Sequences& from, int64_t h, int64_t count, int64_t size, std::vector<float>& to) {
-    const size_t needed = (count + TILE) * size;
-    if (to.size() < needed) to.resize(needed);
-    std::fill(to.begin() + count * size, to.begin() + needed, 0.0f);
-    for (int64_t i = 0; i < count; i++) {
-        auto row = static_cast<const T*>(from.data) + h * from.head + i * from.position;
-        // Rows lie too far apart for the processor to fetch the next ones of its own accord.
-        for (int64_t ahead = 0; ahead < size; ahead += 64 / sizeof(T)) __builtin_prefetch(row + 8 * from.position + ahead);
-        int64_t d = 0;
-        for (; d + LANES <= size; d += LANES) store(to.data() + i * size + d, read(row + d));
-        for (; d < size; d++) to[i * size + d] = single(row[d]);
+struct Rows {
+    T* data;
+    int64_t apart;
+
+    Rows(const Sequences& all, int64_t h) : data(static_cast<T*>(all.data) + h * all.head), apart(all.position) {}
+    T* operator[](int64_t i) const { return data + i * apart; }
+
+    // Rows lie too far apart for the processor to fetch the next ones of its own accord.
+    void fetch(int64_t i, int64_t size) const {
+        for (int64_t d = 0; d < size; d += 64 / sizeof(T)) __builtin_prefetch(data + i * apart + d);
+    }
+};
+
+// What scores are products of: pairs of bfloat16 where the processor multiplies them as such, or float32.
+template <class T> struct Factor { typedef float Unit; enum { ENTRIES = 1 }; };
+#if HAS_BFLOAT16
+template <> struct Factor<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
+#endif
+template <class T>
+static int64_t units_of(int64_t size) {
+    return padded((size + Factor<T>::ENTRIES - 1) / Factor<T>::ENTRIES, LANES);
+}
+
+// One row, zeros behind it up to `room` entries.
+template <class T>
+static void copy_row(const T* row, int64_t size, int64_t room, float* to) {
+    int64_t d = 0;
+    for (; d + LANES <= size; d += LANES) store(to + d, read(row + d));
+    for (; d < room; d++) to[d] = d < size ? single(row[d]) : 0.0f;
+}
+
+static void copy_row(const uint16_t* row, int64_t size, int64_t room, Pair* to) {
+    const auto halves = reinterpret_cast<uint16_t*>(to);
+    int64_t d = 0;
+    for (; d + 2 * LANES <= size; d += 2 * LANES)  // which a call of memcpy would cost more than
+        store(reinterpret_cast<float*>(halves + d), load(reinterpret_cast<const float*>(row + d)));
+    for (; d < 2 * room; d++) halves[d] = d < size ? row[d] : 0;
+}
+
+// `count` rows from i on of `rows` in all, `room` entries each; missing ones are 0.
+template <class T, class X>
+static void copy_rows(const Rows<T>& from, int64_t i, int64_t rows, int64_t count, int64_t size, int64_t room, X* to) {
+    for (int64_t t = 0; t < count; t++, to += room) {
+        from.fetch(i + t + count, size);
+        if (i + t < rows) copy_row(from[i + t], size, room, to);
+        else std::fill(to, to + room, X{});
     }
 }
 
 template <class T>
-static void put_rows(const std::vector<float>& from, int64_t count, int64_t size, const Sequences& to, int64_t h) {
-    for (int64_t i = 0; i < count; i++) {
-        auto row = static_cast<T*>(to.data) + h * to.head + i * to.position;
-        int64_t d = 0;
-        for (; d + LANES <= size; d += LANES) write(row + d, load(from.data() + i * size + d));
-        for (; d < size; d++) put_single(row + d, from[i * size + d]);
-    }
+static void put_rows(const float* from, int64_t i, int64_t count, int64_t size, const Rows<T>& to) {
+    for (int64_t t = 0; t < count; t++) put(from + t * size, size, to[i + t]);
 }
 
-static void turn(const std::vector<float>& rows, int64_t count, int64_t size, int64_t room, std::vector<float>& to) {
-    to.resize(size * room);
-    const int64_t whole_rows = count / LANES * LANES, whole = size / LANES * LANES;
-    for (int64_t i = 0; i < whole_rows; i += LANES)
-        for (int64_t d = 0; d < whole; d += LANES)
-            turn_square(rows.data() + i * size + d, size, to.data() + d * room + i, room);
-    for (int64_t d = 0; d < size; d++) {
-        float* row = to.data() + d * room;
-        for (int64_t i = d < whole ? whole_rows : 0; i < count; i++) row[i] = rows[i * size + d];
-        std::fill(row + count, row + room, 0.0f);
-    }
-}
-
-// results[t][j] = Σ_d rows[t][d] · turned[d][j] for j in [low, high) and on to the end of a vector.
-static void dots(
-    const float* rows, int64_t size, const std::vector<float>& turned, int64_t room, int64_t low, int64_t high, float* results
-) {
-    for (int64_t j = low; j < high; j += LANES) {
-        Floats sums[TILE] = {};
-        for (int64_t d = 0; d < size; d++) {
-            const Floats column = load(turned.data() + d * room + j);
-            UNROLL for (int t = 0; t < TILE; t++) sums[t] += rows[t * size + d] * column;
+// Units of rows, turned: to[unit][row], zeros behind the last row.
+template <class T, class X>
+static void turn(const Rows<T>& rows, int64_t count, int64_t units, int64_t size, int64_t room, std::vector<X>& to) {
+    if (static_cast<int64_t>(to.size()) < units * room) to.resize(units * room);
+    thread_local std::vector<X> some;
+    some.resize(LANES * units);
+    for (int64_t i = 0; i < count; i += LANES) {
+        copy_rows(rows, i, count, LANES, size, units, some.data());
+        for (int64_t unit = 0; unit < units; unit += LANES) {
+            auto from = reinterpret_cast<const float*>(some.data() + unit);
+            turn_square(from, units, reinterpret_cast<float*>(to.data() + unit * room + i), room);
         }
-        UNROLL for (int t = 0; t < TILE; t++) store(results + t * room + j, sums[t]);
+    }
+    const int64_t end = padded(count, LANES);
+    for (int64_t unit = 0; unit < units; unit++) std::fill(to.data() + unit * room + end, to.data() + (unit + 1) * room, X{});
+}
+
+// results[t][j] = rows[t] · turned[.][j] for j in [low, high) and on to the end of two vectors.
+template <class X>
+static void dots(
+    const X* rows, int64_t units, const std::vector<X>& turned, int64_t room, int64_t low, int64_t high, float* results
+) {
+    typedef typename Registers<X>::Sum Sum;
+    typedef typename Registers<X>::Entries Entries;
+    for (int64_t j = low; j < high; j += 2 * LANES) {
+        Sum sums[TILE][2] = {};
+        const X* panel = turned.data() + j;
+        for (int64_t unit = 0; unit < units; unit++) {
+            Entries columns[2];
+            UNROLL for (int i = 0; i < 2; i++) columns[i] = entries_at(panel + i * LANES);
+            panel += room;  // here, lest the compiler loads the columns again for every use
+            UNROLL for (int t = 0; t < TILE; t++) {
+                const Entries value = in_all_lanes(rows[t * units + unit]);
+                UNROLL for (int i = 0; i < 2; i++) sums[t][i] = add_product(sums[t][i], value, columns[i]);
+            }
+        }
+        UNROLL for (int t = 0; t < TILE; t++)
+            for (int i = 0; i < 2; i++) store(results + t * room + j + i * LANES, (Floats)sums[t][i]);
     }
 }
 
 // results[t] = Σ_j weights[t][j] · rows[j], j in [low, high)
+template <class T>
 static void weigh(
-    const float* weights, int64_t room, const std::vector<float>& rows, int64_t size, int64_t low, int64_t high, float* results
+    const float* weights, int64_t room, const Rows<T>& rows, int64_t size, int64_t low, int64_t high, float* results
 ) {
     for (int64_t d = 0; d < size; d += 2 * LANES) {
         const int64_t width = std::min<int64_t>(2 * LANES, size - d);
         if (width == 2 * LANES) {
             Floats sums[TILE][2] = {};
+            const T* row = rows[low] + d;
             for (int64_t j = low; j < high; j++) {
-                const Floats left = load(rows.data() + j * size + d), right = load(rows.data() + j * size + d + LANES);
+                const Floats left = read(row), right = read(row + LANES);
+                row += rows.apart;
                 UNROLL for (int t = 0; t < TILE; t++) {
                     sums[t][0] += weights[t * room + j] * left;
                     sums[t][1] += weights[t * room + j] * right;
@@ -88,24 +135,24 @@ static void weigh(
         for (int t = 0; t < TILE; t++)
             for (int64_t e = d; e < d + width; e++) {
                 float sum = 0;
-                for (int64_t j = low; j < high; j++) sum += weights[t * room + j] * rows[j * size + e];
+                for (int64_t j = low; j < high; j++) sum += weights[t * room + j] * single(rows[j][e]);
                 results[t * size + e] = sum;
             }
     }
 }
 
-// to[j] += Σ_t weights[t][j] · rows[t], j in [low, high); `rows` stay in registers.
+// to[j] += Σ_t weights[t][j] · rows[t], j in [low, high); `rows`, `apart` from each other, stay in registers.
 static void spread(
-    const float* weights, int64_t room, const float* rows, int64_t size, int64_t low, int64_t high, std::vector<float>& to
+    const float* weights, int64_t room, const float* rows, int64_t apart, int64_t size, int64_t low, int64_t high, float* to
 ) {
     int64_t d = 0;
     for (; d + 2 * LANES <= size; d += 2 * LANES) {
         Floats some[TILE][2];
         UNROLL for (int t = 0; t < TILE; t++) {
-            some[t][0] = load(rows + t * size + d), some[t][1] = load(rows + t * size + d + LANES);
+            some[t][0] = load(rows + t * apart + d), some[t][1] = load(rows + t * apart + d + LANES);
         }
         for (int64_t j = low; j < high; j++) {
-            float* row = to.data() + j * size + d;
+            float* row = to + j * size + d;
             Floats left = load(row), right = load(row + LANES);
             UNROLL for (int t = 0; t < TILE; t++) {
                 left += weights[t * room + j] * some[t][0];
@@ -116,5 +163,5 @@ static void spread(
     }
     for (; d < size; d++)
         for (int64_t j = low; j < high; j++)
-            for (int t = 0; t < TILE; t++) to[j * size + d] += weights[t * room + j] * rows[t * size + d];
+            for (int t = 0; t < TILE; t++) to[j * size + d] += weights[t * room + j] * rows[t * apart + d];
 }

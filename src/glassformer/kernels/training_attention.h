@@ -27,8 +27,11 @@ struct Range {
 };
 
 // What one head of one batch works with; the columns of transposed ones are padded to whole vectors.
+template <class T>
 struct Head {
-    std::vector<float> q, k, v, k_turned, v_turned, context, d_context, d_q, d_k, d_v;
+    typedef typename Factor<T>::Unit Unit;
+    std::vector<Unit> k_turned, v_turned, tile;
+    std::vector<float> rows, results, d_k, d_v;
     std::vector<float> weights, kept, d_weights;  // [TILE, room]
     std::vector<uint8_t> seen;                    // [room]
     int64_t room;
@@ -54,7 +57,8 @@ static const uint8_t* mask_of(const Attention& a, int64_t h) {
     return a.mask ? a.mask + h * a.mask_head : nullptr;
 }
 
-static void find_ranges(const Attention& a, int64_t b, int64_t h, Head& w) {
+template <class T>
+static void find_ranges(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
     if (w.ranges_of == b && a.mask_head == 0) return;
     w.ranges.clear();
     for (int64_t i = 0; i < a.queries; i += TILE) w.ranges.push_back(visible(a, mask_of(a, h), i));
@@ -135,35 +139,39 @@ static Attention of_batch(Attention a, int64_t b) {
     return a;
 }
 
-// What both directions begin with.
-template <class T>
-static void prepare(const Attention& a, int64_t b, int64_t h, Head& w) {
-    fetch_rows<T>(a.q, h, a.queries, a.d_k, w.q), fetch_rows<T>(a.k, h, a.keys, a.d_k, w.k);
-    fetch_rows<T>(a.v, h, a.keys, a.d_v, w.v);
-    turn(w.k, a.keys, a.d_k, w.room, w.k_turned);
-    find_ranges(a, b, h, w);
+// Products of TILE queries, from i on, and of all keys that are turned, or of gradients and values.
+template <class T, class X>
+static void multiply_tile(
+    const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& turned, Range range, Head<T>& w, float* results
+) {
+    const int64_t units = units_of<T>(size);
+    w.tile.resize(TILE * units);
+    copy_rows(rows, i, count, TILE, size, units, w.tile.data());
+    dots(w.tile.data(), units, turned, w.room, range.low, range.high, results);
 }
 
 template <class T>
-static void attend_forward(const Attention& a, int64_t b, int64_t h, Head& w) {
-    prepare<T>(a, b, h, w);
-    w.context.resize((a.queries + TILE) * a.d_v);
+static void attend_forward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
+    const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), context(a.context, h);
+    turn(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_turned);
+    find_ranges(a, b, h, w);
+    w.results.resize(TILE * a.d_v);
     const uint8_t* mask = mask_of(a, h);
-    const int64_t before = a.queries_before * a.heads;
+    const int64_t before = a.queries_before * a.heads, first = h * a.queries;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
-        const int64_t first = h * a.queries;
-        dots(w.q.data() + i * a.d_k, a.d_k, w.k_turned, w.room, range.low, range.high, w.weights.data());
-        for (int64_t t = i; t < std::min(i + TILE, a.queries); t++) {
-            float* weights = w.weights.data() + (t - i) * w.room;
-            look(a, mask, t, range, w.seen.data());
-            a.log_sums[first + t] = normalise_scores(range, w.seen.data(), scale, weights);
-            if (a.threshold) drop_weights(a, before + first + t, range, weights, weights);
+        const int64_t count = std::min<int64_t>(TILE, a.queries - i);
+        multiply_tile(q, i, a.queries, a.d_k, w.k_turned, range, w, w.weights.data());
+        for (int64_t t = 0; t < count; t++) {
+            float* weights = w.weights.data() + t * w.room;
+            look(a, mask, i + t, range, w.seen.data());
+            a.log_sums[first + i + t] = normalise_scores(range, w.seen.data(), scale, weights);
+            if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
-        weigh(w.weights.data(), w.room, w.v, a.d_v, range.low, range.high, w.context.data() + i * a.d_v);
+        weigh(w.weights.data(), w.room, v, a.d_v, range.low, range.high, w.results.data());
+        put_rows(w.results.data(), i, count, a.d_v, context);
     }
-    put_rows<T>(w.context, a.queries, a.d_v, a.context, h);
 }
 
 // d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k, in place of d_weights.
@@ -176,20 +184,20 @@ static void score_gradients(Range range, float scale, const float* weights, floa
 }
 
 template <class T>
-static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
-    prepare<T>(a, b, h, w);
-    fetch_rows<T>(a.d_context, h, a.queries, a.d_v, w.d_context);
-    w.d_q.resize((a.queries + TILE) * a.d_k);
+static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
+    const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), d_context(a.d_context, h);
+    turn(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_turned);
+    turn(v, a.keys, units_of<T>(a.d_v), a.d_v, w.room, w.v_turned);
+    find_ranges(a, b, h, w);
+    w.results.resize(TILE * a.d_k), w.rows.resize(TILE * std::max(a.d_k, a.d_v));
     w.d_k.assign(a.keys * a.d_k, 0.0f), w.d_v.assign(a.keys * a.d_v, 0.0f);
-    turn(w.v, a.keys, a.d_v, w.room, w.v_turned);
     const uint8_t* mask = mask_of(a, h);
-    const int64_t before = a.queries_before * a.heads;
+    const int64_t before = a.queries_before * a.heads, first = h * a.queries;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
-        const int64_t first = h * a.queries;
-        dots(w.q.data() + i * a.d_k, a.d_k, w.k_turned, w.room, range.low, range.high, w.weights.data());
-        dots(w.d_context.data() + i * a.d_v, a.d_v, w.v_turned, w.room, range.low, range.high, w.d_weights.data());
+        multiply_tile(q, i, a.queries, a.d_k, w.k_turned, range, w, w.weights.data());
+        multiply_tile(d_context, i, a.queries, a.d_v, w.v_turned, range, w, w.d_weights.data());
         for (int64_t t = 0; t < TILE; t++) {
             float *weights = w.weights.data() + t * w.room, *kept = w.kept.data() + t * w.room;
             float* d_weights = w.d_weights.data() + t * w.room;
@@ -206,23 +214,27 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head& w) {
             score_gradients(range, scale, weights, d_weights);
         }
         const auto& kept = a.threshold ? w.kept : w.weights;
-        spread(kept.data(), w.room, w.d_context.data() + i * a.d_v, a.d_v, range.low, range.high, w.d_v);
-        spread(w.d_weights.data(), w.room, w.q.data() + i * a.d_k, a.d_k, range.low, range.high, w.d_k);
-        weigh(w.d_weights.data(), w.room, w.k, a.d_k, range.low, range.high, w.d_q.data() + i * a.d_k);
+        copy_rows(d_context, i, a.queries, TILE, a.d_v, a.d_v, w.rows.data());
+        spread(kept.data(), w.room, w.rows.data(), a.d_v, a.d_v, range.low, range.high, w.d_v.data());
+        copy_rows(q, i, a.queries, TILE, a.d_k, a.d_k, w.rows.data());
+        spread(w.d_weights.data(), w.room, w.rows.data(), a.d_k, a.d_k, range.low, range.high, w.d_k.data());
+        weigh(w.d_weights.data(), w.room, k, a.d_k, range.low, range.high, w.results.data());
+        put_rows(w.results.data(), i, std::min<int64_t>(TILE, a.queries - i), a.d_k, Rows<T>(a.d_q, h));
     }
-    put_rows<T>(w.d_q, a.queries, a.d_k, a.d_q, h), put_rows<T>(w.d_k, a.keys, a.d_k, a.d_k_, h);
-    put_rows<T>(w.d_v, a.keys, a.d_v, a.d_v_, h);
+    put_rows(w.d_k.data(), 0, a.keys, a.d_k, Rows<T>(a.d_k_, h)), put_rows(w.d_v.data(), 0, a.keys, a.d_v, Rows<T>(a.d_v_, h));
 }
 
 template <class T>
 static void attend_all(const Attention& a, bool backward) {
 #pragma omp parallel num_threads(a.threads)
     {
-        thread_local Head work;
+        thread_local Head<T> work;
         work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
         work.seen.resize(work.room);
         for (auto* each : {&work.weights, &work.kept, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
-#pragma omp for schedule(dynamic)
+        // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
+        const int64_t together = a.batch < 4 * a.threads ? 1 : a.heads;
+#pragma omp for schedule(dynamic, together)
         for (int64_t index = 0; index < a.batch * a.heads; index++) {
             const Attention some = of_batch<T>(a, index / a.heads);
             if (backward) attend_backward<T>(some, index / a.heads, index % a.heads, work);
