@@ -12,6 +12,7 @@
 #define CHUNK (4 * TALL)       // rows
 #define BLOCK (2 * CHUNK)      // rows whose sums stay in the first level of the cache
 #define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second
+#define ABREAST 64             // columns of the turned operand that lie side by side; whole panels on any processor
 
 template <class T> struct Step { typedef float Unit; enum { ENTRIES = 1 }; };
 template <> struct Step<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
@@ -20,8 +21,8 @@ template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step
 
 // Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them.
 enum Piece {
-    WEIGHTS, MORE_WEIGHTS, LOW_WEIGHTS, FEED, INNER, ASKED, TURNED, RESULTS, ROW, NORM_SUMS,
-    D_RESULT, D_INNER, D_QUERIES, D_KEYS, D_STREAM, D_MEMORY, ACTIVATED, LOGITS, D_LOGITS, PIECES
+    WEIGHTS, MORE_WEIGHTS, LOW_WEIGHTS, STREAM, MEMORY, CONTEXT, SOME, MORE, RESULTS, ROW, NORM_SUMS, FEED, ACTIVATED,
+    D_RESULT, D_INNER, D_CONTEXT, D_QUERIES, D_KEYS, D_ASKING, D_ASKED, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, PIECES
 };
 
 template <class X>
@@ -63,23 +64,32 @@ static void pack_for_outputs(const T* weight, int64_t outputs, int64_t inputs, U
             turn_square(units + output * steps + r, steps, panels + output / PANEL * PANEL * steps + r * PANEL + output % PANEL, PANEL);
 }
 
-// Rows that are summed over, from step `first` on of `steps` in all: panels of columns.
-template <class T>
-static void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to) {
-    const Share mine = share_of(steps_of<T>(rows), 1);
-    for (int64_t step = mine.from; step < mine.to; step++) {
-        const T* row = x + step * Step<T>::ENTRIES * stride;
-        const T* below = (step + 1) * Step<T>::ENTRIES <= rows ? row + stride : nullptr;
-        for (int64_t column = 0; column < columns; column += PANEL)
-            together(row + column, below ? below + column : nullptr, PANEL, to + column * steps + (first + step) * PANEL);
+// Rows that are summed over lie in panels: of WIDTH columns each, the units of all `steps` one behind the other. Those of
+// `rows` rows, the first of them at step `first`.
+template <int WIDTH, class T>
+static void put_in_panels(const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to) {
+    for (int64_t column = 0; column < columns; column += WIDTH) {
+        Unit<T>* units = to + column * steps + first * WIDTH;
+        for (int64_t row = 0; row < rows; row += Step<T>::ENTRIES, units += WIDTH) {
+            const T* at = x + row * stride + column;
+            together(at, row + 1 < rows ? at + stride : nullptr, WIDTH, units);
+        }
     }
 }
 
-// Of at most BLOCK rows, each panel's sums [rows, PANEL] for finish(column, sums), whose sums may change.
+// By all threads, a share of the rows each.
+template <class T>
+static void pack_rows(const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to) {
+    const Share mine = share_of(rows, 2 * TALL);
+    const int64_t before = mine.from / Step<T>::ENTRIES;
+    put_in_panels<PANEL>(x + mine.from * stride, stride, mine.to - mine.from, columns, first + before, steps, to);
+}
+
+// Of at most BLOCK or ABREAST rows, each panel's sums [rows, PANEL] for finish(column, sums), whose sums may change.
 template <class U, class Finish>
 static void multiply_block(OperandOf<U> a, int64_t rows, const U* packed, int64_t columns, int64_t steps, Finish finish) {
-    float sums[BLOCK * PANEL];
-    if (!steps) std::fill(sums, sums + BLOCK * PANEL, 0.0f);
+    float sums[std::max(BLOCK, ABREAST) * PANEL];
+    if (!steps) std::fill(std::begin(sums), std::end(sums), 0.0f);
     for (int64_t column = 0; column < columns; column += PANEL) {
         for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
             const U* panel = packed + column * steps + r * PANEL;
@@ -99,46 +109,33 @@ static OperandOf<Unit<T>> rows_at(const T* x, int64_t stride) {
     return {reinterpret_cast<const Unit<T>*>(x), stride / Step<T>::ENTRIES, 1};
 }
 
-// aᵀ · x, with x packed by rows: put(column of a, column of x, sums of a panel), of this thread's share of a's columns.
-template <class T, class Put>
-static void multiply_turned(
-    const T* a, int64_t stride, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows, Put put
-) {
-    const int64_t steps = steps_of<T>(rows);
-    auto turned = kept<Unit<T>>(TURNED, steps * BLOCK);
-#pragma omp for schedule(dynamic) nowait
-    for (int64_t first = 0; first < outputs; first += BLOCK) {
-        const int64_t count = std::min<int64_t>(BLOCK, outputs - first);
-        for (int64_t step = 0; step < steps; step++) {
-            const T* row = a + step * Step<T>::ENTRIES * stride + first;
-            // Rows lie too far apart for the processor to fetch the next ones of its own accord.
-            for (int64_t ahead = 16; ahead < 16 + Step<T>::ENTRIES; ahead++)
-                for (int64_t i = 0; i < count; i += 64 / sizeof(T)) __builtin_prefetch(row + ahead * stride + i);
-            together(row, (step + 1) * Step<T>::ENTRIES <= rows ? row + stride : nullptr, count, turned + step * BLOCK);
-        }
-        multiply_block<Unit<T>>({turned, 1, BLOCK}, count, x, inputs, steps, [&](int64_t column, const float* sums) {
-            for (int64_t i = 0; i < count; i++) put(first + i, column, sums + i * PANEL);
-        });
+static inline Floats ones(const float*) { return all(1.0f); }
+#if HAS_BFLOAT16
+static inline __m512bh ones(const Pair*) { return in_all_lanes(static_cast<Pair>(0x3f803f80)); }
+#endif
+
+// Σ of the rows that lie ABREAST.
+template <class U>
+static void sum_columns(const U* a, int64_t steps, float* to) {
+    for (int64_t j = 0; j < ABREAST; j += LANES) {
+        typename Registers<U>::Sum total = {};
+        for (int64_t step = 0; step < steps; step++) total = add_product(total, entries_at(a + step * ABREAST + j), ones(a));
+        store(to + j, (Floats)total);
     }
 }
 
-// Σ of the rows, to `to` or added to it: this thread's share of the columns.
-template <class T, class X>
-static void add_columns(const T* x, int64_t stride, int64_t columns, int64_t rows, bool begin, X* to) {
-    const Share mine = share_of(columns, 4 * LANES);
-    int64_t j = mine.from;
-    for (; j + LANES <= mine.to; j += 4 * LANES) {
-        const int64_t some = std::min<int64_t>(4, (mine.to - j) / LANES);
-        Floats sums[4];
-        for (int i = 0; i < some; i++) sums[i] = begin ? Floats{} : read(to + j + i * LANES);
-        for (int64_t row = 0; row < rows; row++)
-            for (int64_t i = 0; i < some; i++) sums[i] += read(x + row * stride + j + i * LANES);
-        for (int64_t i = 0; i < some; i++) write(to + j + i * LANES, sums[i]);
-        if (some < 4) j -= (4 - some) * LANES;
-    }
-    for (; j < mine.to; j++) {
-        float total = begin ? 0.0f : single(to[j]);
-        for (int64_t row = 0; row < rows; row++) total += single(x[row * stride + j]);
-        put_single(to + j, total);
+// aᵀ · x, of a ABREAST and x in panels: put(column of a, column of x, sums of a panel), by whichever thread is free, and
+// put_sums(column, of ABREAST columns of a).
+template <class U, class Put, class PutSums>
+static void multiply_turned(const U* a, int64_t outputs, const U* x, int64_t inputs, int64_t steps, Put put, PutSums put_sums) {
+#pragma omp for schedule(dynamic) nowait
+    for (int64_t first = 0; first < outputs; first += ABREAST) {
+        const U* some = a + first * steps;
+        multiply_block<U>({some, 1, ABREAST}, ABREAST, x, inputs, steps, [&](int64_t column, const float* sums) {
+            for (int64_t i = 0; i < ABREAST; i++) put(first + i, column, sums + i * PANEL);
+        });
+        float totals[ABREAST];
+        sum_columns(some, steps, totals);
+        put_sums(first, totals);
     }
 }

@@ -6,7 +6,7 @@
 #include "matrices.h"
 #include <stdexcept>
 
-#define TOKENS_AT_ONCE 512  // whose gradients of logits are held, for the gradient of the weights
+#define GRADIENT_BYTES (64 << 20)  // of logits, held for the gradient of the weights, which every piece passes over
 #define LOGIT_ROWS CHUNK
 
 struct ProjectedLoss {
@@ -65,15 +65,18 @@ static void rounded_weights(const ProjectedLoss& l, int64_t room, T* to) {
 template <class T>
 struct LossRoom {
     int64_t size, steps, size_steps;  // of a row of logits; of the sum over d_model, and over a row of logits
-    T *low, *gradients;               // the weights in the type of `hidden`; of the logits of a piece
-    Unit<T> *outputs, *inputs, *turned;
+    T* low;                           // the weights in the type of `hidden`
+    Unit<T> *outputs, *inputs;        // the same, packed for either product
+    Unit<T> *hidden, *gradients;      // what a piece adds to the gradient of the weights: of the logits, and by what
+    int64_t piece_steps;              // of the sum over the rows of a piece
 };
 
-// The loss of some rows, and the gradient of what was projected.
+// The loss of some rows, and the gradient of what was projected. That of the logits takes their place.
 template <class T>
 static void lose_rows(const ProjectedLoss& l, const LossRoom<T>& r, int64_t start, int64_t row, int64_t count, RowLoss* losses) {
-    const int64_t d = l.d_model, first = start + row;
+    const int64_t d = l.d_model, first = start + row, apart = r.size * sizeof(float) / sizeof(T);
     auto logits = kept<float>(LOGITS, LOGIT_ROWS * r.size);
+    auto gradients = reinterpret_cast<T*>(logits);
     auto put_logits = [&](int64_t column, const float* sums) {
         for (int64_t i = 0; i < count; i++)
             for (int64_t j = 0; j < PANEL; j += LANES) store(logits + i * r.size + column + j, load(sums + i * PANEL + j));
@@ -82,11 +85,11 @@ static void lose_rows(const ProjectedLoss& l, const LossRoom<T>& r, int64_t star
     for (int64_t i = 0; i < count; i++) {
         float* line = logits + i * r.size;
         for (int64_t j = 0; l.bias && j < l.vocabulary; j++) line[j] += l.bias[j];
-        T* to = l.d_hidden ? r.gradients + (row + i) * r.size : nullptr;
-        losses[first + i] = loss_of_row(l, line, l.target[first + i], r.size, to);
+        losses[first + i] = loss_of_row(l, line, l.target[first + i], r.size, l.d_hidden ? gradients + i * apart : nullptr);
     }
     if (!l.d_hidden) return;
-    multiply_block(rows_at(r.gradients + row * r.size, r.size), count, r.inputs, d, r.size_steps, [&](int64_t column, const float* sums) {
+    put_in_panels<ABREAST>(gradients, apart, count, r.size, row / Step<T>::ENTRIES, r.piece_steps, r.gradients);
+    multiply_block(rows_at(gradients, apart), count, r.inputs, d, r.size_steps, [&](int64_t column, const float* sums) {
         T* to = static_cast<T*>(l.d_hidden) + first * d + column;
         for (int64_t i = 0; i < count; i++)
             for (int64_t j = 0; j < PANEL; j += LANES) write(to + i * d + j, load(sums + i * PANEL + j));
@@ -95,41 +98,46 @@ static void lose_rows(const ProjectedLoss& l, const LossRoom<T>& r, int64_t star
 
 // What the rows of a piece add to the gradients of the weights; the first puts it there.
 template <class T>
-static void add_weight_gradient(const ProjectedLoss& l, const LossRoom<T>& r, int64_t start, int64_t rows) {
-    auto add = [&](int64_t output, int64_t column, const float* sums) {
-        if (output >= l.vocabulary) return;
-        float* to = l.d_weight + output * l.d_model + column;
-        for (int64_t j = 0; j < PANEL; j += LANES) store(to + j, start ? load(to + j) + load(sums + j) : load(sums + j));
+static void add_weight_gradient(const ProjectedLoss& l, const LossRoom<T>& r, int64_t start) {
+    auto add_some = [&](const float* sums, int64_t count, float* to) {
+        for (int64_t j = 0; j < count; j++) to[j] = start ? to[j] + sums[j] : sums[j];
     };
-    multiply_turned(r.gradients, r.size, r.size, r.turned, l.d_model, rows, add);
-    if (l.d_bias) add_columns(r.gradients, r.size, l.vocabulary, rows, start == 0, l.d_bias);
+    auto add = [&](int64_t output, int64_t column, const float* sums) {
+        if (output < l.vocabulary) add_some(sums, PANEL, l.d_weight + output * l.d_model + column);
+    };
+    multiply_turned(r.gradients, r.size, r.hidden, l.d_model, r.piece_steps, add, [&](int64_t output, const float* sums) {
+        if (l.d_bias) add_some(sums, std::min<int64_t>(ABREAST, l.vocabulary - output), l.d_bias + output);
+    });
 }
 
 template <class T>
 static void projected_loss(ProjectedLoss& l) {
     for (int64_t i = 0; i < l.tokens; i++)
         if (l.target[i] < 0 || l.target[i] >= l.vocabulary) throw std::out_of_range("target");
-    const int64_t d = l.d_model, size = padded(l.vocabulary, PANEL);
-    const int64_t pieces = std::max<int64_t>(1, (l.tokens + TOKENS_AT_ONCE - 1) / TOKENS_AT_ONCE);
+    const int64_t d = l.d_model, size = padded(l.vocabulary, ABREAST);
+    const int64_t at_once = std::max<int64_t>(LOGIT_ROWS, GRADIENT_BYTES / (size * sizeof(T)));
+    const int64_t pieces = std::max<int64_t>(1, (l.tokens + at_once - 1) / at_once);
     const int64_t piece = padded((l.tokens + pieces - 1) / pieces, TALL);
-    LossRoom<T> r = {size, steps_of<T>(d), steps_of<T>(size), kept<T>(LOW_WEIGHTS, size * d), kept<T>(D_LOGITS, piece * size)};
-    r.outputs = kept<Unit<T>>(WEIGHTS, size * r.steps), r.inputs = kept<Unit<T>>(MORE_WEIGHTS, r.size_steps * d);
-    r.turned = kept<Unit<T>>(FEED, steps_of<T>(piece) * d);
+    LossRoom<T> room = {size, steps_of<T>(d), steps_of<T>(size), kept<T>(LOW_WEIGHTS, size * d)};
+    room.outputs = kept<Unit<T>>(WEIGHTS, size * room.steps), room.inputs = kept<Unit<T>>(MORE_WEIGHTS, room.size_steps * d);
+    room.hidden = kept<Unit<T>>(FEED, steps_of<T>(piece) * d), room.gradients = kept<Unit<T>>(D_LOGITS, steps_of<T>(piece) * size);
     std::vector<RowLoss> losses(l.tokens);
 #pragma omp parallel num_threads(l.threads)
     {
-        rounded_weights(l, size, r.low);
+        rounded_weights(l, size, room.low);
 #pragma omp barrier
-        pack_for_outputs(r.low, size, d, r.outputs);
-        if (l.d_hidden) pack_rows(r.low, d, size, d, 0, r.size_steps, r.inputs);
+        pack_for_outputs(room.low, size, d, room.outputs);
+        if (l.d_hidden) pack_rows(room.low, d, size, d, 0, room.size_steps, room.inputs);
         for (int64_t start = 0; start < l.tokens; start += piece) {
             const int64_t rows = std::min(piece, l.tokens - start);
-            if (l.d_hidden) pack_rows(static_cast<const T*>(l.hidden) + start * d, d, rows, d, 0, steps_of<T>(rows), r.turned);
+            LossRoom<T> r = room;
+            r.piece_steps = steps_of<T>(rows);
+            if (l.d_hidden) pack_rows(static_cast<const T*>(l.hidden) + start * d, d, rows, d, 0, r.piece_steps, r.hidden);
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
             for (int64_t row = 0; row < rows; row += LOGIT_ROWS)
                 lose_rows(l, r, start, row, std::min<int64_t>(LOGIT_ROWS, rows - row), losses.data());
-            if (l.d_hidden) add_weight_gradient(l, r, start, rows);
+            if (l.d_hidden) add_weight_gradient(l, r, start);
 #pragma omp barrier
         }
     }

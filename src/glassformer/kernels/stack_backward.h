@@ -4,13 +4,14 @@
 
 namespace {
 
-// Backwards, `d` holds the gradient of what the sub-layer gave, then of what it got. Before: of the residual sum;
-// d_y: of what the sub-layer itself gave.
+// Backwards, `d` holds the gradient of what the sub-layer gave, then of what it got. Before: of the residual sum; the
+// result, which is put in panels too: of what the sub-layer itself gave.
 template <class T>
-void part(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, T* d, T* d_y, float* sums) {
+const T* part(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, T* d, Unit<T>* panels, float* sums) {
     const int64_t size = s.d_model;
     const Dropout by = dropout_at(s, site.number, s.threshold);
     auto some = kept<float>(ROW, size);
+    auto d_y = kept<T>(SOME, BLOCK * size);
     for (int64_t i = row; i < row + count; i++) {
         for (int64_t j = 0; j < size; j += LANES) store(some + j, read(d + i * size + j));
         if (!s.pre_norm) {
@@ -18,8 +19,10 @@ void part(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, i
             normalise_row_backward(site.sum + i * size, site.statistics[i], norm.weight, size, some, chunk);
             for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(some + j));
         }
-        drop_row(some, i * size, by, size, d_y + i * size);
+        drop_row(some, i * size, by, size, d_y + (i - row) * size);
     }
+    put_in_panels<ABREAST>(d_y, size, count, size, row / Step<T>::ENTRIES, steps_of<T>(s.rows), panels);
+    return d_y;
 }
 
 // d_feed: of what went into the sub-layer itself.
@@ -36,13 +39,15 @@ void rejoin(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm,
     }
 }
 
+// Of a projection by weights and bias: d_y ABREAST, x in panels.
 template <class T>
-void gradients_of(const Projection& by, const T* d_y, int64_t stride, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows) {
-    auto d_weight = static_cast<T*>(by.weight.gradient);
-    multiply_turned(d_y, stride, outputs, x, inputs, rows, [&](int64_t output, int64_t column, const float* sums) {
-        for (int64_t j = 0; j < PANEL; j += LANES) write(d_weight + output * inputs + column + j, load(sums + j));
-    });
-    add_columns(d_y, stride, outputs, rows, true, static_cast<T*>(by.bias.gradient));
+void gradients_of(const Projection& by, const Unit<T>* d_y, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows) {
+    auto put_sums = [&](int64_t output, const float* sums) {
+        put(sums, ABREAST, static_cast<T*>(by.bias.gradient) + output);
+    };
+    multiply_turned(d_y, outputs, x, inputs, steps_of<T>(rows), [&](int64_t output, int64_t column, const float* sums) {
+        put(sums, PANEL, static_cast<T*>(by.weight.gradient) + output * inputs + column);
+    }, put_sums);
 }
 
 float* sums_of_chunks(int64_t rows, int64_t d) {
@@ -52,53 +57,64 @@ float* sums_of_chunks(int64_t rows, int64_t d) {
     return sums;
 }
 
+// From one row of a panel, of two in bfloat16.
+Floats row_of(const float* panel, int64_t) { return load(panel); }
+Floats row_of(const Pair* panel, int64_t row) {
+    const Ints both = *reinterpret_cast<const Ints*>(panel);
+    return (Floats)(row % 2 ? both & static_cast<int32_t>(0xffff0000) : both << 16);
+}
+
 template <class T>
 void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, T* d) {
     const int64_t size = s.d_model, wide = s.d_ff, rows = s.rows, steps = steps_of<T>(rows);
     const TrainedNorm& norm = layer.feed_forward_norm;
     auto inner = kept<Unit<T>>(WEIGHTS, size * steps_of<T>(wide)), outer = kept<Unit<T>>(MORE_WEIGHTS, wide * steps_of<T>(size));
     auto sums = sums_of_chunks(rows, size);
-    auto d_y = kept<T>(D_RESULT, rows * size), d_hidden = kept<T>(D_INNER, rows * wide);
-    auto feed = kept<Unit<T>>(FEED, steps * size), hidden = kept<Unit<T>>(INNER, steps * wide);
-    const T* given = site.hidden;
+    auto d_y = kept<Unit<T>>(D_RESULT, steps * size), d_hidden = kept<Unit<T>>(D_INNER, steps * wide);
+    const Unit<T>* given = site.hidden;
     if (s.form() != RELU) {
-        auto again = kept<T>(ACTIVATED, rows * wide);
+        auto again = kept<Unit<T>>(ACTIVATED, steps * wide);
+        const int64_t count = wide * Step<T>::ENTRIES;
 #pragma omp parallel for num_threads(s.threads)
-        for (int64_t row = 0; row < rows; row++) activate_rows(s, site.hidden + row * wide, 1, again + row * wide);
+        for (int64_t step = 0; step < steps; step++)
+            activate(s, reinterpret_cast<const T*>(site.hidden) + step * count, count, reinterpret_cast<T*>(again) + step * count);
         given = again;
     }
 #pragma omp parallel num_threads(s.threads)
     {
         pack_rows(static_cast<const T*>(layer.outer.weight.value), wide, size, wide, 0, steps_of<T>(size), outer);
         pack_rows(static_cast<const T*>(layer.inner.weight.value), size, wide, size, 0, steps_of<T>(wide), inner);
-        pack_rows(site.feed(s.pre_norm), size, rows, size, 0, steps, feed);
-        pack_rows<T>(given, wide, rows, wide, 0, steps, hidden);
 #pragma omp barrier
         in_blocks(rows, [&](int64_t row, int64_t count) {
-            part(s, site, norm, row, count, d, d_y, sums);
-            T* some = d_hidden + row * wide;
+            const T* d_given = part(s, site, norm, row, count, d, d_y, sums);
+            const int64_t step = row / Step<T>::ENTRIES;
+            auto some = kept<T>(MORE, BLOCK * wide);
             auto put_gradient = [&](int64_t column, float* d_inner) {
                 for (int64_t i = 0; i < count; i++)
                     for (int64_t j = 0; j < PANEL; j += LANES) {
-                        const Floats of = read(site.hidden + (row + i) * wide + column + j);
-                        write(some + i * wide + column + j, activation_gradient(s.form(), of, load(d_inner + i * PANEL + j)));
+                        const Unit<T>* hidden = site.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
+                        const Floats gradient = activation_gradient(s.form(), row_of(hidden, i), load(d_inner + i * PANEL + j));
+                        write(some + i * wide + column + j, gradient);
                     }
+                if ((column + PANEL) % ABREAST) return;
+                const int64_t first = column + PANEL - ABREAST;
+                put_in_panels<ABREAST>(some + first, wide, count, ABREAST, step, steps, d_hidden + first * steps);
             };
-            multiply_block(rows_at(d_y + row * size, size), count, outer, wide, steps_of<T>(size), put_gradient);
+            multiply_block(rows_at(d_given, size), count, outer, wide, steps_of<T>(size), put_gradient);
             auto d_feed = kept<float>(RESULTS, BLOCK * size);
             multiply_to<T>(some, wide, count, inner, size, wide, nullptr, d_feed);
             rejoin(s, site, norm, row, count, d_feed, d, sums);
         });
 #pragma omp barrier
-        gradients_of<T>(layer.outer, d_y, size, size, hidden, wide, rows);
-        gradients_of<T>(layer.inner, d_hidden, wide, wide, feed, size, rows);
+        gradients_of<T>(layer.outer, d_y, size, given, wide, rows);
+        gradients_of<T>(layer.inner, d_hidden, wide, site.feed, size, rows);
         norm_gradient<T>(sums, rows, size, norm.weight, norm.bias);
     }
 }
 
 // Of what attention gave, before W_O.
 template <class T>
-void context_gradient(const CompactStack& s, const Asking& by, const Site<T>& site, T* d, T* d_y, T* d_context, float* sums) {
+void context_gradient(const CompactStack& s, const Asking& by, const Site<T>& site, T* d, Unit<T>* d_y, T* d_context, float* sums) {
     const int64_t size = s.d_model, steps = steps_of<T>(size);
     auto back = kept<Unit<T>>(MORE_WEIGHTS, size * steps);
 #pragma omp parallel num_threads(s.threads)
@@ -106,18 +122,25 @@ void context_gradient(const CompactStack& s, const Asking& by, const Site<T>& si
         pack_rows(static_cast<const T*>(by.output.weight.value), size, size, size, 0, steps, back);
 #pragma omp barrier
         in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            part(s, site, by.norm, row, count, d, d_y, sums);
-            multiply_block(rows_at(d_y + row * size, size), count, back, size, steps, [&](int64_t column, const float* found) {
+            const T* d_given = part(s, site, by.norm, row, count, d, d_y, sums);
+            multiply_block(rows_at(d_given, size), count, back, size, steps, [&](int64_t column, const float* found) {
                 put_panel<T>(found, count, nullptr, d_context + row * size + column, size);
             });
         });
     }
 }
 
+// Gradients of queries and keys, as rows and ABREAST; of queries, those of the rows' own keys lie beside them.
+template <class T>
+struct Asked {
+    T *queries, *keys;
+    Unit<T> *queries_abreast, *keys_abreast;
+};
+
 // Of what was asked and what asked: the projections' weights, side by side or, for a memory, apart.
 template <class T>
 void projected_gradient(
-    const CompactStack& s, const Asking& by, const Site<T>& site, const T* d_queries, const T* d_keys, T* d, float* d_memory, float* sums
+    const CompactStack& s, const Asking& by, const Site<T>& site, const Asked<T>& of, T* d, float* d_memory, float* sums
 ) {
     const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.own ? 3 * steps : steps;
     auto queries = kept<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
@@ -131,12 +154,16 @@ void projected_gradient(
         pack(by.value, by.own ? 2 * steps : steps, by.own ? all : 2 * steps, by.own ? queries : keys);
 #pragma omp barrier
         auto some = kept<float>(RESULTS, BLOCK * size);
+        auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights, Unit<T>* abreast) {
+            put_in_panels<ABREAST>(from + row * width, width, count, width, row / Step<T>::ENTRIES, steps_of<T>(rows), abreast);
+            multiply_to<T>(from + row * width, width, count, weights, size, width, nullptr, some);
+        };
         in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            multiply_to<T>(d_queries + row * by.query_width, by.query_width, count, queries, size, by.query_width, nullptr, some);
+            back(of.queries, by.query_width, row, count, by.rows, queries, of.queries_abreast);
             rejoin(s, site, by.norm, row, count, some, d, sums);
         });
         in_blocks(by.memory, [&](int64_t row, int64_t count) {
-            multiply_to<T>(d_keys + row * by.key_width, by.key_width, count, keys, size, 2 * size, nullptr, some);
+            back(of.keys, by.key_width, row, count, by.memory, keys, of.keys_abreast);
             float* to = d_memory + row * size;
             for (int64_t i = 0; i < count * size; i += LANES) store(to + i, load(to + i) + load(some + i));
         });
@@ -144,29 +171,28 @@ void projected_gradient(
 }
 
 template <class T>
-void attend_backward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, bool own, T* d, const T* memory, float* d_memory) {
+void attend_backward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, bool own, T* d, const Unit<T>* memory, float* d_memory) {
     const Asking by(s, layer, own);
     const int64_t size = s.d_model, steps = steps_of<T>(by.rows), asked_rows = own ? by.rows : by.memory;
+    const int64_t asked_steps = steps_of<T>(asked_rows);
     auto sums = sums_of_chunks(by.rows, size);
-    auto d_y = kept<T>(D_RESULT, by.rows * size), d_context = kept<T>(D_INNER, by.rows * size);
-    auto d_queries = kept<T>(D_QUERIES, by.rows * by.query_width);
-    auto d_keys = own ? d_queries + size : kept<T>(D_KEYS, by.memory * by.key_width);
+    auto d_y = kept<Unit<T>>(D_RESULT, steps * size);
+    auto d_context = kept<T>(D_CONTEXT, by.rows * size);
+    Asked<T> of = {kept<T>(D_QUERIES, by.rows * by.query_width)};
+    of.queries_abreast = kept<Unit<T>>(D_ASKING, steps * by.query_width);
+    of.keys = own ? of.queries + size : kept<T>(D_KEYS, by.memory * by.key_width);
+    of.keys_abreast = own ? of.queries_abreast + size * steps : kept<Unit<T>>(D_ASKED, asked_steps * by.key_width);
     context_gradient(s, by, site, d, d_y, d_context, sums);
-    attention_of<T>(s, site, own, d_queries, d_keys, d_context);
-    if (own) turn_heads(s, d_queries, s.sines_back);
-    projected_gradient<T>(s, by, site, d_queries, d_keys, d, d_memory, sums);
-    auto feed = kept<Unit<T>>(FEED, steps * size), context = kept<Unit<T>>(INNER, steps * size);
-    auto asked = own ? feed : kept<Unit<T>>(ASKED, steps_of<T>(by.memory) * size);
+    attention_of<T>(s, site, own, nullptr, of.queries, of.keys, d_context);
+    if (own) turn_heads(s, of.queries, s.sines_back);
+    projected_gradient<T>(s, by, site, of, d, d_memory, sums);
+    const Unit<T>* asked = own ? site.feed : memory;
 #pragma omp parallel num_threads(s.threads)
     {
-        pack_rows(site.feed(s.pre_norm), size, by.rows, size, 0, steps, feed);
-        pack_rows<T>(site.context, size, by.rows, size, 0, steps, context);
-        if (!own) pack_rows(memory, size, by.memory, size, 0, steps_of<T>(by.memory), asked);
-#pragma omp barrier
-        gradients_of<T>(by.output, d_y, size, size, context, size, by.rows);
-        gradients_of<T>(by.query, d_queries, by.query_width, size, feed, size, by.rows);
-        gradients_of<T>(by.key, d_keys, by.key_width, size, asked, size, asked_rows);
-        gradients_of<T>(by.value, d_keys + size, by.key_width, size, asked, size, asked_rows);
+        gradients_of<T>(by.output, d_y, size, site.context, size, by.rows);
+        gradients_of<T>(by.query, of.queries_abreast, size, site.feed, size, by.rows);
+        gradients_of<T>(by.key, of.keys_abreast, size, asked, size, asked_rows);
+        gradients_of<T>(by.value, of.keys_abreast + size * asked_steps, size, asked, size, asked_rows);
         norm_gradient<T>(sums, by.rows, size, by.norm.weight, by.norm.bias);
     }
 }

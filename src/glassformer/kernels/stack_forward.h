@@ -50,11 +50,19 @@ void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t st
 template <class T>
 const T* bias_of(const Projection& by) { return static_cast<const T*>(by.bias.value); }
 
+// What goes into the first product: some rows as they are or, of pre-norm, their norm; and it is kept.
 template <class T>
-void normalise_feed(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count) {
+const T* feed_of(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count) {
     const int64_t d = s.d_model;
-    for (int64_t i = row; s.pre_norm && i < row + count; i++)
-        site.statistics[i] = normalise_row(site.input + i * d, norm.weight, norm.bias, s.epsilon, d, site.normed + i * d);
+    const T* feed = site.input + row * d;
+    if (s.pre_norm) {
+        auto normed = kept<T>(SOME, BLOCK * d);
+        for (int64_t i = 0; i < count; i++)
+            site.statistics[row + i] = normalise_row(feed + i * d, norm.weight, norm.bias, s.epsilon, d, normed + i * d);
+        feed = normed;
+    }
+    put_in_panels<PANEL>(feed, d, count, d, row / Step<T>::ENTRIES, steps_of<T>(s.rows), site.feed);
+    return feed;
 }
 
 // The sub-layer's result joins the residual stream.
@@ -65,7 +73,7 @@ void join(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, i
     for (int64_t i = row; i < row + count; i++) {
         add_dropped(site.input + i * d, y + (i - row) * d, i * d, by, d, site.sum + i * d);
         if (!s.pre_norm)
-            site.statistics[i] = normalise_row(site.sum + i * d, norm.weight, norm.bias, s.epsilon, d, site.normed + i * d);
+            site.statistics[i] = normalise_row(site.sum + i * d, norm.weight, norm.bias, s.epsilon, d, site.given + i * d);
     }
 }
 
@@ -81,7 +89,7 @@ void multiply_to(
 
 template <class T>
 void attention_of(
-    const CompactStack& s, const Site<T>& site, bool own, T* d_queries, T* d_keys, const T* d_context
+    const CompactStack& s, const Site<T>& site, bool own, T* context, T* d_queries, T* d_keys, const T* d_context
 ) {
     const int64_t d = s.d_model, head = d / s.heads, wide = own ? 3 * d : d, keys = own ? s.length : s.memory_length;
     const int64_t key_wide = own ? 3 * d : 2 * d;
@@ -90,7 +98,7 @@ void attention_of(
     a.query_starts = s.starts.data(), a.key_starts = (own ? s.starts : s.memory_starts).data();
     const T* from = own ? site.queries + d : site.keys;
     a.q = rows(site.queries, wide), a.k = rows(from, key_wide), a.v = rows(from + d, key_wide);
-    a.context = rows(site.context, d);
+    a.context = rows(context, d);
     if (d_context) {
         const T* to = own ? d_queries + d : d_keys;
         a.d_q = rows(d_queries, wide), a.d_k_ = rows(to, key_wide), a.d_v_ = rows(to + d, key_wide);
@@ -119,6 +127,7 @@ void attend_forward(const CompactStack& s, const TrainedLayer& layer, const Site
     const Asking by(s, layer, own);
     const Projection* const parts[] = {&by.query, &by.key, &by.value, &by.output};
     auto packed = kept<Unit<T>>(WEIGHTS, 4 * d * steps);
+    auto context = kept<T>(CONTEXT, by.rows * d);
 #pragma omp parallel num_threads(s.threads)
     {
         for (int i = 0; i < 4; i++)
@@ -131,28 +140,28 @@ void attend_forward(const CompactStack& s, const TrainedLayer& layer, const Site
                 });
         };
         in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            normalise_feed(s, site, by.norm, row, count);
             T* to = site.queries + row * by.query_width;
-            project(site.feed(s.pre_norm) + row * d, count, 0, own ? 3 : 1, to, by.query_width);
+            project(feed_of(s, site, by.norm, row, count), count, 0, own ? 3 : 1, to, by.query_width);
         });
         in_blocks(by.memory, [&](int64_t row, int64_t count) {
             project(memory + row * d, count, 1, 3, site.keys + row * by.key_width, by.key_width);
         });
     }
     if (own) turn_heads(s, site.queries, s.sines);
-    attention_of<T>(s, site, own, nullptr, nullptr, nullptr);
+    attention_of<T>(s, site, own, context, nullptr, nullptr, nullptr);
 #pragma omp parallel num_threads(s.threads)
     in_blocks(by.rows, [&](int64_t row, int64_t count) {
         auto y = kept<float>(RESULTS, BLOCK * d);
-        multiply_to(site.context + row * d, d, count, packed + 3 * d * steps, d, d, bias_of<T>(by.output), y);
+        const T* some = context + row * d;
+        put_in_panels<PANEL>(some, d, count, d, row / Step<T>::ENTRIES, steps_of<T>(by.rows), site.context);
+        multiply_to(some, d, count, packed + 3 * d * steps, d, d, bias_of<T>(by.output), y);
         join(s, site, by.norm, row, count, y);
     });
 }
 
 template <class T>
-const T* activate_rows(const CompactStack& s, const T* hidden, int64_t count, T* to) {
-    for (int64_t i = 0; i < count * s.d_ff; i += LANES) write(to + i, activated(s.form(), read(hidden + i)));
-    return to;
+void activate(const CompactStack& s, const T* hidden, int64_t count, T* to) {
+    for (int64_t i = 0; i < count; i += LANES) write(to + i, activated(s.form(), read(hidden + i)));
 }
 
 template <class T>
@@ -165,18 +174,20 @@ void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, cons
         pack_for_outputs(static_cast<const T*>(layer.outer.weight.value), d, wide, outer);
 #pragma omp barrier
         in_blocks(rows, [&](int64_t row, int64_t count) {
-            normalise_feed(s, site, layer.feed_forward_norm, row, count);
-            T* hidden = site.hidden + row * wide;
+            auto hidden = kept<T>(MORE, BLOCK * wide);
             auto put_hidden = [&](int64_t column, float* sums) {
                 const T* bias = bias_of<T>(layer.inner) + column;
                 for (int64_t i = 0; s.form() == RELU && i < count * PANEL; i += LANES)
                     store(sums + i, activated(RELU, load(sums + i) + read(bias + i % PANEL)));
                 put_panel<T>(sums, count, s.form() == RELU ? nullptr : bias, hidden + column, wide);
+                const int64_t step = row / Step<T>::ENTRIES, steps = steps_of<T>(rows);
+                put_in_panels<PANEL>(hidden + column, wide, count, PANEL, step, steps, site.hidden + column * steps);
             };
-            multiply_block(rows_at(site.feed(s.pre_norm) + row * d, d), count, inner, wide, steps_of<T>(d), put_hidden);
-            const T* given = s.form() == RELU ? hidden : activate_rows(s, hidden, count, kept<T>(ACTIVATED, BLOCK * wide));
+            const T* feed = feed_of(s, site, layer.feed_forward_norm, row, count);
+            multiply_block(rows_at(feed, d), count, inner, wide, steps_of<T>(d), put_hidden);
+            if (s.form() != RELU) activate(s, hidden, count * wide, hidden);
             auto y = kept<float>(RESULTS, BLOCK * d);
-            multiply_to(given, wide, count, outer, d, wide, bias_of<T>(layer.outer), y);
+            multiply_to<T>(hidden, wide, count, outer, d, wide, bias_of<T>(layer.outer), y);
             join(s, site, layer.feed_forward_norm, row, count, y);
         });
     }
@@ -184,12 +195,17 @@ void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, cons
 
 template <class T>
 void stack_forward(const CompactStack& s) {
-    const Sites<T> sites(s);
+    const Sites<T> sites(s, kept<T>(STREAM, s.rows * s.d_model));
     close_up(s, s.starts, s.x, s.length, sites.input);
-    if (s.memory_length) close_up(s, s.memory_starts, s.memory, s.memory_length, sites.memory);
+    auto memory = kept<T>(MEMORY, s.memory_rows * s.d_model);
+    if (s.memory_length) {
+        close_up(s, s.memory_starts, s.memory, s.memory_length, memory);
+#pragma omp parallel num_threads(s.threads)
+        pack_rows(memory, s.d_model, s.memory_rows, s.d_model, 0, steps_of<T>(s.memory_rows), sites.memory);
+    }
     for (int64_t layer = 0; layer < s.layers; layer++) {
-        attend_forward(s, s.layer[layer], sites.own[layer], true, sites.memory);
-        if (s.memory_length) attend_forward(s, s.layer[layer], sites.cross[layer], false, sites.memory);
+        attend_forward(s, s.layer[layer], sites.own[layer], true, memory);
+        if (s.memory_length) attend_forward(s, s.layer[layer], sites.cross[layer], false, memory);
         feed_forward_forward(s, s.layer[layer], sites.feed_forward[layer]);
     }
     spread_out<T>(s, s.starts, sites.result, s.length, s.result);

@@ -72,19 +72,17 @@ struct CompactStack : TrainedStack {
           memory_rows(memory_starts.back()) {}
 };
 
-// One sub-layer: what it got, what is kept of it, what it gives.
+// One sub-layer: what it got, what is kept of it, what it gives. What gradients of weights are made of lies in panels.
 template <class T>
 struct Site {
     const T* input;
-    T *normed, *sum;         // before the norm and after, in either order
-    T *queries, *keys, *context;  // of attention; keys: and values
-    T* hidden;               // of feed-forward: what is activated; of ReLU, what it has become
+    T *sum, *given;               // of input and result, and what follows: that, or, of post-norm, its norm
+    Unit<T>* feed;                // panels of what goes into the first product
+    T *queries, *keys;            // of attention; keys: and values
+    Unit<T> *context, *hidden;    // panels; hidden, of feed-forward: what is activated; of ReLU, what it has become
     float* log_sums;
     Statistics* statistics;
     int64_t number;
-
-    const T* feed(bool pre) const { return pre ? normed : input; }
-    T* given(bool pre) const { return pre ? sum : normed; }
 };
 
 struct Pieces {
@@ -100,34 +98,38 @@ struct Pieces {
 template <class T>
 struct Sites {
     std::vector<Site<T>> own, cross, feed_forward;
-    T *input, *memory;
+    T* input;         // of post-norm, where all that a sub-layer gives takes the place of what it got
+    Unit<T>* memory;  // panels
     const T* result;
     int64_t bytes;
 
-    explicit Sites(const CompactStack& s) {
+    explicit Sites(const CompactStack& s, T* stream = nullptr) {
         Pieces pieces{static_cast<char*>(s.saved)};
-        const int64_t rows = s.rows, d = s.d_model;
-        input = pieces.next<T>(rows * d), memory = pieces.next<T>(s.memory_rows * d);
+        const int64_t rows = s.rows, d = s.d_model, steps = steps_of<T>(rows);
+        input = s.pre_norm ? pieces.next<T>(rows * d) : stream;
+        memory = pieces.next<Unit<T>>(steps_of<T>(s.memory_rows) * d);
         const T* x = input;
         int64_t number = 0;
         auto begin = [&] {
-            Site<T> site = {x, pieces.next<T>(rows * d), pieces.next<T>(rows * d)};
+            Site<T> site = {x, pieces.next<T>(rows * d)};
+            site.given = s.pre_norm ? site.sum : stream;
+            site.feed = pieces.next<Unit<T>>(steps * d);
             site.statistics = pieces.next<Statistics>(rows), site.number = number++;
-            x = site.given(s.pre_norm);
+            x = site.given;
             return site;
         };
         auto attention = [&](bool of_itself) {
             Site<T> site = begin();
             site.queries = pieces.next<T>(rows * (of_itself ? 3 * d : d));
             site.keys = of_itself ? nullptr : pieces.next<T>(s.memory_rows * 2 * d);
-            site.context = pieces.next<T>(rows * d), site.log_sums = pieces.next<float>(rows * s.heads);
+            site.context = pieces.next<Unit<T>>(steps * d), site.log_sums = pieces.next<float>(rows * s.heads);
             return site;
         };
         for (int64_t layer = 0; layer < s.layers; layer++) {
             own.push_back(attention(true));
             if (s.memory_length) cross.push_back(attention(false));
             feed_forward.push_back(begin());
-            feed_forward.back().hidden = pieces.next<T>(rows * s.d_ff);
+            feed_forward.back().hidden = pieces.next<Unit<T>>(steps * s.d_ff);
         }
         result = x;
         bytes = pieces.at - static_cast<char*>(s.saved);
