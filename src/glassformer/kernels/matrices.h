@@ -2,24 +2,27 @@
 //
 // Every thread of the region calls them, does its share of the work, and meets the others where the caller says so.
 // Sums over rows are made of CHUNKs, or by one thread from the first row to the last: they do not depend on how many
-// threads there are. All widths are whole panels.
+// threads there are. All widths are multiples of ABREAST.
 #pragma once
 #include "tiles.h"
 #include <algorithm>
+#include <memory>
 #include <omp.h>
 #include <vector>
 
 #define CHUNK (4 * TALL)       // rows
 #define BLOCK (2 * CHUNK)      // rows whose sums stay in the first level of the cache
 #define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second
-#define ABREAST 64             // columns of the turned operand that lie side by side; whole panels on any processor
+#define ABREAST 64             // columns of the turned operand that lie side by side
+static_assert(ABREAST % PANEL == 0, "whole panels");
 
 template <class T> struct Step { typedef float Unit; enum { ENTRIES = 1 }; };
 template <> struct Step<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
 template <class T> using Unit = typename Step<T>::Unit;
 template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step<T>::ENTRIES - 1) / Step<T>::ENTRIES; }
 
-// Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them.
+// Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them. An eighth more than is
+// asked for, since batches differ a little, and many blocks of nearly one size leave holes.
 enum Piece {
     WEIGHTS, MORE_WEIGHTS, LOW_WEIGHTS, STREAM, MEMORY, CONTEXT, SOME, MORE, RESULTS, ROW, NORM_SUMS, FEED, ACTIVATED,
     D_RESULT, D_INNER, D_CONTEXT, D_QUERIES, D_KEYS, D_ASKING, D_ASKED, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, PIECES
@@ -27,11 +30,18 @@ enum Piece {
 
 template <class X>
 static X* kept(Piece which, int64_t count) {
-    thread_local std::vector<char> pieces[PIECES];
-    auto& piece = pieces[which];
+    struct Bytes {
+        std::unique_ptr<char[]> data;
+        size_t size;
+    };
+    thread_local Bytes pieces[PIECES];
+    Bytes& piece = pieces[which];
     const size_t needed = count * sizeof(X) + 64;
-    if (piece.size() < needed) piece = std::vector<char>(needed);
-    return reinterpret_cast<X*>((reinterpret_cast<uintptr_t>(piece.data()) + 63) / 64 * 64);
+    if (piece.size < needed) {
+        piece = {};  // before more is asked for
+        piece = {std::unique_ptr<char[]>(new char[needed + needed / 8]), needed + needed / 8};
+    }
+    return reinterpret_cast<X*>((reinterpret_cast<uintptr_t>(piece.data.get()) + 63) / 64 * 64);
 }
 
 struct Share {
@@ -117,11 +127,10 @@ static inline __m512bh ones(const Pair*) { return in_all_lanes(static_cast<Pair>
 // Σ of the rows that lie ABREAST.
 template <class U>
 static void sum_columns(const U* a, int64_t steps, float* to) {
-    for (int64_t j = 0; j < ABREAST; j += LANES) {
-        typename Registers<U>::Sum total = {};
-        for (int64_t step = 0; step < steps; step++) total = add_product(total, entries_at(a + step * ABREAST + j), ones(a));
-        store(to + j, (Floats)total);
-    }
+    typename Registers<U>::Sum totals[ABREAST / LANES] = {};
+    for (int64_t step = 0; step < steps; step++, a += ABREAST)
+        UNROLL for (int j = 0; j < ABREAST / LANES; j++) totals[j] = add_product(totals[j], entries_at(a + j * LANES), ones(a));
+    UNROLL for (int j = 0; j < ABREAST / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
 }
 
 // aᵀ · x, of a ABREAST and x in panels: put(column of a, column of x, sums of a panel), by whichever thread is free, and

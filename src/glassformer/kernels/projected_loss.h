@@ -6,7 +6,7 @@
 #include "matrices.h"
 #include <stdexcept>
 
-#define GRADIENT_BYTES (64 << 20)  // of logits, held for the gradient of the weights, which every piece passes over
+#define PIECE_BYTES (64 << 20)  // of gradients of logits, and of what was projected; every piece passes over d_weight
 #define LOGIT_ROWS CHUNK
 
 struct ProjectedLoss {
@@ -67,7 +67,7 @@ struct LossRoom {
     int64_t size, steps, size_steps;  // of a row of logits; of the sum over d_model, and over a row of logits
     T* low;                           // the weights in the type of `hidden`
     Unit<T> *outputs, *inputs;        // the same, packed for either product
-    Unit<T> *hidden, *gradients;      // what a piece adds to the gradient of the weights: of the logits, and by what
+    Unit<T> *hidden, *gradients;      // of a piece, in panels and of the logits ABREAST, for the gradient of the weights
     int64_t piece_steps;              // of the sum over the rows of a piece
 };
 
@@ -115,12 +115,16 @@ static void projected_loss(ProjectedLoss& l) {
     for (int64_t i = 0; i < l.tokens; i++)
         if (l.target[i] < 0 || l.target[i] >= l.vocabulary) throw std::out_of_range("target");
     const int64_t d = l.d_model, size = padded(l.vocabulary, ABREAST);
-    const int64_t at_once = std::max<int64_t>(LOGIT_ROWS, GRADIENT_BYTES / (size * sizeof(T)));
+    const int64_t at_once = std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES / ((size + d) * sizeof(T)));
     const int64_t pieces = std::max<int64_t>(1, (l.tokens + at_once - 1) / at_once);
     const int64_t piece = padded((l.tokens + pieces - 1) / pieces, TALL);
     LossRoom<T> room = {size, steps_of<T>(d), steps_of<T>(size), kept<T>(LOW_WEIGHTS, size * d)};
-    room.outputs = kept<Unit<T>>(WEIGHTS, size * room.steps), room.inputs = kept<Unit<T>>(MORE_WEIGHTS, room.size_steps * d);
-    room.hidden = kept<Unit<T>>(FEED, steps_of<T>(piece) * d), room.gradients = kept<Unit<T>>(D_LOGITS, steps_of<T>(piece) * size);
+    room.outputs = kept<Unit<T>>(WEIGHTS, size * room.steps);
+    if (l.d_hidden) {
+        room.inputs = kept<Unit<T>>(MORE_WEIGHTS, room.size_steps * d);
+        room.hidden = kept<Unit<T>>(FEED, steps_of<T>(piece) * d);
+        room.gradients = kept<Unit<T>>(D_LOGITS, steps_of<T>(piece) * size);
+    }
     std::vector<RowLoss> losses(l.tokens);
 #pragma omp parallel num_threads(l.threads)
     {

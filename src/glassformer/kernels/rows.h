@@ -141,15 +141,15 @@ static void weigh(
     }
 }
 
-// to[j] += Σ_t weights[t][j] · rows[t], j in [low, high); `rows`, `apart` from each other, stay in registers.
+// to[j] += Σ_t weights[t][j] · rows[t], j in [low, high); `rows` stay in registers.
 static void spread(
-    const float* weights, int64_t room, const float* rows, int64_t apart, int64_t size, int64_t low, int64_t high, float* to
+    const float* weights, int64_t room, const float* rows, int64_t size, int64_t low, int64_t high, float* to
 ) {
     int64_t d = 0;
     for (; d + 2 * LANES <= size; d += 2 * LANES) {
         Floats some[TILE][2];
         UNROLL for (int t = 0; t < TILE; t++) {
-            some[t][0] = load(rows + t * apart + d), some[t][1] = load(rows + t * apart + d + LANES);
+            some[t][0] = load(rows + t * size + d), some[t][1] = load(rows + t * size + d + LANES);
         }
         for (int64_t j = low; j < high; j++) {
             float* row = to + j * size + d;
@@ -163,5 +163,5 @@ static void spread(
     }
     for (; d < size; d++)
         for (int64_t j = low; j < high; j++)
-            for (int t = 0; t < TILE; t++) to[j * size + d] += weights[t * room + j] * rows[t * apart + d];
+            for (int t = 0; t < TILE; t++) to[j * size + d] += weights[t * room + j] * rows[t * size + d];
 }

@@ -144,8 +144,8 @@ void projected_gradient(
 ) {
     const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.own ? 3 * steps : steps;
     auto queries = kept<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
-    auto pack = [&](const Projection& weight, int64_t first, int64_t of, Unit<T>* to) {
-        pack_rows(static_cast<const T*>(weight.weight.value), size, size, size, first, of, to);
+    auto pack = [&](const Projection& weight, int64_t first, int64_t in_all, Unit<T>* to) {
+        pack_rows(static_cast<const T*>(weight.weight.value), size, size, size, first, in_all, to);
     };
 #pragma omp parallel num_threads(s.threads)
     {

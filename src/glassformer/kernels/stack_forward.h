@@ -195,7 +195,7 @@ void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, cons
 
 template <class T>
 void stack_forward(const CompactStack& s) {
-    const Sites<T> sites(s, kept<T>(STREAM, s.rows * s.d_model));
+    const Sites<T> sites(s, s.pre_norm ? nullptr : kept<T>(STREAM, s.rows * s.d_model));
     close_up(s, s.starts, s.x, s.length, sites.input);
     auto memory = kept<T>(MEMORY, s.memory_rows * s.d_model);
     if (s.memory_length) {

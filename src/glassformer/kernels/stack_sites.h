@@ -98,7 +98,7 @@ struct Pieces {
 template <class T>
 struct Sites {
     std::vector<Site<T>> own, cross, feed_forward;
-    T* input;         // of post-norm, where all that a sub-layer gives takes the place of what it got
+    T* input;         // of post-norm `stream`, where what a sub-layer gives takes the place of what it got; gone backwards
     Unit<T>* memory;  // panels
     const T* result;
     int64_t bytes;

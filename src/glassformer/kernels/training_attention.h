@@ -139,7 +139,7 @@ static Attention of_batch(Attention a, int64_t b) {
     return a;
 }
 
-// Products of TILE queries, from i on, and of all keys that are turned, or of gradients and values.
+// Products of TILE queries, from i on, and of the keys of `range`, which are turned; or of gradients and values.
 template <class T, class X>
 static void multiply_tile(
     const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& turned, Range range, Head<T>& w, float* results
@@ -215,9 +215,9 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w
         }
         const auto& kept = a.threshold ? w.kept : w.weights;
         copy_rows(d_context, i, a.queries, TILE, a.d_v, a.d_v, w.rows.data());
-        spread(kept.data(), w.room, w.rows.data(), a.d_v, a.d_v, range.low, range.high, w.d_v.data());
+        spread(kept.data(), w.room, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
         copy_rows(q, i, a.queries, TILE, a.d_k, a.d_k, w.rows.data());
-        spread(w.d_weights.data(), w.room, w.rows.data(), a.d_k, a.d_k, range.low, range.high, w.d_k.data());
+        spread(w.d_weights.data(), w.room, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
         weigh(w.d_weights.data(), w.room, k, a.d_k, range.low, range.high, w.results.data());
         put_rows(w.results.data(), i, std::min<int64_t>(TILE, a.queries - i), a.d_k, Rows<T>(a.d_q, h));
     }

@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 from glassformer.kernels.training import product, projected_loss, softmax_
 
 ROWS_AT_ONCE = 512
-"""Rows of logits held at a time: 512 × 8,000 in float32 are 16 MB, half of a server core's last-level cache."""
+"""Rows of logits held at a time without kernels: 512 × 8,000 in float32 are 16 MB, half of a server core's last-level
+cache."""
 
 ROWS_A_SHAPE = 64
 """The last rows are filled up to a multiple, since on a CPU a product of a new shape costs half a millisecond more."""
@@ -44,7 +45,7 @@ def projected_cross_entropy(
 ) -> Loss:
     """The loss of ``hidden · weightᵀ + bias`` against ``target``, never holding all the logits.
 
-    The gradient is computed with the loss, ``ROWS_AT_ONCE`` rows at a time. The products run in the type of
+    The gradient is computed with the loss, some rows at a time. The products run in the type of
     ``hidden``; the sums, and the gradient of ``weight``, are in that of ``weight``. A target outside the vocabulary
     raises ``IndexError`` (on a GPU, which would have to be waited for, only one beyond its end is noticed).
     """
