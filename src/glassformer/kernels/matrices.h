@@ -16,8 +16,6 @@
 #define ABREAST 64             // columns of the turned operand that lie side by side
 static_assert(ABREAST % PANEL == 0, "whole panels");
 
-template <class T> struct Step { typedef float Unit; enum { ENTRIES = 1 }; };
-template <> struct Step<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
 template <class T> using Unit = typename Step<T>::Unit;
 template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step<T>::ENTRIES - 1) / Step<T>::ENTRIES; }
 
@@ -30,12 +28,12 @@ enum Piece {
 
 template <class X>
 static X* kept(Piece which, int64_t count) {
-    struct Bytes {
+    struct Block {
         std::unique_ptr<char[]> data;
         size_t size;
     };
-    thread_local Bytes pieces[PIECES];
-    Bytes& piece = pieces[which];
+    thread_local Block pieces[PIECES];
+    Block& piece = pieces[which];
     const size_t needed = count * sizeof(X) + 64;
     if (piece.size < needed) {
         piece = {};  // before more is asked for

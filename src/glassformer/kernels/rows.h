@@ -27,9 +27,10 @@ struct Rows {
 };
 
 // What scores are products of: pairs of bfloat16 where the processor multiplies them as such, or float32.
-template <class T> struct Factor { typedef float Unit; enum { ENTRIES = 1 }; };
 #if HAS_BFLOAT16
-template <> struct Factor<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
+template <class T> using Factor = Step<T>;
+#else
+template <class T> using Factor = Step<float>;
 #endif
 template <class T>
 static int64_t units_of(int64_t size) {

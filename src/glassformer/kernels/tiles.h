@@ -31,6 +31,10 @@ struct OperandOf {
 typedef OperandOf<float> Operand;
 typedef uint32_t Pair __attribute__((may_alias));
 
+// What a product takes of a row for one step of the sum.
+template <class T> struct Step { typedef float Unit; enum { ENTRIES = 1 }; };
+template <> struct Step<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
+
 // What a sum and what is multiplied are kept in; compilers keep the former in registers only in the type that the
 // instruction takes.
 template <class Unit> struct Registers { typedef Floats Sum, Entries; };
