@@ -37,6 +37,14 @@ def test_a_translation_that_is_ended_leaves_no_file(
     assert (tmp_path / "out").read_text() == "before\n"
 
 
+def test_an_interrupted_import_ends_as_any_interrupt(tiny: TinyRun, tmp_path: Path) -> None:
+    """Where Ctrl-C falls into code that is made while a library is imported, Python itself remembers it."""
+    (tmp_path / "torch.py").write_text("exec('raise KeyboardInterrupt')\n")
+    with started("translate", tiny.run, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        _, told = process.communicate(timeout=300)
+    assert (process.returncode, told) == (130, "")
+
+
 @needs_full
 @pytest.mark.parametrize("verb", ["translate", "info", "--version"])
 def test_a_full_disk_behind_stdout_is_told_once(tiny: TinyRun, verb: str) -> None:

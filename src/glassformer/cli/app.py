@@ -85,6 +85,8 @@ def main() -> None:
         except OSError:
             silence(sys.stdout)
         sys.exit(2)
+    finally:
+        exec("")  # Python forgets a Ctrl-C that went through another ``exec``, and would end by it, not with the code
 
 
 def _what_can_be_mended(error: Exception) -> str | None:
