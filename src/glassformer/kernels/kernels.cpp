@@ -104,9 +104,11 @@ int32_t attend_whole(const Attention* attention, int32_t backward) {
 int32_t has_bfloat16() { return HAS_BFLOAT16; }
 
 // What the forward pass saves for the backward pass.
-int64_t stack_bytes(const TrainedStack* stack) {
-    const CompactStack s(*stack);
-    return s.bfloat16 ? Sites<uint16_t>(s).bytes : Sites<float>(s).bytes;
+int32_t stack_bytes(const TrainedStack* stack, int64_t* bytes) {
+    return guarded([&] {
+        const CompactStack s(*stack);
+        *bytes = s.bfloat16 ? Sites<uint16_t>(s).bytes : Sites<float>(s).bytes;
+    });
 }
 
 int32_t train_stack(const TrainedStack* stack, int32_t backward) {

@@ -55,7 +55,7 @@ class Kernels:
         self.attend = _function(library.attend_whole, POINTER(Attention), c_int32)
         self.bfloat16 = bool(library.has_bfloat16())
         """Whether whole stacks train in it."""
-        self.stack_bytes = _plain(library.stack_bytes, c_int64, POINTER(TrainedStack))
+        self.stack_bytes = _function(library.stack_bytes, POINTER(TrainedStack), POINTER(c_int64))
         self.train_stack = _function(library.train_stack, POINTER(TrainedStack), c_int32)
         self.measure = _function(library.measure_gradients, POINTER(Update))
         self.update = _function(library.update_all, POINTER(Update))
@@ -85,11 +85,6 @@ class Kernels:
 
 def _function(function, *types):  # type: ignore[no-untyped-def]
     function.argtypes, function.restype, function.errcheck = types, c_int32, _check
-    return function
-
-
-def _plain(function, result, *types):  # type: ignore[no-untyped-def]
-    function.argtypes, function.restype = types, result
     return function
 
 

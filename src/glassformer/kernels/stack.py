@@ -1,6 +1,7 @@
 """A whole stack of layers forwards and backwards in the kernels, as one function of its input and its weights."""
 
 from collections.abc import Sequence
+from ctypes import c_int64
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +81,8 @@ class _Stack(torch.autograd.Function):
         assert made is not None
         call = _call(ctx, (mask, memory_mask), weights)
         call.x, call.memory = x.data_ptr(), None if memory is None else memory.data_ptr()
-        saved = x.new_empty(made.stack_bytes(call), dtype=torch.uint8)
+        made.stack_bytes(call, size := c_int64())
+        saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
         made.train_stack(call, False)
         ctx.save_for_backward(saved, mask, memory_mask, *weights)  # masks say where what is saved lies
