@@ -87,7 +87,7 @@ def test_in_rows_of_several_sentences_or_of_one_the_whole_is_the_same(tiny: Tiny
     sums = []
     for row_tokens in (0, 64):
         state = in_float64(tiny, guiding | {"data.row_tokens": row_tokens})
-        batches = list(islice(state.batches, len(state.batches)))
+        batches = list(islice(state.task.batches, len(state.task.batches)))
         sums.append(sum(state.task.loss(state.model, batch).guidance.item() for batch in batches))
     assert sums[0] == pytest.approx(sums[1], rel=1e-9)
 

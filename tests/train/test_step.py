@@ -33,6 +33,9 @@ class Given:
     def __init__(self, batches: Sequence[Batch]):
         self.queue = list(batches)
 
+    def prepare(self) -> None:
+        """They are there."""
+
     def next(self) -> Batch:
         return self.queue.pop(0)
 

@@ -17,7 +17,7 @@ from glassformer.kernels.embedding import can_embed, embedded
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear
 from glassformer.layers.mask import Sentences, positions_within
-from glassformer.layers.position import Offset
+from glassformer.layers.position import Learned, Offset, Sinusoidal
 from glassformer.taps import note, overheard, tap, tracing
 
 
@@ -107,7 +107,7 @@ class TokenEmbedding(nn.Module):
         places, table = None, None
         if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
             places = positions_within(sentences).masked_fill(sentences == 0, 0)
-            table = self.position(0, int(places.max()) + 1)
+            table = _encodings(self.position, places)
         elif self.position is not None:
             places = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
             table = self.position(offset, ids.size(1))
@@ -119,7 +119,14 @@ class TokenEmbedding(nn.Module):
         if sentences is None or sentences.dtype == torch.bool:
             return position(offset, ids.size(1))
         within = positions_within(sentences).masked_fill(sentences == 0, 0)  # padding has no place to run out of
-        return F.embedding(within, position(0, int(within.max()) + 1))
+        return F.embedding(within, _encodings(position, within))
+
+
+def _encodings(position: nn.Module, places: Int[Tensor, "batch length"]) -> Float[Tensor, "positions d_model"]:
+    """Of the positions up to the last of ``places``, or more: which is the last, a GPU would have to be waited for."""
+    length = places.size(1)
+    enough = isinstance(position, Sinusoidal | Learned) and length <= position.at_hand
+    return position(0, length if enough else int(places.max()) + 1)
 
 
 class PatchEmbedding(nn.Module):

@@ -7,7 +7,7 @@ Section 3.2.3 prevents leftward information flow by "setting to −∞ all value
 """
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 Sentences = Bool[Tensor, "_ _"] | Int[Tensor, "_ _"]
@@ -46,3 +46,10 @@ def positions_within(sentences: Int[Tensor, "batch length"]) -> Int[Tensor, "bat
     index = torch.arange(sentences.size(1), device=sentences.device).expand_as(sentences)
     begins = sentences.diff(dim=1, prepend=sentences.new_full((sentences.size(0), 1), -1)) != 0
     return index - index.where(begins, 0).cummax(1).values
+
+
+def chosen(
+    x: Shaped[Tensor, "batch length ..."], which: Bool[Tensor, "batch length"], count: int
+) -> Shaped[Tensor, "chosen ..."]:
+    """``x[which]``. How many that are, the batch knows; a GPU would have to be waited for."""
+    return x.flatten(0, 1).index_select(0, which.flatten().nonzero_static(size=count).squeeze(1))

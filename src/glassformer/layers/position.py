@@ -48,6 +48,11 @@ class Sinusoidal(nn.Module):
         table = sinusoids(torch.arange(max_length).double(), d_model)
         self.register_buffer("table", table.to(torch.get_default_dtype()), persistent=False)
 
+    @property
+    def at_hand(self) -> int:
+        """How many positions need not be computed."""
+        return self.table.size(0)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """In another type the table is computed anew: float32's rounding must not stay in a float64 model."""
         super()._apply(fn, recurse)
@@ -58,7 +63,7 @@ class Sinusoidal(nn.Module):
 
     def forward(self, offset: Offset, length: int) -> Float[Tensor, "*rows length d_model"]:
         """The encodings of positions ``offset`` … ``offset + length - 1``."""
-        known = end_of(offset, length) <= self.table.size(0)
+        known = end_of(offset, length) <= self.at_hand
         if known and isinstance(offset, int):
             return self.table[offset : offset + length]
         positions = positions_from(offset, length, self.table.device)
@@ -74,8 +79,13 @@ class Learned(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
 
+    @property
+    def at_hand(self) -> int:
+        """How many positions there are."""
+        return self.weight.size(0)
+
     def forward(self, offset: Offset, length: int) -> Float[Tensor, "*rows length d_model"]:
-        limit, end = self.weight.size(0), end_of(offset, length)
+        limit, end = self.at_hand, end_of(offset, length)
         if end > limit:
             raise DataError(
                 f"{end} tokens are longer than max_length={limit}, and learned positions end there; "
@@ -90,7 +100,7 @@ class Learned(nn.Module):
 
         A search keeps rows that have ended for a while, and its limits see to it that no other comes so far.
         """
-        last = self.weight.size(0) - length
+        last = self.at_hand - length
         return offset.clamp(max=last) if bool((offset <= last).any()) else offset
 
 

@@ -9,6 +9,7 @@ from glassformer.config import ConfigError
 from glassformer.models.precision import fast_in_bfloat16, lower_stacks
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import resolve
+from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
 from glassformer.train.optimizer import build_optimizer
 from glassformer.train.state import TrainState
@@ -32,7 +33,7 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     optimizer = build_optimizer(config.optimizer, model)
     low = config.train.precision == "bfloat16" and fast_in_bfloat16(device)
     working = lower_stacks(model, torch.bfloat16) if low else model
-    state = TrainState(config, task, model, optimizer, task.batches, working, taken=taken)
+    state = TrainState(config, task, model, optimizer, Ahead(task.batches), working, taken=taken)
     if config.train.ema:
         state.start_average()
     return state

@@ -71,9 +71,9 @@ class _Projected(torch.autograd.Function):
     """The terms that are the same for every entry are kept out of the V-wide passes.
 
     mean_v logit_v = hidden · mean_v weight_v, and the −ε/V of the gradient reaches ``hidden`` as −ε · mean_v weight_v
-    and each row of ``weight`` as −ε/V · Σ hidden. The logarithm of the softmax's denominator is read off the target's
-    entry: logit − log p. (In bfloat16 without kernels that rounds the reported loss of a token by up to 0.004 nats, in
-    either direction; the gradient is rounded to that type anyway.)
+    and each row of ``weight`` as −ε/V · Σ hidden. The logarithm of the softmax's denominator is read off the likeliest
+    entry, whose p is never too small for its type: logit − log p. (In bfloat16 without kernels that rounds the reported
+    loss of a token by up to 0.004 nats, in either direction; the gradient is rounded to that type anyway.)
     """
 
     @staticmethod
@@ -140,19 +140,13 @@ def _softmax(logits: Tensor, entries: tuple[Tensor, Tensor], smoothing: float) -
     if (found := softmax_(logits[:n_rows], entries[1], 1 - smoothing)) is not None:
         logits[n_rows:] = 0
         return logits, *found
+    wide = torch.promote_types(logits.dtype, torch.float32)
     p = logits.softmax(-1)
+    log_sums = (logits.amax(-1).to(wide) - p.amax(-1).to(wide).log())[:n_rows]
     p[n_rows:] = 0
-    log_p = _log_p(p, logits, entries)
-    p.index_put_(entries, p.new_tensor(smoothing - 1), accumulate=True)
-    return p, -log_p, logits[entries].to(log_p.dtype) - log_p
-
-
-def _log_p(p: Tensor, logits: Tensor, entries: tuple[Tensor, Tensor]) -> Tensor:
-    """The logarithms of these entries of ``p`` = softmax(``logits``), also of those too small for its type."""
-    log_p = p[entries].float().log() if p.dtype == torch.bfloat16 else p[entries].log()
-    if log_p.isfinite().all():
-        return log_p
-    return logits[entries[0]].log_softmax(-1)[entries]
+    log_p = logits[entries].to(wide) - log_sums
+    p[entries] -= 1 - smoothing
+    return p, -log_p, log_sums
 
 
 def _round_up(rows: Tensor) -> Tensor:

@@ -13,8 +13,9 @@ from glassformer.config import CheckpointError
 from glassformer.kernels.native import kernels
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import load_weights, weights_of
+from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
-from glassformer.train.task import BatchSource, Task
+from glassformer.train.task import Task
 
 
 @dataclass
@@ -39,7 +40,7 @@ class TrainState:
     task: Task
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    batches: BatchSource
+    batches: Ahead
     working: nn.Module
     """What forward and backward run on: ``model``, or its copy in the lower precision (``train.precision``)."""
     stale: bool = True

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from glassformer.config import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.run_folder import RunFolder
+from glassformer.train.loss import Loss
 from glassformer.train.precision import collect_gradients, refresh
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
@@ -55,12 +57,13 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
         refresh(state.working, state.model)
         state.stale = False
     state.forget_gradients()
-    sums = [_backward(state, batch, tokens) for batch in batches]
+    losses = [_backward(state, batch, tokens) for batch in batches]
     update = weight_update(state)
+    state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
     step = Step(
-        loss=sum(loss for loss, _, _ in sums),
-        nll=_sum([nll for _, nll, _ in sums]),
-        guidance=_sum([guidance for _, _, guidance in sums]),
+        loss=sum(loss.smoothed.item() for loss in losses),
+        nll=_sum([loss.nll for loss in losses]),
+        guidance=_sum([loss.guidance for loss in losses]),
         gradient_norm=update.norm,
         source_tokens=sum(batch.source_tokens for batch in batches),
         target_tokens=tokens,
@@ -104,20 +107,20 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
         ) from None
 
 
-def _backward(state: TrainState, batch: Batch, tokens: int) -> tuple[float, float | None, float | None]:
-    """Add the gradient of ``batch``, as its share of ``tokens``; the sums of ``Loss``."""
+def _backward(state: TrainState, batch: Batch, tokens: int) -> Loss:
+    """Add the gradient of ``batch``, as its share of ``tokens``."""
     with explaining_memory(state, batch):
         loss = state.task.loss(state.working, batch.to(state.device))
         minimised = loss.smoothed if loss.guidance is None else loss.smoothed + loss.guidance
         (minimised / tokens).backward()
         if state.config.train.accumulate > 1:
             collect_gradients(state.working, state.model)
-    nll, guidance = (None if value is None else value.item() for value in (loss.nll, loss.guidance))
-    return loss.smoothed.item(), nll, guidance
+    nll, guidance = (None if value is None else value.detach() for value in (loss.nll, loss.guidance))
+    return Loss(loss.smoothed.detach(), nll, guidance)
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+def _sum(values: Sequence[Tensor | None]) -> float | None:
+    known = [value.item() for value in values if value is not None]
     return sum(known) if known else None
 
 

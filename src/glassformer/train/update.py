@@ -20,8 +20,9 @@ from glassformer.train.state import TrainState
 class WeightUpdate(Protocol):
     """Of one step."""
 
-    norm: float
-    """Of all gradients together, before they are clipped."""
+    @property
+    def norm(self) -> float:
+        """Of all gradients together, before they are clipped."""
 
     def apply(self) -> None:
         """Take the step."""
@@ -40,7 +41,11 @@ class _Torch:
     def __init__(self, state: TrainState):
         self.state = state
         collect_gradients(state.working, state.model)
-        self.norm = clip_norm_(list(state.model.parameters()), state.config.optimizer.clip_norm).item()
+        self._norm = clip_norm_(list(state.model.parameters()), state.config.optimizer.clip_norm)
+
+    @property
+    def norm(self) -> float:
+        return self._norm.item()
 
     def apply(self) -> None:
         self.state.optimizer.step()

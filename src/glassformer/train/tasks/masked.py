@@ -11,6 +11,7 @@ from glassformer.data.documents import training_texts
 from glassformer.data.masking import MaskedBatch, MaskedSequences
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.stream import training_streams, validation_stream
+from glassformer.layers.mask import chosen
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
@@ -66,7 +67,7 @@ class MaskedModelling(EncoderTask):
         """Never holding the logits of all hidden tokens."""
         assert model.output_projection is not None
         weight, bias = model.output_projection.weight, model.output_projection.bias
-        hidden, wanted = self._hidden(model, batch), batch.wanted[batch.predicted]
+        hidden, wanted = self._hidden(model, batch)
         return projected_cross_entropy(hidden, weight, bias, wanted, self.config.train.label_smoothing)
 
     def validate(self, model: BERT) -> dict[str, float]:
@@ -75,13 +76,16 @@ class MaskedModelling(EncoderTask):
 
     def _named(self, model: BERT, batch: MaskedBatch) -> Named:
         assert model.output_projection is not None
-        return model.output_projection(self._hidden(model, batch)), batch.wanted[batch.predicted]
+        hidden, wanted = self._hidden(model, batch)
+        return model.output_projection(hidden), wanted
 
     def texts(self, batch: MaskedBatch) -> list[Any]:
         return [self.tokenizers.source.decode(row) for row in batch.wanted.tolist()]
 
     @staticmethod
-    def _hidden(model: BERT, batch: MaskedBatch) -> Tensor:
-        """Of the hidden tokens only: the others need no logits."""
+    def _hidden(model: BERT, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
+        """Of the hidden tokens only, and what they are: the others need no logits."""
         assert model.transform is not None
-        return model.transform(model.hidden(batch.tokens, batch.mask, batch.segments)[batch.predicted])
+        hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
+        each, wanted = (chosen(x, batch.predicted, batch.target_tokens) for x in (hidden, batch.wanted))
+        return model.transform(each), wanted

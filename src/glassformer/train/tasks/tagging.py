@@ -6,6 +6,7 @@ from pydantic import model_validator
 
 from glassformer.data.labelled_config import TaggedConfig
 from glassformer.data.tagged import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
+from glassformer.layers.mask import chosen
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
@@ -39,5 +40,6 @@ class Tagging(NamingTask):
 
     def _named(self, model: BERT, batch: TaggedBatch) -> Named:
         assert model.tags is not None
-        words = model.hidden(batch.tokens, batch.mask, batch.segments)[batch.word_starts]
-        return model.tags(words[None])[0], batch.tags[batch.word_starts]
+        hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
+        words, tags = (chosen(x, batch.word_starts, batch.target_tokens) for x in (hidden, batch.tags))
+        return model.tags(words[None])[0], tags

@@ -14,6 +14,7 @@ from glassformer.data.preparation import CHARACTERS_PER_TOKEN
 from glassformer.evaluate import bleu, chrf
 from glassformer.evaluate.word_links import in_decoder
 from glassformer.generate import DecodingConfig
+from glassformer.layers.mask import chosen
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
 from glassformer.models.registry import MODELS
@@ -134,7 +135,7 @@ class Translation:
         return build(config.parse(self._model_values, "model"))
 
     def loss(self, model: Any, batch: Batch) -> Loss:
-        counted = batch.target_sentences.flatten().nonzero().squeeze(1)
+        counted = batch.target_sentences != 0
         run = partial(model.hidden, batch.source, batch.target, batch.source_sentences, batch.target_sentences)
         if batch.links is None:
             hidden, guidance = run(), None
@@ -142,10 +143,10 @@ class Translation:
             hidden, guidance = guided(model, self.config.guided_alignment, batch.links, run)
         projection = model.output_projection
         loss = projected_cross_entropy(
-            hidden.flatten(0, 1).index_select(0, counted),
+            chosen(hidden, counted, batch.target_tokens),
             projection.weight,
             projection.bias,
-            batch.wanted.flatten()[counted],
+            chosen(batch.wanted, counted, batch.target_tokens),
             self.config.train.label_smoothing,
         )
         return loss._replace(guidance=guidance)
