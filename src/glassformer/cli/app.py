@@ -30,6 +30,7 @@ from glassformer.cli import (
     walkthrough,
 )
 from glassformer.cli.fitting import fitting
+from glassformer.cli.lifetime import interrupt_where_it_can_be
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
@@ -65,6 +66,7 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     warnings.showwarning = lambda message, *_: print(f"glassformer: warning: {message}", file=sys.stderr)
+    interrupt_where_it_can_be()
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="glassformer", standalone_mode=False)
         with explaining("standard output"):
@@ -85,8 +87,6 @@ def main() -> None:
         except OSError:
             silence(sys.stdout)
         sys.exit(2)
-    finally:
-        exec("")  # Python forgets a Ctrl-C that went through another ``exec``, and would end by it, not with the code
 
 
 def _what_can_be_mended(error: Exception) -> str | None:
