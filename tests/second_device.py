@@ -117,5 +117,5 @@ def _as_index(x: Any) -> Any:
 
 def _near(x: Any) -> Any:
     if isinstance(x, Tensor) and not isinstance(x, Far) and x.device == ELSEWHERE:
-        raise NotImplementedError("a tensor of the second device has lost its numbers")
+        raise RuntimeError("a tensor of the second device has lost its numbers")
     return x.near if isinstance(x, Far) else x
