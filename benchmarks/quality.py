@@ -106,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the runs go")
     parser.add_argument("--name", help="of the result; that of the configuration when not given")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # settings may follow the options too
     shown = [str(value) for value in (arguments.config, *arguments.overrides)]
     shown += ["--test", arguments.test, "--seeds", *map(str, arguments.seeds)]
     arguments.command = " ".join(["python -m benchmarks.quality", *shown, "--data DIR"])
