@@ -10,12 +10,16 @@ from typing import Any
 import glassformer
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(glassformer.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-COMMAND = [sys.executable, "-W", "ignore", "-m", "glassformer"]
 
 
 def started(*arguments: object, **pipes: Any) -> "subprocess.Popen[str]":
-    """A process that hears signals also where these tests run behind ``nohup``: what is ignored is inherited."""
-    return subprocess.Popen([*COMMAND, *map(str, arguments)], env=ENVIRONMENT, text=True, preexec_fn=_hears, **pipes)
+    return running("-W", "ignore", "-m", "glassformer", *map(str, arguments), **pipes)
+
+
+def running(*arguments: str, **pipes: Any) -> "subprocess.Popen[str]":
+    """Python that hears signals also where these tests run behind ``nohup``: what is ignored is inherited."""
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, env=ENVIRONMENT, text=True, preexec_fn=_hears, **pipes)
 
 
 def _hears() -> None:

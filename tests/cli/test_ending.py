@@ -37,24 +37,6 @@ def test_a_translation_that_is_ended_leaves_no_file(
     assert (tmp_path / "out").read_text() == "before\n"
 
 
-INTERRUPTED = """
-import os, signal, sys
-exec("os.kill(os.getpid(), signal.SIGINT)\\nfor _ in range(100_000): pass")
-sys.path.remove(os.getcwd())
-del sys.modules["torch"]
-import torch
-"""
-
-
-def test_an_import_is_not_left_in_the_middle(tiny: TinyRun, tmp_path: Path) -> None:
-    """Ctrl-C while torch is imported, in code that Python makes for it, which would remember an exception."""
-    (tmp_path / "torch.py").write_text(INTERRUPTED)
-    with started("translate", tiny.run, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        assert process.wait(timeout=300) == 130
-        assert process.stderr.read() == ""
-
-
 @needs_full
 @pytest.mark.parametrize("verb", ["translate", "info", "--version"])
 def test_a_full_disk_behind_stdout_is_told_once(tiny: TinyRun, verb: str) -> None:

@@ -30,7 +30,7 @@ from glassformer.cli import (
     walkthrough,
 )
 from glassformer.cli.fitting import fitting
-from glassformer.cli.lifetime import interrupt_where_it_can_be
+from glassformer.cli.lifetime import interrupt_waits, interrupt_where_it_can_be
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
@@ -68,15 +68,26 @@ def main() -> None:
     warnings.showwarning = lambda message, *_: print(f"glassformer: warning: {message}", file=sys.stderr)
     interrupt_where_it_can_be()
     try:
+        code = _run()
+    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C, where the parser has turned it into its own and where not
+        code = 130
+    finally:
+        waits = interrupt_waits()
+    sys.exit(130 if waits else code)
+
+
+def _run() -> int | None:
+    """The exit code."""
+    try:
         code = app(sys.argv[1:] or ["--help"], prog_name="glassformer", standalone_mode=False)
         with explaining("standard output"):
             sys.stdout.flush()
-        sys.exit(code)
+        return code
     except BrokenPipeError:  # the reader (``| head``) has gone
         silence(sys.stdout)
-        sys.exit(1)
-    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C, where the parser has turned it into its own and where not
-        sys.exit(130)
+        return 1
+    except typer.Abort:
+        raise
     except Exception as error:
         fault = _what_can_be_mended(error)
         if fault is None:
@@ -86,7 +97,7 @@ def main() -> None:
             sys.stdout.flush()
         except OSError:
             silence(sys.stdout)
-        sys.exit(2)
+        return 2
 
 
 def _what_can_be_mended(error: Exception) -> str | None:

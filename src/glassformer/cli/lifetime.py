@@ -6,6 +6,7 @@ What is imported and loaded, some 300,000 objects, stays until the end, and ther
 import atexit
 import gc
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -34,17 +35,34 @@ def interrupt_where_it_can_be() -> None:
     """From now on Ctrl-C waits for the end of an import, or of ``loading``.
 
     Libraries do not expect to be left in the middle of these: some take KeyboardInterrupt for a fault, some abort, some
-    swallow it.
+    swallow it. Only the main thread may say so; in another one nothing changes.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler and hasattr(signal, "setitimer"):
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGALRM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
 
 
+def interrupt_waits() -> bool:
+    """Whether Ctrl-C was pressed and waits still; it does so no longer, as there is nothing left to interrupt."""
+    return _ask_again_in(0)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if not _loading and not _importing(frame):
+    if _loading or _importing(frame):
+        _ask_again_in(0.05)
+        return
+    _ask_again_in(0)  # pressed twice, it comes once
+    now = signal.getsignal(signal.SIGINT)
+    if now is _interrupt or not callable(now):
         raise KeyboardInterrupt
-    signal.setitimer(signal.ITIMER_REAL, 0.05)  # then ask again
+    now(signal.SIGINT, frame)  # who has taken Ctrl-C over since it was pressed
+
+
+def _ask_again_in(seconds: float) -> bool:
+    """Whether that was due already; 0 is never."""
+    return hasattr(signal, "setitimer") and signal.setitimer(signal.ITIMER_REAL, seconds)[0] > 0
 
 
 def _importing(frame: FrameType | None) -> bool:

@@ -1,0 +1,98 @@
+"""Ctrl-C comes once, not in the middle of an import or of loading, and ends a command silently with 130."""
+
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from glassformer.cli.lifetime import interrupt_where_it_can_be
+from own_process import running, started
+from tiny_run import TinyRun
+
+INTERRUPTED = """
+import os, signal, sys
+exec("os.kill(os.getpid(), signal.SIGINT)\\nfor _ in range(100_000): pass")
+sys.path.remove(os.getcwd())
+del sys.modules["torch"]
+import torch
+"""
+
+
+def test_an_import_is_not_left_in_the_middle(tiny: TinyRun, tmp_path: Path) -> None:
+    """Ctrl-C while torch is imported, in code that Python makes for it, which would remember an exception."""
+    (tmp_path / "torch.py").write_text(INTERRUPTED)
+    with started("translate", tiny.run, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        assert process.wait(timeout=300) == 130
+        assert process.stderr.read() == ""
+
+
+WAITS = """
+import os, signal, sys, time
+from glassformer.cli import app, lifetime, train
+from glassformer.config import DataError
+
+def interrupted_while_loading():
+    with lifetime.loading():
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+
+def ends():
+    interrupted_while_loading()
+
+def fails():
+    interrupted_while_loading()
+    raise DataError("no such text")
+
+def twice():
+    interrupted_while_loading()
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+    finally:
+        time.sleep(0.2)
+        print("cleaned up", file=sys.stderr, flush=True)
+
+def saves():
+    interrupted_while_loading()
+    with train.signals() as caught:
+        time.sleep(0.2)
+    print(caught == [signal.SIGINT], file=sys.stderr, flush=True)
+
+for verb in (ends, fails, twice, saves):
+    app.app.command(name=verb.__name__)(verb)
+app.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "told"),
+    [
+        ("ends", 130, ""),
+        ("fails", 130, "glassformer: error: no such text\n"),
+        ("twice", 130, "cleaned up\n"),
+        ("saves", 0, "saving after this step; once more to stop at once\nTrue\n"),
+    ],
+)
+def test_ctrl_c_that_has_waited(verb: str, code: int, told: str) -> None:
+    """Until the command ends, or is pressed again, or is heard by training, which would save."""
+    with running("-c", WAITS, verb, stderr=subprocess.PIPE) as process:
+        _, said = process.communicate(timeout=300)
+    assert (process.returncode, said) == (code, told)
+
+
+def test_only_the_main_thread_decides_what_ctrl_c_does() -> None:
+    before, faults = signal.getsignal(signal.SIGINT), []
+
+    def elsewhere() -> None:
+        try:
+            interrupt_where_it_can_be()
+        except ValueError as fault:
+            faults.append(fault)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert not faults and signal.getsignal(signal.SIGINT) is before
