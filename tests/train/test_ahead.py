@@ -1,6 +1,7 @@
 """A GPU is given all of a step before it is waited for, and the next batch is made meanwhile."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +9,10 @@ import torch
 from torch import Tensor
 
 from glassformer.data import Batch
+from glassformer.run_folder import RunFolder
 from glassformer.train import RunConfig
 from glassformer.train.build import build
+from glassformer.train.step import train_step
 from tiny_run import TinyRun
 from tiny_tasks import STEPS, made
 
@@ -63,6 +66,36 @@ def test_a_batch_made_ahead_is_told_as_not_yet_made(tiny: TinyRun) -> None:
             ahead.prepare()
             ahead.restore(plain.state())
     assert plain.epoch > 1
+
+
+def test_what_keeps_a_batch_from_being_made_is_told_when_it_is_wanted(tiny: TinyRun) -> None:
+    batches = build(tiny.config()).batches
+    before = batches.state()
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(type(batches._source), "next", fails)
+        batches.prepare()
+        assert batches.state() == before
+        with pytest.raises(MemoryError, match="of the data"):
+            batches.next()
+
+
+def fails(_: object) -> None:
+    raise MemoryError("of the data")
+
+
+def test_nothing_is_waited_for_before_the_next_batch_is_made(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In what PyTorch does of a step, which is all of it on a GPU."""
+    run, told = RunFolder.create(tmp_path), []
+    monkeypatch.setattr("glassformer.train.update.kernels_for", lambda *_: None)
+    state = build(tiny.config({"optimizer.clip_norm": 1.0}))
+    train_step(state, run)
+    prepare, item = state.batches.prepare, Tensor.item
+    monkeypatch.setattr(state.batches, "prepare", lambda: (told.append("prepare"), prepare()))
+    monkeypatch.setattr(Tensor, "item", lambda x: (told.append("item"), item(x))[1])
+    train_step(state, run)
+    assert told == ["prepare", "prepare", "item", "item", "item"]  # first of this step's own, which is there
 
 
 def same(one: Batch, other: Batch) -> bool:

@@ -1,27 +1,34 @@
 """The next batch made while a GPU still works on the one before."""
 
+from concurrent.futures import Future
 from typing import Any
 
 from glassformer.train.task import BatchSource
 
 
 class Ahead:
-    """``source``, whose next batch may be made before it is asked for; where it stands is told as if it were not."""
+    """``source``, whose next batch may be made early; ``epoch`` and ``state`` are as if it were not."""
 
     def __init__(self, source: BatchSource):
         self._source = source
-        self._made: list[Any] = []
+        self._made: list[Future[Any]] = []
         self._before: tuple[int, dict[str, Any]] = 0, {}
 
     def prepare(self) -> None:
-        """Make the next batch, unless it is there."""
-        if not self._made:
-            self._before = self._source.epoch, self._source.state()
-            self._made.append(self._source.next())
+        """Make the next batch, unless it is there; what keeps it from being made is raised when it is asked for."""
+        if self._made:
+            return
+        self._before = self._source.epoch, self._source.state()
+        made: Future[Any] = Future()
+        try:
+            made.set_result(self._source.next())
+        except Exception as fault:
+            made.set_exception(fault)
+        self._made.append(made)
 
     def next(self) -> Any:
         self.prepare()
-        return self._made.pop()
+        return self._made.pop().result()
 
     def state(self) -> dict[str, Any]:
         return self._before[1] if self._made else self._source.state()
