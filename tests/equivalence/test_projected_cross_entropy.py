@@ -104,7 +104,7 @@ def test_threads_change_no_bit(dtype: torch.dtype, tolerance: float) -> None:
     for result in found:
         for one, other in zip(result, exact, strict=True):
             assert (one.double() - other).norm() <= tolerance * other.norm()
-        if kernels() is not None:
+        if (made := kernels()) is not None and (made.bfloat16 or dtype == torch.float32):
             assert all(torch.equal(one, two) for one, two in zip(found[0], result, strict=True))
 
 
