@@ -39,6 +39,7 @@ TURNS = [  # on a CPU
 ]
 if ON != "cpu":
     TURNS = [(name, precision) for precision in ("float32", "bfloat16") for name in CONTENDERS]
+MEMORY = "peak_mib", "own_mib"
 TOKENS = 0 if ON == "cpu" else 16384
 """Source tokens of a batch, the same for all on a GPU; on a CPU each has what is best for it."""
 
@@ -121,7 +122,7 @@ def summary(turns: list[dict[str, Any]]) -> dict[str, Any]:
         "slowest_fastest": [round(min(speeds), 1), round(max(speeds), 1)],
         "alone_ms": round(statistics.median(one["alone_ms"] for one in turns), 2),
         "each_alone_ms": [round(one["alone_ms"], 2) for one in turns],
-        "peak_mib": None if turns[0]["peak_mib"] is None else round(max(one["peak_mib"] for one in turns)),
+        **{name: None if turns[0][name] is None else round(max(one[name] for one in turns)) for name in MEMORY},
     }
 
 

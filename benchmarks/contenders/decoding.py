@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from memory import own_peak_mib
+
 ALONE = 100
 """Sentences that are also translated one at a time."""
 
@@ -41,11 +43,11 @@ def measure(
         began = time.perf_counter()
         found = together(sentences)
         seconds.append(time.perf_counter() - began)
-    taken = peak()
+    memory = {"peak_mib": peak(), "own_mib": own_peak_mib() if options.device == "cpu" else None}
     waits = []
     for one in sentences[:ALONE]:
         began = time.perf_counter()
         alone(one)
         waits.append(time.perf_counter() - began)
     speeds, middle = [len(sentences) / one for one in seconds], sorted(waits)[ALONE // 2]
-    print(json.dumps({"per_second": speeds, "alone_ms": middle * 1e3, "peak_mib": taken, "found": found}))
+    print(json.dumps({"per_second": speeds, "alone_ms": middle * 1e3, **memory, "found": found}))
