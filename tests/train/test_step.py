@@ -151,6 +151,31 @@ def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
     assert kinds == {1, 2}
 
 
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_may_learn_at_a_rate_of_their_own(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, kernels: bool
+) -> None:
+    """Adam's first step has the rate's size whatever the gradient; epsilon is out of its way."""
+    if not kernels:
+        monkeypatch.setattr("glassformer.train.update.kernels_for", lambda *_: None)
+    rates = {"optimizer.embedding_rate": 4.0, "optimizer.schedule": "constant", "optimizer.learning_rate": 0.01}
+    others = {
+        "optimizer.warmup_steps": 0,
+        "optimizer.epsilon": 1e-30,
+        "model.tie_embeddings": tied,
+        "model.dropout": 0.0,
+    }
+    state = build(tiny.config({**rates, **others}))
+    before = {name: w.detach().clone() for name, w in weights_of(state.model).items()}
+    train_step(state, RunFolder.create(tmp_path))
+    moved = {name: (w.detach() - before[name]).abs().max().item() for name, w in weights_of(state.model).items()}
+    tables = {name for name in moved if name.endswith("embedding.weight")}
+    assert tables
+    for name, distance in moved.items():
+        assert distance == pytest.approx(0.04 if name in tables else 0.01, rel=1e-3), name
+
+
 def test_the_average_forgets_old_weights_at_its_decay(tiny: TinyRun, tmp_path: Path) -> None:
     """mean_t = d_t · mean_{t-1} + (1 − d_t) · weights_t, where d_t grows to ``train.ema``, here from the third step."""
     state, run = build(tiny.config({"train.ema": 0.3})), RunFolder.create(tmp_path)

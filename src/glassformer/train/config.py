@@ -13,6 +13,11 @@ class OptimizerConfig(Config):
     kind: Literal["adam", "adamw"] = Field("adam", description="Kingma and Ba 2015, or with decoupled weight decay")
     schedule: Literal["noam", "inverse_sqrt", "cosine", "constant"] = Field("noam", description="of the learning rate")
     learning_rate: float = Field(1.0, gt=0, description="factor (noam) or peak")
+    embedding_rate: float = Field(1.0, gt=0)
+    """Rate of the vocabulary's embeddings, and of an output matrix shared with them, as a multiple of the others'.
+
+    A row learns only from the tokens that are its own (Yang et al. 2022, arXiv:2203.03466, table 3).
+    """
     warmup_steps: int = Field(4000, ge=0, description="steps of rising rate")
     cooldown_steps: int = Field(0, ge=0, description="steps at the end in which the rate falls in a line to 0")
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = Field(

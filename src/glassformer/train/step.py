@@ -14,6 +14,7 @@ from glassformer.config import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.run_folder import RunFolder
 from glassformer.train.loss import Loss
+from glassformer.train.optimizer import set_rate
 from glassformer.train.precision import collect_gradients, refresh
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import TrainState
@@ -48,8 +49,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     tokens = sum(batch.target_tokens for batch in batches)
     counters.step += 1
     rate = learning_rate(config.optimizer, counters.step, state.model_config.d_model, config.train.max_steps)
-    for group in state.optimizer.param_groups:
-        group["lr"] = rate
+    set_rate(state.optimizer, rate)
     if not state.working.training:  # all of it, or after an evaluation nothing
         state.working.train()
     set_dropout(state.dropouts, counters.step, config.train.dropout_warmup_steps)
