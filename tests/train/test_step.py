@@ -21,6 +21,7 @@ from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder
 from glassformer.train import Skipped, train
 from glassformer.train.build import build
+from glassformer.train.config import OptimizerConfig
 from glassformer.train.optimizer import build_optimizer, clip_norm_
 from glassformer.train.state import TrainState
 from glassformer.train.step import train_step
@@ -174,6 +175,12 @@ def test_embeddings_may_learn_at_a_rate_of_their_own(
     assert tables
     for name, distance in moved.items():
         assert distance == pytest.approx(0.04 if name in tables else 0.01, rel=1e-3), name
+
+
+def test_a_rate_of_embeddings_needs_embeddings() -> None:
+    config, model = OptimizerConfig(embedding_rate=2.0), torch.nn.Linear(2, 2)
+    with pytest.raises(ConfigError, match="embedding_rate is for models with a vocabulary"):
+        build_optimizer(config, model)
 
 
 def test_the_average_forgets_old_weights_at_its_decay(tiny: TinyRun, tmp_path: Path) -> None:
