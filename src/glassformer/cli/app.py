@@ -69,7 +69,7 @@ def main() -> None:
     interrupt_where_it_can_be()
     try:
         code = _run()
-    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C, where the parser has turned it into its own and where not
+    except KeyboardInterrupt:
         code = 130
     finally:
         waits = interrupt_waits()
@@ -86,8 +86,8 @@ def _run() -> int | None:
     except BrokenPipeError:  # the reader (``| head``) has gone
         silence(sys.stdout)
         return 1
-    except typer.Abort:
-        raise
+    except typer.Abort:  # Ctrl-C, which the parser has turned into its own
+        return 130
     except Exception as error:
         fault = _what_can_be_mended(error)
         if fault is None:
