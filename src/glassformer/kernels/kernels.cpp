@@ -101,7 +101,13 @@ int32_t attend_whole(const Attention* attention, int32_t backward) {
     });
 }
 
-int32_t has_bfloat16() { return HAS_BFLOAT16; }
+int32_t has_bfloat16() {
+#if HAS_SQUARES
+    return squares_allowed();
+#else
+    return HAS_BFLOAT16;
+#endif
+}
 
 // What the forward pass saves for the backward pass.
 int32_t stack_bytes(const TrainedStack* stack, int64_t* bytes) {

@@ -4,15 +4,20 @@
 // Sums over rows are made of CHUNKs, or by one thread from the first row to the last: they do not depend on how many
 // threads there are. All widths are multiples of ABREAST.
 #pragma once
-#include "tiles.h"
+#include "squares.h"
 #include <algorithm>
 #include <memory>
 #include <omp.h>
 #include <vector>
 
 #define CHUNK (4 * TALL)       // rows
-#define BLOCK (2 * CHUNK)      // rows whose sums stay in the first level of the cache
+#if HAS_SQUARES
+#define BLOCK (4 * CHUNK)      // rows whose sums stay in the first level of the cache
+#else
+#define BLOCK (2 * CHUNK)
+#endif
 #define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second
+#define SQUARES_AT_ONCE 8      // of steps, so that what two rows of squares read stays in the first
 #define ABREAST 64             // columns of the turned operand that lie side by side
 static_assert(ABREAST % PANEL == 0, "whole panels");
 
@@ -23,7 +28,7 @@ template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step
 // asked for, since batches differ a little, and many blocks of nearly one size leave holes.
 enum Piece {
     WEIGHTS, MORE_WEIGHTS, LOW_WEIGHTS, STREAM, MEMORY, CONTEXT, SOME, MORE, RESULTS, ROW, NORM_SUMS, FEED, ACTIVATED,
-    D_RESULT, D_INNER, D_CONTEXT, D_QUERIES, D_KEYS, D_ASKING, D_ASKED, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, PIECES
+    TURNED, D_RESULT, D_INNER, D_CONTEXT, D_QUERIES, D_KEYS, D_ASKING, D_ASKED, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, PIECES
 };
 
 template <class X>
@@ -112,6 +117,30 @@ static void multiply_block(OperandOf<U> a, int64_t rows, const U* packed, int64_
     }
 }
 
+#if HAS_SQUARES
+// What one sum takes lies side by side in a.
+template <class Finish>
+static void multiply_block(OperandOf<Pair> a, int64_t rows, const Pair* packed, int64_t columns, int64_t steps, Finish finish) {
+    alignas(64) float sums[std::max(BLOCK, ABREAST) * PANEL];
+    if (!steps) std::fill(std::begin(sums), std::end(sums), 0.0f);
+    shape(SIDE, SIDE, SIDE);
+    for (int64_t column = 0; column < columns; column += PANEL) {
+        for (int64_t r = 0; r < steps;) {
+            const int64_t count = std::min<int64_t>(SQUARES_AT_ONCE, (steps - r) / SIDE), depth = count ? SIDE : steps - r;
+            const Pair* panel = packed + column * steps + r * PANEL;
+            for (int64_t row = 0; row < rows; row += 2 * SIDE) {
+                const Pair* from = a.data + row * a.across + r;
+                const int64_t some = std::min<int64_t>(2 * SIDE, rows - row);
+                add_rows(from, a.across, some, panel, std::max<int64_t>(1, count), depth, sums + row * PANEL, !r);
+            }
+            r += count ? count * SIDE : depth;
+        }
+        finish(column, sums);
+    }
+    _tile_release();
+}
+#endif
+
 template <class T>
 static OperandOf<Unit<T>> rows_at(const T* x, int64_t stride) {
     return {reinterpret_cast<const Unit<T>*>(x), stride / Step<T>::ENTRIES, 1};
@@ -131,6 +160,28 @@ static void sum_columns(const U* a, int64_t steps, float* to) {
     UNROLL for (int j = 0; j < ABREAST / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
 }
 
+// Columns that lie ABREAST, as rows of a product.
+template <class U>
+static OperandOf<U> turned_rows(const U* a, int64_t) { return {a, 1, ABREAST}; }
+
+#if HAS_SQUARES
+static OperandOf<Pair> turned_rows(const Pair* a, int64_t steps) {
+    const int64_t room = padded(steps, SIDE) + SIDE;  // not a power of two, which would fill few sets of the cache
+    auto rows = kept<Pair>(TURNED, ABREAST * room);
+    for (int64_t step = 0; step < steps; step += SIDE) {
+        const int64_t count = std::min<int64_t>(SIDE, steps - step);
+        for (int64_t column = 0; column < ABREAST; column += SIDE) {
+            const Pair* from = a + step * ABREAST + column;
+            Pair* to = rows + column * room + step;
+            if (count == SIDE) turn_square(reinterpret_cast<const float*>(from), ABREAST, reinterpret_cast<float*>(to), room);
+            else
+                for (int64_t i = 0; i < count * SIDE; i++) to[i % SIDE * room + i / SIDE] = from[i / SIDE * ABREAST + i % SIDE];
+        }
+    }
+    return {rows, room, 1};
+}
+#endif
+
 // aᵀ · x, of a ABREAST and x in panels: put(column of a, column of x, sums of a panel), by whichever thread is free, and
 // put_sums(column, of ABREAST columns of a).
 template <class U, class Put, class PutSums>
@@ -138,7 +189,7 @@ static void multiply_turned(const U* a, int64_t outputs, const U* x, int64_t inp
 #pragma omp for schedule(dynamic) nowait
     for (int64_t first = 0; first < outputs; first += ABREAST) {
         const U* some = a + first * steps;
-        multiply_block<U>({some, 1, ABREAST}, ABREAST, x, inputs, steps, [&](int64_t column, const float* sums) {
+        multiply_block(turned_rows(some, steps), ABREAST, x, inputs, steps, [&](int64_t column, const float* sums) {
             for (int64_t i = 0; i < ABREAST; i++) put(first + i, column, sums + i * PANEL);
         });
         float totals[ABREAST];

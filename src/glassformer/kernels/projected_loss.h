@@ -7,7 +7,11 @@
 #include <stdexcept>
 
 #define PIECE_BYTES (64 << 20)  // of gradients of logits, and of what was projected; every piece passes over d_weight
+#if HAS_SQUARES
+#define LOGIT_ROWS (4 * SIDE)  // fewer wait for the weights, which come from the third level
+#else
 #define LOGIT_ROWS CHUNK
+#endif
 
 struct ProjectedLoss {
     int64_t tokens, vocabulary, d_model;

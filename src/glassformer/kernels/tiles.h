@@ -4,8 +4,7 @@
 #pragma once
 #include "vectors.h"
 #include <type_traits>
-// With AMX_BF16 PyTorch's products are faster than these.
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
 #define HAS_BFLOAT16 1
 #else
 #define HAS_BFLOAT16 0
