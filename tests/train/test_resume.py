@@ -3,6 +3,7 @@
 import shutil
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +176,15 @@ def test_a_model_trained_in_kernels_as_a_whole_goes_on_bit_for_bit(
     list(islice(train(config, run), 6))
     run_to_the_end(config, run.path, resume=True)
     assert state_of(run.path) == state_of(tmp_path / "whole")
+
+
+def test_other_kernels_are_refused(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in another order are other weights, bit for bit."""
+    path = tmp_path / "run"
+    run_to_the_end(tiny.config({"train.max_steps": 1}), path)
+    monkeypatch.setattr("glassformer.train.state.kernels", lambda: SimpleNamespace(arithmetic="0, of yesterday"))
+    with pytest.raises(CheckpointError, match=r"version .+, here is 0, of yesterday, and it goes on exactly only with"):
+        run_to_the_end(tiny.config({"train.max_steps": 2}), path, resume=True)
 
 
 def test_nothing_left_to_do(tiny: TinyRun) -> None:

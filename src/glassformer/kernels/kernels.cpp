@@ -31,6 +31,22 @@ int32_t guarded(Work work) {
 
 extern "C" {
 
+// What the bits of a result depend on: a number, raised when sums are added in another order or random numbers are drawn in
+// another way, and the instructions.
+const char* arithmetic() {
+    return "1"
+#if LANES == 16
+           ", 512 bits"
+#endif
+#if HAS_BFLOAT16
+           ", bfloat16"
+#endif
+#if HAS_SQUARES
+           ", matrices"
+#endif
+        ;
+}
+
 int32_t panel_size() { return PANEL; }
 int32_t has_int8() { return HAS_INT8; }
 

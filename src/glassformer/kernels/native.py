@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from ctypes import POINTER, c_float, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
 from glassformer.kernels.structures import (
@@ -46,6 +46,9 @@ class Kernels:
 
     def __init__(self, path: Path):
         library = ctypes.CDLL(str(path))
+        library.arithmetic.restype = c_char_p
+        self.arithmetic: str = library.arithmetic().decode("ascii")
+        """What the bits of a result depend on: a version of the sums and random numbers, and the instructions."""
         self.panel: int = library.panel_size()
         """Outputs are padded to a multiple of this."""
         self.int8 = bool(library.has_int8())

@@ -120,10 +120,12 @@ class TrainState:
         if ("random.cuda" in saved.tensors) != (self.device.type == "cuda"):
             kind = "a GPU" if "random.cuda" in saved.tensors else "a CPU"
             raise CheckpointError(f"{origin}: was trained on {kind} and goes on exactly only there; set train.device")
-        if saved.values.get("kernels", self._kernels()) != self._kernels():
+        before, now = saved.values.get("kernels", self._kernels()), self._kernels()
+        if before != now:
             raise CheckpointError(
-                f"{origin}: was trained with other compiled kernels than there are here, and goes on exactly only with "
-                "those; resume on a machine of the same kind, with a C++ compiler if it had one"
+                f"{origin}: was trained with compiled kernels of version {before or 'none'}, here is {now or 'none'}, "
+                "and it goes on exactly only with the same; resume with the glassformer that it was trained with, on a "
+                "machine of the same kind, with a C++ compiler if it had one"
             )
         load_weights(self.best_model, weights, origin)
         if self.averaged is not None:
@@ -137,10 +139,10 @@ class TrainState:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
 
-    def _kernels(self) -> int:
-        """On a CPU, what the random numbers of dropout and the order of sums depend on; 0 where PyTorch does it all."""
+    def _kernels(self) -> str:
+        """On a CPU, what the random numbers of dropout and the order of sums depend on; empty without kernels."""
         made = kernels() if self.device.type == "cpu" else None
-        return 0 if made is None else made.panel
+        return "" if made is None else made.arithmetic
 
     def _moments(self) -> dict[str, Tensor]:
         """The optimizer's tensors under the names of the parameters they belong to."""
