@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from glassformer.allocator import release_libraries
 from glassformer.checkpoint import Checkpoint
 from glassformer.config import CheckpointError
 from glassformer.models.registry import build_undrawn, load_weights
@@ -10,6 +11,7 @@ from glassformer.text import TokenizerPair
 
 def trained(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair | None]:
     """In training mode; None where the model reads no text. A ``CheckpointError`` says what does not fit what."""
+    release_libraries()
     model = build_undrawn(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
     pair = TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) if checkpoint.tokenizer else None
     if pair is not None:

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from glassformer.predict.forecaster import Forecast, Forecaster
     from glassformer.predict.generator import Generated, Generator
     from glassformer.predict.images import ImageClassifier
-    from glassformer.predict.loading import PREDICTORS, Predictor, load
+    from glassformer.predict.loading import load
     from glassformer.predict.prediction import Prediction
     from glassformer.predict.tagger import Tagger
 
 _HOMES = {
-    "PREDICTORS": "loading",
     "Candidate": "filler",
     "Classifier": "classifier",
     "Filled": "filler",
@@ -29,13 +28,11 @@ _HOMES = {
     "Generator": "generator",
     "ImageClassifier": "images",
     "Prediction": "prediction",
-    "Predictor": "loading",
     "Tagger": "tagger",
     "load": "loading",
 }
 
 __all__ = [
-    "PREDICTORS",
     "Candidate",
     "Classifier",
     "Filled",
@@ -46,7 +43,6 @@ __all__ = [
     "Generator",
     "ImageClassifier",
     "Prediction",
-    "Predictor",
     "Tagger",
     "load",
 ]

@@ -1,29 +1,22 @@
 """``glassformer.load``: of a run what its task asks for."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from glassformer.config import CheckpointError, nearest
-from glassformer.predict.classifier import Classifier
-from glassformer.predict.filler import Filler
-from glassformer.predict.forecaster import Forecaster
-from glassformer.predict.generator import Generator
-from glassformer.predict.images import ImageClassifier
 from glassformer.predict.opening import task_at
-from glassformer.predict.tagger import Tagger
-from glassformer.translator import Translator
 
-Predictor = Translator | Generator | Filler | Classifier | Tagger | ImageClassifier | Forecaster
-
-PREDICTORS: dict[str, type[Predictor]] = {
-    "translation": Translator,
-    "language": Generator,
-    "masked": Filler,
-    "classification": Classifier,
-    "tagging": Tagger,
-    "images": ImageClassifier,
-    "forecasting": Forecaster,
+PREDICTORS = {
+    "translation": "glassformer.translator.Translator",
+    "language": "glassformer.predict.generator.Generator",
+    "masked": "glassformer.predict.filler.Filler",
+    "classification": "glassformer.predict.classifier.Classifier",
+    "tagging": "glassformer.predict.tagger.Tagger",
+    "images": "glassformer.predict.images.ImageClassifier",
+    "forecasting": "glassformer.predict.forecaster.Forecaster",
 }
+"""Of each task the class that is imported when a run of it is loaded: the others take time and memory."""
 
 
 def load(*paths: str | Path, device: str = "cpu") -> Any:
@@ -36,4 +29,5 @@ def load(*paths: str | Path, device: str = "cpu") -> Any:
         raise CheckpointError(f"{paths[0]}: task={task!r} is not a task; {nearest(task, list(PREDICTORS))}")
     if len(paths) > 1 and task != "translation":
         raise CheckpointError(f"{paths[0]}: is a run of task={task}, and only translators make an ensemble; name one")
-    return Translator.load(*paths, device=device) if len(paths) > 1 else PREDICTORS[task].load(paths[0], device=device)
+    module, name = PREDICTORS[task].rsplit(".", 1)
+    return getattr(import_module(module), name).load(*paths, device=device)
