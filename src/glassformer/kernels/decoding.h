@@ -61,7 +61,7 @@ void linear(const Linear& by, const float* x, int64_t rows, Output out) {
     Input input{x, by.inputs, nullptr, 0, nullptr, nullptr};
     if (by.scales) {
         const int64_t stride = padded(by.inputs, 4);
-        auto bytes = scratch<int8_t>(0, rows * stride);
+        auto bytes = scratch<int8_t>(0, padded(rows, 16) * stride);
         auto scales = scratch<float>(1, rows);
         auto sums = scratch<int32_t>(2, rows);
         for (int64_t row = 0; row < rows; row++)

@@ -5,7 +5,7 @@
 // order of the inputs, whatever the number of rows: a row's result does not depend on what is computed beside it.
 #pragma once
 #include "activations.h"
-#include "tiles.h"
+#include "squares.h"
 #if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
 #include <immintrin.h>
 #define HAS_INT8 1
@@ -121,18 +121,27 @@ static inline void finish_whole(Floats values, Floats bias, Floats least, bool a
     store(to, add ? load(to) + values : values);
 }
 
+static const int8_t* bytes_at(const Linear& linear, int64_t column) {
+    return static_cast<const int8_t*>(linear.weights) + column * padded(linear.inputs, 4);
+}
+
+// `known`: the sums of bytes, where they are known already, or null.
 template <int ROWS>
-static inline void multiply(const Linear& linear, const Input& x, int64_t first, int64_t column, Floats* results) {
+static inline void multiply(
+    const Linear& linear, const Input& x, int64_t first, int64_t column, const Ints* known, Floats* results
+) {
     if (!linear.scales) {
         auto weights = static_cast<const float*>(linear.weights) + column * linear.inputs;
         const Operand rows = {x.values + first * x.stride, x.stride, 1};
         add_block<ROWS, true>(rows, weights, linear.inputs, reinterpret_cast<float*>(results));
         return;
     }
-    Ints whole[ROWS * WIDE];
-    const int64_t depth = padded(linear.inputs, 4);
-    auto weights = static_cast<const int8_t*>(linear.weights) + column * depth;
-    int8_block<ROWS>(x.bytes + first * x.byte_stride, x.byte_stride, weights, depth, whole);
+    Ints own[ROWS * WIDE];
+    const Ints* whole = known ? known : own;
+    if (!known) {
+        const int8_t* rows = x.bytes + first * x.byte_stride;
+        int8_block<ROWS>(rows, x.byte_stride, bytes_at(linear, column), padded(linear.inputs, 4), own);
+    }
     for (int j = 0; j < WIDE; j++) {
         const Floats scales = load(linear.scales + column + j * LANES);
         for (int row = 0; row < ROWS; row++) {  // what the 128 in each weight have added is known beforehand
@@ -143,9 +152,11 @@ static inline void multiply(const Linear& linear, const Input& x, int64_t first,
 }
 
 template <int ROWS>
-static inline void tile(const Linear& linear, const Input& x, int64_t first, int64_t column, const Output& out) {
+static inline void tile(
+    const Linear& linear, const Input& x, int64_t first, int64_t column, const Ints* known, const Output& out
+) {
     Floats results[ROWS * WIDE];
-    multiply<ROWS>(linear, x, first, column, results);
+    multiply<ROWS>(linear, x, first, column, known, results);
     const Floats least = all(out.activation == RELU ? 0.0f : -INFINITY);
     for (int j = 0; j < WIDE; j++) {
         const int64_t at = column + j * LANES;
@@ -160,15 +171,39 @@ static inline void tile(const Linear& linear, const Input& x, int64_t first, int
     }
 }
 
+#if HAS_SQUARES
+#define FEW 8  // rows, which the other instructions multiply as fast
+// The sums of bytes of some rows and a panel; rows of x behind the last are read too.
+static const Ints* multiply_bytes(const Linear& linear, const Input& x, int64_t first, int64_t rows, int64_t column, Ints* sums) {
+    const auto bytes = reinterpret_cast<const Pair*>(x.bytes + first * x.byte_stride);
+    const auto panel = reinterpret_cast<const Pair*>(bytes_at(linear, column));
+    const int64_t steps = x.byte_stride / 4;
+    add_panel<Fours>(bytes, steps, padded(rows, SIDE), panel, steps, reinterpret_cast<int32_t*>(sums));
+    return sums;
+}
+#endif
+
 static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out) {
+#if HAS_SQUARES
+    alignas(64) Ints sums[ROWS_AT_ONCE * WIDE];
+    const bool in_squares = linear.scales && rows >= FEW && squares_allowed();
+    if (in_squares) shape(SIDE, SIDE, SIDE);
+#endif
     for (int64_t start = 0; start < rows; start += ROWS_AT_ONCE) {
-        int64_t stop = start + ROWS_AT_ONCE < rows ? start + ROWS_AT_ONCE : rows;
+        const int64_t count = std::min<int64_t>(ROWS_AT_ONCE, rows - start);
         for (int64_t column = 0; column < linear.outputs; column += PANEL) {
-            in_tiles(stop - start, [&](auto height, int64_t row) {
-                tile<decltype(height)::value>(linear, x, start + row, column, out);
+            const Ints* known = nullptr;
+#if HAS_SQUARES
+            if (in_squares) known = multiply_bytes(linear, x, start, count, column, sums);
+#endif
+            in_tiles(count, [&](auto height, int64_t row) {
+                tile<decltype(height)::value>(linear, x, start + row, column, known ? known + row * WIDE : nullptr, out);
             });
         }
     }
+#if HAS_SQUARES
+    if (in_squares) _tile_release();
+#endif
 }
 
 static void pack(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {

@@ -17,7 +17,6 @@
 #define BLOCK (2 * CHUNK)
 #endif
 #define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second
-#define SQUARES_AT_ONCE 8      // of steps, so that what two rows of squares read stays in the first
 #define ABREAST 64             // columns of the turned operand that lie side by side
 static_assert(ABREAST % PANEL == 0, "whole panels");
 
@@ -125,16 +124,7 @@ static void multiply_block(OperandOf<Pair> a, int64_t rows, const Pair* packed, 
     if (!steps) std::fill(std::begin(sums), std::end(sums), 0.0f);
     shape(SIDE, SIDE, SIDE);
     for (int64_t column = 0; column < columns; column += PANEL) {
-        for (int64_t r = 0; r < steps;) {
-            const int64_t count = std::min<int64_t>(SQUARES_AT_ONCE, (steps - r) / SIDE), depth = count ? SIDE : steps - r;
-            const Pair* panel = packed + column * steps + r * PANEL;
-            for (int64_t row = 0; row < rows; row += 2 * SIDE) {
-                const Pair* from = a.data + row * a.across + r;
-                const int64_t some = std::min<int64_t>(2 * SIDE, rows - row);
-                add_rows(from, a.across, some, panel, std::max<int64_t>(1, count), depth, sums + row * PANEL, !r);
-            }
-            r += count ? count * SIDE : depth;
-        }
+        add_panel<Pairs>(a.data, a.across, rows, packed + column * steps, steps, sums);
         finish(column, sums);
     }
     _tile_release();
@@ -166,7 +156,7 @@ static OperandOf<U> turned_rows(const U* a, int64_t) { return {a, 1, ABREAST}; }
 
 #if HAS_SQUARES
 static OperandOf<Pair> turned_rows(const Pair* a, int64_t steps) {
-    const int64_t room = padded(steps, SIDE) + SIDE;  // not a power of two, which would fill few sets of the cache
+    const int64_t room = padded(steps, 2 * SIDE) + SIDE;  // odd times SIDE, lest rows fall into few sets of the cache
     auto rows = kept<Pair>(TURNED, ABREAST * room);
     for (int64_t step = 0; step < steps; step += SIDE) {
         const int64_t count = std::min<int64_t>(SIDE, steps - step);

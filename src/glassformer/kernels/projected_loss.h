@@ -1,5 +1,5 @@
 // The output projection, the softmax over the vocabulary, label-smoothed cross-entropy and all gradients (section 5.4),
-// a few rows of logits at a time: they never leave the second level of the cache.
+// a few rows of logits at a time: with vocabularies of some thousand entries they never leave the second level of the cache.
 //
 // With ε of the probability spread evenly over V entries, the gradient of a logit is p − (1 − ε) · [target] − ε / V.
 #pragma once

@@ -1,8 +1,8 @@
-// Products in bfloat16 by the matrix instructions of processors that have them (AMX): a register holds sixteen rows, of
-// sixteen sums or of sixteen pairs each, and one instruction adds the product of two of them to a third.
+// Products by the matrix instructions of processors that have them (AMX): a register holds sixteen rows, of sixteen sums or
+// of sixteen pairs of bfloat16 or fours of bytes each, and one instruction adds the product of two of them to a third.
 #pragma once
 #include "tiles.h"
-#if HAS_BFLOAT16 && defined(__AMX_BF16__) && defined(__linux__)
+#if HAS_BFLOAT16 && defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)
 #define HAS_SQUARES 1
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,9 +12,13 @@
 
 #if HAS_SQUARES
 #define SIDE 16
+#define SQUARES_AT_ONCE 8  // of steps, so that what two rows of squares read stays in the first level of the cache
 
 // Linux gives a process these registers when it asks for them (arch_prctl(2), ARCH_REQ_XCOMP_PERM for XTILEDATA).
-static bool squares_allowed() { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+static bool squares_allowed() {
+    static const bool allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+    return allowed;
+}
 
 // GCC does not know that these instructions read memory: what was written must be there before.
 static inline void all_written() { __asm__ volatile("" ::: "memory"); }
@@ -38,15 +42,24 @@ static void shape(int64_t upper, int64_t lower, int64_t steps) {
     const Shapes shapes(upper, lower, steps);
     all_written();
     _tile_loadconfig(&shapes);
+    all_written();
 }
 
+// What is multiplied: pairs, for sums in float32, or signed bytes by unsigned ones, four at a time, for whole numbers.
+struct Pairs { typedef float Sum; };
+struct Fours { typedef int32_t Sum; };
+
+#define ADD_SQUARE(sum, a, panel)                                        \
+    if constexpr (std::is_same<Of, Pairs>::value) _tile_dpbf16ps(sum, a, panel); \
+    else _tile_dpbsud(sum, a, panel)
+
 // Two squares of sums beside each other, and two below them if there are that many rows, over `count` times `steps` steps.
-template <bool LOWER>
+template <class Of, bool LOWER>
 static inline void add_squares(
-    const Pair* a, int64_t across, const Pair* panel, int64_t count, float* sums, bool begin
+    const Pair* a, int64_t across, const Pair* panel, int64_t count, typename Of::Sum* sums, bool begin
 ) {
-    const int64_t row = PANEL * sizeof(float);
-    float* below = sums + SIDE * PANEL;
+    const int64_t row = PANEL * sizeof *sums;
+    auto below = sums + SIDE * PANEL;
     all_written();
     if (begin) {
         _tile_zero(0);
@@ -66,13 +79,13 @@ static inline void add_squares(
     for (int64_t i = 0; i < count; i++, a += SIDE, panel += SIDE * PANEL) {
         _tile_loadd(6, panel, PANEL * sizeof(Pair));
         _tile_loadd(4, a, across * sizeof(Pair));
-        _tile_dpbf16ps(0, 4, 6);
+        ADD_SQUARE(0, 4, 6);
         _tile_loadd(7, panel + SIDE, PANEL * sizeof(Pair));
-        _tile_dpbf16ps(1, 4, 7);
+        ADD_SQUARE(1, 4, 7);
         if (LOWER) {
             _tile_loadd(5, a + SIDE * across, across * sizeof(Pair));
-            _tile_dpbf16ps(2, 5, 6);
-            _tile_dpbf16ps(3, 5, 7);
+            ADD_SQUARE(2, 5, 6);
+            ADD_SQUARE(3, 5, 7);
         }
     }
     _tile_stored(0, sums, row);
@@ -84,16 +97,31 @@ static inline void add_squares(
 }
 
 // The sums [rows, PANEL] of at most two squares of rows below each other.
+template <class Of>
 static void add_rows(
-    const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t count, int64_t steps, float* sums, bool begin
+    const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t count, int64_t steps, typename Of::Sum* sums, bool begin
 ) {
     const int64_t upper = std::min<int64_t>(SIDE, rows), lower = rows - upper;
-    const bool whole = lower == SIDE && steps == SIDE;
+    const bool whole = upper == SIDE && lower % SIDE == 0 && steps == SIDE;
     if (!whole) shape(upper, lower, steps);
     for (int64_t j = 0; j < PANEL; j += 2 * SIDE) {
-        if (lower) add_squares<true>(a, across, panel + j, count, sums + j, begin);
-        else add_squares<false>(a, across, panel + j, count, sums + j, begin);
+        if (lower) add_squares<Of, true>(a, across, panel + j, count, sums + j, begin);
+        else add_squares<Of, false>(a, across, panel + j, count, sums + j, begin);
     }
     if (!whole) shape(SIDE, SIDE, SIDE);
+}
+
+// The sums [rows, PANEL] over all steps of rows and a panel; the registers have their usual shape.
+template <class Of>
+static void add_panel(const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t steps, typename Of::Sum* sums) {
+    for (int64_t r = 0; r < steps;) {
+        const int64_t count = std::min<int64_t>(SQUARES_AT_ONCE, (steps - r) / SIDE), depth = count ? SIDE : steps - r;
+        for (int64_t row = 0; row < rows; row += 2 * SIDE) {
+            const Pair* from = a + row * across + r;
+            const int64_t some = std::min<int64_t>(2 * SIDE, rows - row);
+            add_rows<Of>(from, across, some, panel + r * PANEL, std::max<int64_t>(1, count), depth, sums + row * PANEL, !r);
+        }
+        r += count ? count * SIDE : depth;
+    }
 }
 #endif
