@@ -64,8 +64,8 @@ class CompiledState:
             self.ancestor = F.pad(self.ancestor, (0, room - position))
             self._past = (ctypes.c_void_p * room)(*self._past)
             self._past_rows = (ctypes.c_int64 * room)(*self._past_rows)
-        if rows != len(self.ancestor):  # hypotheses of a sentence that had one
-            self.ancestor = self.ancestor.repeat_interleave(rows // max(1, len(self.ancestor)), 0)
+        if rows != self.ancestor.size(0):  # hypotheses of a sentence that had one
+            self.ancestor = self.ancestor.repeat_interleave(rows // max(1, self.ancestor.size(0)), 0)
         self.past.append(newest := self.memory[0].new_empty(layers, rows, self.memory[0].size(1)))
         self._past[position], self._past_rows[position] = newest.data_ptr(), rows
         return Past(
@@ -77,7 +77,7 @@ class CompiledState:
             self._memory,
             self.first.data_ptr(),
             self.length.data_ptr(),
-            rows // len(self.first),
+            rows // self.first.size(0),
             self.memory[0].dtype == torch.bfloat16,
         )
 
@@ -189,17 +189,18 @@ class CompiledModel:
         """Logits after ``tokens``, valid until the next step."""
         if not isinstance(state, CompiledState):
             return self.model.step(tokens, state)
-        rows, position = len(tokens), self.model.target_embedding.position
-        if state.logits is None or len(state.logits) < rows:
+        rows, new = tokens.shape
+        position = self.model.target_embedding.position
+        if state.logits is None or state.logits.size(0) < rows:
             state.logits = state.memory[0].new_empty(rows, self.output.outputs, dtype=torch.float32)
-        for ids in tokens.t().long().contiguous():
+        ids = tokens.t().long().contiguous()
+        for first in range(ids.data_ptr(), ids.data_ptr() + ids.nbytes, ids.nbytes // new):
             place = None if position is None else position(len(state.past), 1)
-            turns = self._turns(len(state.past) + 1)
             self.functions.decode(
                 self.decoder,
-                turns.structure,
+                self._turns(len(state.past) + 1).structure,
                 self.output,
-                ids.data_ptr(),
+                first,
                 None if place is None else place.data_ptr(),
                 rows,
                 state.further(self.decoder.layers, rows),

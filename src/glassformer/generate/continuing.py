@@ -89,7 +89,7 @@ def stream_text(
     goes_on = True
     while goes_on:
         prompt, tokens = _prompt([text], symbols, config, device), list[int]()
-        for _, (token,), _ in walk(model, prompt, config, _choice([text], prompt, config)):
+        for ((_, token, _),) in walk(model, prompt, config, _choice([text], prompt, config)):
             if token != symbols.end:
                 tokens.append(token)
                 yield token

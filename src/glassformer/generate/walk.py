@@ -19,8 +19,8 @@ SHOWN = 10
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
 
-Step = tuple[list[int], list[int], list[float]]
-"""Of the sentences that still go on: which they are, their next tokens, and the log-probabilities of these."""
+Step = list[tuple[int, int, float]]
+"""Of each sentence that still goes on: which it is, its next token, and the log-probability of that."""
 
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
@@ -62,8 +62,8 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
     sentence = torch.arange(len(prompt), device=prompt.source.device)
     tokens = prompt.beginnings[:, None]
-    going = torch.ones_like(sentence, dtype=torch.bool)
-    while going.any():
+    rows, going = list(range(len(prompt))), [True] * len(prompt)
+    while any(going):
         logits = own(model.step(tokens[:, -1:], state))
         normaliser = log_sum(logits, config.compiled)
         allowed = apply(filters, logits, tokens, sentence)
@@ -72,20 +72,22 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
             show(model, ids, values - normaliser[:, None])
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
         log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
-        yield sentence[going].tolist(), chosen[going].tolist(), log_probs[going].tolist()
+        newest = list(zip(rows, chosen.tolist(), log_probs.tolist(), strict=True))
+        yield [one for one, on in zip(newest, going, strict=True) if on]
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
-        going = going & (chosen != end)
-        if (kept := keep(going)) is not None:
+        going = [on and token != end for on, (_, token, _) in zip(going, newest, strict=True)]
+        if not all(going) and (kept := keep(torch.tensor(going, device=tokens.device))) is not None:
             state.select_sentences(kept)
             state.select(kept)
-            sentence, tokens, going = sentence[kept], tokens[kept], going[kept]
+            sentence, tokens, places = sentence[kept], tokens[kept], kept.tolist()
+            rows, going = [rows[place] for place in places], [going[place] for place in places]
 
 
 def _collect(steps: Iterator[Step], count: int, config: DecodingConfig) -> list[Hypothesis]:
     tokens: list[list[int]] = [[] for _ in range(count)]
     log_probs: list[list[float]] = [[] for _ in range(count)]
-    for rows, chosen, values in steps:
-        for row, token, value in zip(rows, chosen, values, strict=True):
+    for step in steps:
+        for row, token, value in step:
             tokens[row].append(token)
             log_probs[row].append(value)
     return [finish(ids[:-1], values, config) for ids, values in zip(tokens, log_probs, strict=True)]

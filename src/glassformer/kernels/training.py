@@ -13,6 +13,8 @@ from glassformer.kernels.structures import Attention, Operand, Product, Projecte
 WHOLE_PANELS = 64
 """Widths that are a multiple of it are whole panels of every product, on any processor."""
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+
 MIN_ROWS = 192
 """Fewer rows leave some cores without work."""
 
@@ -20,13 +22,13 @@ MIN_ROWS = 192
 def kernels_for(*tensors: Tensor, low: bool = False) -> Kernels | None:
     """What computes on ``tensors``: nothing unless all are float32 (or bfloat16, if ``low``) on a CPU, and never while
     PyTorch compiles."""
-    dtypes = (torch.float32, torch.bfloat16) if low else (torch.float32,)
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return None
-    plain = all(
-        t.dtype in dtypes and t.device.type == "cpu" and type(t) in (Tensor, torch.nn.Parameter) for t in tensors
-    )
-    return kernels() if plain else None
+    for t in tensors:  # asked several times in every step of a search
+        known = t.dtype == torch.float32 or (low and t.dtype == torch.bfloat16)
+        if not known or not t.is_cpu or type(t) not in _PLAIN:
+            return None
+    return kernels()
 
 
 def product(
