@@ -20,7 +20,7 @@ import glassformer.translator
 
 def pages():
     told = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in told if line.startswith("RssFile"))
+    return next((int(line.split()[1]) for line in told if line.startswith("RssFile")), 0)
 
 before = pages()
 translator = glassformer.translator.Translator.load(sys.argv[1])
@@ -32,6 +32,8 @@ def test_loading_a_model_gives_back_what_importing_read(tmp_path_factory: pytest
     command = [sys.executable, "-c", LOADED, str(tiny_run.made(tmp_path_factory).run)]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     before, after = map(int, told[:2])
+    if before == 0:
+        pytest.skip("this system does not tell the pages of files")
     assert after < 0.7 * before
 
 
@@ -44,6 +46,7 @@ def test_code_that_was_changed_in_memory_stays_as_it_is(tmp_path: Path) -> None:
     code[0] = ord("b")
     start = ctypes.addressof(ctypes.c_char.from_buffer(code))
     read_and_run = mmap.PROT_READ | mmap.PROT_EXEC
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start), ctypes.c_size_t(len(code)), read_and_run) == 0
-    release_libraries()
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(start), ctypes.c_size_t(len(code)), read_and_run) != 0:
+        pytest.skip("nothing may be run from this folder")
+    release_libraries.__wrapped__()  # which is done once in a process
     assert ctypes.string_at(start, 2) == b"ba"

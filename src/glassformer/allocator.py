@@ -5,6 +5,7 @@ By default the C library maps every large tensor afresh and its pages are faulte
 """
 
 import ctypes
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ _NEVER_ASKED = 1 << 24
 
 _MADV_DONTNEED = 4
 _MAPPINGS_OF_CODE = re.compile(r"^([0-9a-f]+-[0-9a-f]+) r-xp \S+ \S+ +[1-9].*((?:\n[A-Z].*)*)", re.MULTILINE)
+_CHANGED = re.compile(r"^(Anonymous|Swap|Private_Hugetlb|Shared_Hugetlb): +[1-9]", re.MULTILINE)
+"""Of code that was written to in memory, as by a debugger, even if swapped out since; or on pages of another kind."""
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
@@ -36,8 +39,9 @@ def keep_freed_memory() -> bool:
     return all(mallopt(name, value) for name, value in settings.items())
 
 
+@functools.cache
 def release_libraries() -> None:
-    """Give back the pages of libraries' code that this process holds; those it goes on using come back by themselves.
+    """Once in a process: give back the pages of libraries' code that it holds; those it uses again come back.
 
     Importing PyTorch runs once through code all over its libraries, and Linux counts the whole neighbourhood of each
     place as this process's: 60 to 150 MiB, as its cache of the files happens to lie, of which translating uses a third.
@@ -53,7 +57,7 @@ def release_libraries() -> None:
     except OSError:
         return
     for span, mapping in _MAPPINGS_OF_CODE.findall(told):
-        if "\nAnonymous:             0 kB" in mapping:  # else some of it was changed in memory, as by a debugger
+        if "\nAnonymous:" in mapping and not _CHANGED.search(mapping):
             start, stop = (int(number, 16) for number in span.split("-"))
             advise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), _MADV_DONTNEED)
 

@@ -32,19 +32,25 @@ int32_t guarded(Work work) {
 extern "C" {
 
 // What the bits of a result depend on: a number, raised when sums are added in another order or random numbers are drawn in
-// another way, and the instructions.
+// another way; the compiler's way of joining products and sums; the instructions.
 const char* arithmetic() {
-    return "1"
-#if LANES == 16
-           ", 512 bits"
-#endif
-#if HAS_BFLOAT16
-           ", bfloat16"
+#if defined(__clang__)
+#define ARITHMETIC "1, Clang"
+#else
+#define ARITHMETIC "1"
 #endif
 #if HAS_SQUARES
-           ", matrices"
+    if (squares_allowed()) return ARITHMETIC ", 512 bits, matrices";
 #endif
-        ;
+#if HAS_BFLOAT16 && !HAS_SQUARES
+    return ARITHMETIC ", 512 bits, bfloat16";
+#elif LANES == 16
+    return ARITHMETIC ", 512 bits";
+#elif defined(__FMA__) || defined(__aarch64__)
+    return ARITHMETIC ", fused";
+#else
+    return ARITHMETIC;
+#endif
 }
 
 int32_t panel_size() { return PANEL; }

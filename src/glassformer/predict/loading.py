@@ -1,22 +1,35 @@
 """``glassformer.load``: of a run what its task asks for."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from glassformer.config import CheckpointError, nearest
+from glassformer.later import imported_later
 from glassformer.predict.opening import task_at
 
 PREDICTORS = {
-    "translation": "glassformer.translator.Translator",
-    "language": "glassformer.predict.generator.Generator",
-    "masked": "glassformer.predict.filler.Filler",
-    "classification": "glassformer.predict.classifier.Classifier",
-    "tagging": "glassformer.predict.tagger.Tagger",
-    "images": "glassformer.predict.images.ImageClassifier",
-    "forecasting": "glassformer.predict.forecaster.Forecaster",
+    "translation": "Translator",
+    "language": "Generator",
+    "masked": "Filler",
+    "classification": "Classifier",
+    "tagging": "Tagger",
+    "images": "ImageClassifier",
+    "forecasting": "Forecaster",
 }
-"""Of each task the class that is imported when a run of it is loaded: the others take time and memory."""
+"""Of each task the class; imported when a run of it is loaded, since the others would take time and memory."""
+
+_class, _ = imported_later(
+    "glassformer",
+    {
+        "Translator": "translator",
+        "Generator": "predict.generator",
+        "Filler": "predict.filler",
+        "Classifier": "predict.classifier",
+        "Tagger": "predict.tagger",
+        "ImageClassifier": "predict.images",
+        "Forecaster": "predict.forecaster",
+    },
+)
 
 
 def load(*paths: str | Path, device: str = "cpu") -> Any:
@@ -29,5 +42,4 @@ def load(*paths: str | Path, device: str = "cpu") -> Any:
         raise CheckpointError(f"{paths[0]}: task={task!r} is not a task; {nearest(task, list(PREDICTORS))}")
     if len(paths) > 1 and task != "translation":
         raise CheckpointError(f"{paths[0]}: is a run of task={task}, and only translators make an ensemble; name one")
-    module, name = PREDICTORS[task].rsplit(".", 1)
-    return getattr(import_module(module), name).load(*paths, device=device)
+    return _class(PREDICTORS[task]).load(*paths, device=device)

@@ -120,7 +120,8 @@ class TrainState:
         if ("random.cuda" in saved.tensors) != (self.device.type == "cuda"):
             kind = "a GPU" if "random.cuda" in saved.tensors else "a CPU"
             raise CheckpointError(f"{origin}: was trained on {kind} and goes on exactly only there; set train.device")
-        before, now = saved.values.get("kernels", self._kernels()), self._kernels()
+        now = self._kernels()
+        before = saved.values.get("kernels", now) or ""  # 0, in the earliest, where PyTorch did it all
         if before != now:
             raise CheckpointError(
                 f"{origin}: was trained with compiled kernels of version {before or 'none'}, here is {now or 'none'}, "
