@@ -129,6 +129,23 @@ def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:
 
 
 @pytest.mark.parametrize("int8", [False, True])
+def test_how_many_cores_there_are_changes_no_bit(make_model: Maker, made: Kernels, int8: bool) -> None:
+    """Wide enough that they share a product: 131,072 weights and more."""
+    sizes = {"d_model": 256, "n_heads": 4, "d_k": None, "d_v": None, "d_ff": 512, "vocab_size": 601}
+    model = CompiledModel(make_model(**sizes).float(), made, int8 and made.int8)
+    source, before, found = torch.randint(3, 9, (17, 6)), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with torch.inference_mode():
+                state = model.begin(source, source > 0)
+                found.append([model.step(torch.full((17, 1), token), state).clone() for token in (1, 4, 5)])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for some in found[1:] for one, other in zip(found[0], some, strict=True))
+
+
+@pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("kind", ["wide", "gelu"])
 def test_a_row_has_the_same_bits_whatever_is_beside_it(make_model: Maker, made: Kernels, kind: str, int8: bool) -> None:
     model = CompiledModel(make_model(**KINDS[kind]).float(), made, int8 and made.int8)

@@ -6,6 +6,7 @@
 #pragma once
 #include "activations.h"
 #include "squares.h"
+#include <omp.h>
 #if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
 #include <immintrin.h>
 #define HAS_INT8 1
@@ -13,6 +14,7 @@
 #define HAS_INT8 0
 #endif
 
+#define ENOUGH_WEIGHTS (1 << 17)  // that reading them by several cores is worth waiting for each other
 #define ROWS_AT_ONCE 96  // of x, which then stay in the second-level cache while all of W passes by
 
 struct Linear {
@@ -183,7 +185,8 @@ static const Ints* multiply_bytes(const Linear& linear, const Input& x, int64_t 
 }
 #endif
 
-static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out) {
+// The outputs from `from` to `to`, of whole panels.
+static void some_panels(const Linear& linear, const Input& x, int64_t rows, int64_t from, int64_t to, const Output& out) {
 #if HAS_SQUARES
     alignas(64) Ints sums[ROWS_AT_ONCE * WIDE];
     const bool in_squares = linear.scales && rows >= FEW && squares_allowed();
@@ -191,7 +194,7 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
 #endif
     for (int64_t start = 0; start < rows; start += ROWS_AT_ONCE) {
         const int64_t count = std::min<int64_t>(ROWS_AT_ONCE, rows - start);
-        for (int64_t column = 0; column < linear.outputs; column += PANEL) {
+        for (int64_t column = from; column < to; column += PANEL) {
             const Ints* known = nullptr;
 #if HAS_SQUARES
             if (in_squares) known = multiply_bytes(linear, x, start, count, column, sums);
@@ -204,6 +207,19 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
 #if HAS_SQUARES
     if (in_squares) _tile_release();
 #endif
+}
+
+// By all cores that this thread may use: where searches run side by side, that is one.
+static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out) {
+    const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
+    const int64_t threads = weights < ENOUGH_WEIGHTS ? 1 : omp_get_max_threads();
+    if (threads == 1) return some_panels(linear, x, rows, 0, linear.outputs, out);
+    const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t part = 0; part < threads; part++) {
+        const int64_t from = panels * part / threads * PANEL, to = panels * (part + 1) / threads * PANEL;
+        some_panels(linear, x, rows, from, std::min<int64_t>(to, linear.outputs), out);
+    }
 }
 
 static void pack(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {
