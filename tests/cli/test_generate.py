@@ -175,6 +175,8 @@ def test_a_file_that_is_not_there_is_not_read_as_a_text(refused: Callable[..., s
     for verb, name in (("tag", "tagging"), ("embed", "masked")):
         told = refused(verb, task(name).run, words)
         assert told.startswith(f"'{words}': no such file; a text itself goes through standard input: echo")
+    told = refused("tag", task("tagging").run, "precision=int8")
+    assert told == "'precision=int8': no such file; a setting, where the verb has them, follows --set"
 
 
 def test_pictures_that_are_not_there(refused: Callable[..., str], task: Task, tmp_path: Path) -> None:

@@ -38,9 +38,12 @@ def read_text(file: str) -> Iterator[str]:
     from glassformer.config import DataError
     from glassformer.data import read_lines
 
-    if " " in file and not os.path.lexists(file):
-        raise DataError(f"{file!r}: no such file; a text itself goes through standard input: echo TEXT | glassformer …")
-
+    if not os.path.lexists(file):
+        if " " in file:
+            way = "a text itself goes through standard input: echo TEXT | glassformer …"
+            raise DataError(f"{file!r}: no such file; {way}")
+        if "=" in file:
+            raise DataError(f"{file!r}: no such file; a setting, where the verb has them, follows --set")
     return read_lines(file)
 
 
