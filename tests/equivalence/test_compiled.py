@@ -3,6 +3,7 @@
 import math
 import random
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from glassformer.generate.candidates import best, extensions, log_sum
 from glassformer.kernels.native import Kernels, kernels
 from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
+from own_process import ENVIRONMENT
 
 Maker = Callable[..., EncoderDecoder]
 SYMBOLS = Symbols(pad=0, start=1, end=2)
@@ -353,6 +355,16 @@ def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.Mon
         library.write_bytes(damaged)
         assert built._kernels.__wrapped__() is not None
         assert len(library.read_bytes()) == len(whole)
+
+
+def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
+    program = "from glassformer.kernels.native import kernels; assert kernels() is None"
+    nowhere = {"XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path), "CXX": "false"}
+    said = subprocess.run(
+        [sys.executable, "-c", program], env=ENVIRONMENT | nowhere, capture_output=True, text=True, check=True
+    )
+    assert "goes on without its compiled kernels" in said.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_others_could_have_written_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The C++ of this folder, compiled for this processor when it is first asked for and kept in the user's cache."""
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -172,7 +173,9 @@ def _folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="glassformer-"))
+        own = tempfile.mkdtemp(prefix="glassformer-")
+        atexit.register(shutil.rmtree, own, ignore_errors=True)
+        return Path(own)
 
 
 def _release(compiler: str) -> str:
