@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contenders.ending import ends_with_parent
 from benchmarks.machine import describe, device
 from benchmarks.peers import PeerError, python_of
 from glassformer.data import read_lines
@@ -107,7 +108,7 @@ def turn(name: str, model: Path, given: Path, beam_size: int, precision: str) ->
     command += ["--input", str(given), "--beam-size", str(beam_size), "--precision", precision, "--repeats", "2"]
     command += ["--device", ON, "--tokens", str(TOKENS)]
     began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=ends_with_parent)
     if done.returncode:
         raise (SystemExit if name == "glassformer" else PeerError)(f"{name}: {done.stderr[-2000:]}")
     print(f"  {name} {precision} beam {beam_size}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.contenders.ending import ends_with_parent
 from benchmarks.contenders.sizes import SIZES
 from benchmarks.machine import ceiling, describe, device
 from benchmarks.peers import PeerError, python_of
@@ -120,7 +121,12 @@ def run(name: str, options: argparse.Namespace, size: str, precision: str, vocab
     command += ["--vocab", str(vocab), "--precision", precision, "--seconds", str(options.seconds)]
     command += ["--tokens", str(options.tokens), "--device", ON]
     done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "TRAIN": options.data}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRAIN": options.data},
+        check=False,
+        preexec_fn=ends_with_parent,
     )
     if done.returncode:
         raise (SystemExit if name == "glassformer" else PeerError)(f"{name}: {done.stderr[-2000:]}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ending import ends_with_parent
 from memory import peak_mib
 from timing import FIRST_WORD, read
 
@@ -47,7 +48,8 @@ def measure(
     ``tokens`` reads source tokens, target tokens and seconds off such a line. The result is printed as JSON.
     """
     told, lines, found, peak = [0.0, 0.0, 0.0], [], 0, 0.0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, preexec_fn=ends_with_parent, **pipes) as process:
         assert process.stdout is not None
         for line in process.stdout:
             lines.append(line)
