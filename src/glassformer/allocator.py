@@ -1,4 +1,4 @@
-"""Memory: that freed blocks are kept for the next step, that what importing read of libraries is let go, and that what
+"""Memory: that freed blocks are kept for the next step, that what a start read of libraries is let go, and that what
 cannot fit is refused in a line.
 
 By default the C library maps every large tensor afresh and its pages are faulted in.
@@ -40,12 +40,13 @@ def keep_freed_memory() -> bool:
 
 
 @functools.cache
-def release_libraries() -> None:
-    """Once in a process: give back the pages of libraries' code that it holds; those it uses again come back.
+def release_libraries(after: str) -> None:
+    """Once in a process for each ``after``: give back the pages of libraries' code; those it uses again come back.
 
-    Importing PyTorch runs once through code all over its libraries, and Linux counts the whole neighbourhood of each
-    place as this process's: 60 to 150 MiB, as its cache of the files happens to lie, of which translating uses a third.
-    It takes less than ten milliseconds. Only Linux is asked, and only for code that nobody has written to.
+    Importing PyTorch runs once through code all over its libraries, loading a model through some, and Linux counts
+    the whole neighbourhood of each place as this process's: 60 to 150 MiB, as its cache of the files happens to lie, of
+    which translating uses a third. It takes less than ten milliseconds. Only Linux is asked, and only for code that
+    nobody has written to.
     """
     if sys.platform != "linux":
         return

@@ -11,7 +11,7 @@ from glassformer.text import TokenizerPair
 
 def trained(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair | None]:
     """In training mode; None where the model reads no text. A ``CheckpointError`` says what does not fit what."""
-    release_libraries()  # before memory is taken: all that loading needs has been imported
+    release_libraries("importing")  # before memory is taken
     model = build_undrawn(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
     pair = TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) if checkpoint.tokenizer else None
     if pair is not None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from glassformer.allocator import fitting_memory
+from glassformer.allocator import fitting_memory, release_libraries
 from glassformer.checkpoint import Checkpoint, load_checkpoint
 from glassformer.compiled import faster
 from glassformer.config import CheckpointError, DataError
@@ -85,7 +85,9 @@ class Translator:
                 )
         decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
-        return cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
+        translator = cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
+        release_libraries("loading")
+        return translator
 
     @property
     def device(self) -> torch.device:
