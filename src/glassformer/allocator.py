@@ -21,6 +21,7 @@ _MADV_DONTNEED = 4
 _MAPPINGS_OF_CODE = re.compile(r"^([0-9a-f]+-[0-9a-f]+) r-xp \S+ \S+ +[1-9].*((?:\n[A-Z].*)*)", re.MULTILINE)
 _CHANGED = re.compile(r"^(Anonymous|Swap|Private_Hugetlb|Shared_Hugetlb): +[1-9]", re.MULTILINE)
 """Of code that was written to in memory, as by a debugger, even if swapped out since; or on pages of another kind."""
+_RAN_OUT = re.compile(r"out of memory|not enough memory|can.t allocate memory|ALLOC_FAILED", re.IGNORECASE)
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
@@ -75,9 +76,17 @@ def fitting_memory(tokens: int, needed: int = 0) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+        if not out_of_memory(error):
             raise
         raise DataError(fault) from None
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out: PyTorch says so in a class of its own for a GPU, and only in words for a CPU.
+
+    Not every error with memory in it is one: an illegal access on a GPU is a fault of the program.
+    """
+    return isinstance(error, MemoryError) or _RAN_OUT.search(str(error)) is not None
 
 
 def _available() -> float:

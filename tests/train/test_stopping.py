@@ -111,16 +111,38 @@ def test_a_validation_of_learned_positions_does_not_run_past_them(tiny: TinyRun,
     assert run_to_the_end(tiny.config(settings), tmp_path / "run")[-1].step == 1
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda: torch.empty(1 << 55),  # what this system says by itself
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        MemoryError(),
+    ],
+)
 def test_a_batch_that_does_not_fit_the_memory_is_told(
-    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any
 ) -> None:
     def full(*_: Any) -> None:
-        raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 1 bytes")
+        if isinstance(fault, Exception):
+            raise fault
+        fault()
 
     monkeypatch.setattr(glassformer.train.tasks.translation, "projected_cross_entropy", full)
     with pytest.raises(
         ConfigError, match=r"does not fit the memory; lower data\.batch_tokens=500 and raise train\.acc"
     ):
+        run_to_the_end(tiny.config(), tmp_path / "run")
+
+
+def test_another_fault_of_memory_is_not_taken_for_a_batch_too_large(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def astray(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(glassformer.train.tasks.translation, "projected_cross_entropy", astray)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
         run_to_the_end(tiny.config(), tmp_path / "run")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from glassformer.allocator import out_of_memory
 from glassformer.config import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.run_folder import RunFolder
@@ -99,7 +100,7 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+        if not out_of_memory(error):
             raise
         raise ConfigError(
             f"a batch of {batch.describe()} does not fit the memory; "
