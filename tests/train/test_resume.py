@@ -1,17 +1,21 @@
 """A run that was stopped and resumed is, bit for bit, the run that was never stopped."""
 
 import shutil
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import glassformer.train.loop
+from glassformer.checkpoint import TrainingState
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
+from glassformer.train.state import TrainState
 from tiny_run import TinyRun, run_to_the_end, state_of
 
 EVERYTHING = {
@@ -185,6 +189,30 @@ def test_other_kernels_are_refused(tiny: TinyRun, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("glassformer.train.state.kernels", lambda: SimpleNamespace(arithmetic="0, of yesterday"))
     with pytest.raises(CheckpointError, match=r"version .+, here is 0, of yesterday, and it goes on exactly only with"):
         run_to_the_end(tiny.config({"train.max_steps": 2}), path, resume=True)
+
+
+def test_a_run_goes_on_where_it_was_trained_and_says_how(
+    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a GPU was added since, or where a run was moved from one that had a GPU."""
+    path, told = tmp_path / "run", r"trained on a %s and goes on exactly only there; set train\.device=%s$"
+    run_to_the_end(tiny.config({"train.max_steps": 1, "train.device": "auto"}), path)
+    with monkeypatch.context() as patched:
+        patched.setattr("torch.cuda.is_available", lambda: True)
+        with pytest.raises(CheckpointError, match=told % ("CPU", "cpu")):
+            run_to_the_end(tiny.config({"train.max_steps": 2, "train.device": "auto"}), path, resume=True)
+        on_cpu = tiny.config({"train.max_steps": 2, "train.device": "cpu"})
+        assert run_to_the_end(on_cpu, path, resume=True)[-1].step == 2
+        snapshot = TrainState.snapshot
+        with monkeypatch.context() as trained_on_gpu:
+            trained_on_gpu.setattr(TrainState, "snapshot", lambda state: as_of_a_gpu(snapshot(state)))
+            run_to_the_end(tiny.config({"train.max_steps": 3, "train.device": "cpu"}), path, resume=True)
+    with pytest.raises(CheckpointError, match=told % ("GPU", "cuda")):
+        run_to_the_end(tiny.config({"train.max_steps": 4}), path, resume=True)
+
+
+def as_of_a_gpu(saved: TrainingState) -> TrainingState:
+    return replace(saved, tensors=saved.tensors | {"random.cuda": torch.zeros(16, dtype=torch.uint8)})
 
 
 def test_nothing_left_to_do(tiny: TinyRun) -> None:

@@ -6,6 +6,7 @@ import torch
 
 from glassformer.checkpoint import Checkpoint, load_checkpoint
 from glassformer.config import ConfigError
+from glassformer.models.device import choose_device
 from glassformer.models.precision import fast_in_bfloat16, lower_stacks
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import resolve
@@ -22,7 +23,7 @@ MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_or
 
 def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     """Everything before step 0. ``goes_on``: the checkpoint of a run that is resumed; its tokenizer is kept."""
-    device = choose_device(config.train.device)
+    device = choose_device(config.train.device, "train.device")
     # Also when the number stays what it is: setting it fixes how MKL cuts its sums, and a resumed run must agree.
     torch.set_num_threads(config.train.threads or torch.get_num_threads())
     torch.manual_seed(config.train.seed)
@@ -37,21 +38,6 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     if config.train.ema:
         state.start_average()
     return state
-
-
-def choose_device(name: str) -> torch.device:
-    """``auto`` is a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"train.device={name!r} is not a device; choose auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"train.device={name!r}, but PyTorch finds no GPU here; choose auto or cpu")
-    if device.type not in ("cpu", "cuda") or (device.index or 0) >= max(1, torch.cuda.device_count()):
-        raise ConfigError(f"train.device={name!r} is not a device that can be used here; choose auto, cpu or cuda")
-    return device
 
 
 def _origin(checkpoint: Checkpoint | None) -> Origin | None:

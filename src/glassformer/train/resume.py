@@ -1,9 +1,11 @@
 """Going on with a run that was stopped: from its newest whole checkpoint, with the settings it was made with."""
 
+from pathlib import Path
 from typing import Any
 
 from glassformer.checkpoint import load_checkpoint
-from glassformer.config import ConfigError
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.models.device import choose_device
 from glassformer.run_folder import BEST, RunFolder
 from glassformer.train.build import build
 from glassformer.train.config import RunConfig
@@ -11,9 +13,9 @@ from glassformer.train.state import TrainState
 
 MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
     f"train.{name}"
-    for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps")
+    for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps", "device")
 }
-"""What a resumed run may set anew; everything else decides the weights."""
+"""What a resumed run may set anew; everything else decides the weights, as the kind of device does, asked for apart."""
 
 
 def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
@@ -34,6 +36,7 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     assert checkpoint.training is not None
     before = checkpoint.training.values["config"]
     _check_unchanged(config, before)
+    _check_device(config, found.path, "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu")
     state = build(config, checkpoint)
     state.restore(checkpoint.weights, checkpoint.training, str(found.path))
     run.truncate_metrics(found.step)
@@ -64,6 +67,14 @@ def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> 
                 raise ConfigError(
                     f"{name}={value!r}, but the run began with {before!r}; resume with that, or start anew"
                 )
+
+
+def _check_device(config: RunConfig, path: Path, before: str) -> None:
+    """A CPU and a GPU draw other random numbers and sum in another order."""
+    if choose_device(config.train.device, "train.device").type != before:
+        kind = "a GPU" if before == "cuda" else "a CPU"
+        told = f"was trained on {kind} and goes on exactly only there; set train.device={before}"
+        raise CheckpointError(f"{path}: {told}")
 
 
 def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any]) -> None:

@@ -117,9 +117,6 @@ class TrainState:
         """Become the run that made ``saved``. Other data than then are refused: the run would not be the same."""
         if saved.values["data"] != self.batches.fingerprint:
             raise CheckpointError(f"{origin}: the training data are not those the run began with; start a new run")
-        if ("random.cuda" in saved.tensors) != (self.device.type == "cuda"):
-            kind = "a GPU" if "random.cuda" in saved.tensors else "a CPU"
-            raise CheckpointError(f"{origin}: was trained on {kind} and goes on exactly only there; set train.device")
         now = self._kernels()
         before = saved.values.get("kernels", now) or ""  # 0, in the earliest, where PyTorch did it all
         if before != now:
