@@ -14,6 +14,7 @@ from glassformer.compiled import faster
 from glassformer.config import CheckpointError, DataError
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
 from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.run_folder import resolve
 from glassformer.taps import record, tracing
@@ -77,7 +78,7 @@ class Translator:
         models, vocabularies = [], []
         for checkpoint in loaded:
             model, pair = _with_vocabularies(checkpoint)
-            models.append(model.to(device).eval())
+            models.append(model.to(choose_device(device)).eval())
             vocabularies.append(pair)
             if pair.fingerprint != vocabularies[0].fingerprint:
                 raise CheckpointError(

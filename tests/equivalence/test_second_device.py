@@ -176,7 +176,7 @@ def placed(monkeypatch: pytest.MonkeyPatch, elsewhere: torch.device) -> Callable
     """A run on the device of this name; PyTorch has a fused Adam for devices it knows only."""
 
     def make(config: RunConfig, device: str) -> TrainState:
-        monkeypatch.setattr(glassformer.train.build, "choose_device", lambda _: torch.device(device))
+        monkeypatch.setattr(glassformer.train.build, "_device", lambda _: torch.device(device))
         state = build(config)
         for group in state.optimizer.param_groups:
             group["fused"] = group["foreach"] = False

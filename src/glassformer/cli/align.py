@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.options import Device
 from glassformer.cli.streams import note, read_text, writing
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def command(
     best_head: Annotated[
         bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")
     ] = False,
+    device: Device = "cpu",
 ) -> None:
     """Word alignments in the Pharaoh format (0-0 1-2: source and target word), a line each."""
     from glassformer.config import ConfigError, DataError
@@ -49,13 +51,13 @@ def command(
         raise DataError("standard input cannot be both files; name a file for one of them")
     sources, targets = parallel_lines(source, target)
     if gold is None:
-        translator = Translator.load(run)
+        translator = Translator.load(run, device=device)
         with writing(output) as stream:
             for pair in zip(sources, targets, strict=True):
                 stream.write(write_pharaoh(translator.align(*pair, layer, head, shifted)) + "\n")
         return
     links = _gold(gold, sources, targets)
-    translator = Translator.load(run)
+    translator = Translator.load(run, device=device)
     choice = None if best_head else translator.read_by(layer, head, shifted)
     proposed = _told(translator, sources, targets, links, choice)
     with writing(output) as stream:

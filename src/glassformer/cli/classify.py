@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, note, telling_lines, writing
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     top: Annotated[int, typer.Option(min=1, help="Labels told of each.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object each, with all probabilities.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """Label texts (a tab parts a text from its pair) or pictures; without any, each line of stdin."""
     from glassformer.predict import Classifier, ImageClassifier
@@ -37,7 +39,7 @@ def command(
     check_task(run, ("classification", "images"))
     pictures = task_at(run) == "images"
     with loading():
-        model: Any = (ImageClassifier if pictures else Classifier).load(run)
+        model: Any = (ImageClassifier if pictures else Classifier).load(run, device=device)
     with writing(output) as stream:
         for file, done, lines in _given(what or []) if not pictures else _pictures(what or []):
             if not pictures:

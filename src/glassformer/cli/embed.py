@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import appearing, chunks, explaining, note, writing
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def command(
         Literal["mean", "cls"], typer.Option(help="The mean of the tokens' vectors, or that of [CLS].")
     ] = "mean",
     npy: Annotated[Path | None, typer.Option(help="Write one array [texts, d_model] of float32 there instead.")] = None,
+    device: Device = "cpu",
 ) -> None:
     """One vector a text, as JSON lines or as a NumPy array."""
     from glassformer.config import ConfigError
@@ -32,7 +34,7 @@ def command(
     if npy is not None and output != "-":
         raise ConfigError("--npy and --output are both given; keep one of them")
     with loading():
-        encoder = Encoder.load(run)
+        encoder = Encoder.load(run, device=device)
     if npy is None:
         with writing(output) as stream:
             for part in _vectors(encoder, file, pooling):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
+from glassformer.cli.options import Device
 from glassformer.cli.streams import say, settings
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def command(
     ] = None,
     stride: Annotated[int, typer.Option(min=0, help="Of a language model's window; 0 is its context.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Scores and signatures as JSON.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """BLEU and chrF, perplexity, accuracy, or the errors of forecasts, as the run's task is.
 
@@ -45,25 +47,25 @@ def command(
     if stride and task != "language":
         raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
     if translates:
-        _translation(run, files or [], against, settings(setting), tokenize, as_json)
+        _translation(run, files or [], device, against, settings(setting), tokenize, as_json)
         return
     with in_words(WITHOUT_SETTINGS):
-        scores = _scores(run, task, files or [], stride)
+        scores = _scores(run, device, task, files or [], stride)
     say(json.dumps(scores, ensure_ascii=False) if as_json else _lines(scores))
 
 
-def _scores(run: str, task: str, files: list[str], stride: int) -> dict[str, float]:
+def _scores(run: str, device: str, task: str, files: list[str], stride: int) -> dict[str, float]:
     from glassformer import predict
     from glassformer.config import DataError
     from glassformer.predict import measuring
 
     if task == "forecasting":
-        return _forecasts(run, files)
+        return _forecasts(run, device, files)
     own = None if files else _config(run)
     files = files or list(getattr(own and own.data, "test", []))
     if not files:
         raise DataError(f"no file is named; give one like those that {run} was trained on")
-    model: Any = predict.load(run)
+    model: Any = predict.load(run, device=device)
     if task == "language":
         from glassformer.data.stream_config import StreamConfig
 
@@ -104,14 +106,14 @@ def _config(run: str) -> Any:
     return None if found is None else read_config(found)
 
 
-def _forecasts(run: str, files: list[str]) -> dict[str, float]:
+def _forecasts(run: str, device: str, files: list[str]) -> dict[str, float]:
     from glassformer.config import ConfigError, DataError
     from glassformer.data.series import prepare_series
     from glassformer.predict import Forecaster
 
     if len(files) > 1:
         raise DataError(f"{len(files)} tables are named; a forecaster is measured on one; name that")
-    forecaster, own = Forecaster.load(run), _config(run)
+    forecaster, own = Forecaster.load(run, device=device), _config(run)
     if files:
         data = own and own.data
         known = data is not None and not data.date
@@ -135,7 +137,13 @@ def _lines(scores: dict[str, float]) -> str:
 
 
 def _translation(
-    run: str, files: list[str], against: str | None, options: dict[str, Any], tokenize: str | None, as_json: bool
+    run: str,
+    files: list[str],
+    device: str,
+    against: str | None,
+    options: dict[str, Any],
+    tokenize: str | None,
+    as_json: bool,
 ) -> None:
     import time
 
@@ -155,7 +163,7 @@ def _translation(
     if not sources:
         raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
     keep_freed_memory()
-    translator = Translator.load(run)
+    translator = Translator.load(run, device=device)
     translator.configure(**options)
     tokenize = tokenize or translator.bleu_tokenize
     began = time.perf_counter()
@@ -165,17 +173,14 @@ def _translation(
     report: dict[str, Any] = {name: score._asdict() for name, score in scores.items()}
     report |= {"sentences": len(sources), "seconds": round(seconds, 3)}
     if against is not None:
-        report["against"] = _compare(against, sources, references, found, options, tokenize)
+        other = Translator.load(against, device=device).translate(sources, **options)
+        report["against"] = _compare(references, found, other, tokenize)
     say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
 
 
-def _compare(
-    against: str, sources: list[str], references: list[str], found: list[str], options: dict[str, Any], tokenize: str
-) -> dict[str, Any]:
+def _compare(references: list[str], found: list[str], other: list[str], tokenize: str) -> dict[str, Any]:
     from glassformer.evaluate import paired_bootstrap
-    from glassformer.translator import Translator
 
-    other = Translator.load(against).translate(sources, **options)
     compared = paired_bootstrap(references, found, other, tokenize=tokenize)
     return {name: comparison._asdict() for name, comparison in compared.items()}
 

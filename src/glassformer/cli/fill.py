@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, telling_lines, writing
 
 if TYPE_CHECKING:
@@ -19,12 +20,13 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     top: Annotated[int, typer.Option(min=1, help="Candidates for each mask.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """Candidates for every [MASK] of a text, with their probabilities."""
     from glassformer.predict import Filler
 
     with loading():
-        filler, done = Filler.load(run), 0
+        filler, done = Filler.load(run, device=device), 0
     with writing(output) as stream:
         for texts in chunks("-", 512) if text is None else [[text]]:
             with telling_lines("-" if text is None else None, done):

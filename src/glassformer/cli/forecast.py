@@ -11,6 +11,7 @@ import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import writing
 
 
@@ -24,12 +25,13 @@ def command(
     missing: Annotated[
         Literal["refuse", "previous"], typer.Option(help="Gaps in the table: an error, or the previous value again.")
     ] = "refuse",
+    device: Device = "cpu",
 ) -> None:
     """Forecast a table in its own units; dates go on where they are regular."""
     from glassformer.predict import Forecaster
 
     with loading():
-        forecaster = Forecaster.load(run)
+        forecaster = Forecaster.load(run, device=device)
     with _named(file) as path, in_words(WITHOUT_SETTINGS), in_words(OPTIONS), in_words(_name(path, file)):
         forecast = forecaster.forecast_file(path, date, missing)
     text = io.StringIO()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def command(
         bool, typer.Option("--refuse-long", help="A prompt beyond the context is an error; else its end is kept.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, with scores and tokens.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """Continue text: the prompt and what follows it, as it comes."""
     from glassformer.allocator import keep_freed_memory
@@ -51,7 +53,7 @@ def command(
     )
     keep_freed_memory()
     with loading():
-        generator = Generator.load(run)
+        generator = Generator.load(run, device=device)
     done, several = 0, generator.configure(**options).n_best > 1
     with writing(output) as stream:
         if prompt is not None and not several and not as_json:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import writing
 
 
@@ -15,6 +16,7 @@ def command(
     target: Annotated[str, typer.Argument(help="File of target lines.")],
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every token.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """Log-probability of given translations, in nats, a line each."""
     from glassformer.data import parallel_lines
@@ -22,7 +24,7 @@ def command(
 
     sources, targets = parallel_lines(source, target)
     with loading():
-        translator = Translator.load(run)
+        translator = Translator.load(run, device=device)
     with writing(output) as stream:
         for one in translator.score(sources, targets):
             if as_json:

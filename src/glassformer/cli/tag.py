@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, telling_lines, writing
 
 
@@ -14,12 +15,13 @@ def command(
     file: Annotated[str, typer.Argument(help="Sentences, one a line, words between spaces; - for stdin.")] = "-",
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a sentence: tokens and tags.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """Tag the words of sentences: a word and its tag a line, a blank line behind each sentence."""
     from glassformer.predict import Tagger
 
     with loading():
-        tagger, done = Tagger.load(run), 0
+        tagger, done = Tagger.load(run, device=device), 0
     with writing(output) as stream:
         for lines in chunks(file, 512):
             sentences = [line.split() for line in lines]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, given, note, read_text, settings, writing
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def command(
     alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
     attention: Annotated[bool, typer.Option("--attention", help="With --json: the cross-attention of each.")] = False,
+    device: Device = "cpu",
 ) -> None:
     """Translate text, line by line."""
     from glassformer.allocator import keep_freed_memory
@@ -42,7 +44,7 @@ def command(
     options = settings(setting) | given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     keep_freed_memory()
     with loading():
-        translator = _loaded(run, ensemble or [])
+        translator = _loaded(run, ensemble or [], device)
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)
     done = 0
@@ -66,13 +68,13 @@ def command(
             )
 
 
-def _loaded(run: str, others: list[str]) -> "Translator":
+def _loaded(run: str, others: list[str], device: str) -> "Translator":
     from glassformer.predict.opening import check_task
     from glassformer.translator import Translator
 
     for other in others:
         check_task(other, ("translation",))
-    return Translator.load(run, *others)
+    return Translator.load(run, *others, device=device)
 
 
 def _alignments(translator: "Translator", line: str, found: "list[Translation]") -> list[str]:

@@ -34,7 +34,8 @@ _class, _ = imported_later(
 
 def load(*paths: str | Path, device: str = "cpu") -> Any:
     """``glassformer.load("runs/x").translate(["A dog runs."])``, or ``.generate``, ``.fill``, ``.classify``, ``.tag``,
-    ``.forecast``, as the run's task is; several runs of a translator make an ensemble."""
+    ``.forecast``, as the run's task is; several runs of a translator make an ensemble.
+    ``device``: cpu, cuda, or auto, a GPU where there is one."""
     if not paths:
         raise CheckpointError("no checkpoint is named; name at least one")
     task = task_at(paths[0])

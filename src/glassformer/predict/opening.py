@@ -7,6 +7,7 @@ from typing import Any
 from glassformer.checkpoint import CONFIG, load_checkpoint, verify
 from glassformer.config import CheckpointError
 from glassformer.manifest import parse_object, refusing
+from glassformer.models.device import choose_device
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.trained import trained
@@ -71,7 +72,12 @@ def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> O
     check_task(path, tasks)
     checkpoint = load_checkpoint(resolve(path))
     model, pair = trained(checkpoint)
-    return Opened(checkpoint.path, checkpoint.config, model.to(device).eval(), None if pair is None else pair.source)
+    return Opened(
+        checkpoint.path,
+        checkpoint.config,
+        model.to(choose_device(device)).eval(),
+        None if pair is None else pair.source,
+    )
 
 
 def open_any(path: str | Path) -> tuple[str, Any, TokenizerPair | None]:

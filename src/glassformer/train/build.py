@@ -23,7 +23,7 @@ MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_or
 
 def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     """Everything before step 0. ``goes_on``: the checkpoint of a run that is resumed; its tokenizer is kept."""
-    device = choose_device(config.train.device, "train.device")
+    device = _device(config.train.device)
     # Also when the number stays what it is: setting it fixes how MKL cuts its sums, and a resumed run must agree.
     torch.set_num_threads(config.train.threads or torch.get_num_threads())
     torch.manual_seed(config.train.seed)
@@ -38,6 +38,14 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     if config.train.ema:
         state.start_average()
     return state
+
+
+def _device(name: str) -> torch.device:
+    """Of the kinds that resuming knows."""
+    device = choose_device(name, "train.device")
+    if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index):
+        raise ConfigError(f"train.device={name!r} is not a device that can be used here; choose auto, cpu or cuda")
+    return device
 
 
 def _origin(checkpoint: Checkpoint | None) -> Origin | None:
