@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 from glassformer.kernels.native import kernels
 from glassformer.train.loss import ROWS_AT_ONCE, projected_cross_entropy
+from second_device import second_device
 
 D_MODEL, VOCAB = 8, 37
 
@@ -29,6 +30,22 @@ def test_value_and_gradients_are_those_of_pytorch(smoothing: float, rows: int, b
     torch.testing.assert_close(ours.nll, F.cross_entropy(logits, target, reduction="sum"), atol=1e-10, rtol=1e-10)
     gradients = [torch.autograd.grad(3 * loss, tensors) for loss in (ours.smoothed, theirs)]
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("at_once", [1, 600, 10_000])
+def test_on_another_device_as_many_rows_at_a_time_as_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr("glassformer.train.loss.LOGITS_AT_ONCE", at_once * VOCAB)
+    tensors, target = inputs(2 * ROWS_AT_ONCE + 200, bias=True)
+    found = []
+    with second_device() as device:
+        for place in (torch.device("cpu"), device):
+            hidden, weight, bias = there = [tensor.detach().to(place).requires_grad_() for tensor in tensors]
+            loss = projected_cross_entropy(hidden, weight, bias, target.to(place), 0.1)
+            gradients = torch.autograd.grad(loss.smoothed, there)
+            found.append([each.detach().cpu() for each in (loss.smoothed, loss.nll, *gradients)])
+    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
 
 
 def test_the_plain_likelihood_is_a_number_to_report() -> None:

@@ -29,7 +29,7 @@ def log_sum(logits: Float[Tensor, "rows vocab"], compiled: bool = False) -> Floa
         return sums
     if logits.dtype != torch.bfloat16:
         return logits.logsumexp(-1)
-    if logits.size(1) % SUMMED:
+    if logits.size(1) % SUMMED or not logits.is_cpu:  # a GPU would be waited for, and has no such cache
         return logits.float().logsumexp(-1)
     sums = logits.new_empty(logits.size(0), dtype=torch.float32)
     terms = torch.empty_like(logits[:ROWS_AT_ONCE])

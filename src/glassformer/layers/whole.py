@@ -35,7 +35,7 @@ def trained_as_a_whole(
     memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None,
 ) -> Float[Tensor, "batch length d_model"] | None:
     """What the blocks make of ``x``, with its gradient; None where they have to be asked one by one."""
-    if tracing() or not torch.is_grad_enabled() or not _fits(x, mask, memory, memory_mask):
+    if not x.is_cpu or tracing() or not torch.is_grad_enabled() or not _fits(x, mask, memory, memory_mask):
         return None
     described = [_described(block) for block in blocks]
     settings, weights = described[0][0], [weight for _, some in described for weight in some]

@@ -18,8 +18,11 @@ from torch.autograd.function import once_differentiable
 from glassformer.kernels.training import product, projected_loss, softmax_
 
 ROWS_AT_ONCE = 512
-"""Rows of logits held at a time without kernels: 512 × 8,000 in float32 are 16 MB, half of a server core's last-level
-cache."""
+"""Rows of logits held at a time on a CPU without kernels: 512 × 8,000 in float32 are 16 MB, half of a server core's
+last-level cache."""
+
+LOGITS_AT_ONCE = 1 << 26
+"""Logits held at a time on a GPU, 256 MB in float32: each product should take longer than asking for it does."""
 
 ROWS_A_SHAPE = 64
 """The last rows are filled up to a multiple, since on a CPU a product of a new shape costs half a millisecond more."""
@@ -101,8 +104,9 @@ class _Projected(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden) if wanted else None
         d_weight = torch.zeros_like(weight) if wanted else None
         d_bias = torch.zeros_like(bias) if wanted and bias is not None else None
-        for start in range(0, hidden.size(0), ROWS_AT_ONCE):
-            rows = slice(start, start + ROWS_AT_ONCE)
+        at_once = ROWS_AT_ONCE if hidden.is_cpu else max(ROWS_AT_ONCE, LOGITS_AT_ONCE // weight.size(0))
+        for start in range(0, hidden.size(0), at_once):
+            rows = slice(start, start + at_once)
             chosen, some_hidden = target[rows], _round_up(hidden[rows])
             n_rows = len(chosen)
             entries = torch.arange(n_rows, device=chosen.device), chosen

@@ -19,15 +19,20 @@ def refresh(working: nn.Module, model: nn.Module) -> None:
 @torch.no_grad()
 def collect_gradients(working: nn.Module, model: nn.Module) -> None:
     """Add the gradients of ``working`` to those of ``model``, and forget them."""
-    low, high = _copied(working, model)
-    for one, other in zip(low, high, strict=True):
+    copied: tuple[list[Tensor], list[Tensor]] = [], []
+    added: tuple[list[Tensor], list[Tensor]] = [], []
+    for one, other in zip(*_copied(working, model), strict=True):
         if one.grad is None:
             continue
-        if other.grad is None:
-            other.grad = one.grad.to(other.dtype)
-        else:
-            other.grad += one.grad
+        into, gradients = copied if other.grad is None else added
+        other.grad = torch.empty_like(other) if other.grad is None else other.grad
+        into.append(other.grad)
+        gradients.append(one.grad)
         one.grad = None
+    if copied[0]:  # all at once: a GPU is asked for hundreds of them in the time of one
+        torch._foreach_copy_(*copied)
+    if added[0]:
+        torch._foreach_add_(*added)
 
 
 def _copied(working: nn.Module, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
