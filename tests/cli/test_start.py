@@ -50,9 +50,9 @@ import gc, sys
 from glassformer.cli import main
 from glassformer.translator import Translator
 loaded = Translator.load
-def load(*paths):
+def load(*paths, **options):
     print("collected" if gc.isenabled() else "not collected", end=" ")
-    return loaded(*paths)
+    return loaded(*paths, **options)
 Translator.load = load
 runs, text = sys.argv[1:3], sys.argv[3]
 for run in runs:

@@ -199,6 +199,7 @@ def test_a_run_goes_on_where_it_was_trained_and_says_how(
     run_to_the_end(tiny.config({"train.max_steps": 1, "train.device": "auto"}), path)
     with monkeypatch.context() as patched:
         patched.setattr("torch.cuda.is_available", lambda: True)
+        patched.setattr("torch.cuda.device_count", lambda: 1)
         with pytest.raises(CheckpointError, match=told % ("CPU", "cpu")):
             run_to_the_end(tiny.config({"train.max_steps": 2, "train.device": "auto"}), path, resume=True)
         on_cpu = tiny.config({"train.max_steps": 2, "train.device": "cpu"})
