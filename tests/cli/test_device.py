@@ -1,5 +1,6 @@
 """``--device``: where a verb computes."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,16 @@ def test_what_is_told_does_not_depend_on_it(cli: Callable[..., Any], tiny: TinyR
     assert here == there
 
 
-def test_a_device_that_does_not_exist_is_told(refused: Callable[..., str], tiny: TinyRun) -> None:
-    told = "device='gpu' is not a device; choose auto, cpu or cuda"
-    assert refused("translate", tiny.run, "--device", "gpu", stdin="a") == told
+@pytest.mark.parametrize(
+    ("device", "told"),
+    [
+        ("gpu", r"^device='gpu' is not a device; choose auto, cpu or cuda$"),
+        ("", r"^device='' is not a device; choose"),
+        ("meta", r"^device='meta' is not a device that can be used here; choose auto, cpu or cuda$"),
+        ("xla", r"^device='xla' is not a device that can be used here; choose auto, cpu or cuda$"),
+    ],
+)
+def test_a_device_that_cannot_be_used_is_told(
+    refused: Callable[..., str], tiny: TinyRun, device: str, told: str
+) -> None:
+    assert re.search(told, refused("translate", tiny.run, "--device", device, stdin="a"))

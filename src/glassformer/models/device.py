@@ -18,4 +18,10 @@ def choose_device(name: str, setting: str = "device") -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         last = torch.cuda.device_count() - 1
         raise ConfigError(f"{setting}={name!r}, but the last GPU that PyTorch finds here is cuda:{last}; choose that")
+    if device.type not in ("cpu", "cuda"):
+        try:
+            torch.zeros((), device=device).item()
+        except Exception:  # each kind that is missing has an error of its own, most of them long
+            fault = f"{setting}={name!r} is not a device that can be used here; choose auto, cpu or cuda"
+            raise ConfigError(fault) from None
     return device
