@@ -41,16 +41,8 @@ def command(
     from glassformer.allocator import keep_freed_memory
     from glassformer.predict import Generator
 
-    options = settings(setting) | given(
-        max_length=max_length,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        sample=sample,
-        beam_size=beam_size,
-        n_best=n_best,
-    )
+    drawing = given(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample)
+    options = settings(setting) | drawing | given(max_length=max_length, beam_size=beam_size, n_best=n_best)
     keep_freed_memory()
     with loading():
         generator = Generator.load(run, device=device)

@@ -56,10 +56,8 @@ def command(
             for line, found in zip(lines, translator.hypotheses(lines, forced, **options), strict=True):
                 links = _alignments(translator, line, found) if alignments else None
                 number = done if several else None
-                if as_json:
-                    stream.write(_json(translator, line, found, links, attention) + "\n")
-                else:
-                    stream.write(_text(found, links, number) + "\n")
+                as_told = _json(translator, line, found, links, attention) if as_json else _text(found, links, number)
+                stream.write(as_told + "\n")
                 done += 1
             stream.flush()
         if starts is not None and next(starts, None) is not None:
