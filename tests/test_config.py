@@ -63,7 +63,10 @@ def test_an_unknown_key_is_told_with_the_nearest(values: dict[str, Any], told: s
         ({"model": {"norm_order": "mid"}}, "model.norm_order='mid': input should be 'post' or 'pre'"),
         ({"train": {"max_steps": 2.5}}, "train.max_steps=2.5: input should be a valid integer"),
         ({"train": {"max_seconds": -1}}, "train.max_seconds=-1: input should be greater than or equal to 0"),
-        ({"text": {"kind": "char", "bpe_dropout": 0.1}}, 'bpe_dropout=0.1 needs kind="bpe", not "char"; set it to 0'),
+        (
+            {"text": {"kind": "char", "bpe_dropout": 0.1}},
+            'bpe_dropout=0.1 needs kind="bpe" or "bytes", not "char"; set it to 0',
+        ),
         ({"optimizer": {"betas": [1.5, 0.9]}}, "optimizer.betas.0=1.5: input should be less than 1"),
         ({"train": {"seed": 2**70}}, "input should be less than 9223372036854775808"),
         (

@@ -266,3 +266,41 @@ def test_a_damaged_cache_is_built_again(config, write, words: Tokenizer, damaged
 def test_a_configuration_that_cannot_be_is_refused(config, values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         config("x.txt", **values)
+
+
+CODE = "def f(a):\n    if a:\n\n\t\treturn  a\n\n\n    # 日本 'it's'\n  \n" * 40
+
+
+@pytest.mark.parametrize("piece_characters", [7, 64, 1 << 16])
+def test_bytes_of_a_file_are_encoded_as_the_whole_file_is(config, write, monkeypatch, piece_characters):
+    """Tokens hold line ends and the spaces behind them, so the file is not encoded line by line."""
+    monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", piece_characters)
+    tokenizer = learned("bytes", CODE)
+    stream = prepare_stream(config(write("a.txt", CODE)), config(write("a.txt", CODE)).train, tokenizer)
+    assert stream.ids.tolist() == tokenizer.encode(CODE)
+    assert tokenizer.decode(stream.ids.tolist()) == CODE
+    assert any("\n" in token.strip(" ") and token != "\n" for token in tokenizer.tokens(stream.ids.tolist()))
+
+
+@pytest.mark.parametrize("documents", ["line", "blank_line"])
+def test_bytes_of_documents_in_a_file_come_back(config, write, documents):
+    tokenizer = learned("bytes", CODE)
+    found = config(write("a.txt", CODE), documents=documents)
+    stream = prepare_stream(found, found.train, tokenizer)
+    lines = [line for line in CODE.split("\n") if line.strip()]
+    blocks = "\n".join("" if not line.strip() else line for line in CODE.split("\n")).split("\n\n")
+    expected = lines if documents == "line" else [block.strip("\n") for block in blocks if block.strip()]
+    assert texts(stream, tokenizer) == expected
+
+
+def test_the_text_that_bytes_are_learned_from_holds_line_ends(config, write):
+    found = config(write("a.txt", CODE))
+    assert "".join(training_texts(found, tokens_span_lines=True)) == CODE
+    assert len(list(training_texts(found, tokens_span_lines=True))) == 1
+
+
+def test_a_text_without_a_place_to_cut_is_one_piece(config, write, monkeypatch):
+    monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", 4)
+    for text in ("x" * 100, "\n" * 100, "a" + "\n" * 50):
+        found = config(write("a.txt", text))
+        assert "".join(training_texts(found, tokens_span_lines=True)) == text

@@ -142,7 +142,7 @@ def test_half_a_surrogate_pair_is_replaced():
     [
         ({"vocab_size": 0}, "vocab_size=0: input should be greater than 0"),
         ({"bpe_dropout": 1.5}, "bpe_dropout=1.5: input should be less than or equal to 1"),
-        ({"kind": "char", "bpe_dropout": 0.1}, 'bpe_dropout=0.1 needs kind="bpe", not "char"'),
+        ({"kind": "char", "bpe_dropout": 0.1}, 'bpe_dropout=0.1 needs kind="bpe" or "bytes", not "char"'),
         ({"normalisation": "nfc"}, "did you mean normalization?"),
         ({"extra_special": ["MASK"]}, r"write it as \[NAME\] or <name>"),
         ({"extra_special": ["<s>"]}, "'<s>' is a special token already"),

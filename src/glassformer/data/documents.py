@@ -1,6 +1,7 @@
 """Text of one language as it lies on disk: documents, given piece by piece, so that none need fit the memory."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from glassformer.data.stream_config import DocumentsConfig
 
 PIECE_CHARACTERS = 1 << 16
 """A longer line is given in parts that end at a space: some corpora are one line of 100 million characters."""
+
+_BETWEEN_TOKENS = re.compile(r"(?s).*\S(?=[ \n])")  # greedy: up to the last place where no token of bytes goes on
 
 Part = Literal["all", "train", "held_out"]  # of a file that is divided by validation_share
 
@@ -34,12 +37,20 @@ def text_form(path: str) -> Literal["txt", "jsonl"]:
     raise DataError(f"{path}: a text is a .txt or a .jsonl, each also .gz; rename or convert the file")
 
 
-def read_pieces(config: DocumentsConfig, path: str, part: Part = "all") -> Iterator[Piece]:
+def read_pieces(
+    config: DocumentsConfig, path: str, part: Part = "all", tokens_span_lines: bool = False
+) -> Iterator[Piece]:
     """The documents of ``path`` in order, those with faults included; all of them, or one part of the file.
 
     A file is divided at a character. A document that is a whole file is divided there; any other belongs to the part
-    in which it begins.
+    in which it begins. With ``tokens_span_lines`` a piece is many lines: encoded one by one, the pieces give the tokens
+    of the whole document.
     """
+    pieces = _read_lines(config, path, part)
+    return _joined(pieces) if tokens_span_lines else pieces
+
+
+def _read_lines(config: DocumentsConfig, path: str, part: Part) -> Iterator[Piece]:
     bounds = _bounds(config, path, part)
     lines = _lines(path)
     if text_form(path) == "jsonl":
@@ -50,11 +61,12 @@ def read_pieces(config: DocumentsConfig, path: str, part: Part = "all") -> Itera
         yield from _short(piece)
 
 
-def training_texts(config: DocumentsConfig) -> Iterator[str]:
-    """The training text, line by line, for learning a vocabulary. Lines that cannot be read are passed over."""
+def training_texts(config: DocumentsConfig, tokens_span_lines: bool = False) -> Iterator[str]:
+    """The training text, piece by piece, for learning a vocabulary. Lines that cannot be read are passed over."""
     part: Part = "train" if config.validation_share else "all"
     for path in config.train:
-        yield from (piece.text for piece in read_pieces(config, path, part) if piece.fault is None)
+        pieces = read_pieces(config, path, part, tokens_span_lines)
+        yield from (piece.text for piece in pieces if piece.fault is None)
 
 
 class _Line(NamedTuple):
@@ -91,6 +103,36 @@ def _short(piece: Piece) -> Iterator[Piece]:
         yield piece._replace(text=piece.text[begin : space + 1], opens=piece.opens and not begin)
         begin = space + 1
     yield piece._replace(text=piece.text[begin:], opens=piece.opens and not begin)
+
+
+def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The same documents in pieces of about ``PIECE_CHARACTERS``, longer where none may end.
+
+    A piece ends before a space or line end that follows another character, since no token of bytes holds both.
+    """
+    first, texts, size, limit = None, list[str](), 0, PIECE_CHARACTERS
+    for piece in pieces:
+        if first is not None and (piece.opens or piece.fault):
+            yield first._replace(text="".join(texts))
+            first = None
+        if piece.fault:
+            yield piece
+            continue
+        if first is None:
+            first, texts, size, limit = piece, [], 0, PIECE_CHARACTERS
+        texts.append(piece.text)
+        size += len(piece.text)
+        if size < limit:
+            continue
+        text = "".join(texts)
+        cut = found.end() if (found := _BETWEEN_TOKENS.match(text)) else 0
+        if cut:
+            yield first._replace(text=text[:cut])
+            first = piece._replace(opens=False)
+        texts, size = [text[cut:]], len(text) - cut
+        limit = max(PIECE_CHARACTERS, 2 * size)
+    if first is not None:
+        yield first._replace(text="".join(texts))
 
 
 def _whole(lines: Iterator[_Line], bounds: range) -> Iterator[Piece]:

@@ -119,7 +119,7 @@ def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part
             for path in paths:
                 file = FileAccount(path)
                 account.files.append(file)
-                for chunk in _chunks(read_pieces(config, path, part)):
+                for chunk in _chunks(read_pieces(config, path, part, tokenizer.tokens_span_lines)):
                     writer.add(chunk, tokenizer.encode_batch([piece.text for piece in chunk]), file)
                 writer.close(file)
             writer.finish(account)

@@ -1,8 +1,8 @@
 """Text → normalised text → words → token ids, and back. Nothing here knows of tensors."""
 
-from glassformer.text.config import SPECIAL_TOKENS, TextConfig
+from glassformer.text.config import SPECIAL_TOKENS, ByteTextConfig, TextConfig
 from glassformer.text.pair import TokenizerPair
 from glassformer.text.tokenizer import Merge, Tokenizer
 from glassformer.text.training import train_tokenizers
 
-__all__ = ["SPECIAL_TOKENS", "Merge", "TextConfig", "Tokenizer", "TokenizerPair", "train_tokenizers"]
+__all__ = ["SPECIAL_TOKENS", "ByteTextConfig", "Merge", "TextConfig", "Tokenizer", "TokenizerPair", "train_tokenizers"]

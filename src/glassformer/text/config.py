@@ -1,14 +1,19 @@
 """What a tokenizer is to be: chosen before training, stored with it, and never guessed again."""
 
 import re
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from glassformer.config import Config
 
+Kind = Literal["bpe", "word", "char", "bytes"]
+
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 """Padding, start of sentence, end of sentence, unknown symbol; their ids are 0, 1, 2, 3."""
+
+BYTE_FALLBACK = False
+"""Default of ``byte_fallback`` for kind bpe."""
 
 _MARKED = re.compile(r"[<\[]/?\w+[>\]]")
 
@@ -16,25 +21,29 @@ _MARKED = re.compile(r"[<\[]/?\w+[>\]]")
 class TextConfig(Config):
     """How text becomes token ids."""
 
-    kind: Literal["bpe", "word", "char"] = Field("bpe", description="byte-pair encoding, words or characters")
+    kind: Kind = "bpe"
+    """Byte-pair encoding, words, characters, or byte-level BPE (``bytes``), of which every text comes back exactly."""
     vocab_size: int = Field(8000, gt=0)
-    """Entries at most, special tokens included."""
+    """Entries at most, special tokens included, and the 256 bytes of ``bytes`` and of ``byte_fallback``."""
     merges: int | None = Field(None, ge=0)
     """Merges at most (bpe), where ``vocab_size`` has room for them. Not given: as many as fit."""
     min_frequency: int = Field(2, gt=0)
-    """Fewest occurrences of a merge (bpe) or a word (word). Characters are kept however rare they are."""
+    """Fewest occurrences of a merge (bpe, bytes) or a word (word); with ``byte_fallback`` also of a character, which is
+    otherwise kept however rare it is."""
+    byte_fallback: bool = False
+    """Encode a character that the vocabulary lacks as its bytes in UTF-8, so that none is unknown (bpe)."""
     joint: bool = True
     """One vocabulary for source and target, which a tied embedding needs (section 3.4)."""
     normalization: Literal["none", "nfc", "nfkc"] = Field(
-        "nfc", description="Unicode form, stored and applied everywhere"
+        "nfc", description="Unicode form, stored and applied everywhere; for bytes none unless given"
     )
-    lowercase: bool = Field(False, description="before anything else")
+    lowercase: bool = Field(False, description="Lower-case text before anything else.")
     pre_tokenizer: Literal["punctuation", "whitespace"] = "punctuation"
-    """``punctuation`` for raw text, ``whitespace`` for a corpus that is already tokenised. No effect on char."""
+    """``punctuation`` for raw text, ``whitespace`` for a corpus that is already tokenised. For bpe and word."""
     bpe_dropout: float = Field(0.0, ge=0.0, le=1.0)
     """Share of merges left out while training (Provilkov et al. 2020); 0.1 is their choice."""
     max_unknown_rate: float | None = Field(None, ge=0.0, le=1.0)
-    """Largest share of ``<unk>`` a corpus may have. Not given: 0.01 for bpe and char, no limit for word."""
+    """Largest share of ``<unk>`` a corpus may have. Not given: 0.01, and no limit for word."""
     extra_special: tuple[str, ...] = ()
     """Further special tokens such as ``[MASK]``; their ids follow ``<unk>``."""
 
@@ -49,6 +58,16 @@ class TextConfig(Config):
             return self.max_unknown_rate
         return 1.0 if self.kind == "word" else 0.01
 
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_kind(cls, values: Any) -> Any:
+        """Fill in the defaults that depend on the kind."""
+        if not isinstance(values, dict):
+            return values
+        kind = values.get("kind", cls.model_fields["kind"].default)
+        defaults: dict[str, Any] = {"normalization": "none"} if kind == "bytes" else {}
+        return {**defaults, **({"byte_fallback": BYTE_FALLBACK} if kind == "bpe" else {}), **values}
+
     @field_validator("extra_special")
     @classmethod
     def _marked_and_new(cls, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -60,7 +79,22 @@ class TextConfig(Config):
         return names
 
     @model_validator(mode="after")
-    def _dropout_needs_merges(self) -> "TextConfig":
-        if self.bpe_dropout and self.kind != "bpe":
-            raise ValueError(f'bpe_dropout={self.bpe_dropout} needs kind="bpe", not "{self.kind}"; set it to 0')
+    def _fits_the_kind(self) -> "TextConfig":
+        if self.bpe_dropout and self.kind not in ("bpe", "bytes"):
+            raise ValueError(
+                f'bpe_dropout={self.bpe_dropout} needs kind="bpe" or "bytes", not "{self.kind}"; set it to 0'
+            )
+        if self.byte_fallback and self.kind != "bpe":
+            known = "has all bytes already" if self.kind == "bytes" else "has no parts of words"
+            raise ValueError(f'byte_fallback=true needs kind="bpe": "{self.kind}" {known}; leave byte_fallback out')
+        signs = [name for name in self.extra_special if not re.search(r"[^\W_]", name)]
+        if signs and self.kind == "bytes":  # the pattern that cuts text keeps signs together
+            raise ValueError(f'{signs[0]!r} in extra_special has no letter, which kind="bytes" needs; rename it')
         return self
+
+
+class ByteTextConfig(TextConfig):
+    """How the text of a language model becomes token ids: as bytes unless another kind is given."""
+
+    kind: Kind = "bytes"
+    """``bytes`` is byte-level BPE: every text comes back exactly, spaces and line ends included."""

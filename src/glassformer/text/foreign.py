@@ -9,7 +9,7 @@ import tokenizers
 
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig
-from glassformer.text.tokenizer import Merge, Tokenizer, verify
+from glassformer.text.tokenizer import Merge, Tokenizer, check_dropout, verify
 from glassformer.text.words import whole_characters
 
 KIND = "foreign"
@@ -88,8 +88,7 @@ class ForeignTokenizer(Tokenizer):
 
     def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
         """``ids``: what other segmentations there are, only who learned this one knows."""
-        if not 0.0 <= dropout <= 1.0:
-            raise ConfigError(f"bpe_dropout={dropout} is not a probability; choose it from 0 to 1")
+        check_dropout(dropout)
         return [int(i) for i in ids]
 
     def merges_of(self, word: str) -> list[Merge]:

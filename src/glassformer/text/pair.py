@@ -6,9 +6,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from glassformer.config import CheckpointError, ConfigError
+from glassformer.text.byte_level import KIND as BYTES
+from glassformer.text.byte_level import ByteTokenizer
 from glassformer.text.config import TextConfig
 from glassformer.text.foreign import KIND, ForeignConfig, ForeignTokenizer
 from glassformer.text.tokenizer import FORMAT, Tokenizer, fingerprint, verify
+
+
+def tokenizer_class(kind: str) -> type[Tokenizer]:
+    """What reads a vocabulary that was trained here."""
+    return ByteTokenizer if kind == BYTES else Tokenizer
 
 
 class TokenizerPair:
@@ -46,7 +53,7 @@ class TokenizerPair:
         try:
             foreign = document["config"].get("kind") == KIND
             config = (ForeignConfig if foreign else TextConfig).parse(document["config"], origin)
-            tokenizer = ForeignTokenizer if foreign else Tokenizer
+            tokenizer = ForeignTokenizer if foreign else tokenizer_class(config.kind)
             source = tokenizer.from_json(document["source"])
             target = tokenizer.from_json(document["target"]) if "target" in document else None
         except (KeyError, ConfigError) as error:

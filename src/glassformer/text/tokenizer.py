@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -35,6 +36,9 @@ class Merge(NamedTuple):
 class Tokenizer:
     """A trained vocabulary of kind bpe, word or char. Immutable, and safe to share between threads."""
 
+    tokens_span_lines = False
+    """A token may hold a line end and what follows it, so text is not to be encoded line by line."""
+
     def __init__(self, kind: str, special_tokens: dict[str, int], pipeline: dict[str, Any]) -> None:
         """``pipeline`` is the JSON document of a ``tokenizers.Tokenizer``, which does the encoding."""
         self.kind = kind
@@ -44,9 +48,12 @@ class Tokenizer:
         self.pad_id, self.start_id, self.end_id, self.unknown_id = (special_tokens[name] for name in SPECIAL_TOKENS)
         self._ids: dict[str, int] = pipeline["model"]["vocab"]
         self._entries = sorted(self._ids, key=self._ids.__getitem__)
-        special = set(special_tokens.values())
+        self._special = frozenset(special_tokens.values())
         end = " " if kind == "word" else ""
-        self._pieces = ["" if i in special else entry + end for i, entry in enumerate(self._entries)]
+        self._pieces = ["" if i in self._special else entry + end for i, entry in enumerate(self._entries)]
+        self._byte_of = _bytes_of_entries(self._ids) if pipeline["model"].get("byte_fallback") else {}
+        for i in self._byte_of:
+            self._pieces[i] = "\ufffd"  # part of a character, so neither a space nor nothing
         self._ends_word = [piece.endswith(" ") for piece in self._pieces]
 
     @cached_property
@@ -60,7 +67,7 @@ class Tokenizer:
 
     def normalize(self, text: str) -> str:
         """The text as this vocabulary sees it, which is what ``decode`` gives back."""
-        return self._joined(self._encoder.normalizer.normalize_str(whole_characters(text)))
+        return self._joined(self._normalized(text))
 
     def encode(self, text: str) -> list[int]:
         """Token ids without special tokens. Text that looks like ``<s>`` is text."""
@@ -72,7 +79,10 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``; special tokens, ``<unk>`` among them, are left out."""
-        return self._joined("".join([self._pieces[i] for i in self._checked(ids)]))
+        ids = self._checked(ids)
+        if self._byte_of:
+            return self._joined(b"".join([self._utf8[i] for i in ids]).decode(errors="replace"))
+        return self._joined("".join([self._pieces[i] for i in ids]))
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The vocabulary entries as text; ``</w>`` marks the end of a word and ``￭`` a side without a space."""
@@ -107,8 +117,7 @@ class Tokenizer:
         0 gives the segmentation of ``encode``, 1 single characters. Word and char vocabularies return ``ids``.
         An unknown symbol stays one. Seeded by ``generator`` alone.
         """
-        if not 0.0 <= dropout <= 1.0:
-            raise ConfigError(f"bpe_dropout={dropout} is not a probability; choose it from 0 to 1")
+        check_dropout(dropout)
         if self.kind != "bpe":
             return [int(i) for i in ids]
         dropped = dropper(dropout, generator)
@@ -125,11 +134,10 @@ class Tokenizer:
     def merges_of(self, word: str) -> list[Merge]:
         """The merges that ``encode`` applies to ``word``, in order; for several words, one word after the other."""
         steps: list[Merge] = []
-        if self.kind != "bpe":
+        if not self._pipeline["model"].get("merges"):
             return steps
-        normalized = self._encoder.normalizer.normalize_str(whole_characters(word))
-        for part, _ in self._encoder.pre_tokenizer.pre_tokenize_str(normalized):
-            symbols = tuple(self._ids.get(character, self.unknown_id) for character in part)
+        for part, _ in self._encoder.pre_tokenizer.pre_tokenize_str(self._normalized(word)):
+            symbols = tuple(chain.from_iterable(map(self._symbols, part)))
             while possible := self._merges.possible(symbols):
                 step = possible[0]
                 left, right = self.tokens(symbols[step.position : step.position + 2])
@@ -158,6 +166,9 @@ class Tokenizer:
             "pipeline": self._pipeline,
         }
 
+    def _normalized(self, text: str) -> str:
+        return str(self._encoder.normalizer.normalize_str(whole_characters(text)))
+
     def _joined(self, text: str) -> str:
         return text if self.kind == "char" else join_words(text)
 
@@ -167,6 +178,18 @@ class Tokenizer:
             raise DataError(f"token id {outside} is not in this vocabulary; its ids go from 0 to {self.vocab_size - 1}")
         return ids
 
+    def _symbols(self, character: str) -> list[int]:
+        """What merging begins with: the character's entry, else its bytes where there are such entries."""
+        if character in self._ids or not self._byte_of:
+            return [self._ids.get(character, self.unknown_id)]
+        return [self._ids[byte_entry(byte)] for byte in character.encode()]
+
+    @cached_property
+    def _utf8(self) -> list[bytes]:
+        """Of each entry; with byte fallback."""
+        byte_of = self._byte_of
+        return [bytes([byte_of[i]]) if i in byte_of else piece.encode() for i, piece in enumerate(self._pieces)]
+
     @cached_property
     def _merges(self) -> MergeTable:
         pairs = self._pipeline["model"]["merges"]
@@ -175,8 +198,23 @@ class Tokenizer:
 
     @cached_property
     def _characters(self) -> list[list[int]]:
-        """For each id the ids of its single characters; a special token is its own."""
-        return [[self._ids[c] for c in piece] or [i] for i, piece in enumerate(self._pieces)]
+        """For each id the ids of its single characters; a special token is its own, and so is a byte of fallback."""
+        whole = self._special.union(self._byte_of)
+        return [[i] if i in whole else [self._ids[c] for c in piece] for i, piece in enumerate(self._pieces)]
+
+
+def byte_entry(byte: int) -> str:
+    """The entry of one byte of a character that the vocabulary lacks, as SentencePiece names it."""
+    return f"<0x{byte:02X}>"
+
+
+def _bytes_of_entries(ids: dict[str, int]) -> dict[int, int]:
+    return {ids[byte_entry(byte)]: byte for byte in range(256)}
+
+
+def check_dropout(dropout: float) -> None:
+    if not 0.0 <= dropout <= 1.0:
+        raise ConfigError(f"bpe_dropout={dropout} is not a probability; choose it from 0 to 1")
 
 
 def fingerprint(document: dict[str, Any]) -> str:

@@ -1,75 +1,144 @@
 """Learn a vocabulary from text. The same text gives the same vocabulary, and so the same fingerprint."""
 
 import json
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
 import tokenizers
-from tokenizers import models, trainers
+from tokenizers import models, pre_tokenizers, trainers
 
 from glassformer.config import ConfigError, DataError
 from glassformer.text.config import TextConfig
-from glassformer.text.pair import TokenizerPair
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.pair import TokenizerPair, tokenizer_class
+from glassformer.text.tokenizer import Tokenizer, byte_entry
 from glassformer.text.words import JOINER, normalizer, pre_tokenizer, whole_characters
 
 Lines = Callable[[], Iterator[str]]
 
 
 def train_tokenizers(config: TextConfig, source: Lines, target: Lines) -> TokenizerPair:
-    """Learn one vocabulary from both sides (``joint``) or one from each. Each side is read once a vocabulary.
+    """Learn one vocabulary from both sides (``joint``) or one from each.
 
-    ``DataError`` when there is no text, or when its characters alone exceed ``vocab_size``.
+    Each side is read once a vocabulary, with ``byte_fallback`` twice. ``DataError`` when there is no text, or when its
+    characters alone exceed ``vocab_size``. Warns where bytes are to be normalized, which does not come back.
     """
+    if config.kind == "bytes":
+        _warn_of_normalization(config)
     if config.joint:
-        return TokenizerPair(config, _train(config, chain(source(), target()), "source and target"))
-    return TokenizerPair(config, _train(config, source(), "source"), _train(config, target(), "target"))
+        return TokenizerPair(config, _train(config, lambda: chain(source(), target()), "source and target"))
+    return TokenizerPair(config, _train(config, source, "source"), _train(config, target, "target"))
 
 
-def _train(config: TextConfig, lines: Iterator[str], side: str) -> Tokenizer:
+def _warn_of_normalization(config: TextConfig) -> None:
+    changes = ["text.lowercase=true"] if config.lowercase else []
+    if config.normalization != "none":
+        changes.append(f'text.normalization="{config.normalization}"')
+    if changes:
+        warnings.warn(
+            f'{" and ".join(changes)} with kind="bytes": text is only partly reversible, and comes back as normalized; '
+            "leave it out for text that comes back exactly",
+            stacklevel=3,
+        )
+
+
+def _train(config: TextConfig, lines: Lines, side: str) -> Tokenizer:
     specials = len(config.special_tokens)
     if config.vocab_size <= specials:
         raise ConfigError(f"vocab_size={config.vocab_size} leaves nothing beside {specials} special tokens; raise it")
-    learn = {"bpe": _learn_merges, "word": _learn_words, "char": _learn_characters}[config.kind]
+    learn = {"bpe": _learn_merges, "word": _learn_words, "char": _learn_characters, "bytes": _learn_byte_merges}
     encoder = tokenizers.Tokenizer(models.BPE())
     encoder.normalizer = normalizer(config)
     if (cut := pre_tokenizer(config)) is not None:
         encoder.pre_tokenizer = cut
-    pipeline = learn(config, encoder, map(whole_characters, lines))
+    seen = False
+
+    def read() -> Iterator[str]:
+        nonlocal seen
+        for line in lines():
+            seen = seen or bool(line.strip())
+            yield whole_characters(line)
+
+    pipeline = learn[config.kind](config, encoder, read)
     vocabulary = pipeline["model"]["vocab"]
     special_tokens = {token: vocabulary[token] for token in config.special_tokens}
-    if len(vocabulary) == specials + (2 if config.kind == "bpe" else 0):
+    _check_learned(config, len(vocabulary), seen, side)
+    # Not registered as added tokens: those would be looked for in the user's text.
+    pipeline["added_tokens"] = []
+    return tokenizer_class(config.kind)(config.kind, special_tokens, pipeline)
+
+
+def _check_learned(config: TextConfig, size: int, seen: bool, side: str) -> None:
+    """``size``: entries of the vocabulary; ``seen``: there was text that is not blank."""
+    specials, reserved = len(config.special_tokens), len(_reserved(config))
+    of_bytes = config.kind == "bytes" or config.byte_fallback
+    if not seen if of_bytes else size == reserved + (2 if config.kind == "bpe" else 0):
         found = (
             f"no word occurs min_frequency={config.min_frequency} times"
             if config.kind == "word"
             else "no text, empty lines and lines of invalid UTF-8 left out"
         )
         raise DataError(f"{side}: {found}, so there is no vocabulary to learn; give more text")
-    if len(vocabulary) > config.vocab_size:
+    if size > config.vocab_size:
+        characters = "the 256 bytes" if config.kind == "bytes" else f"{size - reserved} characters"
+        characters += ", 256 bytes" if config.byte_fallback else ""
         raise DataError(
-            f"vocab_size={config.vocab_size} is too small: {side} has {len(vocabulary) - specials} characters beside "
-            f"{specials} special tokens; choose at least {len(vocabulary)}"
+            f"vocab_size={config.vocab_size} is too small: {side} has {characters} beside "
+            f"{specials} special tokens; choose at least {size}"
         )
-    # Not registered as added tokens: those would be looked for in the user's text.
-    pipeline["added_tokens"] = []
-    return Tokenizer(config.kind, special_tokens, pipeline)
 
 
-def _learn_merges(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Iterator[str]) -> dict[str, Any]:
-    encoder.model = models.BPE(unk_token="<unk>")
+def _learn_merges(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines) -> dict[str, Any]:
+    encoder.model = models.BPE(unk_token="<unk>", byte_fallback=config.byte_fallback)
+    # Both marks must be there even when this text never needed one: later text may.
+    marks = [JOINER, " "]
+    limit: dict[str, Any] = {}
+    if config.byte_fallback:
+        limit["limit_alphabet"] = _frequent_characters(config, encoder, lines, marks)
     trainer = trainers.BpeTrainer(
         vocab_size=config.vocab_size,
         min_frequency=config.min_frequency,
-        special_tokens=list(config.special_tokens),
-        # Both marks must be there even when this text never needed one: later text may.
-        initial_alphabet=[JOINER, " "],
+        special_tokens=list(_reserved(config)),
+        **limit,
+        initial_alphabet=marks,
         show_progress=False,
     )
-    encoder.train_from_iterator(lines, trainer)
-    pipeline = json.loads(encoder.to_str())
+    encoder.train_from_iterator(lines(), trainer)
+    return _with_merges(config, encoder)
+
+
+def _learn_byte_merges(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines) -> dict[str, Any]:
+    encoder.model = models.BPE()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        min_frequency=config.min_frequency,
+        special_tokens=list(_reserved(config)),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    encoder.train_from_iterator(lines(), trainer)
+    return _with_merges(config, encoder)
+
+
+def _frequent_characters(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines, marks: list[str]) -> int:
+    """How many characters occur ``min_frequency`` times; the trainer keeps as many, the most frequent ones."""
+    counts: Counter[str] = Counter()
+    for line in lines():
+        counts.update(encoder.normalizer.normalize_str(line))
+    return len({character for character, count in counts.items() if count >= config.min_frequency}.union(marks))
+
+
+def _reserved(config: TextConfig) -> tuple[str, ...]:
+    """What stands first in the vocabulary."""
+    return config.special_tokens + (tuple(map(byte_entry, range(256))) if config.byte_fallback else ())
+
+
+def _with_merges(config: TextConfig, encoder: tokenizers.Tokenizer) -> dict[str, Any]:
+    pipeline: dict[str, Any] = json.loads(encoder.to_str())
     if config.merges is not None:
-        _cut_merges(pipeline["model"], config.merges, config.special_tokens)
+        _cut_merges(pipeline["model"], config.merges, _reserved(config))
     return pipeline
 
 
@@ -82,7 +151,7 @@ def _cut_merges(model: dict[str, Any], count: int, specials: tuple[str, ...]) ->
     model["vocab"] = {entry: id for id, entry in enumerate(kept)}
 
 
-def _learn_words(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Iterator[str]) -> dict[str, Any]:
+def _learn_words(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines) -> dict[str, Any]:
     encoder.model = models.WordLevel(unk_token="<unk>")
     trainer = trainers.WordLevelTrainer(
         vocab_size=config.vocab_size,
@@ -90,14 +159,14 @@ def _learn_words(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Itera
         special_tokens=list(config.special_tokens),
         show_progress=False,
     )
-    encoder.train_from_iterator(lines, trainer)
+    encoder.train_from_iterator(lines(), trainer)
     return json.loads(encoder.to_str())
 
 
-def _learn_characters(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Iterator[str]) -> dict[str, Any]:
+def _learn_characters(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines) -> dict[str, Any]:
     """Characters are byte-pair encoding without a merge."""
     characters: set[str] = set()
-    for line in lines:
+    for line in lines():
         characters.update(encoder.normalizer.normalize_str(line))
     entries = [*config.special_tokens, *sorted(characters)]
     encoder.model = models.BPE({entry: i for i, entry in enumerate(entries)}, [], unk_token="<unk>")

@@ -29,10 +29,10 @@ _RUNS_OF_SPACES = re.compile(" +")
 def normalizer(config: TextConfig) -> normalizers.Normalizer:
     """Text → words separated by single spaces, with joiners; for bpe a space ends every word, the last one too.
 
-    ``char`` only normalises characters: its spaces and line ends are tokens like any other.
+    ``char`` and ``bytes`` only normalise characters: their spaces and line ends are tokens, or parts of them.
     """
     steps = _characters(config)
-    if config.kind != "char":
+    if config.kind in ("bpe", "word"):
         steps = [normalizers.Replace(JOINER, "■"), *steps]
         steps += [normalizers.Replace(_SPACES, " "), normalizers.Strip()]
         steps += _punctuation() if config.pre_tokenizer == "punctuation" else _literal_specials(config)
@@ -42,7 +42,12 @@ def normalizer(config: TextConfig) -> normalizers.Normalizer:
 
 
 def pre_tokenizer(config: TextConfig) -> pre_tokenizers.PreTokenizer | None:
-    """Cut the normalised text into words. For bpe each keeps the space after it, as its end-of-word symbol."""
+    """Cut the normalised text into words. For bpe each keeps the space after it, as its end-of-word symbol.
+
+    For bytes GPT-2's pattern: a word, a number or signs, each with the space before it, or a run of spaces.
+    """
+    if config.kind == "bytes":
+        return pre_tokenizers.ByteLevel(add_prefix_space=False)
     if config.kind == "bpe":
         return pre_tokenizers.Split(" ", "merged_with_previous")
     return pre_tokenizers.Split(" ", "removed") if config.kind == "word" else None
@@ -84,4 +89,6 @@ def _literal_specials(config: TextConfig) -> list[normalizers.Normalizer]:
     With ``punctuation`` this cannot happen, since brackets are set apart from names.
     """
     names = "|".join(re.escape(token[1:]) for token in config.special_tokens)
+    if config.byte_fallback:
+        names += "|0x[0-9A-F]{2}>"
     return [normalizers.Replace(Regex(rf"(?<=[<\[])(?={names})"), JOINER)]

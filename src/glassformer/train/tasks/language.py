@@ -16,7 +16,7 @@ from glassformer.data.windows import WindowBatch, Windows, logits_within_documen
 from glassformer.evaluate.sliding import sliding_likelihood
 from glassformer.generate import DecodingConfig
 from glassformer.models.gpt import GPT, GPTConfig
-from glassformer.text import TextConfig
+from glassformer.text import ByteTextConfig
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Document, HeldOut, Lines, Origin
@@ -39,7 +39,7 @@ class LanguageRun(RunConfig):
 
     task: Literal["language"] = "language"
     model: GPTConfig = GPTConfig()
-    text: TextConfig = TextConfig()
+    text: ByteTextConfig = ByteTextConfig()
     data: StreamConfig
     train: PlainTrainConfig = PlainTrainConfig()
     validation: LanguageValidation = LanguageValidation()
@@ -68,7 +68,8 @@ class LanguageModelling:
 
     def __init__(self, config: LanguageRun, origin: Origin | None = None):
         self.config = config
-        self.tokenizers = one_vocabulary(config.text, partial(training_texts, config.data), origin)
+        texts = partial(training_texts, config.data, tokens_span_lines=config.text.kind == "bytes")
+        self.tokenizers = one_vocabulary(config.text, texts, origin)
         tokenizer = self.tokenizers.source
         streams = training_streams(config.data, tokenizer)
         for stream in streams:

@@ -54,7 +54,8 @@ class MaskedModelling(EncoderTask):
 
     def __init__(self, config: MaskedRun, origin: Origin | None = None):
         data = config.data
-        tokenizers = one_vocabulary(config.text, partial(training_texts, data), origin, MARKS)
+        texts = partial(training_texts, data, tokens_span_lines=config.text.kind == "bytes")
+        tokenizers = one_vocabulary(config.text, texts, origin, MARKS)
         tokenizer = tokenizers.source
         streams, other = training_streams(data, tokenizer), validation_stream(data, tokenizer)
         once = data.model_copy(update={"weights": []})

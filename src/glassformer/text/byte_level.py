@@ -1,0 +1,115 @@
+"""Byte-level BPE (Radford et al. 2019, section 2.2): every text is bytes, so every text comes back and none is unknown.
+
+The base of the vocabulary is all 256 bytes. In ``tokenizer.json`` each byte is written as one printable character, in
+GPT-2's table: ``Ġ`` is the space. GPT-2's pattern cuts the text into words, numbers, signs and spaces before merging.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from glassformer.text.merges import dropper
+from glassformer.text.tokenizer import Tokenizer, check_dropout
+
+KIND = "bytes"
+UNKNOWN = "\ufffd"
+
+
+def byte_characters() -> list[str]:
+    """GPT-2's character of each byte: itself where it is printable and no space, else the next one from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte) if byte in printable else chr(0x100 + others.index(byte)) for byte in range(256)]
+
+
+BYTES = {character: byte for byte, character in enumerate(byte_characters())}
+"""The byte that a character of an entry stands for."""
+
+
+def readable(data: bytes) -> str:
+    """The text of ``data``; bytes that are part of a character only are written as ``<0xE2>``."""
+    text = data.decode(errors="surrogateescape")
+    return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if "\udc80" <= c <= "\udcff" else c for c in text)
+
+
+def words_of_pieces(pieces: Sequence[bytes]) -> list[int]:
+    """For each piece of a text in UTF-8 the index of the word between spaces that it is part of; -1 for an empty one.
+
+    The word is that of its first character that is no space. A piece of spaces belongs to the word before it.
+    """
+    words_of_bytes = list[tuple[int, bool]]()  # of each byte: its word, and whether it is a space
+    word, inside, spaced = 0, False, False
+    for character in b"".join(pieces).decode(errors="surrogateescape"):
+        if character.isspace():
+            spaced = True
+        else:
+            word += inside and spaced
+            inside, spaced = True, False
+        words_of_bytes += [(word, spaced)] * len(character.encode(errors="surrogateescape"))
+    found, begin = list[int](), 0
+    for piece in pieces:
+        own = words_of_bytes[begin : begin + len(piece)]
+        begin += len(piece)
+        found.append(next((word for word, space in own if not space), own[0][0]) if own else -1)
+    return found
+
+
+class ByteTokenizer(Tokenizer):
+    """A trained vocabulary of kind bytes: ``decode(encode(text)) == text`` where nothing was asked to be normalized.
+
+    Half a surrogate pair, which UTF-8 cannot hold, is read as U+FFFD, as by every kind.
+    """
+
+    tokens_span_lines = True
+
+    def __init__(self, kind: str, special_tokens: dict[str, int], pipeline: dict[str, Any]) -> None:
+        super().__init__(kind, special_tokens, pipeline)
+        self._bytes = [bytes(map(BYTES.__getitem__, piece)) for piece in self._pieces]
+
+    def normalize(self, text: str) -> str:
+        return self._normalized(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids`` without special tokens; bytes that are no UTF-8, as when cut off, become U+FFFD."""
+        return b"".join([self._bytes[i] for i in self._checked(ids)]).decode(errors="replace")
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token, spaces included; bytes that are part of a character only as ``<0xE2>``."""
+        return [self._shown[i] for i in self._checked(ids)]
+
+    def word_of(self, ids: Sequence[int]) -> list[int]:
+        unknown = UNKNOWN.encode()
+        return words_of_pieces([unknown if i == self.unknown_id else self._bytes[i] for i in self._checked(ids)])
+
+    def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
+        """BPE-dropout within the words of GPT-2's pattern; 1 gives single bytes. Bytes that are no text stay as cut."""
+        check_dropout(dropout)
+        dropped = dropper(dropout, generator)
+        resampled: list[int] = []
+        for special, group in groupby(self._checked(ids), self._special.__contains__):
+            if special:
+                resampled += group
+            else:
+                for word in self._words(list(group)):
+                    resampled += self._merges.segment(word, dropped)
+        return resampled
+
+    def _words(self, ids: list[int]) -> Iterator[tuple[int, ...]]:
+        """The single bytes, as ids, of each word that merges stay within."""
+        try:
+            text = b"".join([self._bytes[i] for i in ids]).decode()
+        except UnicodeDecodeError:
+            yield from (tuple(self._characters[i]) for i in ids)
+            return
+        for word, _ in self._encoder.pre_tokenizer.pre_tokenize_str(text):
+            yield tuple(self._ids[character] for character in word)
+
+    @cached_property
+    def _shown(self) -> list[str]:
+        return [
+            entry if i in self._special else readable(data)
+            for i, (entry, data) in enumerate(zip(self._entries, self._bytes, strict=True))
+        ]
