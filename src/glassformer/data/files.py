@@ -11,11 +11,13 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from glassformer.config import DataError
 from glassformer.data.config import DataConfig
+from glassformer.data.input_faults import missing, refuse_wide_encoding, way_out
 
 Fault = Literal["invalid_utf8", "malformed"]
 
@@ -65,11 +67,18 @@ def read_records(config: DataConfig, path: str) -> Iterator[Record]:
         yield from _read_parallel(*found.files)
         return
     parse = _parse_tsv if found.form == "tsv" else _parse_jsonl
-    line = 0
+    line = first_without = 0
+    tabs = found.form != "tsv"
     for line, raw in enumerate(raw_lines(found.files[0]), start=1):
-        yield parse(config, line, raw)
+        record = parse(config, line, raw)
+        if not tabs:
+            first_without = first_without or (line if record.fault == "malformed" else 0)
+            tabs = b"\t" in raw
+        yield record
     if line == 0:
         raise _empty(found.files[0])
+    if first_without and not tabs:  # every line: not a few faulty ones but another format
+        raise DataError(f"{path}, line {first_without}: {NO_TAB}, as in every line; {_PUT_TAB}")
 
 
 def read_pairs(config: DataConfig, paths: list[str]) -> tuple[list[str], list[str]]:
@@ -78,7 +87,7 @@ def read_pairs(config: DataConfig, paths: list[str]) -> tuple[list[str], list[st
     for path in paths:
         for record in read_records(config, path):
             if record.fault:
-                raise DataError(f"{path}, line {record.line}: {_EXPLAINED[record.fault]}; mend or remove the line")
+                raise DataError(f"{path}, line {record.line}: {_explained(path, record.fault)}")
             sources.append(record.source)
             targets.append(record.target)
     return sources, targets
@@ -109,6 +118,15 @@ _EXPLAINED: dict[Fault, str] = {
     "invalid_utf8": "not valid UTF-8",
     "malformed": "holds no pair of texts",
 }
+NO_TAB = "has one column and no tab"
+_PUT_TAB = "put a tab between source and target"
+
+
+def _explained(path: str, fault: Fault) -> str:
+    """The fault of a line of ``path``, and the way out."""
+    if fault == "malformed" and path.removesuffix(".gz").endswith(".tsv"):
+        return f"{_EXPLAINED[fault]}: {NO_TAB}; {_PUT_TAB}, or remove the line"
+    return f"{_EXPLAINED[fault]}; mend or remove the line"
 
 
 def parallel_lines(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
@@ -196,7 +214,11 @@ def raw_lines(path: Path, ends: bool = False) -> Iterator[bytes]:
     """
     try:
         with _open(path) as file:
-            yield from _split(file, ends)
+            lines = _split(file, ends)
+            opening = list(islice(lines, 1))
+            for line in opening:
+                refuse_wide_encoding("standard input" if str(path) == STDIN else path, line)
+            yield from chain(opening, lines)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
     except OSError as error:
@@ -226,7 +248,7 @@ def _parallel_side(prefix: str, language: str) -> Path:
         return regular(plain)
     if compressed.exists():
         return regular(compressed)
-    hint = "a path is a prefix of two such files, a .tsv or a .jsonl, each also .gz"
+    hint = way_out(plain, "a path is a prefix of two such files, a .tsv or a .jsonl, each also .gz")
     if Path(prefix).is_dir():
         hint = f"{prefix} is a folder; name the prefix of the files in it"
     elif prefix.removesuffix(".gz").endswith(f".{language}"):
@@ -242,7 +264,7 @@ def regular(path: Path) -> Path:
         raise DataError(f"{path}: is a folder; name a file")
     if path.exists():
         raise DataError(f"{path}: is not a regular file; store the text in one")
-    raise DataError(f"{path}: no such file; name one that exists")
+    raise missing(path)
 
 
 def _empty(path: Path) -> DataError:
@@ -251,4 +273,7 @@ def _empty(path: Path) -> DataError:
 
 def unreadable(path: Path, error: OSError) -> DataError:
     name = "standard input" if str(path) == STDIN else path
-    return DataError(f"{name}: cannot be read ({error.strerror or error}); name a file that can be")
+    hint = "name a file that can be"
+    if isinstance(error, FileNotFoundError):
+        hint = way_out(path, hint)
+    return DataError(f"{name}: cannot be read ({error.strerror or error}); {hint}")

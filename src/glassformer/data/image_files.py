@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from glassformer.config import DataError
 from glassformer.data.files import unreadable
+from glassformer.data.input_faults import way_out
 from glassformer.data.pictures import SUFFIXES, read_pictures
 
 _A_PATH_IS = (
@@ -162,7 +163,7 @@ def _idx_images(path: str) -> Path:
         for candidate in (Path(name), Path(f"{name}.gz")):
             if candidate.is_file():
                 return candidate
-    raise DataError(f"{path}: no such file or folder; {_A_PATH_IS}")
+    raise DataError(f"{path}: no such file or folder; {way_out(Path(path), _A_PATH_IS)}")
 
 
 def _beside(images: Path, names: list[str]) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from glassformer.config import DataError, nearest
-from glassformer.data.files import Fault, raw_lines, regular
+from glassformer.data.files import NO_TAB, Fault, raw_lines, regular
 from glassformer.data.labelled_config import LabelledConfig
 
 Row = tuple[int, list[str]]  # its first line, 1-based, and its fields
@@ -95,6 +95,10 @@ def _place(path: str, header: list[str], name: str) -> int:
     if header.count(name) > 1:
         raise DataError(f"{path}, line 1: {header.count(name)} columns are named {name!r}; rename all but one")
     if name not in header:
+        if len(header) == 1 and path.removesuffix(".gz").endswith(".tsv") and any(sign in header[0] for sign in ",; "):
+            raise DataError(
+                f"{path}, line 1: no column {name!r}: {NO_TAB} in {header[0]!r}; put tabs between the columns"
+            )
         raise DataError(
             f"{path}, line 1: no column {name!r}, the columns are {', '.join(header)}; {nearest(name, header)}"
             if len(header) > 1

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from glassformer.config import DataError, nearest
 from glassformer.data.files import unreadable
+from glassformer.data.input_faults import SAMPLE_BYTES, refuse_wide_encoding
 from glassformer.data.series_config import Missing
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
@@ -70,6 +71,7 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The cells of every line that is not empty, with the number of the line."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            refuse_wide_encoding(path, file.peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
             reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
             for cells in reader:
                 if cells:
