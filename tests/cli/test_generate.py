@@ -140,12 +140,13 @@ def test_evaluate_measures_on_the_test_of_the_run(
 def test_evaluate_refuses_what_does_not_go_with_the_task(
     refused: Callable[..., str], task: Task, tiny: TinyRun, tmp_path: Path
 ) -> None:
-    assert "--against, --set and --tokenize are for translators" in refused(
+    assert "--against, --set, --metrics, --tokenize and --comet are for translators" in refused(
         "evaluate", task("language").run, "x.txt", "--tokenize", "13a"
     )
     assert "--stride is for language models" in refused("evaluate", task("tagging").run, "x", "--stride", 2)
     assert refused("evaluate", task("tagging").run).startswith("no file is named; give one like those")
-    assert refused("evaluate", tiny.run, "x").startswith("1 file is named; give two, of source lines and")
+    source = tiny.folder / "validation.en"
+    assert refused("evaluate", tiny.run, source).startswith("1 file is named; give two, of source lines and")
     empty = write_lines(tmp_path / "empty", [])
     assert refused("evaluate", task("tagging").run, empty) == f"{empty}: holds no tagged word; give at least one"
 

@@ -1,7 +1,7 @@
 """``glassformer evaluate``: how good a run is on text, tables or pictures that it has not seen."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,26 +11,38 @@ from glassformer.cli.streams import say, settings
 
 if TYPE_CHECKING:
     from glassformer.config import Config
+    from glassformer.evaluate.corpus_metrics import CorpusMetric
 
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FILE]...", help="Source and reference lines; or what the run was trained on, unseen."),
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Source and reference lines, or a .tsv or .jsonl of both; else files like those of training.",
+        ),
     ] = None,
     against: Annotated[str | None, typer.Option(help="A second translator, compared by paired bootstrap.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
     ] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="NAMES", help="Of bleu,chrf,ter,wer,cer,exact. [default: bleu,chrf]")
+    ] = "",
     tokenize: Annotated[
-        str | None, typer.Option(help="sacreBLEU's tokenizer. [default: that of the run's validation]")
+        str | None,
+        typer.Option(help="BLEU's: 13a char intl none zh ja-mecab ko-mecab. [default: that of the run's validation]"),
+    ] = None,
+    comet: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="COMET by this local model; a pickle, which can run code: trust it."),
     ] = None,
     stride: Annotated[int, typer.Option(min=0, help="Of a language model's window; 0 is its context.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Scores and signatures as JSON.")] = False,
     device: Device = "cpu",
 ) -> None:
-    """BLEU and chrF, perplexity, accuracy, or the errors of forecasts, as the run's task is.
+    """Measure a run: BLEU and other metrics, perplexity, accuracy by class, or the errors of forecasts.
 
     Without a file, a run is measured on its own data.test, a forecaster on the test part of its series.
     """
@@ -39,15 +51,16 @@ def command(
 
     task = task_at(run)
     translates = task == "translation"
-    if not translates and (against or setting or tokenize):
+    if not translates and (against or setting or tokenize or metrics or comet):
         raise ConfigError(
-            f"{run}: --against, --set and --tokenize are for translators, and this is a run of task={task}; "
-            "leave them out"
+            f"{run}: --against, --set, --metrics, --tokenize and --comet are for translators, "
+            f"and this is a run of task={task}; leave them out"
         )
     if stride and task != "language":
         raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
     if translates:
-        _translation(run, files or [], device, against, settings(setting), tokenize, as_json)
+        scoring = _Scoring(metrics, tokenize, comet)
+        _translation(run, files or [], device, against, settings(setting), scoring, as_json)
         return
     with in_words(WITHOUT_SETTINGS):
         scores = _scores(run, device, task, files or [], stride)
@@ -136,64 +149,122 @@ def _lines(scores: dict[str, float]) -> str:
     )
 
 
+class _Scoring(NamedTuple):
+    """How translations are scored."""
+
+    metrics: str  # names parted by commas; empty: BLEU and chrF
+    tokenize: str | None
+    comet: str | None
+
+    def table(self, sources: list[str], bleu_tokenize: str, device: str) -> "dict[str, CorpusMetric]":
+        """The metrics, ready to be computed; what one of them lacks is an error before anything is translated."""
+        from glassformer.config import ConfigError
+        from glassformer.evaluate.corpus_metrics import METRICS, corpus_metrics
+
+        names = list(dict.fromkeys(name.strip() for name in self.metrics.split(",") if name.strip()))
+        if self.metrics and not names:
+            raise ConfigError(f"--metrics {self.metrics!r} names none; choose from {', '.join(METRICS)}")
+        names = names or ["bleu", "chrf"]
+        if self.tokenize and "bleu" not in names:
+            raise ConfigError(f"--tokenize is for BLEU, and --metrics has {', '.join(names)}; add bleu or leave it out")
+        found = corpus_metrics(names, self.tokenize or bleu_tokenize)
+        if self.comet is not None:
+            from glassformer.evaluate.comet import Comet
+
+            found["comet"] = Comet(self.comet, sources, device)
+        return found
+
+
+def _pairs(run: str, files: list[str]) -> tuple[list[str], list[str]]:
+    """Sources and references: of two files of lines, or as training reads them (a prefix, .tsv or .jsonl)."""
+    from pathlib import Path
+
+    from glassformer.config import DataError
+    from glassformer.data import DataConfig, parallel_lines, read_pairs
+    from glassformer.predict.opening import stored_languages
+
+    tables = [file for file in files if file.removesuffix(".gz").endswith((".tsv", ".jsonl"))]
+    others = [file for file in files if file not in tables]
+    if len(files) == 2 and not tables:
+        sources, references = parallel_lines(*files)
+        if not sources:
+            raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
+        return sources, references
+    if not files or (others and (len(files) > 1 or Path(others[0]).is_file())):
+        named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
+        raise DataError(
+            f"{named} named; give two, of source lines and of reference translations, or a .tsv or .jsonl with both"
+        )
+    languages = stored_languages(run)
+    codes = {} if languages is None else {"source": languages[0], "target": languages[1]}
+    return read_pairs(DataConfig.parse({"train": files, **codes}, "files"), files)
+
+
 def _translation(
     run: str,
     files: list[str],
     device: str,
     against: str | None,
     options: dict[str, Any],
-    tokenize: str | None,
+    scoring: _Scoring,
     as_json: bool,
 ) -> None:
     import time
 
     from glassformer.allocator import keep_freed_memory
-    from glassformer.config import DataError
-    from glassformer.data import parallel_lines
-    from glassformer.evaluate import bleu, chrf
+    from glassformer.evaluate import corpus_scores, paired_bootstrap
     from glassformer.predict.opening import check_task
     from glassformer.translator import Translator
 
-    if len(files) != 2:
-        named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
-        raise DataError(f"{named} named; give two, of source lines and of reference translations")
     if against is not None:
         check_task(against, ("translation",))
-    sources, references = parallel_lines(*files)
-    if not sources:
-        raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
+    sources, references = _pairs(run, files)
     keep_freed_memory()
     translator = Translator.load(run, device=device)
     translator.configure(**options)
-    tokenize = tokenize or translator.bleu_tokenize
+    metrics = scoring.table(sources, translator.bleu_tokenize, device)
     began = time.perf_counter()
-    found = translator.translate(sources, **options)
+    translations = translator.translate(sources, **options)
     seconds = time.perf_counter() - began
-    scores = {"bleu": bleu(found, references, tokenize=tokenize), "chrf": chrf(found, references)}
+    scores = corpus_scores(metrics, translations, references)
     report: dict[str, Any] = {name: score._asdict() for name, score in scores.items()}
     report |= {"sentences": len(sources), "seconds": round(seconds, 3)}
     if against is not None:
-        other = Translator.load(against, device=device).translate(sources, **options)
-        report["against"] = _compare(references, found, other, tokenize)
+        others = Translator.load(against, device=device).translate(sources, **options)
+        compared = paired_bootstrap(references, translations, others, metrics=metrics)
+        report["against"] = {name: comparison._asdict() for name, comparison in compared.items()}
     say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
 
 
-def _compare(references: list[str], found: list[str], other: list[str], tokenize: str) -> dict[str, Any]:
-    from glassformer.evaluate import paired_bootstrap
-
-    compared = paired_bootstrap(references, found, other, tokenize=tokenize)
-    return {name: comparison._asdict() for name, comparison in compared.items()}
+_NAMES = {
+    "bleu": "BLEU ",
+    "chrf": "chrF2",
+    "ter": "TER  ",
+    "wer": "WER  ",
+    "cer": "CER  ",
+    "exact": "exact",
+    "comet": "COMET",
+}
 
 
 def _text(report: dict[str, Any]) -> str:
-    names = {"bleu": "BLEU ", "chrf": "chrF2"}
-    lines = [f"{names[key]} {report[key]['score']:6.2f}   {report[key]['signature']}" for key in names]
+    lines = [
+        f"{name} {report[key]['score']:6.{_decimals(key)}f}   {report[key]['signature']}"
+        for key, name in _NAMES.items()
+        if key in report
+    ]
     sentences = report["sentences"]
     lines.append(f"{sentences:,} {'sentence' if sentences == 1 else 'sentences'} in {report['seconds']:.1f} s")
     for key, one in report.get("against", {}).items():
         low, high = one["interval"]
+        places = _decimals(key)
         lines.append(
-            f"{names[key]} {one['first']:.2f} → {one['second']:.2f}: {one['second'] - one['first']:+.2f}, "
-            f"95 % in [{low:+.2f}, {high:+.2f}], p = {one['p_value']:.4f}"
+            f"{_NAMES[key]} {one['first']:.{places}f} → {one['second']:.{places}f}: "
+            f"{one['second'] - one['first']:+.{places}f}, "
+            f"95 % in [{low:+.{places}f}, {high:+.{places}f}], p = {one['p_value']:.4f}"
         )
     return "\n".join(lines)
+
+
+def _decimals(metric: str) -> int:
+    return 4 if metric == "comet" else 2

@@ -14,18 +14,27 @@ from glassformer.later import imported_later
 from glassformer.text.pharaoh import Links, read_pharaoh, write_pharaoh
 
 if TYPE_CHECKING:
+    from glassformer.evaluate.corpus_metrics import METRICS, corpus_scores
+    from glassformer.evaluate.error_rates import cer, edit_distance, wer
     from glassformer.evaluate.significance import Comparison, paired_bootstrap
-    from glassformer.evaluate.translation import Score, bleu, chrf
+    from glassformer.evaluate.translation import Score, bleu, chrf, ter
 
 _HOMES = {
+    "METRICS": "corpus_metrics",
     "Comparison": "significance",
     "Score": "translation",
     "bleu": "translation",
+    "cer": "error_rates",
     "chrf": "translation",
+    "corpus_scores": "corpus_metrics",
+    "edit_distance": "error_rates",
     "paired_bootstrap": "significance",
+    "ter": "translation",
+    "wer": "error_rates",
 }
 
 __all__ = [
+    "METRICS",
     "Comparison",
     "ForecastErrors",
     "LinearForecast",
@@ -36,7 +45,10 @@ __all__ = [
     "alignment_error_rate",
     "bits_per_character",
     "bleu",
+    "cer",
     "chrf",
+    "corpus_scores",
+    "edit_distance",
     "exact_match",
     "forecast_errors",
     "paired_bootstrap",
@@ -45,6 +57,8 @@ __all__ = [
     "repeat_last",
     "seasonal_naive",
     "sliding_likelihood",
+    "ter",
+    "wer",
     "write_pharaoh",
 ]
 

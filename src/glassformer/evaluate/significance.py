@@ -5,15 +5,14 @@ test statistic and random numbers of ``sacrebleu --paired-bs``. sacreBLEU's own 
 environment only, and calls a system significantly different from itself (p = 1/1001), where this says p = 1.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from sacrebleu.metrics import CHRF
 
 from glassformer.config import ConfigError
 from glassformer.evaluate.accuracy import check_parallel
-from glassformer.evaluate.translation import bleu_metric
+from glassformer.evaluate.corpus_metrics import CorpusMetric, corpus_metrics
 
 
 class Comparison(NamedTuple):
@@ -38,39 +37,40 @@ def paired_bootstrap(
     seed: int = 12345,
     tokenize: str = "13a",
     lowercase: bool = False,
+    metrics: Sequence[str] | Mapping[str, CorpusMetric] = ("bleu", "chrf"),
 ) -> dict[str, Comparison]:
-    """Compare two systems by ``bleu`` and ``chrf`` on ``samples`` resamplings of the sentences."""
+    """Compare two systems by each of ``metrics`` on ``samples`` resamplings of the sentences.
+
+    ``metrics`` are names (``METRICS``), or metrics by a name of one's own; ``tokenize`` and ``lowercase`` are BLEU's.
+    """
     check_parallel(first, references, ("hypotheses of the first system", "references"))
     check_parallel(second, references, ("hypotheses of the second system", "references"))
     if samples < 1:
         raise ConfigError(f"samples={samples}: the p-value is a share of the samples; give at least 1, better 1000")
     if seed < 0:
         raise ConfigError(f"seed={seed} is negative; give 0 or more")
-    metrics = {"bleu": bleu_metric(tokenize, lowercase), "chrf": CHRF()}
-    return {name: _compare(metric, (first, second), references, samples, seed) for name, metric in metrics.items()}
+    table = metrics if isinstance(metrics, Mapping) else corpus_metrics(metrics, tokenize, lowercase)
+    return {name: _compare(metric, (first, second), references, samples, seed) for name, metric in table.items()}
 
 
 def _compare(
-    metric: Any, systems: tuple[Sequence[str], Sequence[str]], references: Sequence[str], samples: int, seed: int
+    metric: CorpusMetric,
+    systems: tuple[Sequence[str], Sequence[str]],
+    references: Sequence[str],
+    samples: int,
+    seed: int,
 ) -> Comparison:
-    # Both metrics are functions of counts summed over sentences: count once, then sum each resampling.
-    counts = [np.array(metric._extract_corpus_statistics(list(system), [list(references)])) for system in systems]
-    first, second = (_score(metric, sentences.sum(0)) for sentences in counts)
+    # Every metric is a function of counts summed over sentences: count once, then sum each resampling.
+    counts = [metric.counts(system, references) for system in systems]
+    first, second = (metric.score(sentences.sum(0)) for sentences in counts)
     generator = np.random.default_rng(seed)
     differences = np.empty(samples)
     for sample in range(samples):
         drawn = generator.choice(len(references), size=len(references), replace=True)
-        differences[sample] = _score(metric, counts[1][drawn].sum(0)) - _score(metric, counts[0][drawn].sum(0))
+        differences[sample] = metric.score(counts[1][drawn].sum(0)) - metric.score(counts[0][drawn].sum(0))
     low, high = np.percentile(differences, (2.5, 97.5))
-    signature = metric.get_signature()
-    signature.update("seed", str(seed))
-    signature.update("bs", samples)
     p_value = _p_value(differences, second - first)
-    return Comparison(first, second, p_value, (float(low), float(high)), signature.format())
-
-
-def _score(metric: Any, counts: np.ndarray) -> float:
-    return float(metric._compute_score_from_stats(counts.tolist()).score)
+    return Comparison(first, second, p_value, (float(low), float(high)), metric.signature(seed=str(seed), bs=samples))
 
 
 def _p_value(differences: np.ndarray, observed: float) -> float:

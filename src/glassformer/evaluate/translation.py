@@ -1,28 +1,45 @@
-"""BLEU and chrF by sacreBLEU, each with the signature that makes its number comparable (Post 2018)."""
+"""BLEU, chrF and TER by sacreBLEU, each with the signature that makes its number comparable (Post 2018)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sacrebleu.metrics import BLEU, CHRF
+import numpy as np
+from numpy.typing import NDArray
+from sacrebleu.metrics import BLEU, CHRF, TER
 
 from glassformer.config import ConfigError
 from glassformer.evaluate.accuracy import check_parallel
 
-# sacreBLEU's other tokenizers need a download or a further package.
-TOKENIZERS = ("13a", "char", "intl", "none", "zh")
+TOKENIZERS = ("13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab")
+"""Those of sacreBLEU that need no download; the last two need a package (``EXTRAS``)."""
+EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
+"""The extra of sacreBLEU that a tokenizer needs."""
 
 
 class Score(NamedTuple):
-    """A corpus score from 0 to 100, and sacreBLEU's full signature."""
+    """A corpus score, and what its number depends on besides the texts.
+
+    BLEU, chrF and exact match go from 0 to 100. Error rates start at 0, the best, and may exceed 100.
+    """
 
     score: float
     signature: str
 
 
 def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
+    """sacreBLEU's BLEU; a ``ConfigError`` names the package that a tokenizer needs and is not installed."""
     if tokenize not in TOKENIZERS:
         raise ConfigError(f"tokenize={tokenize!r} is not known; choose from {', '.join(TOKENIZERS)}")
-    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # force: no warning on text that looks tokenized
+    try:
+        # force: no warning on text that looks tokenized
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
+    except (RuntimeError, ImportError):
+        if tokenize not in EXTRAS:
+            raise
+        raise ConfigError(
+            f"tokenize={tokenize!r} needs MeCab and a dictionary, which are not installed; "
+            f"pip install 'sacrebleu[{EXTRAS[tokenize]}]', or choose from {', '.join(TOKENIZERS[:5])}"
+        ) from None
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> Score:
@@ -35,7 +52,34 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     return _score(CHRF(), hypotheses, references)
 
 
-def _score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    """Translation edit rate (Snover et al. 2006): edits and shifts of words in percent of the reference's words.
+
+    As sacreBLEU computes it by default: case is ignored, punctuation is counted.
+    """
+    return _score(TER(), hypotheses, references)
+
+
+class SacreMetric:
+    """A metric of sacreBLEU as counts in a sentence, for resampling (``CorpusMetric``)."""
+
+    def __init__(self, metric: Any) -> None:
+        self.metric = metric
+
+    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
+        return np.array(self.metric._extract_corpus_statistics(list(hypotheses), [list(references)]))
+
+    def score(self, counts: NDArray[Any]) -> float:
+        return float(self.metric._compute_score_from_stats(counts.tolist()).score)
+
+    def signature(self, **further: Any) -> str:
+        signature = self.metric.get_signature()
+        for name, value in further.items():
+            signature.update(name, value)
+        return str(signature.format())
+
+
+def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     check_parallel(hypotheses, references, ("hypotheses", "references"))
     score = metric.corpus_score(list(hypotheses), [list(references)]).score
     return Score(float(score), metric.get_signature().format())

@@ -59,6 +59,16 @@ def task_at(path: str | Path) -> str:
         return task_of(parse_object((folder / CONFIG).read_bytes()) or {})
 
 
+def stored_languages(path: str | Path) -> tuple[str, str] | None:
+    """The codes of source and target of a translator's run or checkpoint folder; None where they are not stored."""
+    folder = resolve(path)
+    with refusing(f"{folder / CONFIG}: cannot be read"):
+        found = (parse_object((folder / CONFIG).read_bytes()) or {}).get("languages")
+    if not (isinstance(found, list) and len(found) == 2 and all(isinstance(code, str) and code for code in found)):
+        return None
+    return found[0], found[1]
+
+
 def check_task(path: str | Path, tasks: tuple[str, ...]) -> None:
     """A ``CheckpointError`` names the verb that fits a run that is not for one of ``tasks``."""
     found = task_at(path)

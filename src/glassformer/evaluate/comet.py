@@ -1,0 +1,67 @@
+"""COMET by its own library, from a local folder (Rei et al. 2020; the extra ``glassformer[comet]``).
+
+A COMET checkpoint is a pickle: loading one can run any code. This package reads no pickle by itself; here the library
+of COMET does, so the folder has to be one that the user trusts.
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import ConfigError, DataError
+from glassformer.models.device import choose_device
+
+FILES = ("checkpoints/model.ckpt", "hparams.yaml")
+
+
+class Comet:
+    """The mean score of a COMET model, whose scale is that of the model, mostly 0 to 1 (``CorpusMetric``).
+
+    ``folder`` is a downloaded model; nothing is fetched. The encoder that its ``hparams.yaml`` names has to be in the
+    cache of Hugging Face. ``sources`` belong to the hypotheses and references, in order.
+    """
+
+    def __init__(self, folder: str | Path, sources: Sequence[str], device: str = "cpu", batch_size: int = 16) -> None:
+        self.folder, self.sources, self.batch_size = Path(folder), list(sources), batch_size
+        self.gpus = int(choose_device(device).type == "cuda")
+        for name in FILES:
+            if not (self.folder / name).is_file():
+                raise DataError(f"{folder}: has no {name}; name the folder of a downloaded COMET model")
+        try:
+            self.library = import_module("comet")
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "comet":
+                raise
+            raise ConfigError(
+                "COMET is not installed; pip install 'glassformer[comet]', or leave out --comet"
+            ) from None
+        try:
+            self.model = self.library.load_from_checkpoint(str(self.folder / FILES[0]), local_files_only=True)
+        except Exception as error:  # of any library that COMET loads its model with
+            fault = " ".join(str(error).split()) or type(error).__name__
+            raise DataError(f"{folder}: COMET cannot load it ({fault}); give a model that it can") from error
+
+    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
+        """The score of each sentence, and 1."""
+        triples = zip(self.sources, hypotheses, references, strict=True)
+        samples = [{"src": source, "mt": hypothesis, "ref": reference} for source, hypothesis, reference in triples]
+        predicted = self.model.predict(
+            samples, batch_size=self.batch_size, gpus=self.gpus, progress_bar=False, num_workers=0
+        )
+        scores = np.array(predicted.scores, np.float64)
+        if not np.isfinite(scores).all():
+            line = int(np.flatnonzero(~np.isfinite(scores))[0]) + 1
+            raise DataError(f"{self.folder}: COMET scores sentence {line} as {scores[line - 1]}; use another model")
+        return np.stack([scores, np.ones(len(scores))], axis=1)
+
+    def score(self, counts: NDArray[Any]) -> float:
+        total, sentences = counts.tolist()
+        return float(total / sentences)
+
+    def signature(self, **further: Any) -> str:
+        values = {"nrefs": 1, "model": self.folder.resolve().name, **further, "version": self.library.__version__}
+        return "|".join(f"{name}:{value}" for name, value in values.items())

@@ -1,0 +1,57 @@
+"""The table of metrics that compare translations with references, and the scores of several at once."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+from sacrebleu.metrics import CHRF, TER
+
+from glassformer.config import ConfigError, nearest
+from glassformer.evaluate.accuracy import check_parallel
+from glassformer.evaluate.error_rates import CHARACTERS, WORDS, ExactMatch
+from glassformer.evaluate.translation import SacreMetric, Score, bleu_metric
+
+
+class CorpusMetric(Protocol):
+    """A score that depends on the sentences by sums only, so that sentences can be counted once and resampled."""
+
+    def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
+        """A row of numbers for each sentence."""
+        ...
+
+    def score(self, counts: NDArray[Any]) -> float:
+        """The score of rows that were summed."""
+        ...
+
+    def signature(self, **further: Any) -> str:
+        """What the score depends on besides the texts: ``name:value`` parted by ``|``, those of ``further`` too."""
+        ...
+
+
+_TABLE: dict[str, Callable[[str, bool], CorpusMetric]] = {
+    "bleu": lambda tokenize, lowercase: SacreMetric(bleu_metric(tokenize, lowercase)),
+    "chrf": lambda tokenize, lowercase: SacreMetric(CHRF()),
+    "ter": lambda tokenize, lowercase: SacreMetric(TER()),
+    "wer": lambda tokenize, lowercase: WORDS,
+    "cer": lambda tokenize, lowercase: CHARACTERS,
+    "exact": lambda tokenize, lowercase: ExactMatch(),
+}
+METRICS = tuple(_TABLE)
+
+
+def corpus_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> dict[str, CorpusMetric]:
+    """The metrics of that name, in that order; ``tokenize`` and ``lowercase`` are BLEU's."""
+    if unknown := [name for name in names if name not in _TABLE]:
+        raise ConfigError(f"{unknown[0]!r} is not a metric; {nearest(unknown[0], list(METRICS))}")
+    return {name: _TABLE[name](tokenize, lowercase) for name in names}
+
+
+def corpus_scores(
+    metrics: dict[str, CorpusMetric], hypotheses: Sequence[str], references: Sequence[str]
+) -> dict[str, Score]:
+    """The score of each metric over all sentences."""
+    check_parallel(hypotheses, references, ("hypotheses", "references"))
+    return {
+        name: Score(metric.score(metric.counts(hypotheses, references).sum(0)), metric.signature())
+        for name, metric in metrics.items()
+    }

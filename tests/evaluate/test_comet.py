@@ -1,0 +1,91 @@
+"""COMET through a stand-in of its library: the calls, the scores, and what is refused."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from glassformer.config import ConfigError, DataError
+from glassformer.evaluate import corpus_scores, paired_bootstrap
+from glassformer.evaluate.comet import Comet
+
+SOURCES, REFERENCES = ["ein Hund", "eine Katze"], ["a dog", "a cat"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "model" / "checkpoints" / "model.ckpt").write_bytes(b"pickle")
+    (tmp_path / "model" / "hparams.yaml").write_text("class_identifier: regression_metric\n")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The part of unbabel-comet 2.2.7 that is used; a sentence scores 0.9 where it is its reference, else 0.5."""
+    calls: dict[str, Any] = {}
+
+    def predict(samples: list[dict[str, str]], **options: Any) -> Any:
+        calls["samples"], calls["options"] = samples, options
+        scores = [0.9 if sample["mt"] == sample["ref"] else 0.5 for sample in samples]
+        return SimpleNamespace(scores=scores, system_score=sum(scores) / len(scores))
+
+    def load(checkpoint_path: str, reload_hparams: bool = False, strict: bool = False, local_files_only: bool = False):
+        calls["loaded"], calls["local"] = checkpoint_path, local_files_only
+        if "broken" in checkpoint_path:
+            raise OSError("no tokenizer\n in the cache")
+        return SimpleNamespace(predict=predict)
+
+    module = ModuleType("comet")
+    module.load_from_checkpoint, module.__version__, module.calls = load, "2.2.7", calls  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "comet", module)
+    return module
+
+
+def test_scores_are_the_mean_of_the_sentences(folder: Path, library: Any) -> None:
+    found = corpus_scores({"comet": Comet(folder, SOURCES)}, ["a dog", "cat"], REFERENCES)["comet"]
+    assert found.score == pytest.approx(0.7)
+    assert found.signature == "nrefs:1|model:model|version:2.2.7"
+    assert library.calls["loaded"] == str(folder / "checkpoints" / "model.ckpt")
+    assert library.calls["local"] is True  # nothing is fetched
+    assert library.calls["samples"][1] == {"src": "eine Katze", "mt": "cat", "ref": "a cat"}
+    assert library.calls["options"] == {"batch_size": 16, "gpus": 0, "progress_bar": False, "num_workers": 0}
+
+
+def test_two_systems_are_compared(folder: Path, library: Any) -> None:
+    metric = Comet(folder, SOURCES * 20)
+    found = paired_bootstrap(
+        REFERENCES * 20, ["a dog", "cat"] * 20, REFERENCES * 20, samples=50, metrics={"comet": metric}
+    )
+    assert found["comet"].difference == pytest.approx(0.2)
+    assert found["comet"].signature == "nrefs:1|model:model|seed:12345|bs:50|version:2.2.7"
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path, folder: Path, library: Any) -> None:
+    with pytest.raises(DataError, match=r"has no checkpoints/model\.ckpt; name the folder of a downloaded COMET model"):
+        Comet(tmp_path, SOURCES)
+    (folder / "hparams.yaml").unlink()
+    with pytest.raises(DataError, match=r"has no hparams\.yaml"):
+        Comet(folder, SOURCES)
+
+
+def test_a_model_that_does_not_load_is_refused_in_one_line(folder: Path, library: Any) -> None:
+    broken = folder.rename(folder.with_name("broken"))
+    with pytest.raises(DataError) as caught:
+        Comet(broken, SOURCES)
+    assert str(caught.value) == f"{broken}: COMET cannot load it (no tokenizer in the cache); give a model that it can"
+
+
+def test_a_score_that_is_not_finite_is_refused(folder: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    metric = Comet(folder, SOURCES)
+    monkeypatch.setattr(metric.model, "predict", lambda samples, **_: SimpleNamespace(scores=[0.1, float("nan")]))
+    with pytest.raises(DataError, match="COMET scores sentence 2 as nan"):
+        metric.counts(REFERENCES, REFERENCES)
+
+
+def test_without_the_library_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "comet", None)
+    with pytest.raises(ConfigError, match=r"COMET is not installed; pip install 'glassformer\[comet\]'"):
+        Comet(folder, SOURCES)
