@@ -133,6 +133,8 @@ class Screen:
     def _validated(self, event: "Validated") -> None:
         best = "  best so far" if event.best else ""
         self._say(f"step {event.step:,}  validation: {_scores(event.scores)}  after {_clock(event.seconds)}{best}")
+        if event.warning:
+            self._say(f"warning: {event.warning}")
 
     def _skipped(self, event: "Skipped") -> None:
         self._say(f"step {event.step:,} skipped: loss {event.loss}, gradient norm {event.gradient_norm}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from glassformer.evaluate.corpus_metrics import METRICS, corpus_scores
     from glassformer.evaluate.error_rates import cer, edit_distance, wer
     from glassformer.evaluate.significance import Comparison, paired_bootstrap
-    from glassformer.evaluate.translation import Score, bleu, chrf, ter
+    from glassformer.evaluate.translation import Score, bleu, chrf, ter, tokenizer_for
 
 _HOMES = {
     "METRICS": "corpus_metrics",
@@ -30,6 +30,7 @@ _HOMES = {
     "edit_distance": "error_rates",
     "paired_bootstrap": "significance",
     "ter": "translation",
+    "tokenizer_for": "translation",
     "wer": "error_rates",
 }
 
@@ -58,6 +59,7 @@ __all__ = [
     "seasonal_naive",
     "sliding_likelihood",
     "ter",
+    "tokenizer_for",
     "wer",
     "write_pharaoh",
 ]

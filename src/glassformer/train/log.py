@@ -53,6 +53,8 @@ class Validated:
     """Of training until now."""
     validation_seconds: float
     best: bool
+    warning: str | None = None
+    """A score that cannot choose the best checkpoint, and what to do about it."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from glassformer.train.config import RunConfig
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Validated
 from glassformer.train.resume import begin, restore
 from glassformer.train.schedule import learning_rate
-from glassformer.train.state import TrainState
+from glassformer.train.state import Counters, TrainState
 from glassformer.train.step import Step, train_step, try_largest
 from glassformer.train.task import without_dropout, worth
 
@@ -122,13 +122,41 @@ def _impatient(state: TrainState) -> str | None:
 def _validated(state: TrainState) -> Validated:
     counters, began = state.counters, time.perf_counter()
     scores = without_dropout(state.best_model, state.task)
-    value = worth(scores, state.config.validation.metric)
-    best = math.isfinite(value) and (counters.best is None or value > counters.best)
+    value, loss = worth(scores, state.config.validation.metric), scores.get("nll")
+    best = _better(value, loss, counters)
     if best:
         counters.best, counters.best_step, counters.without_improvement = value, counters.step, 0
+        counters.best_loss = loss if loss is None or math.isfinite(loss) else None
     elif every(state.config.validation.every, counters.step):  # not the one that a limit brings about
         counters.without_improvement += 1
-    return Validated(counters.step, scores, counters.seconds, time.perf_counter() - began, best)
+    warning = _zero_bleu(state, value)
+    return Validated(counters.step, scores, counters.seconds, time.perf_counter() - began, best, warning)
+
+
+def _better(value: float, loss: float | None, counters: Counters) -> bool:
+    """True if this validation beats the best so far; of equal values, as BLEU 0 and 0, the lower loss does."""
+    if not math.isfinite(value):
+        return False
+    if counters.best is None or value > counters.best:
+        return True
+    if value < counters.best or loss is None or not math.isfinite(loss):
+        return False
+    return counters.best_loss is None or loss < counters.best_loss
+
+
+def _zero_bleu(state: TrainState, value: float) -> str | None:
+    """The warning of the second validation in which BLEU is 0; at the first, hardly anything has been learned."""
+    config, counters = state.config.validation, state.counters
+    if config.metric != "bleu" or value != 0:
+        return None
+    counters.zero_scores += 1
+    if counters.zero_scores != 2:
+        return None
+    tokenize = state.task.document().values.get("bleu_tokenize")
+    return (
+        f"BLEU is 0 at two validations, so the lower loss chooses the best checkpoint; train longer, or set "
+        f"validation.tokenize (now {tokenize}), or validation.metric to chrf or loss"
+    )
 
 
 def _progress(state: TrainState, recent: list[Step]) -> Progress:

@@ -40,7 +40,8 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     state = build(config, checkpoint)
     state.restore(checkpoint.weights, checkpoint.training, str(found.path))
     run.truncate_metrics(found.step)
-    _restore_best(state, run, before)
+    bleu_tokenize = checkpoint.config.get("bleu_tokenize", before["validation"].get("tokenize"))
+    _restore_best(state, run, before, bleu_tokenize)
     return state, found.warnings
 
 
@@ -77,11 +78,12 @@ def _check_device(config: RunConfig, path: Path, before: str) -> None:
         raise CheckpointError(f"{path}: {told}")
 
 
-def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any]) -> None:
+def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any], bleu_tokenize: str | None) -> None:
     """The best so far counts only when it was measured as it is now; a kill may have come before it was recorded."""
     counters = state.counters
-    if _measured(state.config.model_dump(mode="json")) != _measured(before):
-        counters.best, counters.best_step, counters.without_improvement = None, 0, 0
+    now = _measured(state.config.model_dump(mode="json"), state.task.document().values.get("bleu_tokenize"))
+    if now != _measured(before, bleu_tokenize):
+        counters.best, counters.best_step, counters.best_loss, counters.without_improvement = None, 0, None, 0
         (run.path / BEST).unlink(missing_ok=True)
     path = run.checkpoints_path / f"step_{counters.best_step:08d}"
     if counters.best is not None and path.is_dir():
@@ -89,6 +91,7 @@ def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any]) -> 
     run.best()  # one that is damaged is told now, and not when the first checkpoint is saved
 
 
-def _measured(config: dict[str, Any]) -> list[Any]:
-    how = {key: value for key, value in config["validation"].items() if key not in ("every", "patience")}
-    return [how, config["data"].get("validation"), config.get("decoding")]
+def _measured(config: dict[str, Any], bleu_tokenize: str | None) -> list[Any]:
+    """How a run was validated, with the tokenizer that ``validation.tokenize = "auto"`` chose."""
+    how = {key: value for key, value in config["validation"].items() if key not in ("every", "patience", "tokenize")}
+    return [how, bleu_tokenize, config["data"].get("validation"), config.get("decoding")]

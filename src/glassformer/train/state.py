@@ -29,6 +29,10 @@ class Counters:
     bad_steps: int = 0
     best: float | None = None
     best_step: int = 0
+    best_loss: float | None = None
+    """The validation loss beside ``best``, which decides between equal values; None where the task has none."""
+    zero_scores: int = 0
+    """Validations in which BLEU, as the metric, was 0."""
     without_improvement: int = 0
 
 

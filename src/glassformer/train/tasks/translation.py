@@ -3,15 +3,17 @@
 import math
 from collections.abc import Iterator
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data import Account, Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
+from glassformer.data import Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN
-from glassformer.evaluate import bleu, chrf
+from glassformer.evaluate import bleu, chrf, tokenizer_for
+from glassformer.evaluate.translation import bleu_metric
 from glassformer.evaluate.word_links import in_decoder
 from glassformer.generate import DecodingConfig
 from glassformer.layers.mask import chosen
@@ -22,9 +24,12 @@ from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, projected_cross_entropy
-from glassformer.train.task import Document, Origin
+from glassformer.train.task import Document, Lines, Origin, Told
 from glassformer.train.tasks.vocabulary import kept_vocabulary
 from glassformer.translator import Translator, refuse_min_length
+
+TEXTS_SEEN = 5000
+"""Target texts that ``validation.tokenize = "auto"`` looks at."""
 
 
 class TranslationValidation(ValidationConfig):
@@ -35,8 +40,9 @@ class TranslationValidation(ValidationConfig):
     beam_size: int = Field(1, gt=0, description="of validation; 1 is greedy")
     max_sentences: int = Field(0, ge=0)
     """Sentences decoded; 0 is all."""
-    tokenize: Literal["13a", "char", "intl", "none", "zh"] = "13a"
-    """sacreBLEU's tokenizer; ``none`` for text that is already tokenised."""
+    tokenize: Literal["auto", "13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab"] = "auto"
+    """sacreBLEU's tokenizer. ``auto`` follows the target text: ``zh`` for Chinese, ``ja-mecab`` (where installed) or
+    ``char`` for Japanese, ``char`` for other text without spaces, else ``13a``. ``none``: already tokenised."""
 
 
 class TranslationRun(RunConfig):
@@ -108,7 +114,12 @@ class Translation:
         corpora = [prepare(config.data, [p], self.tokenizers, file) for p, file in zip(config.data.train, files)]
         for corpus in corpora:
             corpus.account.check_unknown(config.text, config.train.start_from)
-        self.accounts: list[Account] = [corpus.account for corpus in corpora]
+        self.bleu_tokenize = self._bleu_tokenize()
+        bleu_metric(self.bleu_tokenize)  # refuses one that is not installed before the first step
+        how = f"BLEU by sacreBLEU's tokenizer {self.bleu_tokenize}"
+        chosen_here = config.validation.tokenize == "auto" and self._pairs is not None
+        told = [Told(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
+        self.accounts: list[Lines] = [*(corpus.account for corpus in corpora), *told]
         self.batches = Batches(
             corpora,
             self.tokenizers,
@@ -162,7 +173,7 @@ class Translation:
         translator = Translator([model], self.tokenizers, DecodingConfig.parse(values, "decoding"))
         found = translator.translate(sources[:limit], beam_size=how.beam_size)
         return {
-            "bleu": bleu(found, references[:limit], tokenize=how.tokenize).score,
+            "bleu": bleu(found, references[:limit], tokenize=self.bleu_tokenize).score,
             "chrf": chrf(found, references[:limit]).score,
             "nll": nll,
             "perplexity": math.exp(min(nll, 700.0)),
@@ -171,7 +182,7 @@ class Translation:
     def document(self) -> Document:
         values = {
             "decoding": self.config.decoding.model_dump(mode="json"),
-            "bleu_tokenize": self.config.validation.tokenize,
+            "bleu_tokenize": self.bleu_tokenize,
             "languages": [self.config.data.source, self.config.data.target],
             "tokenizer": self.tokenizers.fingerprint,
         }
@@ -183,6 +194,13 @@ class Translation:
     def texts(self, batch: Batch) -> list[Any]:
         decode = self.tokenizers
         return [[decode.source.decode(source), decode.target.decode(target)] for source, target in batch.pairs()]
+
+    def _bleu_tokenize(self) -> str:
+        """The setting, or what fits the target text of the validation data, else of the training data."""
+        if self.config.validation.tokenize != "auto":
+            return self.config.validation.tokenize
+        texts = read_texts(self.config.data, "target") if self._pairs is None else self._pairs[1]
+        return tokenizer_for(islice(texts, TEXTS_SEEN))
 
     @cached_property
     def _model_values(self) -> dict[str, Any]:
