@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
@@ -19,7 +20,9 @@ from glassformer.interop.table import unchanged
 from glassformer.interop.theirs import quiet, transformers
 from glassformer.models.registry import build_model, weights_of
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
+from glassformer.train import read_config
 from interop.small_checkpoint import LINES, fill
+from tiny_run import run_to_the_end, write_lines
 
 SIZES = {"d_model": 24, "n_heads": 4, "d_ff": 20, "n_layers": 2, "dropout": 0.2}
 LLAMA = {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True, "bias": False}
@@ -90,6 +93,59 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
             assert ids[0] == ids[1] and tokenizers[0].decode(ids[0]) == tokenizers[1].decode(ids[1])
 
 
+BY_CONSTANTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no biases": ({"bias": False}, "model.bias=false: written with biases of zero"),
+    "sinusoids": ({"positions": "sinusoidal"}, "model.positions='sinusoidal': written as a table of 60 learned"),
+    "shared heads": ({"attention": {"n_kv_heads": 2}}, "model.attention.n_kv_heads=2: each of 2 heads"),
+    "all, untied": (
+        {"bias": False, "positions": "sinusoidal", "attention": {"n_kv_heads": 1}, "tie_embeddings": False},
+        "model.bias=false",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BY_CONSTANTS)
+def test_gpt2_form_expresses_a_smaller_model_by_constants(name: str, tmp_path: Path) -> None:
+    changes, said = BY_CONSTANTS[name]
+    ours = checkpoint(tmp_path / "ours", {**GPT, **changes}, {"task": "language"}, "char")
+    exported = export_folder(ours, tmp_path / "theirs", ["A dog runs"])
+    assert exported.kind == "gpt2"
+    assert exported.notes[0].startswith(said)
+    assert exported.parity.differences["float64"] <= 1e-12
+
+    first = load_checkpoint(ours)
+    back = load_checkpoint(import_folder(str(exported.path), tmp_path / "back", ["A dog runs"]).path)
+    assert fingerprint(first.weights) == fingerprint(back.weights)
+    assert first.config == back.config
+
+    (exported.path / OWN).unlink()  # as if someone else had made the folder
+    bare = load_checkpoint(import_folder(str(exported.path), tmp_path / "bare", ["A dog runs"]).path)
+    assert bare.config["model"]["bias"] is True
+    assert bare.config["model"]["positions"] == "learned"
+
+
+def test_the_shakespeare_preset_is_exported(tmp_path: Path) -> None:
+    """As shipped, but for its text and five steps instead of 2,000."""
+    preset = Path(__file__).parents[2] / "configs" / "shakespeare_char.toml"
+    text = write_lines(tmp_path / "text.txt", [f"A dog runs through line {number}." for number in range(99)])
+    changes = ["train.max_steps=5", "train.threads=1", f"data.train=['{text}']"]
+    run_to_the_end(read_config(preset, changes), tmp_path / "run")
+    exported = export_folder(tmp_path / "run", tmp_path / "theirs", ["A dog"])
+    assert exported.parity.differences["float64"] <= 1e-12
+    assert [note for note in exported.notes if "biases of zero" in note]
+
+
+def test_constants_that_were_trained_elsewhere_become_parameters(tmp_path: Path) -> None:
+    ours = checkpoint(tmp_path / "ours", {**GPT, "bias": False}, {"task": "language"}, "char")
+    folder = export_folder(ours, tmp_path / "theirs").path
+    weights = load_file(folder / "model.safetensors")
+    weights["transformer.h.1.mlp.c_fc.bias"] += 0.5
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    back = load_checkpoint(import_folder(str(folder), tmp_path / "back").path)
+    assert back.config["model"]["bias"] is True
+    assert back.weights["decoder.layers.1.feed_forward.inner.bias"].unique().tolist() == [0.5]
+
+
 def test_a_pair_of_texts_and_a_mask(tmp_path: Path) -> None:
     ours = checkpoint(tmp_path / "ours", *MODELS["masked"])
     folder = export_folder(ours, tmp_path / "theirs").path
@@ -115,9 +171,9 @@ def test_pipelines_alone(name: str, tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "model.positions='sinusoidal'": ({**GPT, "positions": "sinusoidal"}, {"task": "language"}, "bpe"),
+    "model.positions='rotary'": ({**GPT, "positions": "rotary"}, {"task": "language"}, "bpe"),
     "model.attention.pattern='strided'": ({**GPT, "attention": {"pattern": "strided"}}, {"task": "language"}, "bpe"),
-    "model.attention.d_head=6, n_kv_heads=2": ({**GPT, "attention": {"n_kv_heads": 2}}, {"task": "language"}, "bpe"),
+    "model.attention.d_head=10": ({**GPT, "attention": {"d_head": 10}}, {"task": "language"}, "bpe"),
     "model.masked_tokens=True, model.n_classes=2": (
         {**BERT, "masked_tokens": True, "n_classes": 2},
         {"task": "classification", "labels": ["a", "b"]},

@@ -17,7 +17,15 @@ from glassformer.interop.left_out import left_out
 from glassformer.interop.portable import read_json
 from glassformer.interop.result import Conversion
 from glassformer.interop.runs import Held, held_at
-from glassformer.interop.table import Family, current, settings_to_ours, settings_to_theirs, to_ours, to_theirs
+from glassformer.interop.table import (
+    Family,
+    current,
+    expresses,
+    settings_to_ours,
+    settings_to_theirs,
+    to_ours,
+    to_theirs,
+)
 from glassformer.interop.theirs import transformers
 from glassformer.interop.uses.table import USES
 from glassformer.interop.weights import WHOLE, read_weights
@@ -69,7 +77,7 @@ def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str]
         )
         described.save_pretrained(folder)
         save_file(tensors, folder / WHOLE, metadata={"format": "pt"})
-        notes = use.write(folder, held)
+        notes = family.notes(config) + use.write(folder, held)
         own = {"model": config.model_dump(mode="json"), "values": held.values}
         tokenizer = {} if held.tokenizers is None else {"tokenizer": held.tokenizers.to_json()}
         _write_json(folder / OWN, {**own, **tokenizer})
@@ -101,7 +109,8 @@ def _configuration(
     if own:
         stored: Any = kind.parse(own.get("model", {}), f"{origin}/{OWN}")
         tied = [getattr(config, "tie_embeddings", None) for config in (found, stored)]  # training can part what was one
-        if tied[0] == tied[1] and _agree(settings_to_theirs(family, stored), whole):
+        agrees = tied[0] == tied[1] and _agree(settings_to_theirs(family, stored), whole)
+        if agrees and expresses(family, stored, weights):  # or training has changed what was constant
             return stored
     return found
 

@@ -88,6 +88,8 @@ class Family:
     exact: Callable[[Any, Any], None] = lambda theirs, config: None
     """Compute tables of their model anew in float64, as far as theirs knows them in float32 only."""
     exported: bool = True
+    notes: Callable[[Any], list[str]] = lambda config: []
+    """A sentence for each setting of ours that an export expresses by constants."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """Settings of theirs that change no output, written as given."""
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -180,6 +182,24 @@ def to_ours(
     for row, names in zip(rows, taken, strict=True):
         ours |= zip(row.ours, row.to_ours([theirs[name].float() for name in names]), strict=True)
     return {name: tensor.contiguous() for name, tensor in ours.items()}
+
+
+def expresses(family: Family, config: Config, theirs: Mapping[str, Tensor]) -> bool:
+    """True if ``theirs`` are weights that ``config`` can express: constants are as they must be, and repeated tensors
+    are equal. Tensors that are missing do not count; ``to_ours`` lists them."""
+    if any(_fixed_faults(one, theirs) for one in family.fixed(config)):
+        return False
+    for row in family.rows(config):
+        names = _taken(row, theirs)
+        if row.theirs and all(name in theirs for name in names):
+            tensors = [theirs[name].float() for name in names]
+            try:
+                again = row.to_theirs(row.to_ours(tensors))
+            except RuntimeError:  # of another shape, which to_ours reports
+                return False
+            if not all(torch.equal(*pair) for pair in zip(tensors, again, strict=True)):
+                return False
+    return True
 
 
 def linear(

@@ -69,8 +69,12 @@ def family_for(config: Any, task: str) -> Family:
     others = ", ".join(f"{name}={value}" for name, value in said.items() if name != "kind")
     way = "export to ctranslate2 or onnx" if config.kind == "encoder_decoder" else f"a {nearest.model_type} has "
     if config.kind != "encoder_decoder":
-        way += ", ".join(f"{name}={value}" for name, value in nearest.ours.items() if name != "kind")
+        way += ", ".join(f"{name}={_one_of(value)}" for name, value in nearest.ours.items() if name != "kind")
     raise ConfigError(f"model.{name}={said[name]!r}: no model of Hugging Face has {others}; {way}")
+
+
+def _one_of(value: Any) -> str:
+    return " or ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _choose() -> str:

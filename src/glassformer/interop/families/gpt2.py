@@ -1,4 +1,8 @@
-"""GPT-2 (Radford et al. 2019): pre-norm, learned positions; queries, keys and values are one matrix, transposed."""
+"""GPT-2 (Radford et al. 2019): pre-norm, learned positions; queries, keys and values are one matrix, transposed.
+
+Models with fewer parameters than GPT-2's form are written with constants: biases of zero, sinusoids as the table of
+positions, and a head of keys and values once for each head of queries that shares it.
+"""
 
 import re
 from collections.abc import Mapping
@@ -10,6 +14,7 @@ from torch import Tensor
 
 from glassformer.config import ConfigError
 from glassformer.interop.table import Family, Fixed, Row, Setting, linear
+from glassformer.layers.position import sinusoids
 from glassformer.models.gpt import GPTConfig
 
 PROJECTIONS = ("query", "key", "value")
@@ -22,11 +27,14 @@ ACTIVATIONS = {
     "swish": "silu",
 }
 """Our word for each of theirs, in every stack of one kind of layer."""
+POSITIONS = "transformer.wpe.weight"
+CLOSE = 1e-3
+"""Largest difference from the exact sinusoids at which a table counts as sinusoidal, as for a table of 16 bits."""
 
 
 def _rows(config: GPTConfig) -> list[Row]:
     embedding = Row(("embedding.weight",), ("transformer.wte.weight",))
-    rows = [Row(("embedding.position.weight",), ("transformer.wpe.weight",))]
+    rows = [Row(("embedding.position.weight",), (POSITIONS,))] if config.positions == "learned" else []
     if config.tie_embeddings:
         rows.append(replace(embedding, aliases=("lm_head.weight",)))
     else:
@@ -34,31 +42,36 @@ def _rows(config: GPTConfig) -> list[Row]:
     rows += linear("decoder.final_norm", "transformer.ln_f")
     for layer in range(config.n_layers):
         ours, theirs = f"decoder.layers.{layer}", f"transformer.h.{layer}"
-        rows += _fused(f"{ours}.self_attention", f"{theirs}.attn.c_attn")
-        rows += _transposed(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj")
+        rows += _fused(config, f"{ours}.self_attention", f"{theirs}.attn.c_attn")
+        rows += _transposed(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", config.bias)
         rows += linear(f"{ours}.self_attention_norm.norm", f"{theirs}.ln_1")
-        rows += _transposed(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc")
-        rows += _transposed(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj")
+        rows += _transposed(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", config.bias)
+        rows += _transposed(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", config.bias)
         rows += linear(f"{ours}.feed_forward_norm.norm", f"{theirs}.ln_2")
     return rows
 
 
-def _fused(ours: str, theirs: str) -> list[Row]:
+def _fused(config: GPTConfig, ours: str, theirs: str) -> list[Row]:
+    heads, group = config.n_heads, config.n_heads // config.kv_heads
+
     def apart(tensors: list[Tensor]) -> list[Tensor]:
-        return list(_turned(tensors)[0].chunk(3))
+        query, *others = _turned(tensors)[0].chunk(3)
+        return [query, *(other.unflatten(0, (heads, -1))[::group].flatten(0, 1) for other in others)]
 
     def together(tensors: list[Tensor]) -> list[Tensor]:
-        return _turned([torch.cat(tensors)])
+        query, *others = tensors
+        each = [other.unflatten(0, (config.kv_heads, -1)) for other in others]
+        return _turned([torch.cat([query, *(one.repeat_interleave(group, dim=0).flatten(0, 1) for one in each)])])
 
-    kinds = ("weight", "bias")
+    kinds = ("weight", "bias") if config.bias else ("weight",)
     return [
         Row(tuple(f"{ours}.{name}.{kind}" for name in PROJECTIONS), (f"{theirs}.{kind}",), apart, together)
         for kind in kinds
     ]
 
 
-def _transposed(ours: str, theirs: str) -> list[Row]:
-    return linear(ours, theirs, _turned, _turned)
+def _transposed(ours: str, theirs: str, bias: bool) -> list[Row]:
+    return linear(ours, theirs, _turned, _turned, bias)
 
 
 def _turned(tensors: list[Tensor]) -> list[Tensor]:
@@ -67,15 +80,16 @@ def _turned(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    return {"d_ff": theirs.get("n_inner") or 4 * theirs["n_embd"], "attention.dropout": theirs["attn_pdrop"]}
+    sizes = {"d_ff": theirs.get("n_inner") or 4 * theirs["n_embd"], "attention.dropout": theirs["attn_pdrop"]}
+    return {**sizes, "bias": True, "positions": "learned"}
 
 
 def _to_theirs(config: GPTConfig) -> dict[str, Any]:
     usual = config.d_model / config.n_heads
-    if config.d_head != usual or config.kv_heads != config.n_heads:
+    if config.d_head != usual:
         raise ConfigError(
-            f"model.attention.d_head={config.d_head}, n_kv_heads={config.kv_heads}: a GPT-2 of Hugging Face has "
-            f"n_heads={config.n_heads} of each, d_model/n_heads={usual:g} wide; train with that"
+            f"model.attention.d_head={config.d_head}: the heads of a GPT-2 of Hugging Face are "
+            f"d_model/n_heads={usual:g} wide; train with that"
         )
     dropout = config.dropout if config.attention.dropout is None else config.attention.dropout
     return {"n_inner": config.d_ff, "attn_pdrop": dropout, "embd_pdrop": config.dropout}
@@ -86,13 +100,54 @@ def _renamed(name: str) -> str:
     return f"transformer.{name}" if re.match(r"(wte|wpe|h|ln_f)\.", name) else name
 
 
-def _none(config: GPTConfig) -> list[Fixed]:
-    return []
+def _fixed(config: GPTConfig) -> list[Fixed]:
+    """The tensors of GPT-2's form that are constants for ``config``."""
+    fixed = []
+    if config.positions == "sinusoidal":
+        fixed.append(Fixed(POSITIONS, _sinusoids(config).float(), "is not the sinusoidal table", CLOSE))
+    if not config.bias:
+        why, d = "is not zero, and bias=false has no place for it", config.d_model
+        sizes = {"attn.c_attn": 3 * d, "attn.c_proj": d, "mlp.c_fc": config.d_ff, "mlp.c_proj": d}
+        for layer in range(config.n_layers):
+            fixed += [
+                Fixed(f"transformer.h.{layer}.{name}.bias", torch.zeros(size), why) for name, size in sizes.items()
+            ]
+    return fixed
+
+
+def _sinusoids(config: GPTConfig) -> Tensor:
+    return sinusoids(torch.arange(config.max_length).double(), config.d_model)
+
+
+@torch.no_grad()
+def _exact(theirs: Any, config: GPTConfig) -> None:
+    """Replace a table of sinusoids that was rounded to float32 by the exact one."""
+    if config.positions == "sinusoidal":
+        table, exact = theirs.transformer.wpe.weight, _sinusoids(config)
+        if table.shape == exact.shape and (table - exact).abs().max() <= CLOSE:
+            table.copy_(exact)
+
+
+def _notes(config: GPTConfig) -> list[str]:
+    """A sentence for each setting that GPT-2's form has no word for, and that constants express."""
+    notes = []
+    if not config.bias:
+        notes.append("model.bias=false: written with biases of zero, which compute the same")
+    if config.positions == "sinusoidal":
+        table = f"a table of {config.max_length} learned positions, which end there"
+        notes.append(f"model.positions='sinusoidal': written as {table}")
+    if config.kv_heads != config.n_heads:
+        shared = (
+            f"each of {config.kv_heads} heads of keys and values is written {config.n_heads // config.kv_heads} times"
+        )
+        notes.append(f"model.attention.n_kv_heads={config.kv_heads}: {shared}, which computes the same")
+    return notes
 
 
 GPT2 = Family(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
+    also=("GPT2Model",),
     task="language",
     settings=(
         Setting("vocab_size", ("vocab_size",)),
@@ -107,10 +162,9 @@ GPT2 = Family(
     ),
     ours={
         "kind": "gpt",
-        "positions": "learned",
+        "positions": ("learned", "sinusoidal"),
         "norm": "layer",
         "gated": False,
-        "bias": True,
         "attention.pattern": "dense",
     },
     theirs={
@@ -120,10 +174,12 @@ GPT2 = Family(
         "add_cross_attention": False,
     },
     rows=_rows,
-    fixed=_none,
+    fixed=_fixed,
     further_to_ours=_to_ours,
     further_to_theirs=_to_theirs,
     unused={r"transformer\.h\.\d+\.attn\.(masked_)?bias": ""},  # the causal mask, once stored
     renamed=_renamed,
+    exact=_exact,
+    notes=_notes,
     training={"embd_pdrop": "resid_pdrop"},
 )
