@@ -21,7 +21,7 @@ FORMAT, VERSION = "glassformer checkpoint", 1
 def write_manifest(folder: Path, names: Collection[str]) -> None:
     """Describe the files ``names`` as they are now, and flush the description to the disk."""
     files = {name: _measure(folder / name) for name in names}
-    (folder / MANIFEST).write_bytes(_digested({"format": FORMAT, "version": VERSION, "files": files}))
+    (folder / MANIFEST).write_bytes(digested({"format": FORMAT, "version": VERSION, "files": files}))
     sync(folder / MANIFEST)
 
 
@@ -81,9 +81,16 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _digested(content: dict[str, Any]) -> bytes:
+def digested(content: dict[str, Any]) -> bytes:
     """The one way these values are written, with a digest of themselves. Later versions keep this rule."""
     return _canonical({**content, "digest": hashlib.sha256(_canonical(content)).hexdigest()})
+
+
+def parse_digested(data: bytes) -> dict[str, Any] | None:
+    """The values that ``digested`` wrote as ``data``, or None where a single bit differs."""
+    content = parse_object(data) or {}
+    content.pop("digest", None)
+    return content if digested(content) == data else None  # byte for byte, so white space counts too
 
 
 def _canonical(content: dict[str, Any]) -> bytes:
@@ -102,9 +109,8 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{folder}: {MANIFEST} is missing, so this is no whole checkpoint; copy it again"
         ) from None
-    content = parse_object(data) or {}
-    content.pop("digest", None)
-    if _digested(content) != data:  # byte for byte, so white space counts too
+    content = parse_digested(data)
+    if content is None:
         raise CheckpointError(f"{folder}: {MANIFEST} is damaged: it does not match its own digest; copy it again")
     version, files = content.get("version"), content.get("files")
     if content.get("format") == FORMAT and isinstance(version, int) and version > VERSION:

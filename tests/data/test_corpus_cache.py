@@ -1,6 +1,8 @@
 """The cache is there complete or not at all, and is used exactly when nothing that matters has changed."""
 
+import json
 import os
+import random
 import resource
 import shutil
 import subprocess
@@ -124,24 +126,62 @@ def damage(folder: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("how", "file"),
     [
-        "cut",
-        "longer",
-        "empty",
-        "missing",
-        "lost offset",
-        "no index",
-        "half an index",
-        "another index",
-        "other fingerprint",
+        ("cut", "source.ids"),
+        ("longer", "source.ids"),
+        ("empty", "source.ids"),
+        ("missing", "target.offsets"),
+        ("lost offset", "target.offsets"),
+        ("no index", "index.json"),
+        ("half an index", "index.json"),
+        ("another index", "index.json"),
+        ("other fingerprint", "index.json"),
     ],
 )
-def test_a_damaged_cache_is_built_again(config: DataConfig, tokenizers: TokenizerPair, built: Path, how: str) -> None:
+def test_a_damaged_cache_is_built_again(
+    config: DataConfig, tokenizers: TokenizerPair, built: Path, how: str, file: str
+) -> None:
     before = sentences(prepare(config, config.train, tokenizers))
     damage(built, how)
-    assert sentences(prepare(config, config.train, tokenizers)) == before
+    with pytest.warns(UserWarning, match=rf"{file}: is damaged .*; the token cache is built again$"):
+        corpus = prepare(config, config.train, tokenizers)
+    assert sentences(corpus) == before
     assert list(Path(config.cache).iterdir()) == [built]
+
+
+def test_a_flipped_bit_in_any_file_of_the_cache_is_named(
+    config: DataConfig, tokenizers: TokenizerPair, built: Path
+) -> None:
+    before = sentences(prepare(config, config.train, tokenizers))
+    draw = random.Random(1)
+    for file in sorted(built.iterdir()):
+        for _ in range(8):
+            data = bytearray(file.read_bytes())
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+            file.write_bytes(data)
+            with pytest.warns(UserWarning, match=rf"^{file}: is damaged"):
+                corpus = prepare(config, config.train, tokenizers)
+            assert sentences(corpus) == before
+
+
+def test_a_cache_without_digests_is_left_alone(config: DataConfig, tokenizers: TokenizerPair) -> None:
+    """One of format 1 is of no use, which is no reason to warn."""
+    key = cache_module.fingerprint(config, config.train, tokenizers)
+    old = Path(config.cache) / f"{key[:32]}-1"
+    old.mkdir(parents=True)
+    (old / "index.json").write_text(json.dumps({"format": 1, "fingerprint": key}))
+    assert len(prepare(config, config.train, tokenizers)) == len(PAIRS)
+    assert len(list(Path(config.cache).iterdir())) == 2
+
+
+def test_equal_token_ids_have_equal_digests(config: DataConfig, tokenizers: TokenizerPair, built: Path) -> None:
+    first = prepare(config, config.train, tokenizers).content_digest
+    shutil.rmtree(built)
+    assert prepare(config, config.train, tokenizers).content_digest == first
+    with open(f"{config.train[0]}.de", "r+b") as file:
+        file.write(b"w4 ")
+    assert prepare(config, config.train, tokenizers).content_digest != first
 
 
 def test_a_file_in_the_way_is_an_error(config: DataConfig, tokenizers: TokenizerPair, built: Path) -> None:
@@ -173,7 +213,8 @@ def test_a_killed_build_leaves_nothing_that_counts(config: DataConfig, tokenizer
         os.utime(path, (old, old))
     (complete,) = (path for path in Path(config.cache).iterdir() if path != left)
     damage(complete, "cut")
-    prepare(config, config.train, tokenizers)
+    with pytest.warns(UserWarning, match="built again"):
+        prepare(config, config.train, tokenizers)
     assert list(Path(config.cache).iterdir()) == [complete]
 
 

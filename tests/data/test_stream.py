@@ -248,8 +248,12 @@ def test_a_damaged_cache_is_built_again(config, write, words: Tokenizer, damaged
     given = config(write("x.txt", "a b\nc"), documents="line")
     before = training_streams(given, words)[0].ids.tolist()
     (folder,) = Path(given.cache).iterdir()
-    (folder / damaged).write_bytes((folder / damaged).read_bytes()[:-8])
-    assert training_streams(given, words)[0].ids.tolist() == before
+    whole = (folder / damaged).read_bytes()
+    for changed in (whole[:-8], bytes([whole[0] ^ 1]) + whole[1:]):
+        (folder / damaged).write_bytes(changed)
+        with pytest.warns(UserWarning, match=rf"^{folder / damaged}: is damaged .*; the token cache is built again$"):
+            (stream,) = training_streams(given, words)
+        assert stream.ids.tolist() == before
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 import glassformer.train.loop
 from glassformer.checkpoint import TrainingState
 from glassformer.config import CheckpointError, ConfigError
+from glassformer.manifest import digested, parse_digested
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
 from glassformer.train.state import TrainState
@@ -214,6 +216,32 @@ def test_a_run_goes_on_where_it_was_trained_and_says_how(
 
 def as_of_a_gpu(saved: TrainingState) -> TrainingState:
     return replace(saved, tensors=saved.tensors | {"random.cuda": torch.zeros(16, dtype=torch.uint8)})
+
+
+def test_other_token_ids_of_the_same_text_are_refused(tiny: TinyRun, tmp_path: Path) -> None:
+    """As another version of the tokenizers might make them. A checkpoint from before they were noted goes on."""
+    path, changes = tmp_path / "run", {"data.cache": str(tmp_path / "cache"), "data.validation": []}
+    run_to_the_end(tiny.config(changes | {"train.max_steps": 1}), path)
+    (cache,) = (tmp_path / "cache").iterdir()
+    data = bytearray((cache / "source.ids").read_bytes())
+    data[0] ^= 1
+    (cache / "source.ids").write_bytes(data)
+    index = parse_digested((cache / "index.json").read_bytes())
+    assert index is not None
+    index["files"]["source.ids"] = sha256(data).hexdigest()
+    (cache / "index.json").write_bytes(digested(index))
+    longer = tiny.config(changes | {"train.max_steps": 2})
+    with pytest.raises(CheckpointError, match=r"the token ids made from them are others; .* or start a new run$"):
+        run_to_the_end(longer, path, resume=True)
+    restore = TrainState.restore
+
+    def without_digest(state: TrainState, weights: Any, saved: TrainingState, origin: str) -> None:
+        del saved.values["content"]
+        restore(state, weights, saved, origin)
+
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr(TrainState, "restore", without_digest)
+        assert run_to_the_end(longer, path, resume=True)[-1].step == 2
 
 
 def test_nothing_left_to_do(tiny: TinyRun) -> None:

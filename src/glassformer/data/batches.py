@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from glassformer.config import DataError
 from glassformer.data.alignments import token_links
 from glassformer.data.batch import Batch, Ids, Pair, collate
+from glassformer.data.cache import joint_digest
 from glassformer.data.corpus import Corpus
 from glassformer.data.packing import Rows, pack_rows
 from glassformer.data.plan import Plan, plan_batches
@@ -73,6 +74,11 @@ class Batches:
         """SHA-256 over the corpora and their weights. A run resumed with another one sees other data."""
         made_from = [[corpus.fingerprint, weight] for corpus, weight in zip(self.corpora, self.weights, strict=True)]
         return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+
+    @property
+    def content_digest(self) -> str:
+        """SHA-256 over the token ids themselves."""
+        return joint_digest(corpus.content_digest for corpus in self.corpora)
 
     def next(self) -> Batch:
         batch = self._make(self._plan.batch(self.position))

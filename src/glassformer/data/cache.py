@@ -1,7 +1,9 @@
 """The folder a prepared corpus lies in: named by what it was made from, complete or not there at all.
 
-A build writes under a temporary name and renames at the end, so a killed one is never taken for a corpus. A folder
-whose files do not have the sizes that follow from its index is damaged, and built again.
+A build writes under a temporary name and renames at the end, so a killed one is never taken for a corpus. The index
+holds the SHA-256 of every file, and a digest of itself. All of them are checked once, when the folder is opened:
+one that differs is named in a warning, and the folder is built again. What changes a file after that, while it is
+mapped into memory, is not noticed.
 """
 
 import hashlib
@@ -10,7 +12,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,9 +23,10 @@ from glassformer.data.account import Account
 from glassformer.data.config import DataConfig
 from glassformer.data.corpus import Corpus, Side
 from glassformer.data.files import find_files, regular, unreadable
+from glassformer.manifest import digested, parse_digested
 from glassformer.text import TokenizerPair
 
-FORMAT = 1  # of the folder; a reader of another format builds its own
+FORMAT = 2  # of the folder; a reader of another format builds its own. 1 had no digests
 INDEX = "index.json"
 ABANDONED_SECONDS = 24 * 3600
 
@@ -53,7 +57,9 @@ def folder_of(cache: str, key: str) -> Path:
 def load(folder: Path, key: str, paths: list[str]) -> Corpus | None:
     """The corpus in ``folder``; ``None`` when there is none or it is damaged."""
     try:
-        index = read_index(folder, key)
+        index = verified_index(folder, key)
+        if index is None:
+            return None
         account = account_of(index, paths)
         names = ["source", "target", *(["links"] if "links" in index["dtypes"] else [])]
         sides = [Side.open(folder, name, index["dtypes"][name]) for name in names]
@@ -61,15 +67,39 @@ def load(folder: Path, key: str, paths: list[str]) -> Corpus | None:
         return None
     if any(len(side.offsets) != account.kept + 1 or side.offsets[-1] != len(side.ids) for side in sides):
         return None
-    return Corpus(sides[0], sides[1], account, key, sides[2] if len(sides) > 2 else None)
+    links = sides[2] if len(sides) > 2 else None
+    return Corpus(sides[0], sides[1], account, key, links, content_digest(index))
 
 
-def read_index(folder: Path, key: str) -> dict[str, Any]:
-    """What ``commit`` wrote into ``folder``; ``ValueError`` when it was of another format or another fingerprint."""
-    index = dict(json.loads((folder / INDEX).read_text("utf-8")))
-    if index["format"] != FORMAT or index["fingerprint"] != key:
-        raise ValueError(f"{folder}: not format {FORMAT} of {key}")
-    return index
+def verified_index(folder: Path, key: str) -> dict[str, Any] | None:
+    """What ``commit`` wrote into ``folder``, after a check of every file, which reads each of them once.
+
+    ``None`` where the folder is not there, and with a warning that names the file where one is damaged.
+    """
+    if not folder.is_dir():
+        return None
+    index = _read_index(folder, key)
+    damaged = (
+        [name for name, sha256 in index["files"].items() if _sha256(folder / name) != sha256] if index else [INDEX]
+    )
+    if not damaged:
+        return index
+    warnings.warn(
+        f"{folder / damaged[0]}: is damaged (its SHA-256 is not that of the file as it was written); "
+        "the token cache is built again",
+        stacklevel=4,
+    )
+    return None
+
+
+def content_digest(index: dict[str, Any]) -> str:
+    """SHA-256 over the token ids that an index describes: equal if and only if they are equal."""
+    return hashlib.sha256(json.dumps([index["dtypes"], index["files"]], sort_keys=True).encode()).hexdigest()
+
+
+def joint_digest(digests: Iterable[str]) -> str:
+    """SHA-256 over the content digests of several corpora or streams, in order."""
+    return hashlib.sha256(json.dumps(list(digests)).encode()).hexdigest()
 
 
 def account_of(index: dict[str, Any], paths: list[str]) -> Account:
@@ -102,8 +132,9 @@ def commit(
     measures: dict[str, int] | None = None,
 ) -> None:
     """Describe the files of ``build``, then give it its name. When another process was faster, its folder stays."""
-    index = {"format": FORMAT, "fingerprint": key, "dtypes": dtypes, "account": account.to_json(), **(measures or {})}
-    (build / INDEX).write_text(json.dumps(index, indent=1), "utf-8")
+    files = {file.name: digest(file) for file in sorted(build.iterdir())}
+    described = {"dtypes": dtypes, "account": account.to_json(), "files": files, **(measures or {})}
+    (build / INDEX).write_bytes(digested({"format": FORMAT, "fingerprint": key, **described}))
     try:
         os.rename(build, folder)
     except OSError:
@@ -117,6 +148,22 @@ def unwritable(folder: Path, error: OSError) -> DataError:
         f"{folder}: the token cache cannot be written ({error.strerror or error}); "
         "set data.cache to a folder that is writable and has room"
     )
+
+
+def _read_index(folder: Path, key: str) -> dict[str, Any] | None:
+    try:
+        index = parse_digested((folder / INDEX).read_bytes())
+    except OSError:
+        return None
+    of_key = index is not None and (index.get("format"), index.get("fingerprint")) == (FORMAT, key)
+    return index if of_key else None
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return digest(path)
+    except DataError:  # it is not there, or cannot be read
+        return None
 
 
 def _cache_root(cache: str) -> Path:

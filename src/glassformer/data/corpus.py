@@ -38,16 +38,23 @@ class Corpus:
 
     ``fingerprint`` (SHA-256) covers the content of the files, the vocabularies and the filters: equal fingerprints
     mean equal examples in equal order. ``links``, where the words are aligned, holds of each pair the source and the
-    target word of every link, one after the other.
+    target word of every link, one after the other. ``content_digest`` (SHA-256) covers the token ids themselves.
     """
 
     def __init__(
-        self, source: Side, target: Side, account: Account, fingerprint: str, links: Side | None = None
+        self,
+        source: Side,
+        target: Side,
+        account: Account,
+        fingerprint: str,
+        links: Side | None = None,
+        content_digest: str = "",
     ) -> None:
         self.source, self.target = source, target
         self.links = links
         self.account = account
         self.fingerprint = fingerprint
+        self.content_digest = content_digest
 
     def __len__(self) -> int:
         return len(self.source.offsets) - 1

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from glassformer.config import DataError
 from glassformer.data.batches import times
+from glassformer.data.cache import joint_digest
 from glassformer.data.epochs import moved
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.plan import Plan
@@ -112,6 +113,7 @@ class MaskedSequences(SequenceEpochs[MaskedBatch]):
             [config.max_length, config.batch_tokens, config.bucket_noise, *shares],
         ]
         self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+        self.content_digest = joint_digest(stream.content_digest for stream in self.streams)
         super().__init__((self._sizes + 2).astype(np.int32), config.batch_tokens, config.bucket_noise, seed)
 
     def _examples(self, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -30,7 +30,8 @@ class Stream:
     """Document ``i`` is ``ids[offsets[i] : offsets[i + 1] - 1]``, its end token ``ids[offsets[i + 1] - 1]``.
 
     The last document has no end token: the text may go on behind it, as it does when a file is divided.
-    ``fingerprint`` (SHA-256) covers the content of the files, how it was divided, and the vocabulary.
+    ``fingerprint`` (SHA-256) covers the content of the files, how it was divided, and the vocabulary;
+    ``content_digest`` (SHA-256) the token ids themselves.
     """
 
     ids: NDArray[np.integer]
@@ -39,6 +40,7 @@ class Stream:
     bytes: int  # of the same in UTF-8
     account: Account
     fingerprint: str
+    content_digest: str = ""
 
     def __len__(self) -> int:
         """Tokens, end tokens included."""
@@ -101,10 +103,12 @@ def _fingerprint(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer
 def _load(folder: Path, key: str, paths: list[str]) -> Stream | None:
     """``None`` when there is none or it is damaged."""
     try:
-        index = cache.read_index(folder, key)
-        account = cache.account_of(index, paths)
+        index = cache.verified_index(folder, key)
+        if index is None:
+            return None
+        account, content = cache.account_of(index, paths), cache.content_digest(index)
         side = Side.open(folder, NAME, index["dtypes"][NAME])
-        stream = Stream(side.ids, side.offsets, int(index["characters"]), int(index["bytes"]), account, key)
+        stream = Stream(side.ids, side.offsets, int(index["characters"]), int(index["bytes"]), account, key, content)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return stream if stream.documents == account.kept and side.offsets[-1] == len(side.ids) + 1 else None

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from glassformer.config import DataError
 from glassformer.data.batches import times
+from glassformer.data.cache import joint_digest
 from glassformer.data.epochs import Epochs, moved
 from glassformer.data.stream import Stream
 from glassformer.data.stream_config import StreamConfig
@@ -89,6 +90,7 @@ class Windows(Epochs[list[NDArray[np.int64]], WindowBatch]):
             [config.context, config.rows, config.within_documents],
         ]
         self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+        self.content_digest = joint_digest(stream.content_digest for stream in self.streams)
         super().__init__(seed)
 
     def _plan_epoch(self, epoch: int) -> list[NDArray[np.int64]]:

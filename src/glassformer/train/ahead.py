@@ -46,6 +46,10 @@ class Ahead:
         return self._source.fingerprint
 
     @property
+    def content_digest(self) -> str:
+        return self._source.content_digest
+
+    @property
     def padding_share(self) -> float:
         return self._source.padding_share
 

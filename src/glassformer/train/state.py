@@ -112,6 +112,7 @@ class TrainState:
             "counters": vars(self.counters).copy(),
             "batches": self.batches.state(),
             "data": self.batches.fingerprint,
+            "content": self.batches.content_digest,
             "config": self.config.model_dump(mode="json"),
             "kernels": self._kernels(),
         }
@@ -121,6 +122,12 @@ class TrainState:
         """Become the run that made ``saved``. Other data than then are refused: the run would not be the same."""
         if saved.values["data"] != self.batches.fingerprint:
             raise CheckpointError(f"{origin}: the training data are not those the run began with; start a new run")
+        content = saved.values.get("content", self.batches.content_digest)  # not in the earliest
+        if content != self.batches.content_digest:
+            raise CheckpointError(
+                f"{origin}: text and vocabulary are those the run began with, but the token ids made from them are "
+                "others; resume with the version of glassformer that began the run, or start a new run"
+            )
         now = self._kernels()
         before = saved.values.get("kernels", now) or ""  # 0, in the earliest, where PyTorch did it all
         if before != now:

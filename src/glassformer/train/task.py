@@ -47,6 +47,11 @@ class BatchSource(Protocol):
         ...
 
     @property
+    def content_digest(self) -> str:
+        """SHA-256 of the token ids where they come from a cache; empty where ``fingerprint`` covers them."""
+        ...
+
+    @property
     def padding_share(self) -> float: ...
 
     def __len__(self) -> int:
