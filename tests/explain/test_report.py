@@ -16,8 +16,10 @@ from glassformer.explain.formula import descend
 from glassformer.explain.page import matrices
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.shades import palette, stylesheet
-from glassformer.explain.page.wording import direction
+from glassformer.explain.page.summary import summary_of
+from glassformer.explain.page.wording import direction, length_class
 from glassformer.explain.report import report
+from glassformer.explain.story import legend
 from glassformer.explain.walkthrough import walkthrough
 from random_translator import random_translator
 
@@ -51,7 +53,7 @@ def test_the_twelve_steps_are_told_in_order_each_with_its_tables(example: Exampl
     read = Reader(page)
     sections = [str(attributes["id"]) for tag, attributes in read.tags if tag == "section" and "id" in attributes]
     numbers = [f"step-{number}" for number in range(1, 13)]
-    assert sections == ["model", *numbers[:11], "attention", numbers[11], "alignment"]
+    assert sections == ["summary", "model", *numbers[:11], "attention", numbers[11], "alignment"]
     for step in walkthrough(example):
         assert all(text in read.text for text in (step.title, step.what, step.why))
         assert re.sub(r"[_^()]", "", step.law) in re.sub(r"[_^()]", "", read.text)
@@ -105,7 +107,7 @@ def test_nothing_leaves_the_file(page: str) -> None:
     assert {url.removeprefix('xmlns="') for url in urls} <= {"http://www.w3.org/2000/svg"}
     asking = r"@import|\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|EventSource|importScripts|\bimport\b"
     assert not re.search(asking, page)
-    assert set(re.findall(r"url\(([^)]*)\)", page)) <= {"#tip"}
+    assert set(re.findall(r"url\(([^)]*)\)", page)) <= {"#tip-1", "#tip-2"}
     read = Reader(page)
     ids = {f"#{attributes['id']}" for _, attributes in read.tags if "id" in attributes}
     for tag, attributes in read.tags:
@@ -184,7 +186,8 @@ def test_figure_1_is_drawn_to_the_configuration(values: dict[str, object], held:
     assert "3 ×" in read.text and "2 ×" in read.text
     assert all(text in parts for text in held) and not any(text in parts for text in lacking)
     boxes = read.having("class", "box")
-    assert len(boxes) == {"pre": 21, "post": 14}[str(values.get("norm_order", "post"))] + 2 * (
+    assert len(boxes) % 2 == 0  # one drawing for wide windows, one for narrow ones
+    assert len(boxes) // 2 == {"pre": 21, "post": 14}[str(values.get("norm_order", "post"))] + 2 * (
         (values.get("positions") != "rotary") + ("embedding" in values)
     )
 
@@ -204,6 +207,61 @@ def test_a_normalised_embedding_is_told_as_it_is(embedding: str, positions: str)
     assert steps[-1].formula is not None
     chain = [formula.place.name for formula in descend(example.trace, steps[-1].formula)]
     assert chain[-1] == "target_embedding.one_hot" or chain[-1] == "source_embedding.one_hot"
+
+
+def test_the_last_step_shows_logits_and_probabilities_of_the_five_most_probable_words(example: Example) -> None:
+    last = walkthrough(example)[-1]
+    best = example.trace["output_projection.probabilities"][0, 0].topk(5).indices
+    for table, tap in zip(last.tables, ("logits", "probabilities"), strict=True):
+        assert table.columns is not None
+        assert list(table.columns.indices) == best.tolist()
+        assert table.columns.labels == tuple(example.translator.tokenizers.target.tokens(best.tolist()))
+        expected = example.trace[f"output_projection.{tap}"][0][:, best].double()
+        assert torch.equal(torch.tensor(table.values, dtype=torch.float64), expected)
+        assert all(check.passed for check in table.checks())
+
+
+def test_a_changed_logit_of_the_second_best_word_fails_the_last_step() -> None:
+    example = examine(random_translator(LINES), *LINES)
+    second = example.trace["output_projection.logits"][0, 0].topk(2).indices[1]
+    example.trace["output_projection.logits"][0, 0, second] += 0.25
+    assert not walkthrough(example)[-1].passed
+
+
+def test_the_summary_names_the_most_probable_words_and_their_source_words(example: Example, page: str) -> None:
+    steps, alignment = walkthrough(example), alignment_of(example)
+    assert alignment is not None
+    summary = summary_of(steps, [False] * len(steps), alignment)
+    assert [line.title for line in summary.lines] == [step.title for step in steps]
+    values = example.trace["output_projection.probabilities"][0, 0].topk(5).values
+    assert [one.probability for one in summary.candidates] == pytest.approx(values.tolist())
+    weights = word_attention(example.translator, *LINES).naive
+    links = strongest_links(one_head(weights, len(weights) - 1, None))
+    source, target = (line.split() for line in LINES)
+    pairs = {(target[t], source[s]) for s, t in links}
+    assert {(to.text, of.text) for to, of in summary.links} == pairs
+    assert "Summary" in Reader(page).text
+
+
+def test_the_summary_of_a_tampered_step_is_marked_as_failed() -> None:
+    example = examine(random_translator(LINES), *LINES)
+    example.trace["encoder.layers.0.self_attention.weights"][0, 1, 2, 3] = 0.25
+    page = report(example)
+    summary = page[page.index('id="summary"') : page.index('id="model"')]
+    assert summary.count("checks failed") >= 1
+    assert re.search(r'<li class="failed"><a href="#step-3">', summary)
+
+
+@pytest.mark.parametrize(("length", "name"), [(60, ""), (61, "long"), (161, "longer"), (481, "longest")])
+def test_a_headline_has_smaller_letters_the_longer_it_is(length: int, name: str) -> None:
+    assert length_class("x" * length) == name
+
+
+def test_marks_of_word_boundaries_are_explained_where_they_occur() -> None:
+    assert legend(["dog</w>", "￭."]) == (
+        "</w> ends a word: a space follows, or the text ends. ￭ joins: no space stands on that side."
+    )
+    assert legend(["dog", "."]) == ""
 
 
 def test_the_alignment_is_that_of_the_model(example: Example) -> None:

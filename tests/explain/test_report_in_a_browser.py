@@ -218,3 +218,60 @@ def test_it_fits_the_window(browser: Any, file: Path, tmp_path: Path, scheme: st
         picture = tmp_path / f"{size}-{scheme}.png"
         opened.page.screenshot(path=picture)
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of two words of 900 characters without a place to break."""
+    lines = ["x" * 900 + " dog", "der " + "y" * 900]
+    path = tmp_path_factory.mktemp("unbroken") / "report.html"
+    path.write_text(report(examine(random_translator(lines), *lines)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("width", [390, 1024, 1280])
+def test_a_page_with_900_unbroken_characters_does_not_scroll_sideways(
+    browser: Any, unbroken: Path, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SIZES, "given", {"width": width, "height": 900})
+    with Opened(browser, unbroken, "light", "given") as opened:
+        assert opened.all("() => document.documentElement.scrollWidth <= innerWidth")
+        outside = "() => [...document.querySelectorAll('h1 .said')].filter(e => e.scrollWidth > e.clientWidth).length"
+        assert opened.all(outside) == 0
+
+
+def test_the_headline_shrinks_with_its_length(browser: Any, file: Path, unbroken: Path) -> None:
+    sizes = []
+    for path in (file, unbroken):
+        with Opened(browser, path, "light", "phone") as opened:
+            sizes.append(opened.all("() => parseFloat(getComputedStyle(document.querySelector('h1')).fontSize)"))
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize(("size", "drawn"), [("desktop", "wide"), ("phone", "narrow")])
+def test_the_drawing_of_the_model_fits_the_window(browser: Any, file: Path, size: str, drawn: str) -> None:
+    with Opened(browser, file, "light", size) as opened:
+        visible = "[...document.querySelectorAll('.drawing')].filter(e => e.checkVisibility())"
+        assert opened.all(f"() => {visible}.map(e => e.classList.contains('{drawn}'))") == [True]
+        assert opened.all(f"() => {visible}.every(e => e.scrollWidth <= e.clientWidth)")
+        edges = f"() => {visible}.flatMap(e => [...e.querySelectorAll('rect')]).map(e => e.getBoundingClientRect())"
+        assert opened.all(f"{edges}.every(box => box.left >= 0 && box.right <= innerWidth)")
+
+
+def test_the_table_of_the_last_step_is_shown_whole(browser: Any, file: Path) -> None:
+    for size in SIZES:
+        with Opened(browser, file, "light", size) as opened:
+            assert opened.all("() => (e => e.scrollWidth <= e.clientWidth)(document.querySelector('#step-12 .words'))")
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_the_contents_name_the_section_in_view(browser: Any, file: Path, size: str) -> None:
+    with Opened(browser, file, "light", size) as opened:
+        for section in ("summary", "step-3", "step-12", "alignment"):
+            opened.all(f"() => document.getElementById('{section}').scrollIntoView()")
+            opened.page.wait_for_function(
+                f"() => document.querySelector('.contents [aria-current]')?.hash === '#{section}'"
+            )
+        box = opened.page.locator(".way summary").bounding_box()
+        assert box is not None
+        assert 0 <= box["y"] < 900

@@ -31,7 +31,7 @@ def test_the_steps_are_told_with_the_model_and_its_attention(told: tuple[str, Ex
     sections = [str(attributes["id"]) for tag, attributes in read.tags if tag == "section" and "id" in attributes]
     numbers = [f"step-{step.number}" for step in steps]
     ends = ["alignment"] if name == "recurrent" else []
-    assert sections == ["model", *numbers[:-1], "attention", numbers[-1], *ends]
+    assert sections == ["summary", "model", *numbers[:-1], "attention", numbers[-1], *ends]
     assert f"in {'five' if name == 'recurrent' else 'seven'} steps" in read.text and THROUGH.get(name, "") in read.text
     assert example.read in read.text and example.said in read.text and model_line(example.model) in read.text
     assert "checks passed" in read.text and "✗" not in read.text

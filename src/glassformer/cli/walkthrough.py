@@ -94,6 +94,8 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
         yield _image(step.image)
     if step.words:
         yield _words(step.words)
+    if step.caption:
+        yield f"[dim]{escape(step.caption)}[/dim]"
     for table in step.tables:
         across = "" if table.columns is None else f" × {table.columns.title}"
         yield f"\n[italic]{escape(table.title)}[/italic]  [dim]{escape(table.rows.title + across)}[/dim]"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from glassformer.explain.formula import explain
-from glassformer.explain.output_steps import RANKED, best_of, probabilities_sum_to_one
+from glassformer.explain.output_steps import RANKED, best_of, of_the_best, probabilities_sum_to_one
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
 from glassformer.explain.story import MAX_LABELS, Axis, Fact, Pixels, Step, Table, checked, tokens_axis, vectors
 
@@ -53,11 +53,10 @@ def hidden_words(example: TextExample, number: int) -> Step:
     place = example.asked[0]
     best_id = int(ids[place, 0])
     rows = tokens_axis("position", "token read", example.labels)
-    first = Axis("vocab", "of the vocabulary", tuple(tokenizer.tokens([best_id])), best_id)
     taps = [("activated", "a linear transformation, activated"), ("normed", "and normalised")]
     tables = (
         *(vectors(t, f"transform.{tap}", title, rows) for tap, title in taps),
-        *(Table(t, f"output_projection.{tap}", tap, rows, first) for tap in ("logits", "probabilities")),
+        *of_the_best(t, tokenizer, rows, ids[place].tolist(), f"position {place}"),
     )
     return Step(
         number,

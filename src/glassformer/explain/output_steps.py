@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 from glassformer.explain.examined import Examined
 from glassformer.explain.formula import explain
-from glassformer.explain.story import SHOWN_DIMENSIONS, Axis, Fact, Step, Table, checked, tokens_axis
+from glassformer.explain.story import SHOWN_DIMENSIONS, Axis, Fact, Step, Table, checked, legend, tokens_axis
 from glassformer.explain.trace import Trace
 from glassformer.text.tokenizer import Tokenizer
 
 RANKED = 5
 """Candidates that are shown for a position."""
+RANK = "Rank 1 is the most probable entry of the vocabulary, rank 2 the next."
 
 
 class Said(NamedTuple):
@@ -36,9 +37,9 @@ def next_words(example: Examined, said: Said, number: int, chosen: int = 0) -> S
         rank = int((probabilities[position] > probabilities[position, wanted]).sum()) + 1
         words.append((said.read[position], tokenizer.tokens([wanted])[0], str(rank), *best))
     rows = tokens_axis("position", "token read", said.read)
+    seen = [cell for row in words for cell in row]
     best_id = int(ids[chosen, 0])
-    first = Axis("vocab", "of the vocabulary", tuple(tokenizer.tokens([best_id])), best_id)
-    tables = tuple(Table(t, f"output_projection.{tap}", tap, rows, first) for tap in ("logits", "probabilities"))
+    tables = of_the_best(t, tokenizer, rows, ids[chosen].tolist(), said.read[chosen])
     return Step(
         number,
         "Linear and softmax",
@@ -54,7 +55,18 @@ def next_words(example: Examined, said: Said, number: int, chosen: int = 0) -> S
         tuple(words),
         links=((0, 0), (1, 1)),
         side=said.side,
+        caption=f"{RANK} The columns 1. to {values.size(1)}. are the most probable tokens. {legend(seen)}".strip(),
     )
+
+
+def of_the_best(t: Trace, tokenizer: Tokenizer, rows: Axis, ids: Sequence[int], after: str) -> tuple[Table, ...]:
+    """Logits and probabilities of the vocabulary's entries ``ids``, the most probable ones ``after`` a token."""
+    columns = Axis("vocab", "of the vocabulary", tuple(tokenizer.tokens(ids)), tuple(ids))
+    titles = {
+        "logits": f"logits of the {len(ids)} entries most probable after {after}",
+        "probabilities": "their probabilities, by the softmax over the whole vocabulary",
+    }
+    return tuple(Table(t, f"output_projection.{tap}", title, rows, columns) for tap, title in titles.items())
 
 
 def classes(example: Examined, path: str, names: Sequence[str], number: int) -> Step:

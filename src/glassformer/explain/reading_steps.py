@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glassformer.explain.examined import Examined
-from glassformer.explain.story import Axis, Fact, Step, Table, checked, tokens_axis, vectors
+from glassformer.explain.story import Axis, Fact, Step, Table, checked, legend, tokens_axis, vectors
 from glassformer.layers.position import Sinusoidal
 from glassformer.text.tokenizer import Tokenizer
 
@@ -54,6 +54,7 @@ def text_to_vectors(example: Examined, reading: Reading, number: int) -> Step:
         (("token", "id", "how it was cut"), *_cuts(reading, labels)),
         links=((0, 0),),
         side=reading.side,
+        caption=_caption(tokenizer, labels),
     )
 
 
@@ -97,6 +98,11 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
         (checked(*tables),),
         tables[0].formula(min(1, len(rows.labels) - 1)),
     )
+
+
+def _caption(tokenizer: Tokenizer, labels: Sequence[str]) -> str:
+    merged = "A merge joins two symbols; merges are applied in the order of their rank, in which they were learned."
+    return f"{merged if tokenizer.kind == 'bpe' else ''} {legend(labels)}".strip()
 
 
 def _cuts(reading: Reading, labels: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -15,12 +15,13 @@ from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
 from glassformer.explain.page.model_line import eyebrow, model_line
 from glassformer.explain.page.numbers import Numbers
-from glassformer.explain.page.one_column import drawn
+from glassformer.explain.page.one_column import drawings
 from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.sheets import Sheet, sheet_of
-from glassformer.explain.page.wording import Words, direction, law, sides_of, token, words_of
+from glassformer.explain.page.summary import summary_of
+from glassformer.explain.page.wording import Words, direction, law, length_class, sides_of, token, words_of
 from glassformer.explain.pixels import paths
-from glassformer.explain.story import MAX_LABELS, Pixels, Step, Table
+from glassformer.explain.story import MAX_LABELS, Pixels, Step, Table, legend
 from glassformer.explain.view import LARGEST
 from glassformer.explain.walkthrough import walkthrough
 
@@ -58,6 +59,8 @@ def report(example: Examined) -> str:
     numbers = Numbers()
     steps = walkthrough(example)
     told = [_told(example, step, numbers, step is steps[-1]) for step in steps]
+    alignment = alignment_of(example) if isinstance(example, Example) else None
+    legends = legend([label.text for side in sides_of(example) for label in side.tokens])
     return (
         _environment()
         .get_template("report.html")
@@ -70,10 +73,12 @@ def report(example: Examined) -> str:
             checks=sum(one.checks for one in told),
             failed=[(one.step, text) for one in told for text in one.failed],
             numbers_checked=sum(_size(table) for one in told for table in one.step.tables),
-            drawing=drawn(example),
+            drawings=drawings(example),
+            summary=summary_of(steps, [bool(one.failed) for one in told], alignment),
+            legend=legends,
             galleries=galleries_of(example, numbers),
             translated=isinstance(example, Example),
-            alignment=alignment_of(example) if isinstance(example, Example) else None,
+            alignment=alignment,
             limits=_limits(example),
             numbers=numbers,
             palette=" ".join(palette()),
@@ -141,6 +146,7 @@ def _environment() -> Environment:
     environment.filters["token"] = token
     environment.filters["law"] = law
     environment.filters["direction"] = direction
+    environment.filters["length_class"] = length_class
     environment.filters["drawn"] = _drawn
     environment.globals["box_size"] = (WIDTH, HIGH)
     return environment

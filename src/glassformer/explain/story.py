@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from glassformer.config import ConfigError
 from glassformer.explain.formula import Check, Formula, explain
 from glassformer.explain.trace import Trace
+from glassformer.text.words import END_OF_WORD, JOINER
 
 MAX_LABELS = 64
 """Rows or columns that a table holds; more are left out, and its title says so."""
@@ -25,11 +27,13 @@ class Axis:
     name: str
     title: str
     labels: tuple[str, ...]
-    start: int = 0
+    chosen: tuple[int, ...] = ()
+    """Entries of the axis, one for each label; empty: the first ones."""
 
     @property
-    def indices(self) -> range:
-        return range(self.start, self.start + len(self.labels))
+    def indices(self) -> Sequence[int]:
+        """The entry of the axis that each label names."""
+        return self.chosen or range(len(self.labels))
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,14 @@ class Table:
     def values(self) -> list[list[float]]:
         """The numbers, row by row."""
         rows, columns, fixed = self.rows, self.columns, dict(self.fixed)
-        shown = {rows.name: slice(rows.start, rows.indices.stop)}
-        if columns is not None:
-            shown[columns.name] = slice(columns.start, columns.indices.stop)
-        axes = self.trace.axes(self.name)
-        part = self.trace[self.name][tuple(shown.get(axis, fixed.get(axis, 0)) for axis in axes)].double()
+        shown = {axis.name: axis for axis in (rows, columns) if axis is not None}
+        axes, part = self.trace.axes(self.name), self.trace[self.name]
+        for dim in reversed(range(len(axes))):
+            if (axis := shown.get(axes[dim])) is None:
+                part = part.select(dim, fixed.get(axes[dim], 0))
+            else:
+                part = part.index_select(dim, torch.tensor(axis.indices, device=part.device))
+        part = part.double()
         if columns is None:
             return part[:, None].tolist()
         turned = axes.index(rows.name) > axes.index(columns.name)
@@ -61,9 +68,9 @@ class Table:
 
     def formula(self, row: int, column: int = 0) -> Formula:
         """Of the number in that row and column of the table."""
-        index = {**dict(self.fixed), self.rows.name: self.rows.start + row}
+        index = {**dict(self.fixed), self.rows.name: self.rows.indices[row]}
         if self.columns is not None:
-            index[self.columns.name] = self.columns.start + column
+            index[self.columns.name] = self.columns.indices[column]
         return explain(self.trace, self.name, **index)
 
     def checks(self) -> list[Check]:
@@ -111,6 +118,8 @@ class Step:
     headings: bool = False
     """Whether the headings of ``words``, behind the first, are tokens."""
     image: "Pixels | None" = None
+    caption: str = ""
+    """What the columns and marks of ``words`` mean."""
 
     @property
     def passed(self) -> bool:
@@ -143,6 +152,15 @@ def checked(*tables: Table) -> Fact:
     return Fact(
         text if not failed else f"{failed:,} of {len(checks):,} numbers are not what their formula gives", not failed
     )
+
+
+def legend(tokens: Sequence[str]) -> str:
+    """What the marks of word boundaries in ``tokens`` mean; empty where there are none."""
+    marks = [
+        (END_OF_WORD, f"{END_OF_WORD} ends a word: a space follows, or the text ends."),
+        (JOINER, f"{JOINER} joins: no space stands on that side."),
+    ]
+    return " ".join(meaning for mark, meaning in marks if any(mark in token for token in tokens))
 
 
 def _cut(title: str, count: int) -> str:

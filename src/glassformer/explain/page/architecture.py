@@ -11,6 +11,8 @@ from glassformer.models.size import parameters_by_part
 WIDTH, HIGH, GAP = 256, 44, 16
 """Of a box, and between two, in pixels."""
 PITCH = HIGH + GAP
+CAPTIONS = 88
+"""Height of what is written below and above a column."""
 ENCODER, DECODER = 92, 448
 """Where the columns begin."""
 
@@ -90,8 +92,8 @@ class Column:
         return top + HIGH / 2
 
     def say(self, text: str) -> None:
-        self.drawing.words.append(Words(self.middle, self.y - 6, text))
-        self.y -= GAP + 12
+        self.drawing.words.append(Words(self.middle, self.y - 4, text))
+        self.y -= GAP + 18
 
     def sublayer(self, parts: list[Part]) -> list[float]:
         """Its boxes, and the residual connection from below them to the last, where the sum is."""
@@ -108,13 +110,9 @@ class Column:
 
 
 def two_stacks(example: Example) -> Drawing:
-    """For this example: its lengths are in the shapes."""
-    model = example.model
-    c = model.config
-    shapes = _Shapes(c, len(example.source_ids), len(example.target_ids))
-    boxes = 9 if c.norm_order == "pre" else 6
-    boxes += 3 + (c.positions != "rotary") + (c.embedding != "scaled") + (c.norm_order == "pre")
-    drawing = Drawing(ENCODER + DECODER + WIDTH + 60, boxes * PITCH + 76)
+    """The encoder at the left, the decoder at the right; this example's lengths are in the shapes."""
+    c, shapes = example.model.config, _shapes(example)
+    drawing = Drawing(ENCODER + DECODER + WIDTH + 60, _decoder_boxes(c) * PITCH + CAPTIONS)
     bottom = drawing.height - 14
     encoder = Column(drawing, ENCODER, bottom)
     memory = _encoder(encoder, c, shapes)
@@ -123,14 +121,49 @@ def two_stacks(example: Example) -> Drawing:
     way = (ENCODER + WIDTH + DECODER) / 2 - 4
     drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{DECODER - 1}")
     drawing.words.append(Words(encoder.middle, memory - 22, f"memory: {shapes.source} × {c.d_model}"))
-    drawing.note = _tied(c)
-    drawing.parts = parts_of(model)
+    return _described(drawing, example)
+
+
+def one_above_the_other(example: Example) -> Drawing:
+    """The same for a narrow window: the decoder above the encoder, the memory at the right of both."""
+    c, shapes = example.model.config, _shapes(example)
+    boxes = _decoder_boxes(c) + _encoder_boxes(c)
+    drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + 2 * CAPTIONS)
+    drawing.label = "The architecture: encoder below, decoder above"
+    encoder = Column(drawing, ENCODER, drawing.height - 14)
+    memory = _encoder(encoder, c, shapes)
+    decoder = Column(drawing, ENCODER, memory - 2 * GAP)
+    asked = _decoder(decoder, c, shapes)
+    right = ENCODER + WIDTH
+    drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{right + 36}V{asked}H{right + 1}")
+    drawing.words.append(Words(encoder.middle - 72, memory - 8, f"memory: {shapes.source} × {c.d_model}"))
+    return _described(drawing, example)
+
+
+def _described(drawing: Drawing, example: Example) -> Drawing:
+    drawing.note = _tied(example.model.config)
+    drawing.parts = parts_of(example.model)
     return drawing
+
+
+def _encoder_boxes(c: EncoderDecoderConfig) -> int:
+    """The boxes of the encoder's column: two sub-layers, the entry, and under pre-norm the last norm."""
+    pre = c.norm_order == "pre"
+    return (6 if pre else 4) + 1 + (c.positions != "rotary") + (c.embedding != "scaled") + pre
+
+
+def _decoder_boxes(c: EncoderDecoderConfig) -> int:
+    """The same with cross-attention, the linear layer and the softmax."""
+    return _encoder_boxes(c) + (3 if c.norm_order == "pre" else 2) + 2
 
 
 def parts_of(model: nn.Module) -> list[tuple[str, str]]:
     """Each part and its parameters, in words."""
     return [(name.replace("_", " "), f"{count:,}") for name, count in parameters_by_part(model).items()]
+
+
+def _shapes(example: Example) -> "_Shapes":
+    return _Shapes(example.model.config, len(example.source_ids), len(example.target_ids))
 
 
 @dataclass(frozen=True)

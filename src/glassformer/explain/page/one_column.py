@@ -5,26 +5,33 @@ from typing import Any
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.page.architecture import (
+    CAPTIONS,
     DECODER,
     ENCODER,
+    GAP,
     PITCH,
     WIDTH,
     Column,
     Drawing,
     Part,
+    one_above_the_other,
     parts_of,
     two_stacks,
 )
 
+MIDDLE = (ENCODER + WIDTH + DECODER) / 2 - 4
+"""Where the memory goes up between two columns."""
 ENTRIES = {"gpt": "text, {} tokens", "bert": "[CLS] text [SEP], {} tokens", "vit": "image", "series": "series"}
 HEADS = {"masked": "a hidden word", "classification": "a class", "tagging": "a tag for each word", "images": "a class"}
 
 
-def drawn(example: Examined) -> Drawing:
-    """For this example: its lengths are in the shapes."""
-    if isinstance(example, Example):
-        return _recurrent(example) if example.trace.kind == "recurrent" else two_stacks(example)
-    return _one_stack(example)
+def drawings(example: Examined) -> list[Drawing]:
+    """The model with the shapes of this example: for a wide window, and for a narrow one where that differs."""
+    if not isinstance(example, Example):
+        return [_one_stack(example)]
+    if example.trace.kind == "recurrent":
+        return [_recurrent(example, narrow) for narrow in (False, True)]
+    return [two_stacks(example), one_above_the_other(example)]
 
 
 def _one_stack(example: Examined) -> Drawing:
@@ -32,7 +39,7 @@ def _one_stack(example: Examined) -> Drawing:
     kind, pre, length = example.trace.kind, example.trace.kind != "bert", len(example.tokens("encoder"))
     entry, head = _entry(example), _head(example)
     boxes = len(entry) + (6 if pre else 4) + pre + len(head)
-    drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + 76)
+    drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + CAPTIONS)
     drawing.label, drawing.title = "The architecture, from below", "This model, with the shapes of this example."
     column = Column(drawing, ENCODER, drawing.height - 14)
     column.say(ENTRIES[kind].format(length))
@@ -120,19 +127,39 @@ def _note(model: Any) -> str:
     return (tied + rotary).strip()
 
 
-def _recurrent(example: Example) -> Drawing:
+def _recurrent(example: Example, narrow: bool) -> Drawing:
+    """Both stacks side by side, or in a ``narrow`` window the decoder above the encoder."""
     c: Any = example.model.config
-    source, target = len(example.source_ids), len(example.target_ids)
-    boxes = max(1 + c.n_encoder_layers, 5 + c.n_decoder_layers)
-    drawing = Drawing(ENCODER + DECODER + WIDTH + 60, boxes * PITCH + 76)
+    below, above = 1 + c.n_encoder_layers, 5 + c.n_decoder_layers
+    if narrow:
+        drawing = Drawing(ENCODER + WIDTH + 60, (below + above) * PITCH + 2 * CAPTIONS)
+        drawing.label = "The architecture: encoder below, decoder above"
+    else:
+        drawing = Drawing(ENCODER + DECODER + WIDTH + 60, max(below, above) * PITCH + CAPTIONS)
     drawing.title = "This model, with the shapes of this sentence."
-    matrix, sizes = "E" if c.tie_embeddings else "", c.vocab_sizes
-    encoder, decoder = (Column(drawing, x, drawing.height - 14) for x in (ENCODER, DECODER))
-    encoder.say(f"source, {source} tokens")
-    encoder.put(Part("Source embedding", f"{sizes[0]:,} × {c.d_model}", 1, "embedding", matrix))
+    encoder = Column(drawing, ENCODER, drawing.height - 14)
+    memory = _recurrent_encoder(encoder, c, len(example.source_ids))
+    decoder = Column(drawing, ENCODER, memory - 2 * GAP) if narrow else Column(drawing, DECODER, drawing.height - 14)
+    asked = _recurrent_decoder(decoder, c, len(example.target_ids))
+    way, edge = (ENCODER + WIDTH + 36, ENCODER + WIDTH + 1) if narrow else (MIDDLE, DECODER - 1)
+    drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{edge}")
+    drawing.parts = parts_of(example.model)
+    return drawing
+
+
+def _recurrent_encoder(encoder: Column, c: Any, length: int) -> float:
+    """Returns where the memory leaves."""
+    encoder.say(f"source, {length} tokens")
+    matrix = "E" if c.tie_embeddings else ""
+    encoder.put(Part("Source embedding", f"{c.vocab_sizes[0]:,} × {c.d_model}", 1, "embedding", matrix))
     for _ in range(c.n_encoder_layers):
-        encoder.put(Part("LSTM, both ways", f"{source} × {c.d_hidden}", 2, "feed"))
-    memory = encoder.y + 15
+        encoder.put(Part("LSTM, both ways", f"{length} × {c.d_hidden}", 2, "feed"))
+    return encoder.y + 15
+
+
+def _recurrent_decoder(decoder: Column, c: Any, target: int) -> float:
+    """Returns the height at which the memory enters."""
+    matrix, sizes = "E" if c.tie_embeddings else "", c.vocab_sizes
     decoder.say(f"target, {target} tokens, shifted right")
     decoder.put(Part("Target embedding", f"{sizes[1]:,} × {c.d_model}", 3, "embedding", matrix))
     decoder.put(Part("LSTM", f"{target} × {c.d_hidden}", 3, "feed"))
@@ -143,7 +170,4 @@ def _recurrent(example: Example) -> Drawing:
     decoder.put(Part("Linear", f"{target} × {sizes[1]:,}", 5, "linear", matrix))
     decoder.put(Part("Softmax", f"{target} × {sizes[1]:,}", 5, "softmax"))
     decoder.say("what comes next: probabilities")
-    way = (ENCODER + WIDTH + DECODER) / 2 - 4
-    drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{DECODER - 1}")
-    drawing.parts = parts_of(example.model)
-    return drawing
+    return asked

@@ -19,6 +19,7 @@ class Words:
     headings: tuple[Label, ...]
     rows: tuple[tuple[Label, ...], ...]
     note: str = ""
+    caption: str = ""
 
 
 def words_of(step: Step) -> Words | None:
@@ -35,7 +36,7 @@ def words_of(step: Step) -> Words | None:
         for row, line in enumerate(rest[:MAX_LABELS])
     )
     note = f"The first {MAX_LABELS} of {len(rest)} rows." if len(rest) > MAX_LABELS else ""
-    return Words(headings, rows, note)
+    return Words(headings, rows, note, step.caption)
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ class Side:
 
 def token(text: str) -> Markup:
     """Marks of where words end and go on stand back; a script that copies the text still finds them."""
-    safe = str(escape(text)).replace(JOINER, f'<span class="joins">{JOINER}</span>')
+    safe = str(escape(text)).replace(JOINER, f'<span class="joins" title="joins: no space here">{JOINER}</span>')
     end = str(escape(END_OF_WORD))
-    return Markup(re.sub(rf"(?<=\S){end}(?= |$)", f'<span class="ends">{end}</span>', safe))
+    return Markup(re.sub(rf"(?<=\S){end}(?= |$)", f'<span class="ends" title="end of a word">{end}</span>', safe))
 
 
 def law(text: str) -> Markup:
@@ -73,6 +74,11 @@ def direction(text: str) -> str:
     """Of the first sign that has one (Unicode standard annex 9, rule P2)."""
     strong = (kind for kind in map(bidirectional, text) if kind in ("L", "R", "AL"))
     return "rtl" if next(strong, "L") != "L" else "ltr"
+
+
+def length_class(text: str) -> str:
+    """The class of a headline of this length: the longer it is, the smaller its letters."""
+    return next((name for name, most in (("", 60), ("long", 160), ("longer", 480)) if len(text) <= most), "longest")
 
 
 def _side(name: str, text: str, tokens: list[str]) -> Side:

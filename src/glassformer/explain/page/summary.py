@@ -1,0 +1,81 @@
+"""The summary at the top of a page: what came out, what it attends to, and every step in a line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from glassformer.explain.heatmap import shown
+from glassformer.explain.page.links import Alignment
+from glassformer.explain.page.sheets import Label
+from glassformer.explain.story import Step, Table
+
+MAX_LINKS = 16
+"""Target words whose source word the summary names."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A possible output and its probability."""
+
+    text: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step of the walkthrough: its law, and whether all of its checks passed."""
+
+    number: int
+    title: str
+    law: str
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``title`` says what the ``candidates`` are for; ``links`` are pairs of a target word and its source word."""
+
+    lines: tuple[Line, ...]
+    title: str
+    candidates: tuple[Candidate, ...]
+    links: tuple[tuple[Label, Label], ...]
+    further_links: int
+
+
+def summary_of(steps: Sequence[Step], failed: Sequence[bool], alignment: Alignment | None) -> Summary:
+    """The summary of these ``steps``; ``failed`` says of each whether one of its checks failed."""
+    lines = [Line(step.number, step.title, step.law, not wrong) for step, wrong in zip(steps, failed, strict=True)]
+    title, candidates = _candidates(steps[-1])
+    links = _links(alignment)
+    return Summary(tuple(lines), title, candidates, links[:MAX_LINKS], max(0, len(links) - MAX_LINKS))
+
+
+def _candidates(last: Step) -> tuple[str, tuple[Candidate, ...]]:
+    """The most probable outputs at the position that the last step explains, most probable first."""
+    tables = [table for table in last.tables if table.name.endswith(".probabilities")]
+    if not tables or last.formula is None:
+        return "", ()
+    table = tables[-1]
+    if table.columns is None:
+        texts, values = table.rows.labels, [row[0] for row in table.values]
+        title = f"The {table.rows.title}"
+    else:
+        row = _row(table, dict(last.formula.place.index).get(table.rows.name, 0))
+        texts, values = table.columns.labels, table.values[row]
+        title = f"After {shown(table.rows.labels[row])}"
+    found = [Candidate(shown(text), value) for text, value in zip(texts, values, strict=True)]
+    return title, tuple(sorted(found, key=lambda one: -one.probability)[:5])
+
+
+def _row(table: Table, index: int) -> int:
+    """The row of ``table`` that holds this entry of its axis, the last one where the table was cut before it."""
+    indices = list(table.rows.indices)
+    return indices.index(index) if index in indices else len(indices) - 1
+
+
+def _links(alignment: Alignment | None) -> tuple[tuple[Label, Label], ...]:
+    """Target word and source word, read from the last layer at the steps that predict the target words."""
+    if alignment is None:
+        return ()
+    naive = alignment.layers[-1].readings[0].links
+    ordered = sorted(naive, key=lambda link: link.target)
+    return tuple((alignment.target[link.target].label, alignment.source[link.source].label) for link in ordered)
