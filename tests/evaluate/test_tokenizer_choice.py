@@ -75,6 +75,7 @@ def test_no_text_keeps_the_usual_tokenizer() -> None:
 @pytest.mark.usefixtures("no_mecab")
 @pytest.mark.parametrize(("tokenize", "extra"), [("ja-mecab", "ja"), ("ko-mecab", "ko")])
 def test_a_tokenizer_that_is_not_installed_names_its_package(tokenize: str, extra: str) -> None:
-    message = f"tokenize={tokenize!r} needs a package; pip install 'sacrebleu[{extra}]', or choose char"
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    fault = f"tokenize={tokenize!r} needs MeCab and a dictionary, which are not installed"
+    way_out = f"pip install 'sacrebleu[{extra}]', or choose from 13a, char, intl, none, zh"
+    with pytest.raises(ConfigError, match=re.escape(f"{fault}; {way_out}")):
         bleu(["a"], ["a"], tokenize=tokenize)

@@ -102,7 +102,7 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
 
 def _caption(tokenizer: Tokenizer, labels: Sequence[str]) -> str:
     merged = "A merge joins two symbols; merges are applied in the order of their rank, in which they were learned."
-    return f"{merged if tokenizer.kind == 'bpe' else ''} {legend(labels)}".strip()
+    return f"{merged if tokenizer.kind in ('bpe', 'bytes') else ''} {legend(labels)}".strip()
 
 
 def _cuts(reading: Reading, labels: Sequence[str]) -> list[tuple[str, str, str]]:
