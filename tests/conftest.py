@@ -1,7 +1,8 @@
 """Every shape annotation of the package is checked while the tests run; every test starts from the same seed."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 import torch
@@ -12,8 +13,34 @@ from shape_checker import modules_with_shapes
 if TYPE_CHECKING:
     from glassformer.models.encoder_decoder import EncoderDecoder
 
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
 # Only what is imported after this is checked, so nothing of the package is imported above.
 install_import_hook(modules_with_shapes(), "shape_checker.check")
+
+REQUIRED_IN_CI = ("Chromium", "playwright", "axe-core", "compiler")
+"""Words in the reasons for which no test may be skipped where ``CI=true``."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that CI would skip for want of a browser or a compiler."""
+    return _without_skips((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a file of tests."""
+    return _without_skips((yield))
+
+
+def _without_skips(report: Report) -> Report:
+    words = REQUIRED_IN_CI[:-1] if os.environ.get("CXX") == "false" else REQUIRED_IN_CI  # tested without it on purpose
+    if os.environ.get("CI") == "true" and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if any(word in reason for word in words):
+            report.outcome, report.longrepr = "failed", f"CI may not skip this: {reason}"
+    return report
 
 
 @pytest.fixture(autouse=True)
