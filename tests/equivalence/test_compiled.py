@@ -365,14 +365,3 @@ def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
     )
     assert "goes on without its compiled kernels" in said.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_what_others_could_have_written_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = built._folder()
-    assert folder == tmp_path / "glassformer"
-    folder.chmod(0o777)
-    assert tmp_path not in built._folder().parents
-    folder.chmod(0o700)
-    monkeypatch.setattr("os.getuid", lambda: -2)
-    assert tmp_path not in built._folder().parents

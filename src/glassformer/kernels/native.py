@@ -1,6 +1,5 @@
 """The C++ of this folder, compiled for this processor when it is first asked for and kept in the user's cache."""
 
-import atexit
 import ctypes
 import functools
 import hashlib
@@ -15,6 +14,7 @@ import warnings
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
+from glassformer.kernels.private_folder import code_folder, path_of
 from glassformer.kernels.structures import (
     Attention,
     Embedding,
@@ -45,8 +45,8 @@ FLAGS = [
 class Kernels:
     """The compiled functions, and what the processor offers."""
 
-    def __init__(self, path: Path):
-        library = ctypes.CDLL(str(path))
+    def __init__(self, path: str):
+        library = ctypes.CDLL(path)
         library.arithmetic.restype = c_char_p
         self.arithmetic: str = library.arithmetic().decode("ascii")
         """What the bits of a result depend on: a version of the sums and random numbers, and the instructions."""
@@ -110,11 +110,11 @@ _one_at_a_time = threading.Lock()
 
 @functools.cache
 def _kernels() -> Kernels | None:
-    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
+    compiler = os.environ.get("CXX", "").strip() or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
     if compiler is None:
         return _without("no C++ compiler is found (g++, clang++ or $CXX)")
     try:
-        return Kernels(_built(shlex.split(compiler)))
+        return _built(shlex.split(compiler))
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").split("\n")[0]
         return _without(f"{compiler} cannot compile its kernels ({said or error.returncode})")
@@ -127,55 +127,30 @@ def _without(reason: str) -> Kernels | None:
     return None
 
 
-def _built(compiler: list[str]) -> Path:
-    """The shared library of these sources, this compiler and this processor; two processes may make it at once."""
+def _built(compiler: list[str]) -> Kernels:
+    """The library of these sources, this compiler and this processor; two processes may make it at once."""
     sources = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
     made_by = [*compiler, *FLAGS, _release(compiler[0]), platform.machine(), _processor()]
     key = hashlib.sha256("\0".join(made_by).encode())
     for source in sources:
         key.update(source.read_bytes())
-    cache = _folder()
-    library = cache / f"kernels-{key.hexdigest()[:16]}.so"
-    if not _intact(library):
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            made = Path(folder) / library.name
-            main = str(Path(__file__).with_name("kernels.cpp"))
-            subprocess.run([*compiler, *FLAGS, "-o", str(made), main], check=True, capture_output=True)
-            digest = made.with_suffix(".sha256")
-            digest.write_text(_digest(made), encoding="ascii")
-            for file in (made, digest):
-                file.replace(cache / file.name)
-    return library
+    name = f"kernels-{key.hexdigest()[:16]}.so"
+    with code_folder() as folder:
+        library = folder.open(name)
+        if library is None:
+            folder.store(name, _compiled(compiler))
+            library = folder.open(name)
+        if library is None:
+            raise OSError(f"{folder.path / name} changes while it is read")
+        with path_of(library) as path:
+            return Kernels(path)
 
 
-def _intact(library: Path) -> bool:
-    """Whether the library is there and whole: loading a damaged one kills the process."""
-    try:
-        return library.with_suffix(".sha256").read_text(encoding="ascii") == _digest(library)
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def _folder() -> Path:
-    """The user's cache, or one of this process where nothing can be written there."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = Path(home) / "glassformer"
-    try:
-        if not folder.is_absolute():  # nobody knows where the user is at home
-            raise FileNotFoundError(home)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o002:
-            raise PermissionError(folder)  # what others can write there would be run here
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
-    except OSError:
-        own = tempfile.mkdtemp(prefix="glassformer-")
-        atexit.register(shutil.rmtree, own, ignore_errors=True)
-        return Path(own)
+def _compiled(compiler: list[str]) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
+        made, main = Path(folder) / "kernels.so", Path(__file__).with_name("kernels.cpp")
+        subprocess.run([*compiler, *FLAGS, "-o", str(made), str(main)], check=True, capture_output=True)
+        return made.read_bytes()
 
 
 def _release(compiler: str) -> str:
