@@ -65,7 +65,7 @@ def main() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-    warnings.showwarning = lambda message, *_: print(f"glassformer: warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: note(f"glassformer: warning: {message}")
     interrupt_where_it_can_be()
     try:
         code = _run()
@@ -92,7 +92,7 @@ def _run() -> int | None:
         fault = _what_can_be_mended(error)
         if fault is None:
             raise
-        note(f"glassformer: error: {' '.join(fault.split())}")
+        note(f"glassformer: error: {fault}")
         try:
             sys.stdout.flush()
         except OSError:
@@ -110,6 +110,6 @@ def _what_can_be_mended(error: Exception) -> str | None:
         return f"{error.filename or 'input or output'}: {error.strerror or error}"
     if hasattr(error, "format_message"):  # the parser's: which class it is depends on the version of typer
         context = getattr(error, "ctx", None)
-        told = error.format_message().rstrip(".").replace("Value error, ", "")
+        told = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
         return f"{told}; see {context.command_path if context else 'glassformer'} --help"
     return None

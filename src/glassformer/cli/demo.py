@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.streams import explaining, note, say
+from glassformer.cli.streams import console, explaining, note, say
 
 if TYPE_CHECKING:
     from glassformer.data.grammar import AlignedPair
@@ -52,7 +52,6 @@ def command(
 
 def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Path | None) -> None:
     """How well unseen sentences are translated and aligned, a few of them, and where the decoder looks in one."""
-    from rich.console import Console
     from rich.markup import escape
 
     from glassformer.cli.heatmap import table
@@ -60,23 +59,23 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     from glassformer.evaluate import bleu, exact_match
     from glassformer.explain.alignment import links_of_heads
 
-    console = Console(highlight=False)
+    screen = console()
     found = translator.translate([pair.source for pair in held_out])
     references = [pair.target for pair in held_out]
-    console.print(f"\n[bold]{len(held_out)} sentences that were not in the training data[/bold]")
-    console.print(f"  exactly right {exact_match(found, references):.1%}")
-    console.print(f"  BLEU          {bleu(found, references, tokenize='none').score:.2f}")
+    screen.print(f"\n[bold]{len(held_out)} sentences that were not in the training data[/bold]")
+    screen.print(f"  exactly right {exact_match(found, references):.1%}")
+    screen.print(f"  BLEU          {bleu(found, references, tokenize='none').score:.2f}")
     gold = [frozenset(pair.alignment) for pair in held_out]
     heads = links_of_heads(translator, [pair.source for pair in held_out], references)
     head = min(heads, key=lambda head: head.error_rate(gold, shifted=True))
-    console.print(f"  AER           {head.error_rate(gold, shifted=True):.2%}, words linked by {head.name}, shifted")
+    screen.print(f"  AER           {head.error_rate(gold, shifted=True):.2%}, words linked by {head.name}, shifted")
     for pair, translation in list(zip(held_out, found, strict=True))[:5]:
         mark = "[green]✓[/green]" if translation == pair.target else "[red]✗[/red]"
-        console.print(f"  {mark} {escape(pair.source)}\n    → {escape(translation)}")
+        screen.print(f"  {mark} {escape(pair.source)}\n    → {escape(translation)}")
     translation = translator.translate([DEMO_SENTENCE])[0]
     view = best_cross_attention(translator, DEMO_PAIR, translation)
-    console.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]")
-    console.print(table(view))
+    screen.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]")
+    screen.print(table(view))
     if picture is not None:
         with explaining(str(picture)):
             picture.write_text(view.svg(), encoding="utf-8")

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import warnings
@@ -10,21 +11,64 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (C0, DEL, C1), line separators, what turns the direction of text, and lone surrogates."""
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str, keep: str = "") -> str:
+    """``text`` with characters that would steer a terminal as escapes: ``\\x1b``, ``\\n``, ``\\u202e``."""
+
+    def shown(match: re.Match[str]) -> str:
+        character, code = match[0], ord(match[0])
+        if character in keep:
+            return character
+        return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+    return _UNSEEN.sub(shown, text)
+
+
+def console(**options: Any) -> "Console":
+    """A rich console on which names and texts cannot steer the terminal."""
+    from rich.console import Console, ConsoleOptions, RenderHook, RenderResult
+    from rich.segment import Segment
+
+    class Visible:
+        def __init__(self, content: Any) -> None:
+            self.content = content
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            for segment in console.render(self.content, options):
+                yield segment if segment.control else Segment(visible(segment.text, keep="\n"), segment.style)
+
+    class Hook(RenderHook):
+        def process_renderables(self, renderables: list[Any]) -> list[Any]:
+            return [Visible(content) for content in renderables]
+
+    made = Console(highlight=False, **options)
+    made.push_render_hook(Hook())
+    return made
 
 
 def note(text: str) -> None:
-    """Say something that is not output. Where nobody listens any more, the work that it tells of goes on."""
+    """Print a line that is not output to stderr. The work goes on where nobody reads it any more."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
     except OSError:
         silence(sys.stderr)
 
 
 def say(text: str) -> None:
-    """Print a line of output."""
+    """Print a line of output. A terminal gets it without control characters, a program as it is."""
     with writing("-") as stream:
-        stream.write(f"{text}\n")
+        shown = visible(text, keep="\n\t") if sys.stdout.isatty() else text
+        stream.write(f"{shown}\n")
 
 
 def silence(stream: TextIO) -> None:

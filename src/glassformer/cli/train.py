@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.streams import note
+from glassformer.cli.streams import console, note
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -80,11 +80,10 @@ class Screen:
 
     def __enter__(self) -> "Screen":
         if sys.stderr.isatty():
-            from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-            self.bar = Progress(*columns, console=Console(stderr=True))
+            self.bar = Progress(*columns, console=console(stderr=True))
             self.bar.start()
             self.task = self.bar.add_task("starting", total=self.max_steps)
         return self
@@ -102,7 +101,7 @@ class Screen:
         if self.bar is None:
             note(text)
         else:
-            self.bar.console.print(text, highlight=False, markup=False)
+            self.bar.console.print(text, markup=False)
 
     def _started(self, event: "Started") -> None:
         self.unit = event.unit

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-from glassformer.cli.streams import explaining, note, writing
+from glassformer.cli.streams import console, explaining, note, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,17 +69,16 @@ def _check(step: int | None, count: int) -> None:
 
 
 def _print(example: "Examined", steps: "list[Step]") -> None:
-    from rich.console import Console
     from rich.markup import escape
 
-    console = Console(highlight=False)
-    console.print(f"\n[bold]{escape(example.read)}[/bold] → [bold]{escape(example.said)}[/bold]")
+    screen = console()
+    screen.print(f"\n[bold]{escape(example.read)}[/bold] → [bold]{escape(example.said)}[/bold]")
     for step in steps:
         for part in _parts(step):
-            console.print(part)
+            screen.print(part)
     failed = sum(not fact.passed for step in steps for fact in step.facts)
     count = sum(len(step.facts) for step in steps)
-    console.print(f"\n[red]{failed} of {count} checks failed[/red]" if failed else f"\nall {count} checks passed")
+    screen.print(f"\n[red]{failed} of {count} checks failed[/red]" if failed else f"\nall {count} checks passed")
 
 
 def _parts(step: "Step") -> "Iterator[RenderableType]":
