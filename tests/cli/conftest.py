@@ -1,6 +1,7 @@
 """The command line as a user meets it: what it prints, where, and how it ends."""
 
 import io
+import signal
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -34,11 +35,14 @@ def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         monkeypatch.setattr(sys, "argv", ["glassformer", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
         capsys.readouterr()
+        handler = signal.getsignal(signal.SIGINT)
         try:
             main()
             code = 0
         except SystemExit as end:
             code = int(end.code or 0)
+        finally:
+            signal.signal(signal.SIGINT, handler)
         return Result(code, *capsys.readouterr())
 
     return run

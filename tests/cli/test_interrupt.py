@@ -31,7 +31,7 @@ def test_an_import_is_not_left_in_the_middle(tiny: TinyRun, tmp_path: Path) -> N
 
 WAITS = """
 import os, signal, sys, time
-from glassformer.cli import app, lifetime, train
+from glassformer.cli import app, lifetime, main, train
 from glassformer.config import DataError
 
 def interrupted_while_loading():
@@ -63,7 +63,7 @@ def saves():
 
 for verb in (ends, fails, twice, saves):
     app.app.command(name=verb.__name__)(verb)
-app.main()
+main()
 """
 
 
@@ -81,6 +81,57 @@ def test_ctrl_c_that_has_waited(verb: str, code: int, told: str) -> None:
     with running("-c", WAITS, verb, stderr=subprocess.PIPE) as process:
         _, said = process.communicate(timeout=300)
     assert (process.returncode, said) == (code, told)
+
+
+AT_AN_IMPORT = """
+import os, signal, sys
+moment = sys.argv.pop(1)
+
+class Interrupting:
+    def find_spec(self, name, *rest):
+        if name == moment:
+            print("interrupted", flush=True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from glassformer.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "glassformer.cli.lifetime",
+        "glassformer.cli.app",
+        "typer",
+        "glassformer.cli.align",
+        "glassformer.cli.walkthrough",
+        "glassformer.config",
+    ],
+)
+def test_ctrl_c_while_a_command_starts(moment: str) -> None:
+    """From the first module that ``main`` imports, before any handler is there, to the first one of a verb."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with running("-c", AT_AN_IMPORT, moment, "train", "nowhere.toml", **pipes) as process:
+        said, told = process.communicate(timeout=300)
+    assert said == "interrupted\n"
+    assert process.returncode == 130
+    assert told in ("", "glassformer: error: nowhere.toml: no such file; name a configuration file in TOML\n")
+
+
+def test_ctrl_c_after_a_command_has_ended() -> None:
+    script = """
+import atexit, os, signal, sys
+from glassformer.cli import main
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT) or [None for _ in range(1000)])
+sys.argv[1:] = ["--version"]
+main()
+"""
+    with running("-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        said, told = process.communicate(timeout=300)
+    assert said.startswith("glassformer ")
+    assert (process.returncode, told) == (130, "")
 
 
 def test_only_the_main_thread_decides_what_ctrl_c_does() -> None:

@@ -1,5 +1,19 @@
 """The command ``glassformer``: a file a verb, and the only place that prints."""
 
-from glassformer.cli.app import main
-
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Run one verb. Ctrl-C ends it with 130 from here on, also while the verbs are imported.
+
+    Before that, while Python itself starts, no code of ours can catch it.
+    """
+    try:
+        from glassformer.cli.lifetime import interrupt_where_it_can_be
+
+        interrupt_where_it_can_be()
+        from glassformer.cli.app import main as run_verb
+
+        run_verb()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -30,7 +30,7 @@ from glassformer.cli import (
     walkthrough,
 )
 from glassformer.cli.fitting import fitting
-from glassformer.cli.lifetime import interrupt_waits, interrupt_where_it_can_be
+from glassformer.cli.lifetime import end_at_interrupt
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(
@@ -66,13 +66,12 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     warnings.showwarning = lambda message, *_: note(f"glassformer: warning: {message}")
-    interrupt_where_it_can_be()
     try:
         code = _run()
     except KeyboardInterrupt:
         code = 130
     finally:
-        waits = interrupt_waits()
+        waits = end_at_interrupt()
     sys.exit(130 if waits else code)
 
 

@@ -5,6 +5,7 @@ What is imported and loaded, some 300,000 objects, stays until the end, and ther
 
 import atexit
 import gc
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -39,14 +40,21 @@ def interrupt_where_it_can_be() -> None:
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         return
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
         signal.signal(signal.SIGALRM, _interrupt)
         signal.signal(signal.SIGINT, _interrupt)
 
 
-def interrupt_waits() -> bool:
-    """Whether Ctrl-C was pressed and waits still; it does so no longer, as there is nothing left to interrupt."""
+def end_at_interrupt() -> bool:
+    """True if Ctrl-C was pressed and still waits. From now on it ends the process at once: nothing is left to do."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, _end)
     return _ask_again_in(0)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """While Python ends, KeyboardInterrupt would be printed as an exception that nobody caught."""
+    os._exit(130)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
