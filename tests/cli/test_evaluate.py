@@ -7,13 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import glassformer
+from glassformer.cli.class_report import confusion_text, confusion_view, rates_table
+from glassformer.evaluate.class_report import Confusion
+from glassformer.evaluate.spans import span_report
 from glassformer.run_folder import resolve
-from tiny_run import TinyRun, write_lines
+from tiny_run import TinyRun, run_to_the_end, write_lines
+from tiny_tasks import TinyTask, made
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
+
+
+@pytest.fixture
+def task(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TinyTask]:
+    return lambda name: made(tmp_path_factory, name)
 
 
 @pytest.fixture
@@ -84,3 +95,89 @@ def test_what_cannot_be_measured(refused: Refused, tiny: TinyRun, tmp_path: Path
     assert told == "--tokenize is for BLEU, and --metrics has wer; add bleu or leave it out"
     told = refused("evaluate", tiny.run, file, "--comet", tmp_path)
     assert told == f"{tmp_path}: has no checkpoints/model.ckpt; name the folder of a downloaded COMET model"
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "unit"),
+    [("classification", "train.tsv", "texts"), ("tagging", "train.conll", "words"), ("images", "train.npz", "images")],
+)
+def test_rates_and_confusion_by_class(
+    cli: Cli, task: Callable[[str], TinyTask], tmp_path: Path, name: str, file: str, unit: str
+) -> None:
+    tiny = task(name)
+    arguments = ["evaluate", tiny.run, tiny.folder / file, "--figure", tmp_path / "confusion.svg"]
+    report = json.loads(cli(*arguments, "--json").out)
+    matrix = np.array(report["confusion"]["matrix"])
+    assert matrix.sum() == report[unit] == sum(one["support"] for one in report["classes"].values())
+    assert report["accuracy"] == pytest.approx(matrix.trace() / matrix.sum())
+    assert report["macro_f1"] == report["averages"]["macro"]["f1"]
+    assert list(report["classes"]) == report["confusion"]["labels"]
+    assert "spans" not in report  # its tags have no prefixes
+    lines = cli(*arguments).out.splitlines()
+    assert lines[4].split() == ["precision", "recall", "F1", unit]
+    first = lines[5].split()
+    assert float(first[3]) == pytest.approx(min(one["f1"] for one in report["classes"].values()), abs=1e-4)
+    assert lines[-1].split()[1:] == [str(count) for count in matrix[-1]]
+    svg = (tmp_path / "confusion.svg").read_text(encoding="utf-8")
+    assert f"of {report[unit]:,} {unit}" in svg
+    for label in report["confusion"]["labels"]:
+        assert f">{label}</text>" in svg
+
+
+def test_tags_with_prefixes_are_scored_as_spans_too(cli: Cli, task: Callable[[str], TinyTask], tmp_path: Path) -> None:
+    tiny = task("tagging")
+    text = (tiny.folder / "train.conll").read_text(encoding="utf-8")
+    for old, new in ((" DET", " B-NP"), (" NOUN", " I-NP"), (" VERB", " O")):
+        text = text.replace(old, new)
+    (tmp_path / "spans.conll").write_text(text, encoding="utf-8")
+    config = tiny.config(max_steps=10)
+    files = {"train": [str(tmp_path / "spans.conll")], "validation": []}
+    run_to_the_end(config.model_copy(update={"data": config.data.model_copy(update=files)}), tmp_path / "run")
+    report = json.loads(cli("evaluate", tmp_path / "run", tmp_path / "spans.conll", "--json").out)
+    sentences = [[line.split() for line in block.splitlines()] for block in text.strip().split("\n\n")]
+    true = [[tag for _, tag in sentence] for sentence in sentences]
+    predicted = glassformer.load(tmp_path / "run").tag([[word for word, _ in sentence] for sentence in sentences])
+    assert report["spans"] == json.loads(json.dumps(span_report(predicted, true).as_json()))
+    assert report["spans"]["classes"]["NP"]["support"] == len(sentences)
+    out = cli("evaluate", tmp_path / "run", tmp_path / "spans.conll").out
+    assert f"span F1 (micro)    {report['spans']['averages']['micro']['f1']:.4f}" in out
+    assert out.splitlines()[-1].split()[-1] == str(len(sentences))
+
+
+def many_classes(n_classes: int) -> Confusion:
+    labels = [f"intent_{number:03d}_with_a_long_name_indeed" for number in range(n_classes)]
+    predicted = [labels[(number + (number % 5 == 0)) % n_classes] for number in range(n_classes)]
+    return Confusion.of(predicted * 3, labels * 3)
+
+
+def test_seventy_seven_classes_are_listed_the_worst_first() -> None:
+    confusion = many_classes(77)
+    lines = rates_table(confusion.report(), "texts").splitlines()
+    assert len(lines) == 1 + 77 + 3
+    rates = [float(line.split()[3]) for line in lines[1:78]]
+    assert rates == sorted(rates)
+    assert lines[-3].startswith("macro average ") and lines[-1].endswith(" 231")
+    errors = confusion_text(confusion).splitlines()
+    assert errors[0] == "most frequent errors" and len(errors) == 2 + 10
+    assert errors[2].split() == [*(f"intent_00{number}_with_a_long_name_indeed" for number in (0, 1)), "3", "of", "3"]
+    assert confusion_text(Confusion.of(list("abcdefghijklm"), list("abcdefghijklm"))) == "no errors"
+
+
+def test_the_picture_of_seventy_seven_classes_has_every_class() -> None:
+    view = confusion_view(many_classes(77), "texts")
+    assert view.pooled() is view
+    assert view.svg().count(">intent_000_w…deed<") == 2  # beside its row and above its column
+    assert "0.5 or more: brightest" in view.svg()
+    assert "pooled by max" in confusion_view(many_classes(300), "texts").svg()
+
+
+def test_a_figure_is_for_classes_and_of_a_known_kind(
+    refused: Refused, tiny: TinyRun, task: Callable[[str], TinyTask], tmp_path: Path
+) -> None:
+    told = refused("evaluate", tiny.run, tiny.folder / "validation", "--figure", "x.svg")
+    fault = "--figure draws the confusion of classes, and task=translation has none; leave it out"
+    assert told == f"{tiny.run}: {fault}"
+    file = task("tagging").folder / "train.conll"
+    assert "no kind of figure" in refused("evaluate", task("tagging").run, file, "--figure", tmp_path / "x.jpg")
+    told = refused("evaluate", task("tagging").run, file, "--figure", tmp_path / "none" / "x.svg")
+    assert "cannot be written" in told

@@ -1,6 +1,7 @@
 """``glassformer evaluate``: how good a run is on text, tables or pictures that it has not seen."""
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -11,6 +12,7 @@ from glassformer.cli.streams import say, settings
 
 if TYPE_CHECKING:
     from glassformer.config import Config
+    from glassformer.evaluate.class_report import ClassReport, Confusion
     from glassformer.evaluate.corpus_metrics import CorpusMetric
 
 
@@ -39,6 +41,10 @@ def command(
         typer.Option(metavar="FOLDER", help="COMET by this local model; a pickle, which can run code: trust it."),
     ] = None,
     stride: Annotated[int, typer.Option(min=0, help="Of a language model's window; 0 is its context.")] = 0,
+    figure: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Picture of the confusion matrix: .svg .png .pdf .csv or .tex."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Scores and signatures as JSON.")] = False,
     device: Device = "cpu",
 ) -> None:
@@ -58,18 +64,71 @@ def command(
         )
     if stride and task != "language":
         raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
+    if figure is not None:
+        _check_figure(run, task, figure)
     if translates:
         scoring = _Scoring(metrics, tokenize, comet)
         _translation(run, files or [], device, against, settings(setting), scoring, as_json)
         return
     with in_words(WITHOUT_SETTINGS):
-        scores = _scores(run, device, task, files or [], stride)
-    say(json.dumps(scores, ensure_ascii=False) if as_json else _lines(scores))
+        found = _scores(run, device, task, files or [], stride)
+    if isinstance(found, dict):
+        say(json.dumps(found, ensure_ascii=False) if as_json else _lines(found))
+        return
+    if figure is not None:
+        found.draw(figure)
+    say(json.dumps(found.as_json(), ensure_ascii=False) if as_json else found.text())
 
 
-def _scores(run: str, device: str, task: str, files: list[str], stride: int) -> dict[str, float]:
+def _check_figure(run: str, task: str, figure: str) -> None:
+    from glassformer.config import ConfigError
+    from glassformer.explain.view import known_suffix
+
+    if task not in BY_CLASS:
+        raise ConfigError(f"{run}: --figure draws the confusion of classes, and task={task} has none; leave it out")
+    known_suffix(figure)
+
+
+BY_CLASS = {"classification": "texts", "tagging": "words", "images": "images"}
+"""Tasks whose answers are classes, and what has one."""
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The answers of a classifier or tagger beside the true ones."""
+
+    confusion: "Confusion"
+    unit: str
+    spans: "ClassReport | None" = None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        macro = self.confusion.report().averages["macro"].f1
+        return {"accuracy": self.confusion.accuracy, "macro_f1": macro, self.unit: int(self.confusion.counts.sum())}
+
+    def as_json(self) -> dict[str, Any]:
+        by_class = {**self.scores, **self.confusion.report().as_json(), "confusion": self.confusion.as_json()}
+        return by_class if self.spans is None else {**by_class, "spans": self.spans.as_json()}
+
+    def text(self) -> str:
+        from glassformer.cli.class_report import confusion_text, rates_table
+
+        scores = self.scores if self.spans is None else {**self.scores, "span_f1": self.spans.averages["micro"].f1}
+        parts = [_lines(scores), rates_table(self.confusion.report(), self.unit), confusion_text(self.confusion)]
+        return "\n\n".join(parts if self.spans is None else [*parts, rates_table(self.spans, "spans")])
+
+    def draw(self, file: str) -> None:
+        from glassformer.cli.class_report import confusion_view
+        from glassformer.cli.streams import explaining
+
+        with explaining(file):
+            confusion_view(self.confusion, self.unit).save(file)
+
+
+def _scores(run: str, device: str, task: str, files: list[str], stride: int) -> "dict[str, float] | _Classes":
     from glassformer import predict
     from glassformer.config import DataError
+    from glassformer.evaluate.class_report import Confusion
     from glassformer.predict import measuring
 
     if task == "forecasting":
@@ -87,15 +146,21 @@ def _scores(run: str, device: str, task: str, files: list[str], stride: int) -> 
         from glassformer.data.masking_config import MaskedConfig
 
         return measuring.masked_scores(model, _data(run, MaskedConfig, files), files)
+    spans = None
     if task == "classification":
         from glassformer.data.labelled_config import LabelledConfig
 
-        return measuring.classification_scores(model, _data(run, LabelledConfig, files), files)
-    if task == "tagging":
+        labels, names = measuring.classified(model, _data(run, LabelledConfig, files), files), model.labels
+    elif task == "tagging":
         from glassformer.data.labelled_config import TaggedConfig
+        from glassformer.evaluate.spans import mark_spans, span_report
 
-        return measuring.tagging_scores(model, _data(run, TaggedConfig, files), files)
-    return measuring.image_scores(model, files)
+        sentences, names = measuring.tagged(model, _data(run, TaggedConfig, files), files), model.tags
+        labels = measuring.of_words(sentences)
+        spans = span_report(*sentences) if mark_spans(names) else None
+    else:
+        labels, names = measuring.classified_images(model, files), model.format.classes
+    return _Classes(Confusion.of(*labels, names), BY_CLASS[task], spans)
 
 
 def _data(run: str, config: "type[Config]", files: list[str]) -> Any:
@@ -142,7 +207,7 @@ def _forecasts(run: str, device: str, files: list[str]) -> dict[str, float]:
 
 
 def _lines(scores: dict[str, float]) -> str:
-    names = {"mse": "MSE", "mae": "MAE", "macro_f1": "macro F1"}
+    names = {"mse": "MSE", "mae": "MAE", "macro_f1": "macro F1", "span_f1": "span F1 (micro)"}
     rows = [(names.get(name, name.replace("_", " ")), value) for name, value in scores.items()]
     return "\n".join(
         f"{name:18} {value:,}" if isinstance(value, int) else f"{name:18} {value:.4f}" for name, value in rows

@@ -52,8 +52,8 @@ class Panel:
 class View:
     """Panels with the same axes: the titles of the axes say who asks and who is asked, where somebody does.
 
-    Colours go from ``low`` to ``high``. The numbers are exact and whole; pictures and tables of more than 64 rows or
-    columns are pooled, and their title says so.
+    Colours go from ``low`` to ``high``. The numbers are exact and whole; pictures and tables of more than ``largest``
+    rows or columns are pooled, and their title says so.
     """
 
     name: str
@@ -64,12 +64,14 @@ class View:
     panels: list[Panel]
     low: float = 0.0
     high: float = 1.0
+    largest: int = LARGEST
+    """Rows and columns of a panel that pictures and tables show one by one."""
 
-    def pooled(self, largest: int = LARGEST) -> "View":
+    def pooled(self) -> "View":
         """At most ``largest`` rows and columns a panel, each the maximum of those it stands for, so that no peak is
         lost; the title says so. Without larger panels the view itself."""
         shape = [max(panel.values.shape[axis] for panel in self.panels) for axis in (0, 1)]
-        sizes = [-(-length // largest) for length in shape]
+        sizes = [-(-length // self.largest) for length in shape]
         if sizes == [1, 1]:
             return self
         cells = "{} × {} pooled by max, {} × {} to a cell".format(*shape, *sizes)

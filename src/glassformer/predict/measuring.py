@@ -1,7 +1,7 @@
 """Scores of a trained model on files that it has not seen: what ``glassformer evaluate`` tells."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -16,13 +16,27 @@ from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.stream import prepare_stream
 from glassformer.data.stream_config import StreamConfig
 from glassformer.data.tagged_files import read_tagged
-from glassformer.evaluate.accuracy import accuracy
+from glassformer.evaluate.class_report import Confusion
 from glassformer.evaluate.likelihood import perplexity
 from glassformer.predict.classifier import Classifier
 from glassformer.predict.filler import Filler
 from glassformer.predict.generator import Generator
 from glassformer.predict.images import BATCH_SIZE, ImageClassifier
 from glassformer.predict.tagger import Tagger
+
+
+class Labels(NamedTuple):
+    """One of each for every example, in order."""
+
+    predicted: list[str]
+    true: list[str]
+
+
+class TaggedSentences(NamedTuple):
+    """A tag for every word of each sentence, in order."""
+
+    predicted: list[list[str]]
+    true: list[list[str]]
 
 
 def language_scores(generator: Generator, config: StreamConfig, files: list[str], stride: int = 0) -> dict[str, float]:
@@ -60,8 +74,13 @@ def masked_scores(filler: Filler, config: MaskedConfig, files: list[str]) -> dic
 
 def classification_scores(classifier: Classifier, config: LabelledConfig, files: list[str]) -> dict[str, float]:
     """Accuracy and macro-F1 on labelled texts; a record that holds no example is an error."""
+    return label_scores(*classified(classifier, config, files), "texts")
+
+
+def classified(classifier: Classifier, config: LabelledConfig, files: list[str]) -> Labels:
+    """The predicted and the true label of every text; a record that holds no example is an error."""
     texts: list[Any] = []
-    wanted: list[str] = []
+    true: list[str] = []
     for path in files:
         for record in read_labelled(config, path):
             blank = record.fault is None and not all(text.strip() for text in record.texts)
@@ -69,15 +88,20 @@ def classification_scores(classifier: Classifier, config: LabelledConfig, files:
                 raise DataError(f"{path}, line {record.line}: {record.fault or 'empty'}; mend or remove the line")
             _check(record.label, classifier.labels, f"{path}, line {record.line}: label")
             texts.append(record.texts if len(record.texts) > 1 else record.texts[0])
-            wanted.append(record.label)
-    _check_some(wanted, files, "labelled text")
-    return label_scores([one.label for one in classifier.classify(texts)], wanted, "texts")
+            true.append(record.label)
+    _check_some(true, files, "labelled text")
+    return Labels([one.label for one in classifier.classify(texts)], true)
 
 
 def tagging_scores(tagger: Tagger, config: TaggedConfig, files: list[str]) -> dict[str, float]:
     """Accuracy and macro-F1 over the words of tagged sentences."""
+    return label_scores(*of_words(tagged(tagger, config, files)), "words")
+
+
+def tagged(tagger: Tagger, config: TaggedConfig, files: list[str]) -> TaggedSentences:
+    """The predicted and the true tags of every sentence."""
     sentences: list[list[str]] = []
-    wanted: list[str] = []
+    true: list[list[str]] = []
     for path in files:
         for record in read_tagged(config, path):
             if record.fault:
@@ -85,31 +109,39 @@ def tagging_scores(tagger: Tagger, config: TaggedConfig, files: list[str]) -> di
             for tag in record.tags:
                 _check(tag, tagger.tags, f"{path}, line {record.line}: tag")
             sentences.append(record.words)
-            wanted += record.tags
-    _check_some(wanted, files, "tagged word")
-    found = [tag for tags in tagger.tag(sentences) for tag in tags]
-    return label_scores(found, wanted, "words")
+            true.append(record.tags)
+    _check_some([tag for tags in true for tag in tags], files, "tagged word")
+    return TaggedSentences(tagger.tag(sentences), true)
+
+
+def of_words(sentences: TaggedSentences) -> Labels:
+    """The tags of all sentences end to end."""
+    predicted, true = ([tag for tags in side for tag in tags] for side in sentences)
+    return Labels(predicted, true)
 
 
 def image_scores(classifier: ImageClassifier, files: list[str]) -> dict[str, float]:
     """Accuracy and macro-F1 on labelled images, in any form that training reads."""
+    return label_scores(*classified_images(classifier, files), "images")
+
+
+def classified_images(classifier: ImageClassifier, files: list[str]) -> Labels:
+    """The predicted and the true class of every image."""
     format = classifier.format
     images = read_images(files, (format.height, format.width), format.channels).named(format.classes, files[0])
-    found: list[str] = []
-    wanted: list[str] = []
+    predicted: list[str] = []
+    true: list[str] = []
     for batch in ordered_images(images, format, BATCH_SIZE):
-        found += [one.label for one in classifier.predictions(batch.images)]
-        wanted += [format.classes[label] for label in batch.labels.tolist()]
-    return label_scores(found, wanted, "images")
+        predicted += [one.label for one in classifier.predictions(batch.images)]
+        true += [format.classes[label] for label in batch.labels.tolist()]
+    return Labels(predicted, true)
 
 
-def label_scores(found: Sequence[str], wanted: Sequence[str], unit: str) -> dict[str, float]:
-    """Accuracy, and the mean over the labels that occur of F1 = 2 · right / (told + there)."""
-    rates = []
-    for label in sorted({*found, *wanted}):
-        right = sum(a == b == label for a, b in zip(found, wanted, strict=True))
-        rates.append(2 * right / (sum(a == label for a in found) + sum(b == label for b in wanted)))
-    return {"accuracy": accuracy(found, wanted), "macro_f1": sum(rates) / len(rates), unit: len(wanted)}
+def label_scores(predicted: Sequence[str], true: Sequence[str], unit: str) -> dict[str, float]:
+    """Accuracy, and the mean of F1 over the labels that occur; ``unit`` is the name of their number."""
+    confusion = Confusion.of(predicted, true)
+    macro = confusion.report().averages["macro"]
+    return {"accuracy": confusion.accuracy, "macro_f1": macro.f1, unit: len(true)}
 
 
 def _check(label: str, known: tuple[str, ...], where: str) -> None:

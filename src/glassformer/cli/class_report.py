@@ -1,0 +1,69 @@
+"""Reports by class in the terminal: a table of rates, the confusion matrix, and the matrix as a picture."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from glassformer.evaluate.class_report import ClassReport, Confusion
+    from glassformer.explain.view import View
+
+MATRIX_CLASSES = 12  # more of them do not fit the width of a terminal
+ERRORS_LISTED = 10
+PICTURE_CLASSES = 256  # more of them are pooled
+BRIGHTEST = 0.5  # of a picture without numbers: up to 1, an error of 5 % could not be told from none
+
+
+def rates_table(report: "ClassReport", unit: str) -> str:
+    """A row for each class, the lowest F1 first, and the averages below."""
+    order = sorted(report.classes.items(), key=lambda item: (item[1].f1, item[0]))
+    rows: list[tuple[str, ...]] = [("", "precision", "recall", "F1", unit)]
+    for name, rates in [*order, *((f"{name} average", rates) for name, rates in report.averages.items())]:
+        rows.append((name, *(f"{value:.4f}" for value in rates[:3]), f"{rates.support:,}"))
+    return aligned(rows)
+
+
+def confusion_text(confusion: "Confusion") -> str:
+    """The matrix where it fits a terminal; else the most frequent errors."""
+    if len(confusion.labels) <= MATRIX_CLASSES:
+        counts = [[f"{count:,}" for count in row] for row in confusion.counts.tolist()]
+        rows = [("true \\ predicted", *confusion.labels)]
+        return aligned([*rows, *((label, *row) for label, row in zip(confusion.labels, counts, strict=True))])
+    errors = confusion.errors()
+    if not errors:
+        return "no errors"
+    totals = dict(zip(confusion.labels, confusion.counts.sum(1).tolist(), strict=True))
+    rows = [(true, predicted, f"{count:,} of {totals[true]:,}") for true, predicted, count in errors[:ERRORS_LISTED]]
+    return "most frequent errors\n" + aligned([("true", "predicted", ""), *rows], numbers=1)
+
+
+def aligned(rows: list[tuple[str, ...]], numbers: int | None = None) -> str:
+    """Columns of text, the last ``numbers`` of them (all but the first) to the right."""
+    from glassformer.explain.heatmap import columns_of
+
+    n_columns = len(rows[0])
+    widths = [max(columns_of(row[place]) for row in rows) for place in range(n_columns)]
+    first = 1 if numbers is None else n_columns - numbers
+    lines = []
+    for row in rows:
+        spaces = [" " * (width - columns_of(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            cell + space if place < first else space + cell
+            for place, (cell, space) in enumerate(zip(row, spaces, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def confusion_view(confusion: "Confusion", unit: str) -> "View":
+    """The matrix as a picture: each row is divided by its sum, so that rare classes can be read as well.
+
+    Where the cells have no room for numbers, shares from ``BRIGHTEST`` up have one shade.
+    """
+    from glassformer.explain.view import Panel, View
+
+    labels, examples = list(confusion.labels), int(confusion.counts.sum())
+    title = f"confusion, accuracy {confusion.accuracy:.2%} of {examples:,} {unit}"
+    panel = Panel("", labels, labels, confusion.shares())
+    shade, high = "share of the true class", 1.0
+    if len(labels) > MATRIX_CLASSES:
+        shade, high = f"{shade} ({BRIGHTEST:g} or more: brightest)", BRIGHTEST
+    return View("confusion", title, "true class", "predicted class", shade, [panel], high=high, largest=PICTURE_CLASSES)
