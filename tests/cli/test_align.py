@@ -91,7 +91,10 @@ def test_what_cannot_be_aligned(refused: Callable[..., str], tiny: TinyRun, file
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("0-0 1", r", line 3: '1' is not a link; write source-target word indices from 0, such as 0-0 1-2$"),
+        (
+            "0-0 1",
+            r", line 3: '1' is not a link; write source-target word indices from 0, such as 0-0 1-2, or 1\?2 for a ",
+        ),
         ("99-0", r", line 3: 99-0 links words that are not there: the line has \d+ and \d+, counted from 0$"),
     ],
 )
@@ -123,3 +126,27 @@ def test_a_guided_head_is_the_one_that_is_asked(cli: Cli, tiny: TinyRun, files: 
     texts = zip(lines(files[0]), lines(files[1]), strict=True)
     translator = Translator.load(tmp_path / "run")
     assert written.out.splitlines() == [write_pharaoh(translator.align(*pair, 0, 1, True)) for pair in texts]
+
+
+def test_possible_links_are_no_errors(cli: Cli, tiny: TinyRun, files: list[str], tmp_path: Path) -> None:
+    """Both forms of a file in which every other link is only possible have the rate that Och and Ney define."""
+    gold = [sorted(read_pharaoh(line)) for line in lines(files[2])]
+    sure = [set(links[::2]) for links in gold]
+    possible = [set(links) for links in gold]
+    marked = [" ".join(f"{s}{'?-'[(s, t) in one]}{t}" for s, t in links) for one, links in zip(sure, gold)]
+    shared_task = [
+        f"{number:04} {s + 1} {t + 1} {'S' if (s, t) in one else 'P'}"
+        for number, (one, links) in enumerate(zip(sure, gold), start=1)
+        for s, t in links
+    ]
+    results = [
+        cli("align", tiny.run, *files[:2], "--gold", write_lines(tmp_path / name, rows), "--head", "0")
+        for name, rows in (("marked", marked), ("shared_task", shared_task))
+    ]
+    assert results[0] == results[1]
+    proposed = [read_pharaoh(line) for line in results[0].out.splitlines()]
+    rate = alignment_error_rate(sure, possible, proposed)
+    n_sure, n_more = sum(map(len, sure)), sum(map(len, gold)) - sum(map(len, sure))
+    assert f"naive {rate:.2%}, shifted" in results[0].err
+    assert f" by {n_sure} sure links and {n_more} possible ones; written: naive" in results[0].err
+    assert cli("align", tiny.run, *files[:2], "--gold", tmp_path / "marked", "--best-head").code == 0

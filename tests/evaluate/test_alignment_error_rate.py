@@ -3,7 +3,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from glassformer.config import DataError
-from glassformer.evaluate import alignment_error_rate, read_pharaoh, write_pharaoh
+from glassformer.evaluate import alignment_error_rate, read_gold, read_pharaoh, write_pharaoh
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)
 CORPUS = st.lists(st.tuples(LINKS, LINKS, LINKS), min_size=1, max_size=4)
@@ -81,3 +81,46 @@ def test_pharaoh_format():
 def test_pharaoh_refuses_what_is_not_a_link(link):
     with pytest.raises(DataError, match="is not a link"):
         read_pharaoh(f"0-0 {link}")
+
+
+def test_gold_links_are_sure_or_possible():
+    """The forms 1?2 and 1p2 are possible; a link that is both is sure."""
+    (one, empty) = read_gold(["0-0 1?2 2p2 1-1 1?1", ""], [(3, 3), (1, 1)])
+    assert one.sure == {(0, 0), (1, 1)}
+    assert one.possible == {(0, 0), (1, 1), (1, 2), (2, 2)}
+    assert empty == (frozenset(), frozenset())
+
+
+def test_gold_links_of_the_shared_task():
+    """Counted from 1, sure where nothing is said, with or without a confidence; word 0 is nobody's partner."""
+    lines = ["0001 1 1 S", "1 2 3 P 0.7", "", "0003 1 2", "3 2 0 S", "3 0 1 P", "3 2 2 1.0"]
+    first, second, third = read_gold(lines, [(2, 3), (5, 5), (2, 2)])
+    assert first == ({(0, 0)}, {(0, 0), (1, 2)})
+    assert second == (frozenset(), frozenset())
+    assert third == ({(0, 1), (1, 1)}, {(0, 1), (1, 1)})
+
+
+def test_error_rate_of_a_gold_file_by_hand():
+    """|S| = 3, |A| = 4, |A∩S| = 2, |A∩P| = 3: 1 - 5 / 7."""
+    gold = read_gold(["1 1 1 S", "1 2 2 P", "2 1 1 S", "2 2 2 S"], [(2, 2), (2, 3)])
+    proposed = [read_pharaoh("0-0 1-1"), read_pharaoh("0-0 1-2")]
+    rate = alignment_error_rate([one.sure for one in gold], [one.possible for one in gold], proposed)
+    assert rate == pytest.approx(1 - 5 / 7)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["0-0", "0!0"], "line 2: '0!0' is not a link; write source-target word indices from 0, such as 0-0 1-2, or"),
+        (["0-0", "1?2"], "line 2: 1-2 links words that are not there: the line has 1 and 2, counted from 0"),
+        (["0-0"], "has 1 lines and the text 2; give one for each"),
+        (["1 1 1", "1 2 x"], "line 2: '1 2 x' is not a link; write sentence, source word and target word from 1"),
+        (["1 1 1", "2 2 1 S"], "line 2: 2-1 links words that are not there: the line has 1 and 2, counted from 1"),
+        (["1 1 1", "3 1 1 S"], "line 2: there is no sentence 3; the text has 1 to 2"),
+        (["0 1 1"], "line 1: there is no sentence 0; the text has 1 to 2"),
+    ],
+)
+def test_gold_files_that_cannot_be_used_name_the_line(lines, message):
+    with pytest.raises(DataError) as caught:
+        read_gold(lines, [(1, 1), (1, 2)])
+    assert str(caught.value).startswith(message)

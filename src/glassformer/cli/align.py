@@ -10,6 +10,7 @@ from glassformer.cli.streams import note, read_text, writing
 if TYPE_CHECKING:
     from glassformer.evaluate import Links
     from glassformer.evaluate.word_links import HeadReading
+    from glassformer.text.pharaoh import GoldLinks
     from glassformer.translator import Translator
 
 
@@ -31,7 +32,9 @@ def command(
             help="Read where a word is the input, or where it is predicted. [default: as it was guided; else naive]",
         ),
     ] = None,
-    gold: Annotated[str | None, typer.Option(help="File of true links, 0-0 1-2: tell the error rate (AER).")] = None,
+    gold: Annotated[
+        str | None, typer.Option(help="File of true links (0-0 1?2, or NAACL 2003): report the AER.")
+    ] = None,
     best_head: Annotated[
         bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")
     ] = False,
@@ -69,34 +72,35 @@ def _told(
     translator: "Translator",
     sources: list[str],
     targets: list[str],
-    gold: "list[Links]",
+    gold: "list[GoldLinks]",
     choice: "HeadReading | None",
 ) -> "list[Links]":
     """The links of ``choice``, or of the best; its error rates in both readings are told."""
     from glassformer.explain import alignment
 
     found = alignment.links_of_heads(translator, sources, targets)
+    sure, possible = [one.sure for one in gold], [one.possible for one in gold]
     if choice is None:
-        one, shifted = alignment.best_head(found, gold)
+        one, shifted = alignment.best_head(found, sure, possible)
     else:
         one, shifted = alignment.chosen(found, choice.layer, choice.head), choice.shifted
-    rates = [f"{name} {one.error_rate(gold, way):.2%}" for name, way in (("naive", False), ("shifted", True))]
-    note(f"AER of {one.name}: {', '.join(rates)}; written: {'shifted' if shifted else 'naive'}")
+    ways = (("naive", False), ("shifted", True))
+    rates = [f"{name} {one.error_rate(sure, way, possible):.2%}" for name, way in ways]
+    n_sure, n_possible = sum(map(len, sure)), sum(map(len, possible))
+    kinds = f" by {n_sure:,} sure links and {n_possible - n_sure:,} possible ones" if n_possible > n_sure else ""
+    note(f"AER of {one.name}: {', '.join(rates)}{kinds}; written: {'shifted' if shifted else 'naive'}")
     return one.shifted if shifted else one.naive
 
 
-def _gold(file: str, sources: list[str], targets: list[str]) -> "list[Links]":
+def _gold(file: str, sources: list[str], targets: list[str]) -> "list[GoldLinks]":
     """The true links; those of words that a line does not have are refused, such as ones that count from 1."""
     from glassformer.config import DataError
-    from glassformer.text.pharaoh import read_links
+    from glassformer.text.pharaoh import read_gold
 
     lines = list(read_text(file))
-    if len(lines) != len(sources):
-        raise DataError(f"{file} has {len(lines):,} lines and the text {len(sources):,}; give one for each")
-    found: list[Links] = []
-    for number, (line, source, target) in enumerate(zip(lines, sources, targets, strict=True), start=1):
-        try:
-            found.append(read_links(line, len(source.split()), len(target.split())))
-        except DataError as error:
-            raise DataError(f"{file}, line {number}: {error}") from None
-    return found
+    sizes = [(len(source.split()), len(target.split())) for source, target in zip(sources, targets, strict=True)]
+    try:
+        return read_gold(lines, sizes)
+    except DataError as error:
+        comma = "," * str(error).startswith("line ")
+        raise DataError(f"{file}{comma} {error}") from None

@@ -11,7 +11,7 @@ from glassformer.evaluate.forecast import ForecastErrors, LinearForecast, foreca
 from glassformer.evaluate.likelihood import bits_per_character, perplexity
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.later import imported_later
-from glassformer.text.pharaoh import Links, read_pharaoh, write_pharaoh
+from glassformer.text.pharaoh import GoldLinks, Links, read_gold, read_pharaoh, write_pharaoh
 
 if TYPE_CHECKING:
     from glassformer.evaluate.corpus_metrics import METRICS, corpus_scores
@@ -38,6 +38,7 @@ __all__ = [
     "METRICS",
     "Comparison",
     "ForecastErrors",
+    "GoldLinks",
     "LinearForecast",
     "Links",
     "Score",
@@ -54,6 +55,7 @@ __all__ = [
     "forecast_errors",
     "paired_bootstrap",
     "perplexity",
+    "read_gold",
     "read_pharaoh",
     "repeat_last",
     "seasonal_naive",

@@ -58,9 +58,11 @@ class HeadLinks:
         which = "the mean of its heads" if self.head is None else f"head {self.head}"
         return f"decoder layer {self.layer}, {which}"
 
-    def error_rate(self, gold: Sequence[Links], shifted: bool = False) -> float:
-        """AER over the corpus, every link of ``gold`` a sure one (``evaluate.alignment``)."""
-        return alignment_error_rate(gold, gold, self.shifted if shifted else self.naive)
+    def error_rate(
+        self, gold: Sequence[Links], shifted: bool = False, possible: Sequence[Links] | None = None
+    ) -> float:
+        """AER over the corpus (``evaluate.alignment``); ``gold`` are the sure links, ``possible`` those and more."""
+        return alignment_error_rate(gold, possible or gold, self.shifted if shifted else self.naive)
 
 
 def links_of_heads(translator: Translator, sources: Sequence[str], targets: Sequence[str]) -> list[HeadLinks]:
@@ -88,10 +90,12 @@ def chosen(found: Sequence[HeadLinks], layer: int, head: int | None) -> HeadLink
     return next(one for one in found if (one.layer, one.head) == wanted)
 
 
-def best_head(found: Sequence[HeadLinks], gold: Sequence[Links]) -> tuple[HeadLinks, bool]:
+def best_head(
+    found: Sequence[HeadLinks], gold: Sequence[Links], possible: Sequence[Links] | None = None
+) -> tuple[HeadLinks, bool]:
     """The one with the lowest AER, the first of equals, and whether that is its shifted reading."""
     readings = [(one, shifted) for shifted in (False, True) for one in found]
-    return min(readings, key=lambda reading: reading[0].error_rate(gold, reading[1]))
+    return min(readings, key=lambda reading: reading[0].error_rate(gold, reading[1], possible))
 
 
 def symmetrise(forward: Links, backward: Links, method: str = "grow-diag-final") -> frozenset[tuple[int, int]]:

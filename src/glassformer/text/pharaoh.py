@@ -1,17 +1,30 @@
 """Word alignments as text, a line a pair: ``0-0 1-2`` links source word 0 with target word 0, and 1 with 2.
 
-The form is that of the decoder Pharaoh (Koehn 2004), and is what aligners write.
+The form is that of the decoder Pharaoh (Koehn 2004), and is what aligners write. Links that people made may be sure or
+possible (Och and Ney 2003): ``1?2`` or ``1p2`` is a possible one, or the file has the form of the NAACL 2003 shared
+task (Mihalcea and Pedersen 2003), a line a link.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from glassformer.config import DataError
 
 Links = AbstractSet[tuple[int, int]]  # of one sentence: 0-based word indices, source then target
 
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
+_GOLD_LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
+_SHARED_TASK = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9.eE+-]+)?")
+_SHARED_TASK_LINE = "sentence, source word and target word from 1, then S or P where it is known, such as 1 2 3 S"
+
+
+class GoldLinks(NamedTuple):
+    """The links of one sentence as people made them; ``possible`` holds the sure ones too."""
+
+    sure: frozenset[tuple[int, int]]
+    possible: frozenset[tuple[int, int]]
 
 
 def read_pharaoh(line: str) -> frozenset[tuple[int, int]]:
@@ -29,13 +42,77 @@ def read_links(line: str, source_words: int, target_words: int) -> frozenset[tup
     """``read_pharaoh`` for a pair of so many words; a link of words that it does not have is refused, such as one that
     counts from 1."""
     links = read_pharaoh(line)
-    for source, target in sorted(links):
-        if not (source < source_words and target < target_words):
-            raise DataError(
-                f"{source}-{target} links words that are not there: the line has {source_words} and {target_words}, "
-                "counted from 0"
-            )
+    for link in sorted(links):
+        _check_words(link, (source_words, target_words), 0)
     return links
+
+
+def read_gold(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) -> list[GoldLinks]:
+    """The links of each sentence, whose ``sizes`` are its words in source and target.
+
+    Either a line for each sentence (``0-0 1?2``), or a line for each link as in the NAACL 2003 shared task: sentence,
+    source word and target word counted from 1, then S or P (missing: sure) and a confidence, which is not used. There
+    a link to word 0 says that a word has no partner, and is passed over, as error rates without null links do.
+
+    Raises ``DataError``, which begins with the number of the line, for anything else.
+    """
+    first = next((line for line in lines if line.strip()), "")
+    if _SHARED_TASK.fullmatch(first.strip()):
+        return _read_shared_task(lines, sizes)
+    if len(lines) != len(sizes):
+        raise DataError(f"has {len(lines):,} lines and the text {len(sizes):,}; give one for each")
+    return [_read_gold_line(number, line, size) for number, (line, size) in enumerate(zip(lines, sizes), start=1)]
+
+
+def _read_gold_line(number: int, line: str, size: tuple[int, int]) -> GoldLinks:
+    found: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}
+    for word in line.split():
+        match = _GOLD_LINK.fullmatch(word)
+        if match is None:
+            raise DataError(
+                f"line {number}: {word!r} is not a link; write source-target word indices from 0, such as 0-0 1-2, "
+                "or 1?2 for a possible one"
+            )
+        link = int(match[1]), int(match[3])
+        try:
+            _check_words(link, size, 0)
+        except DataError as error:
+            raise DataError(f"line {number}: {error}") from None
+        found[match[2] == "-"].add(link)
+    return GoldLinks(frozenset(found[True]), frozenset(found[True] | found[False]))
+
+
+def _read_shared_task(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) -> list[GoldLinks]:
+    sure, possible = ([set[tuple[int, int]]() for _ in sizes] for _ in range(2))
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        match = _SHARED_TASK.fullmatch(line.strip())
+        if match is None:
+            raise DataError(f"line {number}: {line.strip()!r} is not a link; write {_SHARED_TASK_LINE}")
+        sentence, source, target = (int(match[place]) for place in (1, 2, 3))
+        if not 1 <= sentence <= len(sizes):
+            raise DataError(f"line {number}: there is no sentence {sentence}; the text has 1 to {len(sizes):,}")
+        if not source or not target:
+            continue
+        try:
+            _check_words((source, target), sizes[sentence - 1], 1)
+        except DataError as error:
+            raise DataError(f"line {number}: {error}") from None
+        link = source - 1, target - 1
+        possible[sentence - 1].add(link)
+        if match[4] != "P":
+            sure[sentence - 1].add(link)
+    return [GoldLinks(frozenset(one), frozenset(other)) for one, other in zip(sure, possible)]
+
+
+def _check_words(link: tuple[int, int], size: tuple[int, int], first: int) -> None:
+    """``first`` is the number of the first word."""
+    if not (link[0] < size[0] + first and link[1] < size[1] + first):
+        raise DataError(
+            f"{link[0]}-{link[1]} links words that are not there: the line has {size[0]} and {size[1]}, "
+            f"counted from {first}"
+        )
 
 
 def write_pharaoh(links: Iterable[tuple[int, int]]) -> str:
