@@ -19,6 +19,7 @@ from torch import Tensor
 
 from glassformer.checkpoint import (
     CONFIG,
+    STATE_VALUES,
     WEIGHTS,
     TrainingState,
     clear_leftovers,
@@ -31,6 +32,8 @@ from glassformer.config import CheckpointError, nearest
 from glassformer.manifest import MANIFEST, parse_object, refusing
 
 CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
+INTERRUPTED = "interrupted"
+"""The value in a training state that marks a checkpoint saved because training was stopped between scheduled saves."""
 _STEP = re.compile(r"step_(\d{8,})")
 
 
@@ -162,6 +165,10 @@ class RunFolder:
         steps = [item for item in self.checkpoints_path.iterdir() if _STEP.fullmatch(item.name)]
         return sorted(steps, key=step_of)
 
+    def scheduled(self) -> list[Path]:
+        """The checkpoints without those that only an interruption brought about, oldest first, unverified."""
+        return [path for path in self.checkpoints() if not _interrupted(path)]
+
     def latest(self) -> Latest | None:
         """The newest whole checkpoint, or None when none was ever saved; ``CheckpointError`` when all are damaged."""
         warnings: list[str] = []
@@ -202,13 +209,14 @@ class RunFolder:
         write_whole(self.path / BEST, (json.dumps(content) + "\n").encode())
 
     def keep(self, last: int) -> None:
-        """Delete all checkpoints but the ``last`` newest and the best."""
+        """Delete all checkpoints but the best, the newest, and the ``last`` newest of the scheduled ones."""
         if last < 1:
             raise CheckpointError(f"last={last}: at least the newest checkpoint has to be kept; choose 1 or more")
         best = self.best()
         with refusing(f"{self.path}: an old checkpoint cannot be deleted"):
-            for path in self.checkpoints()[:-last]:
-                if best is None or path != best.checkpoint:
+            needed = self.scheduled()[-last:]
+            for path in self.checkpoints()[:-1]:
+                if path not in needed and (best is None or path != best.checkpoint):
                     delete_checkpoint(path)
 
     def append_metrics(self, values: dict[str, Any]) -> None:
@@ -263,6 +271,12 @@ def resolve(path: str | Path) -> Path:
 def step_of(path: Path) -> int:
     """The training step in the name of a checkpoint folder."""
     return int(path.name.removeprefix("step_"))
+
+
+def _interrupted(checkpoint: Path) -> bool:
+    """True if training was stopped there, by Ctrl-C or ``train.max_seconds``. Damaged values count as scheduled."""
+    state = checkpoint / STATE_VALUES
+    return state.is_file() and bool((parse_object(state.read_bytes()) or {}).get(INTERRUPTED))
 
 
 def nearby(path: Path, suffix: str | None = None) -> str:

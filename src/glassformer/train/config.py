@@ -54,7 +54,7 @@ class TrainConfig(Config):
     ema: float = Field(0.0, ge=0, lt=1)
     """Decay of the exponential moving average of the weights, which is then what is validated and saved; 0 is none."""
     save_every: int = Field(1000, gt=0, description="steps between checkpoints")
-    keep_checkpoints: int = Field(5, gt=0, description="newest ones kept, beside the best")
+    keep_checkpoints: int = Field(5, gt=0, description="newest ones kept, beside the best and that of an interruption")
     log_every: int = Field(50, gt=0, description="steps between progress reports")
     max_bad_steps: int = Field(10, ge=0)
     """Steps with a loss or gradient that is not finite that may be skipped before the run stops."""

@@ -12,7 +12,7 @@ from contextlib import closing
 from glassformer.allocator import keep_freed_memory
 from glassformer.config import GlassformerError
 from glassformer.models.registry import weights_of
-from glassformer.run_folder import RunFolder
+from glassformer.run_folder import INTERRUPTED, RunFolder
 from glassformer.train.config import RunConfig
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Validated
 from glassformer.train.resume import begin, restore
@@ -73,7 +73,7 @@ def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Calla
             yield validated
             reason = reason or _impatient(state)
         if saving:
-            save(state, run, validated)
+            save(state, run, validated, interrupted=counters.step < config.train.max_steps and not _scheduled(state))
     yield _finished(state, reason)
 
 
@@ -81,8 +81,17 @@ def every(n: int, step: int) -> bool:
     return step % n == 0
 
 
-def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None:
-    """A whole checkpoint of this step; the best one is never deleted."""
+def _scheduled(state: TrainState) -> bool:
+    """True at the steps at which an uninterrupted run saves too."""
+    config, step = state.config, state.counters.step
+    return every(config.train.save_every, step) or (state.task.validates and every(config.validation.every, step))
+
+
+def save(state: TrainState, run: RunFolder, validated: Validated | None, interrupted: bool = False) -> None:
+    """Save a checkpoint of this step and delete those that are no longer needed; the best one is never deleted.
+
+    One of an ``interrupted`` run is there to resume from, and does not count among ``keep_checkpoints``.
+    """
     document = state.task.document()
     config = {
         "task": state.config.task,
@@ -90,12 +99,15 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None) -> None
         "step": state.counters.step,
         **document.values,
     }
+    training = state.snapshot()
+    if interrupted:
+        training.values[INTERRUPTED] = True
     path = run.save(
         state.counters.step,
         config=config,
         tokenizer=document.tokenizer,
         weights=weights_of(state.best_model),
-        training=state.snapshot(),
+        training=training,
     )
     if validated is not None and validated.best and state.counters.best is not None:
         run.set_best(path, state.config.validation.metric, state.counters.best)
