@@ -275,8 +275,13 @@ def step_of(path: Path) -> int:
 
 def _interrupted(checkpoint: Path) -> bool:
     """True if training was stopped there, by Ctrl-C or ``train.max_seconds``. Damaged values count as scheduled."""
+    return bool(training_values(checkpoint).get(INTERRUPTED))
+
+
+def training_values(checkpoint: Path) -> dict[str, Any]:
+    """The values of the training state, unverified; empty where there are none or they are damaged."""
     state = checkpoint / STATE_VALUES
-    return state.is_file() and bool((parse_object(state.read_bytes()) or {}).get(INTERRUPTED))
+    return (parse_object(state.read_bytes()) or {}) if state.is_file() else {}
 
 
 def nearby(path: Path, suffix: str | None = None) -> str:

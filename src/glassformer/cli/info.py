@@ -42,17 +42,19 @@ def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
     return _report(model) | ({} if text is None else {"text": text.model_dump(mode="json")})
 
 
-def _of_run(what: str, overrides: list[str]) -> dict[str, Any]:
+def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.config import ConfigError
     from glassformer.predict.opening import open_any
-    from glassformer.run_folder import resolve
+    from glassformer.run_folder import resolve, training_values
 
-    if overrides:
-        raise ConfigError(f"{overrides[0]!r}: a trained model cannot be changed; settings go with a configuration file")
+    if settings:
+        raise ConfigError(f"{settings[0]!r}: a trained model cannot be changed; settings go with a configuration file")
     path = resolve(what)
     task, model, tokenizers = open_any(path)
     text = {} if tokenizers is None else {"text": tokenizers.config.model_dump(mode="json")}
-    return {"checkpoint": str(path), "task": task} | _report(model) | text
+    overrides = training_values(path).get("overrides")
+    history = {"overrides": overrides} if overrides else {}
+    return {"checkpoint": str(path), "task": task} | _report(model) | text | history
 
 
 def _report(model) -> dict[str, Any]:  # type: ignore[no-untyped-def]
@@ -73,6 +75,12 @@ def _text(report: dict[str, Any]) -> str:
 
     lines = [f"{name} {report[name]}" for name in ("checkpoint", "task") if name in report]
     lines += to_toml({section: report[section] for section in ("model", "text") if section in report}).splitlines()
+    if "overrides" in report:
+        lines.append("overrides (settings changed on resuming)")
+        lines += [
+            f"  from step {one['step']:,} on: {one['name']}: {one['before']!r} → {one['now']!r}"
+            for one in report["overrides"]
+        ]
     lines += ["parameters", *(f"  {name:18} {count:>13,}" for name, count in report["parameters"].items())]
     memory, flops = report["memory"], report["flops"]
     lines += [

@@ -109,6 +109,8 @@ class Screen:
             self._say(f"run: {self.run}")
         for line in event.warnings:
             self._say(f"warning: {line}; going on from an older checkpoint")
+        for line in event.overrides:
+            self._say(f"override from step {event.step:,} on: {line}")
         for line in event.accounts:
             self._say(line)
         self._say(

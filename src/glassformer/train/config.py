@@ -63,6 +63,9 @@ class TrainConfig(Config):
     """CPU threads; 0 leaves PyTorch's choice."""
     start_from: str | None = None
     """Run or checkpoint whose tokenizer a new run keeps, and whose weights it begins with where they fit."""
+    override_on_resume: bool = False
+    """Let ``--resume`` change ``[optimizer]`` and ``train.precision``, ``label_smoothing``, ``dropout_warmup_steps``,
+    ``accumulate``, ``ema`` (not from or to 0), ``threads`` and ``loss``. Each change is recorded in the run."""
 
 
 class ValidationConfig(Config):

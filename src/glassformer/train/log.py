@@ -1,7 +1,7 @@
 """What a run reports: events for whoever watches, and the same numbers in ``metrics.jsonl`` and TensorBoard."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,6 +26,8 @@ class Started:
     """Newer checkpoints that were passed over because they are damaged."""
     unit: str
     """What a run predicts, and so what its loss is a mean over: target tokens, images, …"""
+    overrides: list[str] = field(default_factory=list)
+    """Settings that ``train.override_on_resume`` changes from this step on."""
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,11 @@ def _started(state: TrainState, warnings: list[str]) -> Started:
         batches_per_epoch=len(state.batches),
         warnings=warnings,
         unit=state.task.unit,
+        overrides=[
+            f"{override.name}: {override.before!r} → {override.now!r}"
+            for override in state.overrides
+            if override.step == state.counters.step
+        ],
     )
 
 

@@ -8,14 +8,29 @@ from glassformer.config import CheckpointError, ConfigError
 from glassformer.models.device import choose_device
 from glassformer.run_folder import BEST, RunFolder
 from glassformer.train.build import build
-from glassformer.train.config import RunConfig
-from glassformer.train.state import TrainState
+from glassformer.train.config import OptimizerConfig, RunConfig
+from glassformer.train.state import Override, TrainState
 
 MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
     f"train.{name}"
-    for name in ("max_steps", "max_seconds", "save_every", "keep_checkpoints", "log_every", "max_bad_steps", "device")
+    for name in (
+        "max_steps",
+        "max_seconds",
+        "save_every",
+        "keep_checkpoints",
+        "log_every",
+        "max_bad_steps",
+        "device",
+        "override_on_resume",
+    )
 }
 """What a resumed run may set anew; everything else decides the weights, as the kind of device does, asked for apart."""
+
+OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
+    f"train.{name}"
+    for name in ("precision", "label_smoothing", "dropout_warmup_steps", "accumulate", "ema", "threads", "loss")
+}
+"""What ``train.override_on_resume`` lets a resumed run change: how the weights are updated from here on."""
 
 
 def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
@@ -27,7 +42,7 @@ def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
 def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     """The state of the newest whole checkpoint, and a line for each newer one that is damaged.
 
-    Settings that decide the weights must be those it was made with.
+    Settings that decide the weights must be those it was made with, unless ``train.override_on_resume`` allows them.
     """
     found = run.latest()
     if found is None:
@@ -35,20 +50,23 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     checkpoint = load_checkpoint(found.path, training=True)
     assert checkpoint.training is not None
     before = checkpoint.training.values["config"]
-    _check_unchanged(config, before)
+    overrides = _overrides(config, before, found.step)
     _check_device(config, found.path, "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu")
     state = build(config, checkpoint)
     state.restore(checkpoint.weights, checkpoint.training, str(found.path))
+    state.overrides += overrides
     run.truncate_metrics(found.step)
     bleu_tokenize = checkpoint.config.get("bleu_tokenize", before["validation"].get("tokenize"))
     _restore_best(state, run, before, bleu_tokenize)
     return state, found.warnings
 
 
-def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> None:
+def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int) -> list[Override]:
+    """The settings that ``train.override_on_resume`` changes; any other that decides the weights is refused."""
     now = config.model_dump(mode="json")
     if now.pop("task") != saved.get("task", "translation"):
         raise ConfigError(f"task={config.task!r}, but the run began with another one; resume with that, or start anew")
+    found = []
     for section, values in now.items():
         if section not in saved and values == type(config).model_fields[section].default.model_dump(mode="json"):
             continue  # a section that was added since changes nothing by its defaults
@@ -65,9 +83,18 @@ def _check_unchanged(config: RunConfig, saved: dict[str, dict[str, object]]) -> 
                 )
             before = saved[section][key]
             if value != before:
-                raise ConfigError(
-                    f"{name}={value!r}, but the run began with {before!r}; resume with that, or start anew"
-                )
+                _check_override(config, name, before, value)
+                found.append(Override(step, name, before, value))
+    return found
+
+
+def _check_override(config: RunConfig, name: str, before: object, now: object) -> None:
+    fault = f"{name}={now!r}, but the run began with {before!r}"
+    if name not in OVERRIDABLE or (name == "train.ema" and not (before and now)):  # there is no average to go on with
+        raise ConfigError(f"{fault}; resume with that, or start anew")
+    if not config.train.override_on_resume:
+        way_out = "or set train.override_on_resume=true to change it from here on"
+        raise ConfigError(f"{fault}; resume with that, start anew, {way_out}")
 
 
 def _check_device(config: RunConfig, path: Path, before: str) -> None:

@@ -36,6 +36,16 @@ class Counters:
     without_improvement: int = 0
 
 
+@dataclass(frozen=True)
+class Override:
+    """A setting that ``train.override_on_resume`` changed in a run that had reached ``step``."""
+
+    step: int
+    name: str
+    before: Any
+    now: Any
+
+
 @dataclass
 class TrainState:
     """The parts of a run that change while it trains."""
@@ -54,6 +64,9 @@ class TrainState:
     counters: Counters = field(default_factory=Counters)
     taken: list[str] = field(default_factory=list)
     """What a run that starts from another one has of its weights, in a line."""
+
+    overrides: list[Override] = field(default_factory=list)
+    """The history of the run's settings, oldest first."""
 
     @cached_property
     def weights(self) -> list[tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]]:
@@ -111,6 +124,7 @@ class TrainState:
         values = {
             "counters": vars(self.counters).copy(),
             "batches": self.batches.state(),
+            "overrides": [vars(override).copy() for override in self.overrides],
             "data": self.batches.fingerprint,
             "content": self.batches.content_digest,
             "config": self.config.model_dump(mode="json"),
@@ -144,6 +158,7 @@ class TrainState:
         self.stale = True
         self.batches.restore(saved.values["batches"])
         self.counters = Counters(**saved.values["counters"])
+        self.overrides = [Override(**values) for values in saved.values.get("overrides", [])]
         torch.set_rng_state(saved.tensors["random.cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
