@@ -308,3 +308,25 @@ def test_a_text_without_a_place_to_cut_is_one_piece(config, write, monkeypatch):
     for text in ("x" * 100, "\n" * 100, "a" + "\n" * 50):
         found = config(write("a.txt", text))
         assert "".join(training_texts(found, tokens_span_lines=True)) == text
+
+
+def test_characters_that_do_not_come_back_are_accounted_for(config, write):
+    text = "a  b\n\n\tc É\n"
+    found = config(write("a.txt", text))
+    lossy = learned("word", "a b c")
+    account = prepare_stream(found, found.train, lossy).account
+    assert account.lines()[-1] == (
+        "characters that do not come back from their tokens: 7 of 11 compared (63.64%), "
+        "most often '\\n' 3, ' ' 2, '\\t' 1"
+    )
+    again = prepare_stream(found, found.train, lossy).account  # from the cache
+    assert again == account
+    exact = prepare_stream(found, found.train, learned("bytes", "a b c")).account
+    assert (exact.source.compared, exact.source.lost) == (11, 0)
+    assert len(exact.lines()) == 2
+
+
+def test_characters_of_dropped_documents_are_not_compared(config, write):
+    found = config(write("a.txt", b"a  b\n  \n\xff  c\n"), documents="line")
+    account = prepare_stream(found, found.train, learned("word", "a b c")).account
+    assert (account.source.compared, account.source.lost) == (4, 1)

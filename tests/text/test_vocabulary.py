@@ -211,3 +211,24 @@ def test_merges_stop_at_the_number_asked_for_and_are_the_first_of_more() -> None
     assert max(ranks) == 6 and few.vocab_size < many.vocab_size
     assert few.merges_of("lowest")[:3] == many.merges_of("lowest")[:3]
     assert few.decode(few.encode("lowest wider")) == "lowest wider"
+
+
+# Size of the text of tokens
+
+
+@pytest.mark.parametrize("kind", ["bpe", "word", "char", "bytes"])
+def test_the_size_of_tokens_is_that_of_what_they_decode_to(kind, monkeypatch):
+    text = "Der Hund läuft.  Two\ndogs 日本 run – on grass! " * 30
+    tokenizer = trained([text], [], kind=kind, vocab_size=300, min_frequency=1).source
+    ids = tokenizer.encode(text)
+    whole = tokenizer.decode(ids)
+    for measured in (1 << 16, 7, 1):
+        monkeypatch.setattr("glassformer.text.tokenizer.MEASURED_TOKENS", measured)
+        assert tokenizer.size(ids) == (len(whole), len(whole.encode()))
+        first = tokenizer.decode(ids[:1])
+        assert tokenizer.size(ids, given=1) == (len(whole) - len(first), len((whole).encode()) - len(first.encode()))
+    documents = [tokenizer.encode(part) for part in ("Two dogs", "läuft", "")]
+    joined = [id for document in documents for id in [*document, tokenizer.end_id]]
+    assert tokenizer.size(joined) == (13, 14)
+    assert tokenizer.size(joined, given=len(documents[0])) == (5, 6)
+    assert tokenizer.size([]) == (0, 0)

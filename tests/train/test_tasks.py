@@ -1,6 +1,7 @@
 """What tasks have in common: sizes that their data decide, what is read and told, and starting from another run."""
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,41 @@ def test_a_run_without_a_vocabulary_is_no_start_for_one_of_text(
     begun, tiny = made(tmp_path_factory, "images").run, made(tmp_path_factory, "classification")
     with pytest.raises(ConfigError, match=r"^train\.start_from=.*: reads no text, so has no vocabulary; name a run"):
         trained(tiny, tmp_path / "run", train__start_from=str(begun))
+
+
+# Bits
+
+
+CODE = "def f(a):\n    if a:\n\n        return  a\n" * 12
+
+
+@pytest.mark.parametrize("text", [{"kind": "bytes"}, {"kind": "char"}, {"kind": "bpe"}, {"kind": "word"}])
+def test_bits_are_those_of_the_text_that_the_predicted_tokens_decode_to(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, text: dict[str, Any]
+) -> None:
+    """A vocabulary that collapses spaces has fewer characters to predict, which must not look like fewer bits."""
+    file = tmp_path / "code.txt"
+    file.write_text(CODE, encoding="utf-8")
+    values = settings(made(tmp_path_factory, "language"), data__train=[str(file)], data__validation=[str(file)])
+    values["data"]["validation_share"] = 0.0
+    values["validation"] = {"metric": "bits_per_byte"}
+    config = parse_config(values | {"text": {"vocab_size": 300, **text}}, "tiny")
+    scores = next(event.scores for event in run_to_the_end(config, tmp_path / "run") if isinstance(event, Validated))
+    generator = glassformer.load(tmp_path / "run")
+    ids = generator.tokenizer.encode(CODE)
+    predicted = len(generator.tokenizer.decode(ids)) - len(generator.tokenizer.decode(ids[:1]))
+    expected = scores["nll"] * (len(ids) - 1) / math.log(2) / predicted
+    assert scores["bits_per_character"] == pytest.approx(expected)
+    assert scores["bits_per_byte"] == pytest.approx(expected)  # all is ASCII
+    assert (predicted > len(CODE) - 10) == (text["kind"] in ("bytes", "char"))
+    evaluated = measuring.language_scores(generator, config.data, [str(file)])
+    assert evaluated["bits_per_byte"] == pytest.approx(evaluated["nll"] * evaluated["tokens"] / math.log(2) / predicted)
+    assert generator.score([CODE])[0].characters == predicted
+
+
+def test_language_models_are_of_bytes_unless_another_kind_is_given(tmp_path_factory: pytest.TempPathFactory) -> None:
+    values = settings(made(tmp_path_factory, "language"))
+    assert parse_config(values | {"text": {"vocab_size": 300}}).text.kind == "bytes"
+    assert parse_config({key: value for key, value in values.items() if key != "text"}).text.kind == "bytes"
+    assert parse_config(values).text.kind == "char"
+    assert parse_config(settings(made(tmp_path_factory, "masked")) | {"text": {}}).text.kind == "bpe"

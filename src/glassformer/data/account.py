@@ -1,5 +1,6 @@
 """What became of every line: kept, or dropped for one reason that is counted and whose first lines are named."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -10,6 +11,8 @@ from glassformer.text import TextConfig
 Reason = Literal["empty", "too_long", "length_ratio", "duplicate", "invalid_utf8", "malformed"]
 REASONS: tuple[Reason, ...] = ("empty", "too_long", "length_ratio", "duplicate", "invalid_utf8", "malformed")
 LINES_SHOWN = 5
+CHARACTERS_SHOWN = 3
+CHARACTERS_STORED = 10
 
 
 @dataclass
@@ -46,10 +49,43 @@ class TokenAccount:
 
     tokens: int = 0
     unknown: int = 0
+    compared: int = 0  # characters of text that was compared with what its tokens decode to
+    lost: int = 0  # of these, characters that do not come back
+    lost_most: dict[str, int] = field(default_factory=dict)  # how often each of the most frequent of them
 
     @property
     def unknown_rate(self) -> float:
         return self.unknown / self.tokens if self.tokens else 0.0
+
+    def compare(self, text: str, decoded: str) -> None:
+        """Count the characters of ``text`` that are not in ``decoded``, or not as often; their order is that of the
+        text anyway."""
+        self.compared += len(text)
+        if decoded != text:
+            lost = Counter(text) - Counter(decoded)
+            self.lost += lost.total()
+            self._store(lost)
+
+    def add(self, other: "TokenAccount") -> None:
+        self.tokens += other.tokens
+        self.unknown += other.unknown
+        self.compared += other.compared
+        self.lost += other.lost
+        self._store(other.lost_most)
+
+    def describe_lost(self, side: str) -> str:
+        """Of text that does not come back exactly."""
+        shown = list(self.lost_most.items())[:CHARACTERS_SHOWN]
+        most = ", ".join(f"{character!r} {count:,}" for character, count in shown)
+        return (
+            f"{side}characters that do not come back from their tokens: {self.lost:,} of {self.compared:,} compared "
+            f"({self.lost / self.compared:.2%}), most often {most}"
+        )
+
+    def _store(self, lost: dict[str, int]) -> None:
+        counts = Counter(self.lost_most)
+        counts.update(lost)
+        self.lost_most = dict(sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:CHARACTERS_STORED])
 
 
 @dataclass
@@ -89,11 +125,12 @@ class Account:
                 )
 
     def lines(self) -> list[str]:
-        """For printing: one line a file, then one on unknown tokens."""
+        """For printing: one line a file, then one on unknown tokens, and one for a side that does not come back."""
         rates = ", ".join(
             f"{side}{tokens.unknown:,} of {tokens.tokens:,} ({tokens.unknown_rate:.2%})" for side, tokens in self._sides
         )
-        return [*(file.describe() for file in self.files), f"unknown tokens: {rates}"]
+        lost = [tokens.describe_lost(side) for side, tokens in self._sides if tokens.lost]
+        return [*(file.describe() for file in self.files), f"unknown tokens: {rates}", *lost]
 
     @property
     def _sides(self) -> tuple[tuple[str, TokenAccount], ...]:
@@ -114,7 +151,6 @@ class Account:
         total = cls()
         for account in accounts:
             total.files += account.files
-            for mine, other in ((total.source, account.source), (total.target, account.target)):
-                mine.tokens += other.tokens
-                mine.unknown += other.unknown
+            total.source.add(account.source)
+            total.target.add(account.target)
         return total

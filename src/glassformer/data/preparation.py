@@ -22,6 +22,7 @@ from glassformer.text import Tokenizer, TokenizerPair
 
 CHUNK_LINES = 4096
 CHUNK_CHARACTERS = 1 << 24
+COMPARED_EVERY = 16  # of how many kept lines one is decoded, to see whether it comes back
 CHARACTERS_PER_TOKEN = 64  # a line with more than this for each token allowed is too long without being encoded
 
 
@@ -68,6 +69,7 @@ def _build(
                     kept = keep(chunk, file)
                     source.append([ids for _, ids, _ in kept])
                     target.append([ids for _, _, ids in kept])
+                    _compare(kept, sum(one.kept for one in account.files) - len(kept), source, target, tokenizers)
                     if lines is not None and links is not None:
                         links.append(lines.links(chunk, kept))
                 if lines is not None:
@@ -82,6 +84,13 @@ def _build(
     except BaseException:
         shutil.rmtree(build, ignore_errors=True)
         raise
+
+
+def _compare(kept: list[Aligned], before: int, source: "_Writer", target: "_Writer", pair: TokenizerPair) -> None:
+    """Decode one of ``COMPARED_EVERY`` kept lines, of which ``before`` came already, to see what does not come back."""
+    for record, ids, target_ids in kept[-before % COMPARED_EVERY :: COMPARED_EVERY]:
+        source.account.compare(record.source, pair.source.decode(ids))
+        target.account.compare(record.target, pair.target.decode(target_ids))
 
 
 class _Filter:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from glassformer.config import DataError
 from glassformer.data import cache
-from glassformer.data.account import Account, FileAccount, Reason
+from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
 from glassformer.data.corpus import Side
 from glassformer.data.documents import Part, Piece, read_pieces, text_form
 from glassformer.data.files import regular
@@ -144,8 +144,8 @@ class _Writer:
         self.ids, self.offsets = ids, offsets
         self.dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
         self.fault: Reason | None = None
-        self.end_id, self.unknown_id = tokenizer.end_id, tokenizer.unknown_id
-        self.tokens = self.unknown = self.characters = self.bytes = self.kept = 0
+        self.tokenizer, self.account = tokenizer, TokenAccount()
+        self.tokens = self.characters = self.bytes = self.kept = 0
         self._begin(0)
         self.open = False  # none has begun
         self._note_offset(0)
@@ -165,34 +165,36 @@ class _Writer:
             return
         self.open = False
         file.read += 1
-        reason: Reason | None = self.fault or (None if self.new_tokens and not self.blank else "empty")
+        reason: Reason | None = self.fault or (None if self.new.tokens and not self.blank else "empty")
         if reason:
             file.drop(reason, self.line)
             self.ids.seek(self.tokens * np.dtype(self.dtype).itemsize)
             self.ids.truncate()
             return
         file.kept += 1
-        self.tokens += self.new_tokens + (self.kept > 0)
+        self.tokens += self.new.tokens + (self.kept > 0)
         self.kept += 1
-        self.unknown += self.new_unknown
+        self.account.add(self.new)
         self.characters += self.new_characters
         self.bytes += self.new_bytes
         self._note_offset(self.tokens + 1)
 
     def finish(self, account: Account) -> None:
-        account.source.tokens, account.source.unknown = self.tokens - max(0, self.kept - 1), self.unknown
+        account.source = self.account
 
     def _begin(self, line: int) -> None:
         self.line, self.open, self.blank = line, True, True
         self.fault = None
-        self.new_tokens = self.new_unknown = self.new_characters = self.new_bytes = 0
+        self.new = TokenAccount()
+        self.new_characters = self.new_bytes = 0
 
     def _append(self, tokens: list[int], text: str) -> None:
         ids = np.array(tokens, self.dtype)
-        before = [self.end_id] if self.kept and not self.new_tokens and len(ids) else []
+        before = [self.tokenizer.end_id] if self.kept and not self.new.tokens and len(ids) else []
         self.ids.write(np.array(before, self.dtype).tobytes() + ids.tobytes())
-        self.new_tokens += len(ids)
-        self.new_unknown += int(np.count_nonzero(ids == self.unknown_id))
+        self.new.tokens += len(ids)
+        self.new.unknown += int(np.count_nonzero(ids == self.tokenizer.unknown_id))
+        self.new.compare(text, self.tokenizer.decode(tokens))
         self.new_characters += len(text)
         self.new_bytes += len(text.encode())
         self.blank = self.blank and not text.strip()

@@ -131,8 +131,9 @@ class Generator:
         """How likely each text is. Its first token is predicted too where a text begins a document."""
         scores = []
         for text in texts:
-            found = self.likelihood(self.tokenizer.encode(text), stride, self._opens)
-            scores.append(replace(found, characters=len(text), bytes=len(text.encode(errors="replace"))))
+            ids = self.tokenizer.encode(text)
+            size = self.tokenizer.size(ids, given=0 if self._opens else 1)
+            scores.append(replace(self.likelihood(ids, stride, self._opens), **size._asdict()))
         return scores
 
     def likelihood(self, ids: Any, stride: int = 0, opens: bool = False) -> TextLikelihood:

@@ -17,7 +17,7 @@ from glassformer.data.stream import prepare_stream
 from glassformer.data.stream_config import StreamConfig
 from glassformer.data.tagged_files import read_tagged
 from glassformer.evaluate.class_report import Confusion
-from glassformer.evaluate.likelihood import perplexity
+from glassformer.evaluate.likelihood import bits, perplexity
 from glassformer.predict.classifier import Classifier
 from glassformer.predict.filler import Filler
 from glassformer.predict.generator import Generator
@@ -41,15 +41,13 @@ class TaggedSentences(NamedTuple):
 
 def language_scores(generator: Generator, config: StreamConfig, files: list[str], stride: int = 0) -> dict[str, float]:
     """Likelihood of the text of ``files`` as one stream, documents divided as ``config`` says, end tokens predicted
-    too; characters and bytes are those of the text alone."""
+    too; characters and bytes are those of the text that the predicted tokens decode to."""
     stream = prepare_stream(config, files, generator.tokenizer)
     found = generator.likelihood(stream.ids, stride)
-    bits = found.nll / 0.6931471805599453
     return {
         "nll": found.nll_per_token,
         "perplexity": found.perplexity,
-        "bits_per_character": bits / stream.characters,
-        "bits_per_byte": bits / stream.bytes,
+        **bits(found.nll, generator.tokenizer.size(stream.ids, given=1)),
         "tokens": found.tokens,
     }
 

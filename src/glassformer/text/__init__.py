@@ -2,7 +2,16 @@
 
 from glassformer.text.config import SPECIAL_TOKENS, ByteTextConfig, TextConfig
 from glassformer.text.pair import TokenizerPair
-from glassformer.text.tokenizer import Merge, Tokenizer
+from glassformer.text.tokenizer import Merge, TextSize, Tokenizer
 from glassformer.text.training import train_tokenizers
 
-__all__ = ["SPECIAL_TOKENS", "ByteTextConfig", "Merge", "TextConfig", "Tokenizer", "TokenizerPair", "train_tokenizers"]
+__all__ = [
+    "SPECIAL_TOKENS",
+    "ByteTextConfig",
+    "Merge",
+    "TextConfig",
+    "TextSize",
+    "Tokenizer",
+    "TokenizerPair",
+    "train_tokenizers",
+]

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 
 from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.text.config import SPECIAL_TOKENS
@@ -22,6 +23,17 @@ FORMAT = 1
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
+
+
+MEASURED_TOKENS = 1 << 16
+"""Tokens decoded at a time to measure their text."""
+
+
+class TextSize(NamedTuple):
+    """Of a text; its bytes are those of UTF-8."""
+
+    characters: int
+    bytes: int
 
 
 class Merge(NamedTuple):
@@ -83,6 +95,35 @@ class Tokenizer:
         if self._byte_of:
             return self._joined(b"".join([self._utf8[i] for i in ids]).decode(errors="replace"))
         return self._joined("".join([self._pieces[i] for i in ids]))
+
+    def size(self, ids: Sequence[int] | NDArray[np.integer], given: int = 0) -> TextSize:
+        """How much longer the text is that ``ids`` decode to than that of the first ``given`` of them.
+
+        Documents, which end tokens part, are decoded one by one.
+        """
+        tokens, begin = np.asarray(ids), 0
+        characters = size = 0
+        for stop in [*np.flatnonzero(tokens == self.end_id).tolist(), len(tokens)]:
+            known = min(max(given - begin, 0), stop - begin)
+            for before, after in self._parts(tokens[begin:stop], known):
+                characters += len(after) - len(before)
+                size += len(after.encode()) - len(before.encode())
+            begin = stop + 1
+        return TextSize(characters, size)
+
+    def _parts(self, document: NDArray[np.integer], known: int) -> Iterator[tuple[str, str]]:
+        """Texts of overlapping parts of a document: of what came before, and of that with what follows it.
+
+        A part does not end within a character.
+        """
+        while known < len(document):
+            first, stop = max(0, known - 1), min(known + MEASURED_TOKENS, len(document))
+            after = self.decode(document[first:stop].tolist())
+            while after.endswith("\ufffd") and stop < len(document):
+                stop += 1
+                after = self.decode(document[first:stop].tolist())
+            yield self.decode(document[first:known].tolist()), after
+            known = stop
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The vocabulary entries as text; ``</w>`` marks the end of a word and ``￭`` a side without a space."""

@@ -169,7 +169,7 @@ def sized_by_data(config: Config, sizes: dict[str, Any], data: str) -> dict[str,
     return {**config.model_dump(), **sizes}
 
 
-LOWER_IS_BETTER = frozenset({"nll", "perplexity", "bits_per_character", "mse", "mae"})
+LOWER_IS_BETTER = frozenset({"nll", "perplexity", "bits_per_character", "bits_per_byte", "mse", "mae"})
 
 
 def worth(scores: dict[str, float], metric: str) -> float:

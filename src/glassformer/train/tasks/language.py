@@ -13,10 +13,11 @@ from glassformer.data.documents import training_texts
 from glassformer.data.stream import training_streams, validation_stream
 from glassformer.data.stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
+from glassformer.evaluate.likelihood import bits
 from glassformer.evaluate.sliding import sliding_likelihood
 from glassformer.generate import DecodingConfig
 from glassformer.models.gpt import GPT, GPTConfig
-from glassformer.text import ByteTextConfig
+from glassformer.text import ByteTextConfig, TextSize
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Document, HeldOut, Lines, Origin
@@ -26,7 +27,7 @@ from glassformer.train.tasks.vocabulary import check_no_dropout, one_vocabulary,
 class LanguageValidation(ValidationConfig):
     """How likely the validation text is: every token predicted once, from a window that slides over it."""
 
-    metric: Literal["loss", "bits_per_character"] = "loss"
+    metric: Literal["loss", "bits_per_character", "bits_per_byte"] = "loss"
     """Chooses the best checkpoint and stops the run."""
     stride: int = Field(0, ge=0)
     """Tokens from one window to the next; 0 is ``data.context``, the cheapest and the most pessimistic."""
@@ -107,12 +108,7 @@ class LanguageModelling:
         device, end_id = model.output_projection.weight.device, self.tokenizers.source.end_id
         logits = logits_within_documents(model, end_id) if data.within_documents else model
         found = sliding_likelihood(logits, ids, data.context, how.stride, batch_tokens=8192, device=device)
-        characters = self.held_out.characters * len(ids) / len(self.held_out.ids)
-        return {
-            "nll": found.nll_per_token,
-            "perplexity": found.perplexity,
-            "bits_per_character": found.nll / 0.6931471805599453 / characters,
-        }
+        return {"nll": found.nll_per_token, "perplexity": found.perplexity, **bits(found.nll, self._measured_size)}
 
     def document(self) -> Document:
         values = {
@@ -131,6 +127,11 @@ class LanguageModelling:
     def _measured(self) -> NDArray[np.integer]:
         assert self.held_out is not None
         return self.held_out.ids[: self.config.validation.max_tokens or None]
+
+    @cached_property
+    def _measured_size(self) -> TextSize:
+        """Of the text that is predicted: all but the first token."""
+        return self.tokenizers.source.size(self._measured, given=1)
 
     @cached_property
     def _model_config(self) -> GPTConfig:
