@@ -165,14 +165,17 @@ def test_a_start_that_is_the_end(kind: str, made: Callable[..., Path], tmp_path:
         assert told["suppress_tokens"] == [1]
 
 
-def test_changed_biases_have_no_place(made: Callable[..., Path], tmp_path: Path) -> None:
-    """Where our own record says that there are none."""
+def test_biases_that_our_record_denies_become_parameters(made: Callable[..., Path], tmp_path: Path) -> None:
+    """The weights decide, as where training elsewhere has changed biases of zero."""
     import_folder(str(made()), tmp_path / "first")
     export_folder(tmp_path / "first", tmp_path / "again")
     own = json.loads((tmp_path / "again" / "glassformer.json").read_text())
     own["model"]["attention_bias"] = False
     (tmp_path / "again" / "glassformer.json").write_text(json.dumps(own))
-    assert "k_proj.bias is not zero, and attention_bias=false" in refusal(tmp_path / "again", tmp_path)
+    import_folder(str(tmp_path / "again"), tmp_path / "back")
+    checkpoints = [load_checkpoint(tmp_path / name) for name in ("first", "back")]
+    assert checkpoints[1].config["model"]["attention_bias"] is True
+    assert fingerprint(checkpoints[0].weights) == fingerprint(checkpoints[1].weights)
 
 
 def test_the_verbs_say_what_was_compared(
