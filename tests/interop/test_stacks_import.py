@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import decoders, models
 
 from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.config import CheckpointError, ConfigError, DataError
@@ -82,6 +84,43 @@ def test_every_text_comes_back_and_none_is_padding(tmp_path: Path) -> None:
         assert ids == reader(text)["input_ids"] and tokenizer.decode(ids) == text
         assert tokenizer.pad_id not in ids
     assert 0 not in tokenizer.encode("<|endoftext|>"), "text that looks like a special token is text"
+
+
+def of_words() -> tokenizers.Tokenizer:
+    """Neither bytes nor an unknown symbol; the end is the third entry."""
+    words = ["<pad>", "<s>", "<end>", *"abcdefgh ", "ab", "cd"]
+    tokenizer = tokenizers.Tokenizer(models.BPE({word: id for id, word in enumerate(words)}, [("a", "b"), ("c", "d")]))
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens(words[:3])
+    return tokenizer
+
+
+NAMED = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "<end>"}
+
+
+@pytest.mark.parametrize("where", ["tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"])
+def test_symbols_that_only_the_tokenizer_names(where: str, tmp_path: Path) -> None:
+    """A GPT-2 with a vocabulary of its own: ``config.json`` has no padding, and the end of GPT-2's own vocabulary."""
+    theirs = folder(tmp_path / "theirs", "GPT2LMHeadModel", vocab_size=14, bos_token_id=None, eos_token_id=None)
+    values = json.loads((theirs / "config.json").read_text())
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        values.pop(name, None)
+    tokenizer, settings = of_words(), {"tokenizer_class": "PreTrainedTokenizerFast", **NAMED}
+    if where == "tokenizer.json":  # the end must be said by config.json then
+        values["eos_token_id"] = 2
+        tokenizer.enable_padding(pad_id=0, pad_token="<pad>")
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    elif where == "special_tokens_map.json":
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        (theirs / where).write_text(json.dumps(NAMED))
+    (theirs / "config.json").write_text(json.dumps(values))
+    (theirs / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer.save(str(theirs / "tokenizer.json"))
+    import_folder(str(theirs), tmp_path / "ours", ["abcd ef", "h"])
+    found = tokenizer_of(tmp_path / "ours")
+    assert (found.pad_id, found.end_id) == (0, 2)
+    assert found.start_id == (0 if where == "tokenizer.json" else 1)
+    assert found.decode(found.encode("abcd ef")) == "abcd ef"
 
 
 def test_the_start_before_a_text_and_the_symbols_around_one(tmp_path: Path) -> None:

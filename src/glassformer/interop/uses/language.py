@@ -26,6 +26,9 @@ NEW_TOKENS = 8
 NEVER_IN_UTF8 = ("À", "<0xC0>")
 """What byte-level vocabularies, and those that fall back to bytes, call the byte 0xC0, which no text has."""
 
+UNCUT = {"truncation": None, "padding": None}
+"""Settings of a pipeline that cuts and pads texts by itself, which the model's own limits do here."""
+
 
 class Language:
     """Where documents were parted for training, a text begins behind the end symbol on both sides."""
@@ -35,7 +38,7 @@ class Language:
     def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair]:
         found = pipeline_of(folder, config.vocab_size)
         symbols = _symbols(theirs, found)
-        pair = foreign_pair(ForeignTokenizer(symbols, found.document, found.entries))
+        pair = foreign_pair(ForeignTokenizer(symbols, {**found.document, **UNCUT}, found.entries))
         values = {
             "task": "language",
             "decoding": continuing_to_ours(generation_settings(folder)).model_dump(mode="json"),
@@ -122,8 +125,13 @@ def _their_continuation(held: Held, theirs: Any, ids: list[int], most: int) -> l
 
 
 def _symbols(theirs: dict[str, Any], found: Pipeline) -> dict[str, int]:
-    """Padding must be what no text has, and not the end, which parts documents: else a byte that no text has. So must
-    the start where it is not a symbol of its own."""
+    """By ``config.json``, or by the tokenizer where the former names none of the vocabulary's, as a GPT-2 with a
+    vocabulary of its own may do.
+
+    Padding must be what no text has, and not the end, which parts documents: else a byte that no text has. So must
+    the start where it is not a symbol of its own.
+    """
+    theirs = {**theirs, **_named_by_tokenizer(theirs, found)}
     end = theirs.get("eos_token_id")
     if not isinstance(end, int):
         raise CheckpointError(f"config.json: eos_token_id={end!r} is not one id; name it there")
@@ -131,7 +139,7 @@ def _symbols(theirs: dict[str, Any], found: Pipeline) -> dict[str, int]:
         "byte_fallback"
     )
     unused = [found.encoder.token_to_id(name) for name in NEVER_IN_UTF8] if bytewise else []
-    others = [theirs.get("pad_token_id"), found.unknown(), *unused]
+    others = [theirs.get("pad_token_id"), found.special("pad_token"), found.unknown(), *unused]
     pad = next((id for id in others if isinstance(id, int) and id != end and id >= 0), None)
     if pad is None:
         raise CheckpointError(
@@ -142,3 +150,18 @@ def _symbols(theirs: dict[str, Any], found: Pipeline) -> dict[str, int]:
     if not isinstance(start, int) or start == end:
         start = pad
     return {"<pad>": pad, "<s>": start, "</s>": end, "<unk>": pad if unknown in (None, end) else unknown}
+
+
+def _named_by_tokenizer(theirs: dict[str, Any], found: Pipeline) -> dict[str, int | None]:
+    """The ids of padding, start and end that ``config.json`` leaves out, or gives outside the vocabulary; ``None``
+    where the tokenizer names none either."""
+    size = len(found.entries) if found.entries is not None else len(found.encoder.get_vocab(with_added_tokens=True))
+    named: dict[str, int | None] = {}
+    for symbol in ("pad", "bos", "eos"):
+        given, id = theirs.get(f"{symbol}_token_id"), found.special(f"{symbol}_token")
+        if symbol == "pad" and id is None:
+            id = (found.document.get("padding") or {}).get("pad_id")
+        outside = isinstance(given, int) and not 0 <= given < size
+        if (outside and symbol != "eos") or (id is not None and (outside or given is None)):
+            named[f"{symbol}_token_id"] = id
+    return named

@@ -1,12 +1,15 @@
 """The vocabulary of a folder of theirs, whichever files it has."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from glassformer.config import CheckpointError
 from glassformer.interop.portable import Pipeline, pipeline_from, read_json, read_pipeline, way_to_a_tokenizer
 from glassformer.interop.theirs import loaded_tokenizer
 
+SYMBOLS = "special_tokens_map.json"
+"""Where older folders name the special tokens."""
 OLDER = ("vocab.txt", "vocab.json")
 """WordPiece's list, and the table that goes with ``merges.txt``."""
 
@@ -14,7 +17,9 @@ OLDER = ("vocab.txt", "vocab.json")
 def pipeline_of(folder: Path, size: int) -> Pipeline:
     """``tokenizer.json``, or what ``AutoTokenizer`` makes of the files that were before it."""
     if (folder / "tokenizer.json").is_file():
-        return read_pipeline(folder, size)
+        found = read_pipeline(folder, size)
+        older = read_json(folder / SYMBOLS) if (folder / SYMBOLS).is_file() else {}
+        return replace(found, settings={**older, **found.settings})
     if not any((folder / name).is_file() for name in OLDER):
         raise CheckpointError(
             f"{folder}: has neither tokenizer.json nor {' nor '.join(OLDER)}; {way_to_a_tokenizer(folder)}"
