@@ -10,7 +10,7 @@ from glassformer.later import imported_later
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace
-    from glassformer.predict import Classifier, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
+    from glassformer.predict import Classifier, Encoder, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
     from glassformer.taps import tap, tracing
     from glassformer.train import parse_config, read_config
     from glassformer.translator import CrossAttention, Translation, Translator
@@ -23,6 +23,7 @@ _HOMES = {
     "ConfigError": "config",
     "CrossAttention": "translator",
     "DataError": "config",
+    "Encoder": "predict",
     "Example": "explain",
     "Filler": "predict",
     "Forecaster": "predict",
@@ -48,6 +49,7 @@ __all__ = [
     "ConfigError",
     "CrossAttention",
     "DataError",
+    "Encoder",
     "Example",
     "Filler",
     "Forecaster",

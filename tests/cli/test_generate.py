@@ -73,6 +73,10 @@ def test_embed(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: P
     code, out, err = cli("embed", run, "--pooling", "cls", "--npy", tmp_path / "v.npy", stdin="the dog\na cat sings\n")
     assert (code, out) == (0, "") and "2 vectors of 16 numbers" in err
     np.testing.assert_allclose(np.load(tmp_path / "v.npy", allow_pickle=False), rows, atol=1e-5)
+    lines = cli("embed", run, file, "--pooling", "max", "--normalize")[1].splitlines()
+    expected = glassformer.load(run).embed(["the dog", "a cat sings"], pooling="max", normalize=True)
+    np.testing.assert_allclose([json.loads(line) for line in lines], expected, atol=1e-5)
+    assert cli("embed", run, file, "--no-normalize")[1] == cli("embed", run, file, "--pooling", "mean")[1]
 
 
 def test_classify(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_standard_input_is_one_file(refused: Refused, tiny: TinyRun) -> None:
         (["translate", "run", "a", "b"], "Got unexpected extra argument(s) (b); see glassformer translate --help"),
         (["train"], "Missing argument 'config'; see glassformer train --help"),
         (["translate", "run", "--beam-size", "x"], "Invalid value for '--beam-size': "),
-        (["embed", "run", "--pooling", "x"], "Invalid value for '--pooling': 'x' is not one of 'mean', 'cls'"),
+        (["embed", "run", "--pooling", "x"], "Invalid value for '--pooling': 'x' is not one of 'mean', 'cls', 'max'"),
         (["trian"], "No such command 'trian'. Did you mean 'train'?; see glassformer --help"),
         (["--bogus"], "No such option: --bogus; see glassformer --help"),
     ],

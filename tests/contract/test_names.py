@@ -81,6 +81,7 @@ def test_public_names_of_the_package() -> None:
         "ConfigError",
         "CrossAttention",
         "DataError",
+        "Encoder",
         "Example",
         "Filler",
         "Forecaster",

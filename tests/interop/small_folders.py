@@ -147,7 +147,7 @@ def translator(path: Path, kind: str = "marian", **changes: Any) -> Path:
 
 def _config(model: str, changes: dict[str, Any]) -> Any:
     torch.manual_seed(1)
-    kind = model.partition("For")[0].removesuffix("LMHeadModel")
+    kind = model.partition("For")[0].removesuffix("LMHeadModel").removesuffix("Model")
     if kind == "GPT2":
         values = {**GPT2_SIZES, "vocab_size": 300, "bos_token_id": 0, "eos_token_id": 0}
     elif kind == "Bert":

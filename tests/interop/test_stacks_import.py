@@ -192,7 +192,7 @@ def refusal(path: Path, tmp_path: Path, kind: type[Exception] = CheckpointError)
         ("LlamaForCausalLM", {"attention_bias": True}, "attention_bias=True, mlp_bias=False"),
         ("LlamaForCausalLM", {"rope_parameters": {**ROTARY, "rope_type": "linear", "factor": 2.0}}, "'linear'"),
         ("BertForMaskedLM", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
-        ("BertForMaskedLM", {"architectures": ["BertModel"]}, "architectures=['BertModel']"),
+        ("BertForMaskedLM", {"architectures": ["BertForMultipleChoice"]}, "only BertForMaskedLM,"),
         ("BertForSequenceClassification", {"problem_type": "regression"}, "problem_type='regression'"),
         ("ViTForImageClassification", {"qkv_bias": False}, "qkv_bias=False"),
         ("ViTForImageClassification", {"patch_size": [4, 2]}, "patch_size=[4, 2]"),

@@ -101,17 +101,20 @@ def test_text_that_cannot_be_filled(filler: Filler) -> None:
         filler.fill(["[MASK]"], top=0)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_embeddings_are_the_model_s_together_as_alone(filler: Filler, pooling: str) -> None:
     found = filler.embed(SHORT_AND_LONG, pooling)  # type: ignore[arg-type]
     assert found.shape == (3, 16)
     for text, vector in zip(SHORT_AND_LONG, found, strict=True):
         hidden = filler.model.hidden(framed(filler, filler.tokenizer.encode(text)[:14]))[0]
-        torch.testing.assert_close(vector, hidden.mean(0) if pooling == "mean" else hidden[0], atol=1e-5, rtol=1e-4)
+        expected = {"mean": hidden.mean(0), "cls": hidden[0], "max": hidden.max(0).values}[pooling]
+        torch.testing.assert_close(vector, expected, atol=1e-5, rtol=1e-4)
+        length_1 = filler.embed([text], pooling, normalize=True)[0]  # type: ignore[arg-type]
+        torch.testing.assert_close(length_1, vector / vector.norm(), atol=1e-5, rtol=1e-4)
     assert filler.embed([]).shape == (0, 16)
     assert filler.too_long(["the " * 20, "the"]) == [(0, 22)]
-    with pytest.raises(DataError, match="pooling='max' is not known; choose mean or cls"):
-        filler.embed(["a"], "max")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="pooling='sum' is not known; choose mean, cls, max"):
+        filler.embed(["a"], "sum")  # type: ignore[arg-type]
 
 
 def test_classes_are_the_model_s_together_as_alone(classifier: Classifier) -> None:

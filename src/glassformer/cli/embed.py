@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,8 +22,13 @@ def command(
     file: Annotated[str, typer.Argument(help="Texts, one a line; - for stdin.")] = "-",
     output: Annotated[str, typer.Option("-o", "--output", help="File to write JSON lines to, - for stdout.")] = "-",
     pooling: Annotated[
-        Literal["mean", "cls"], typer.Option(help="The mean of the tokens' vectors, or that of [CLS].")
-    ] = "mean",
+        Literal["mean", "cls", "max"] | None,
+        typer.Option(help="Mean or maximum of the tokens' vectors, or that of [CLS]; the run's own, else the mean."),
+    ] = None,
+    normalize: Annotated[
+        bool | None,
+        typer.Option("--normalize/--no-normalize", help="Vectors of length 1; as the run has it when not given."),
+    ] = None,
     npy: Annotated[Path | None, typer.Option(help="Write one array [texts, d_model] of float32 there instead.")] = None,
     device: Device = "cpu",
 ) -> None:
@@ -33,11 +38,12 @@ def command(
 
     if npy is not None and output != "-":
         raise ConfigError("--npy and --output are both given; keep one of them")
+    options: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
     with loading():
         encoder = Encoder.load(run, device=device)
     if npy is None:
         with writing(output) as stream:
-            for part in _vectors(encoder, file, pooling):
+            for part in _vectors(encoder, file, options):
                 for vector in part.tolist():
                     stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
                 stream.flush()
@@ -46,14 +52,14 @@ def command(
 
     width = encoder.model.config.d_model
     with appearing(npy) as place:
-        parts = [part.numpy() for part in _vectors(encoder, file, pooling)]
+        parts = [part.numpy() for part in _vectors(encoder, file, options)]
         array = np.concatenate([np.zeros((0, width), np.float32), *parts])
         with explaining(str(npy)), place.open("wb") as file_of_array:
             np.save(file_of_array, array, allow_pickle=False)
     note(f"{npy} is written: {len(array):,} vectors of {width} numbers")
 
 
-def _vectors(encoder: "Encoder", file: str, pooling: Literal["mean", "cls"]) -> "Iterator[Tensor]":
+def _vectors(encoder: "Encoder", file: str, options: dict[str, Any]) -> "Iterator[Tensor]":
     done = 0
     for texts in chunks(file, 512):
         for index, length in encoder.too_long(texts):
@@ -61,5 +67,5 @@ def _vectors(encoder: "Encoder", file: str, pooling: Literal["mean", "cls"]) -> 
                 f"glassformer: warning: line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} "
                 "are seen"
             )
-        yield encoder.embed(texts, pooling)
+        yield encoder.embed(texts, **options)
         done += len(texts)

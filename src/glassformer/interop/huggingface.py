@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from glassformer.interop.left_out import left_out
 from glassformer.interop.portable import read_json
 from glassformer.interop.result import Conversion
 from glassformer.interop.runs import Held, held_at
+from glassformer.interop.sentence_vectors import read_settings, transformer_folder
 from glassformer.interop.table import (
     Family,
     current,
@@ -27,6 +29,7 @@ from glassformer.interop.table import (
     to_theirs,
 )
 from glassformer.interop.theirs import transformers
+from glassformer.interop.uses.encoder import Encoder
 from glassformer.interop.uses.table import USES
 from glassformer.interop.weights import WHOLE, read_weights
 from glassformer.models.registry import MODELS, build_undrawn, load_weights, weights_of
@@ -42,8 +45,9 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     Logits of both sides are compared, and what they make of ``texts`` (random ones where none are given).
     ``CheckpointError`` where they differ, ``ConfigError`` for a setting without a counterpart; nothing is written then.
     """
-    destination, folder = Path(destination), Path(source) if Path(source).is_dir() else fetched(source)
+    destination, root = Path(destination), Path(source) if Path(source).is_dir() else fetched(source)
     refuse_existing(destination)
+    folder = transformer_folder(root)
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: has no config.json; name a folder that save_pretrained has written")
     theirs = read_json(folder / "config.json")
@@ -55,6 +59,9 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     model = build_undrawn(config.model_dump(), str(folder)).eval()
     load_weights(model, to_ours(family, config, weights, weights_of(model), str(folder)), str(folder))
     held = _held(family, model, folder, whole, own)
+    if isinstance(USES[family.task], Encoder):
+        held, left = _pooled(held, root, folder)
+        notes += left
     parity = compare(held, USES[family.task], family, folder, texts)
     parity.refuse(source)
     notes += left_out(family, whole, folder, held)
@@ -125,6 +132,13 @@ def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: 
             return held
     values, pair = use.read(folder, whole, model.config)
     return Held(model, values, pair)
+
+
+def _pooled(held: Held, root: Path, folder: Path) -> tuple[Held, list[str]]:
+    """With the pooling of ``root`` as it is now, and what of it is left out."""
+    settings, left = read_settings(root, folder, held.tokenizer, held.model.config.max_length)
+    values = {name: value for name, value in held.values.items() if name not in ("pooling", "normalize")}
+    return replace(held, values={**values, **settings}), left
 
 
 def _agree(settings: dict[str, Any], whole: dict[str, Any]) -> bool:

@@ -24,6 +24,8 @@ from glassformer.layers.position import Learned
 from glassformer.models.shape import head_size
 from glassformer.taps import tap
 
+Pooling = Literal["mean", "cls", "max"]
+
 
 class BERTConfig(Config):
     """BERT base by default. ``vocab_size`` is the tokenizer's when not given; it has the heads that are asked for."""
@@ -165,13 +167,16 @@ class BERT(nn.Module):
         tokens: Int[Tensor, "batch length"],
         mask: Sentences | None = None,
         segments: Int[Tensor, "batch length"] | None = None,
-        pooling: Literal["mean", "cls"] = "mean",
+        pooling: Pooling = "mean",
     ) -> Float[Tensor, "batch d_model"]:
-        """One vector a text: the mean of its tokens' (Reimers & Gurevych 2019, arXiv:1908.10084), or the first's."""
+        """One vector a text: the mean or the maximum of its tokens' (Reimers & Gurevych 2019, arXiv:1908.10084), or
+        the first's."""
         hidden = self.hidden(tokens, mask, segments)
         if pooling == "cls":
             return hidden[:, 0]
         seen = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask != 0
+        if pooling == "max":
+            return hidden.masked_fill(~seen[..., None], float("-inf")).amax(1)
         total = hidden.masked_fill(~seen[..., None], 0.0).sum(1)
         return tap(self, "embedded", total / seen.sum(1, keepdim=True).clamp(min=1))
 

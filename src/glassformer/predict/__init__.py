@@ -9,6 +9,7 @@ from glassformer.later import imported_later
 
 if TYPE_CHECKING:
     from glassformer.predict.classifier import Classifier
+    from glassformer.predict.encoder import Encoder
     from glassformer.predict.filler import Candidate, Filled, Filler
     from glassformer.predict.forecaster import Forecast, Forecaster
     from glassformer.predict.generator import Generated, Generator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Candidate": "filler",
     "Classifier": "classifier",
+    "Encoder": "encoder",
     "Filled": "filler",
     "Filler": "filler",
     "Forecast": "forecaster",
@@ -35,6 +37,7 @@ _HOMES = {
 __all__ = [
     "Candidate",
     "Classifier",
+    "Encoder",
     "Filled",
     "Filler",
     "Forecast",

@@ -21,7 +21,7 @@ class Classifier(Encoder):
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("classification",), device)
-        return cls(*cls._parts(opened), tuple(opened.stored("labels")))
+        return cls(**cls._parts(opened), labels=tuple(opened.stored("labels")))
 
     def classify(self, texts: Sequence[Text]) -> list[Prediction]:
         """The label of each text, or of each (text, pair). An empty text is a ``DataError``."""

@@ -1,25 +1,26 @@
 """An encoder with its tokenizer: texts to framed sequences, those of similar length together."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.allocator import fitting_memory
-from glassformer.config import DataError
+from glassformer.config import CheckpointError, DataError
 from glassformer.data.labelled import encode_parts
 from glassformer.data.sequences import Frame, Parts, framed_length, truncated
 from glassformer.generate import by_length
-from glassformer.models.bert import BERT
+from glassformer.models.bert import BERT, Pooling
 from glassformer.predict.opening import Opened, open_run
 from glassformer.text import Tokenizer
 
 BATCH_TOKENS = 4096
-TASKS = ("masked", "classification", "tagging")
+TASKS = ("embedding", "masked", "classification", "tagging")
 
 R = TypeVar("R")
 Text = str | tuple[str, str]
@@ -28,32 +29,44 @@ Text = str | tuple[str, str]
 
 @dataclass(frozen=True)
 class Encoder:
-    """BERT with its vocabulary. What is longer than ``max_length`` tokens loses its end, as in training."""
+    """BERT with its vocabulary. What is longer than ``max_length`` tokens loses its end, as in training.
+
+    ``pooling`` and ``normalize`` are what ``embed`` does where it is not called otherwise.
+    """
 
     model: BERT
     tokenizer: Tokenizer
     max_length: int
+    pooling: Pooling = field(default="mean", kw_only=True)
+    normalize: bool = field(default=False, kw_only=True)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(*cls._parts(open_run(path, TASKS, device)))
+        return cls(**cls._parts(open_run(path, TASKS, device)))
 
     @property
     def device(self) -> torch.device:
         return self.model.embedding.weight.device
 
-    def embed(self, texts: Sequence[Text], pooling: Literal["mean", "cls"] = "mean") -> Float[Tensor, "texts d_model"]:
-        """One vector a text: the mean of its tokens' (Reimers & Gurevych 2019), or that of ``[CLS]``."""
-        if pooling not in ("mean", "cls"):
-            raise DataError(f"pooling={pooling!r} is not known; choose mean or cls")
+    def embed(
+        self, texts: Sequence[Text], pooling: Pooling | None = None, normalize: bool | None = None
+    ) -> Float[Tensor, "texts d_model"]:
+        """One vector a text: the mean or maximum of its tokens' (Reimers & Gurevych 2019), or that of ``[CLS]``.
+
+        ``normalize`` makes each of length 1. Both are as the checkpoint stores them when None.
+        """
+        pooling = self.pooling if pooling is None else pooling
+        if pooling not in get_args(Pooling):
+            raise DataError(f"pooling={pooling!r} is not known; choose {', '.join(get_args(Pooling))}")
         if not texts:
             return torch.empty(0, self.model.config.d_model)
 
         def vectors(tokens: Tensor, mask: Tensor, segments: Tensor) -> list[Tensor]:
             return list(self.model.embed(tokens, mask, segments, pooling).cpu())
 
-        return torch.stack(self._rows(self._encoded(texts), vectors))
+        found = torch.stack(self._rows(self._encoded(texts), vectors))
+        return F.normalize(found, dim=-1) if (self.normalize if normalize is None else normalize) else found
 
     def too_long(self, texts: Sequence[Text]) -> list[tuple[int, int]]:
         """(index, tokens) of the texts that lose their end."""
@@ -61,10 +74,19 @@ class Encoder:
         return [(index, length) for index, length in enumerate(lengths) if length > self.max_length]
 
     @staticmethod
-    def _parts(opened: Opened) -> tuple[BERT, Tokenizer, int]:
+    def _parts(opened: Opened) -> dict[str, Any]:
+        """The fields of this class."""
         assert opened.tokenizer is not None
-        limit = opened.model.config.max_length
-        return opened.model, opened.tokenizer, min(opened.config.get("max_length", limit), limit)
+        limit, pooling = opened.model.config.max_length, opened.config.get("pooling", "mean")
+        if pooling not in get_args(Pooling):
+            raise CheckpointError(f"{opened.path}: config.json has pooling={pooling!r}; restore the original")
+        return {
+            "model": opened.model,
+            "tokenizer": opened.tokenizer,
+            "max_length": min(opened.config.get("max_length", limit), limit),
+            "pooling": pooling,
+            "normalize": bool(opened.config.get("normalize", False)),
+        }
 
     def _encoded(self, texts: Sequence[Text]) -> list[Parts]:
         return [truncated(parts, self.max_length) for parts in encode_parts(self.tokenizer, _as_parts(texts))]

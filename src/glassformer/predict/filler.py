@@ -48,7 +48,7 @@ class Filler(Encoder):
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(*cls._parts(open_run(path, ("masked",), device)))
+        return cls(**cls._parts(open_run(path, ("masked",), device)))
 
     def fill(self, texts: Sequence[str], top: int = 5) -> list[Filled]:
         """The ``top`` candidates for every ``[MASK]`` of each text; special tokens are none.

@@ -11,6 +11,7 @@ PREDICTORS = {
     "translation": "Translator",
     "language": "Generator",
     "masked": "Filler",
+    "embedding": "Encoder",
     "classification": "Classifier",
     "tagging": "Tagger",
     "images": "ImageClassifier",
@@ -24,6 +25,7 @@ _class, _ = imported_later(
         "Translator": "translator",
         "Generator": "predict.generator",
         "Filler": "predict.filler",
+        "Encoder": "predict.encoder",
         "Classifier": "predict.classifier",
         "Tagger": "predict.tagger",
         "ImageClassifier": "predict.images",
@@ -33,8 +35,8 @@ _class, _ = imported_later(
 
 
 def load(*paths: str | Path, device: str = "cpu") -> Any:
-    """``glassformer.load("runs/x").translate(["A dog runs."])``, or ``.generate``, ``.fill``, ``.classify``, ``.tag``,
-    ``.forecast``, as the run's task is; several runs of a translator make an ensemble.
+    """``glassformer.load("runs/x").translate(["A dog runs."])``, or ``.generate``, ``.fill``, ``.embed``,
+    ``.classify``, ``.tag``, ``.forecast``, as the run's task is; several runs of a translator make an ensemble.
     ``device``: cpu, cuda, or auto, a GPU where there is one."""
     if not paths:
         raise CheckpointError("no checkpoint is named; name at least one")

@@ -19,6 +19,7 @@ VERBS = {
     "translation": "translate",
     "language": "generate",
     "masked": "fill",
+    "embedding": "embed",
     "classification": "classify",
     "tagging": "tag",
     "images": "classify",
@@ -74,6 +75,8 @@ def check_task(path: str | Path, tasks: tuple[str, ...]) -> None:
     found = task_at(path)
     if found not in tasks:
         way = f"use glassformer {VERBS[found]}" if found in VERBS else "this version knows no use for it"
+        if found == "embedding":
+            way = f"it has no head, only vectors; {way}, or train a head on it (train.start_from)"
         raise CheckpointError(f"{path}: is a run of task={found}, and this is for {' or '.join(tasks)}; {way}")
 
 

@@ -27,7 +27,7 @@ class Tagger(Encoder):
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("tagging",), device)
-        return cls(*cls._parts(opened), tuple(opened.stored("tags")))
+        return cls(**cls._parts(opened), tags=tuple(opened.stored("tags")))
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tag of each word; a sentence is a list of words, or a text whose words stand between spaces."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from glassformer.config import ConfigError
 from glassformer.interop.families.bart import BART, MBART, PLBART
-from glassformer.interop.families.bert import CLASSES, MASKED, TAGS
+from glassformer.interop.families.bert import ALONE, CLASSES, MASKED, TAGS
 from glassformer.interop.families.blenderbot import BLENDERBOT
 from glassformer.interop.families.gpt2 import GPT2
 from glassformer.interop.families.llama import LLAMA, MISTRAL
@@ -16,7 +16,7 @@ from glassformer.interop.families.vit import VIT
 from glassformer.interop.table import Family
 
 _TRANSLATORS = (MARIAN, PEGASUS, BLENDERBOT, M2M_100, BART, MBART, PLBART)
-_ALL = (*_TRANSLATORS, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, VIT)
+_ALL = (*_TRANSLATORS, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, ALONE, VIT)
 FAMILIES = {family.architecture: family for family in _ALL}
 
 KINDS = list(dict.fromkeys(str(family.ours["kind"]) for family in _ALL if family.exported))
@@ -44,9 +44,10 @@ def family_of(theirs: dict[str, Any], origin: str) -> Family:
     for family in known:
         if {family.architecture, *family.also} & set(classes):
             return family
+    names = ", ".join(family.architecture for family in known)
     raise ConfigError(
-        f"{origin}: architectures={classes} cannot be imported; load it as "
-        f"{' or '.join(family.architecture for family in known)} and save it"
+        f"{origin}: architectures={classes} cannot be imported, only {names}; choose a model that was trained as one "
+        "of these (a class that merely loads it draws the weights it lacks at random)"
     )
 
 

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019): with the head for masked tokens, for the class of a text, or for tags."""
+"""BERT (Devlin et al. 2019): the head for masked tokens, for the class of a text, for tags, or none."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glassformer.config import ConfigError
@@ -22,6 +23,8 @@ PARTS = (
     ("feed_forward_norm.norm", "output.LayerNorm"),
 )
 DROPOUT = "hidden_dropout_prob"
+PREFIX = "bert."
+"""Of the stack within a class with a head."""
 WORDS = "bert.embeddings.word_embeddings.weight"
 
 
@@ -56,20 +59,32 @@ def _tags(config: BERTConfig) -> list[Row]:
     return [*_stack(config), Row(("embedding.weight",), (WORDS,)), *linear("tags.projection", "classifier")]
 
 
+def _alone(config: BERTConfig) -> list[Row]:
+    rows = [*_stack(config), Row(("embedding.weight",), (WORDS,))]
+    return [replace(row, theirs=tuple(name.removeprefix(PREFIX) for name in row.theirs)) for row in rows]
+
+
+def _no_pooler(config: BERTConfig) -> list[Fixed]:
+    """What loading the class would draw at random if it were not there."""
+    d, why = config.d_model, "has no counterpart"
+    shapes = {"weight": (d, d), "bias": (d,)}
+    return [Fixed(f"pooler.dense.{kind}", torch.zeros(shape), why) for kind, shape in shapes.items()]
+
+
 def _to_ours(head: str | None, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    if head is None:
-        return {"masked_tokens": True}
+    if head in (None, "masked_tokens"):
+        return {"masked_tokens": head is not None}
     if theirs.get("problem_type") not in (None, "single_label_classification"):
         raise ConfigError(f"problem_type={theirs['problem_type']!r}: only single_label_classification is imported")
-    return {"masked_tokens": False, head: len(theirs.get("id2label") or {})}
+    return {"masked_tokens": False, str(head): len(theirs.get("id2label") or {})}
 
 
 def _to_theirs(head: str | None, config: BERTConfig) -> dict[str, Any]:
     heads = {"masked_tokens": int(config.masked_tokens), "n_classes": config.n_classes, "n_tags": config.n_tags}
-    wanted = head or "masked_tokens"
-    if not heads[wanted] or sum(map(bool, heads.values())) > 1:
+    if {name for name, size in heads.items() if size} != ({head} - {None}):
         said = ", ".join(f"model.{name}={getattr(config, name)}" for name in heads)
-        raise ConfigError(f"{said}: a BERT of Hugging Face has the one head of its task, {wanted}; train with that")
+        needed = f"the one head of its task, {head}" if head else "no head where its task is to embed"
+        raise ConfigError(f"{said}: a BERT of Hugging Face has {needed}; train with that")
     return {"attention_probs_dropout_prob": config.dropout, "is_decoder": False}
 
 
@@ -83,6 +98,7 @@ def _none(config: BERTConfig) -> list[Fixed]:
 
 
 def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]], head: str | None) -> Family:
+    named = head in ("n_classes", "n_tags")
     return Family(
         model_type="bert",
         architecture=architecture,
@@ -112,11 +128,11 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]
         further_to_theirs=partial(_to_theirs, head),
         unused={r"bert\.embeddings\.position_ids": ""},
         renamed=_renamed,
-        training=dict.fromkeys(["attention_probs_dropout_prob", *(["classifier_dropout"] if head else [])], DROPOUT),
+        training=dict.fromkeys(["attention_probs_dropout_prob", *(["classifier_dropout"] if named else [])], DROPOUT),
     )
 
 
-_BARE = _family("masked", "BertForMaskedLM", _masked, None)
+_BARE = _family("masked", "BertForMaskedLM", _masked, "masked_tokens")
 MASKED = replace(
     _BARE,
     also=("BertForPreTraining",),
@@ -128,3 +144,11 @@ MASKED = replace(
 )
 CLASSES = _family("classification", "BertForSequenceClassification", _classes, "n_classes")
 TAGS = _family("tagging", "BertForTokenClassification", _tags, "n_tags")
+ALONE = replace(
+    _family("embedding", "BertModel", _alone, None),
+    fixed=_no_pooler,
+    unused={r"embeddings\.position_ids": "", r"pooler\..*": "the pooler, which no vector of a text is made by,"},
+    renamed=lambda name: _renamed(name).removeprefix(PREFIX),
+    notes=lambda config: ["a pooler of zeros is written, which BertModel has and this model does not"],
+)
+"""The stack without a head, as encoders of sentences are stored."""

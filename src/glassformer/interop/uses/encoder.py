@@ -1,4 +1,4 @@
-"""What BERT is used for: telling masked tokens, the class of a text, the tags of its tokens."""
+"""BERT's uses: predicting masked tokens, the class of a text, the tags of its tokens, or vectors of texts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +13,7 @@ from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
 from glassformer.interop.portable import MARKS, foreign_pair
 from glassformer.interop.runs import Held
 from glassformer.interop.sample_texts import compared, refuse_long
+from glassformer.interop.sentence_vectors import write_settings
 from glassformer.interop.theirs import loaded_tokenizer, read_by, refuse_other_ids
 from glassformer.interop.uses.names import names_of, with_names
 from glassformer.interop.uses.pipelines import pipeline_of
@@ -42,7 +43,7 @@ class Encoder:
                 raise CheckpointError(f"{folder}: the tokenizer has no {SYMBOLS[name][0]}; add it, and save it again")
         known = {name: id for name, id in ids.items() if id is not None}
         symbols = {"<pad>": known["<pad>"], "<s>": known["[CLS]"], "</s>": known["[SEP]"], **known}
-        plain = {**found.document, "post_processor": None}
+        plain = {**found.document, "post_processor": None, "truncation": None, "padding": None}
         pair = foreign_pair(ForeignTokenizer(symbols, plain, found.entries))
         values: dict[str, Any] = {"task": self.task, "max_length": config.max_length, "tokenizer": pair.fingerprint}
         return values | ({NAMES[self.task]: names_of(theirs)} if self.task in NAMES else {}), pair
@@ -53,6 +54,7 @@ class Encoder:
 
     def write(self, folder: Path, held: Held) -> list[str]:
         notes = write_tokenizer(folder, held.tokenizer, held.model.config.max_length, "marks")
+        write_settings(folder, held.values, held.model.config.d_model)
         if self.task == "masked" and held.tokenizer.kind not in (KIND, "char"):
             notes.append("punctuation beside a [MASK] is cut there as if a space stood between them")
         return notes
@@ -68,12 +70,15 @@ class Encoder:
     def logits(self, model: Any) -> Logits:
         if self.task == "masked":
             return lambda ids, mask, segments: model(ids, mask, segments)
+        if self.task == "embedding":
+            return lambda ids, mask, segments: model.hidden(ids, mask, segments)
         head = model.classes if self.task == "classification" else model.tags
         return lambda ids, mask, segments: head(model.hidden(ids, mask, segments))
 
     def their_logits(self, theirs: Any) -> Logits:
         def logits(ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
-            found: Tensor = theirs(input_ids=ids, attention_mask=mask.long(), token_type_ids=segments).logits
+            output = theirs(input_ids=ids, attention_mask=mask.long(), token_type_ids=segments)
+            found: Tensor = output.last_hidden_state if self.task == "embedding" else output.logits
             return found
 
         return logits
@@ -102,6 +107,8 @@ class Encoder:
         return ids
 
     def _said(self, held: Held, logits: Tensor) -> str:
+        if self.task == "embedding":
+            return " ".join(f"{value:.4f}" for value in logits.mean(0)[:4].tolist()) + " …"
         best = logits.argmax(-1)
         if self.task == "masked":
             return held.tokenizer.tokens([int(best[-2])])[0]

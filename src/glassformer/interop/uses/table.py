@@ -12,6 +12,7 @@ USES: dict[str, Use] = {
     "masked": Encoder("masked", "AutoModelForMaskedLM"),
     "classification": Encoder("classification", "AutoModelForSequenceClassification"),
     "tagging": Encoder("tagging", "AutoModelForTokenClassification"),
+    "embedding": Encoder("embedding", "AutoModel"),
     "images": Images(),
 }
 """By task."""

@@ -1,0 +1,137 @@
+"""Pooling and normalization of text vectors as sentence-transformers stores them, read and written.
+
+``modules.json`` lists the steps: a Transformer, a pooling, and perhaps a normalization, each with a folder of its own.
+"""
+
+import json
+import string
+from pathlib import Path
+from typing import Any
+
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.interop.portable import read_json
+from glassformer.text import Tokenizer
+
+MODULES, LIMITS, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
+POOLING, NORMALIZE = "1_Pooling", "2_Normalize"
+FLAGS = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
+"""The setting of older folders for each kind of pooling."""
+KNOWN = ("mean", "cls", "max")
+
+
+def transformer_folder(root: Path) -> Path:
+    """The folder of the Transformer itself, which older folders keep in ``0_Transformer``."""
+    if (root / MODULES).is_file() and not (root / "config.json").is_file():
+        return _inside(root, _steps(root)[0][1])
+    return root
+
+
+def read_settings(root: Path, folder: Path, tokenizer: Tokenizer, positions: int) -> tuple[dict[str, Any], list[str]]:
+    """``pooling``, ``normalize`` and ``max_length`` that ``root`` names, and what is left out, a sentence each.
+
+    Empty without ``modules.json``. ``ConfigError`` for a step or a pooling that has no counterpart.
+    """
+    if not (root / MODULES).is_file():
+        return {}, []
+    (first, _), *steps = _steps(root)
+    kinds = [kind for kind, _ in steps]
+    if first != "Transformer" or kinds not in (["Pooling"], ["Pooling", "Normalize"]):
+        shown = ", ".join([first, *kinds])
+        raise ConfigError(f"{root}: {MODULES} lists {shown}; only Transformer, Pooling and Normalize are imported")
+    if len(steps) == 2:
+        _refuse_other_input(_inside(root, steps[1][1]))
+    limits = read_json(folder / LIMITS) if (folder / LIMITS).is_file() else {}
+    if limits.get("do_lower_case") and not _ignores_case(tokenizer):
+        raise ConfigError(
+            f"{folder / LIMITS}: do_lower_case=true, and the tokenizer tells cases apart; set it to false and "
+            "lower-case the texts before they are embedded"
+        )
+    settings = {"pooling": _pooling(_inside(root, steps[0][1])), "normalize": len(steps) == 2}
+    return settings | {"max_length": _max_length(limits, folder, positions)}, _prompts(root)
+
+
+def write_settings(folder: Path, values: dict[str, Any], d_model: int) -> None:
+    """The files by which sentence-transformers pools as ``values`` say; none where ``values`` say nothing of it."""
+    if "pooling" not in values:
+        return
+    steps = [("Transformer", ""), ("Pooling", POOLING)] + [("Normalize", NORMALIZE)] * bool(values.get("normalize"))
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(steps)
+    ]
+    for _, path in steps:
+        (folder / path).mkdir(exist_ok=True)
+    flags = {flag: kind == values["pooling"] for kind, flag in FLAGS.items()}
+    _write(folder / MODULES, modules)
+    _write(folder / LIMITS, {"max_seq_length": values["max_length"], "do_lower_case": False})
+    _write(folder / POOLING / "config.json", {"word_embedding_dimension": d_model, **flags, "include_prompt": True})
+
+
+def _steps(root: Path) -> list[tuple[str, str]]:
+    """Class and folder of each step."""
+    try:
+        document = json.loads((root / MODULES).read_text(encoding="utf-8"))
+        steps = [(str(step["type"]).rpartition(".")[2], str(step["path"])) for step in document]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError):
+        steps = []
+    if not steps:
+        raise CheckpointError(f"{root}: {MODULES} is not a list of modules with type and path; copy it again")
+    return steps
+
+
+def _inside(root: Path, name: str) -> Path:
+    """The folder ``name`` of ``root``, and no other."""
+    if name in (".", "..") or Path(name).name != name:
+        raise CheckpointError(f"{root}: {MODULES} names {name!r}, which is no folder inside; copy it again")
+    return root / name
+
+
+def _pooling(folder: Path) -> str:
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder}: has no config.json, which names the pooling; copy it too")
+    found = read_json(folder / "config.json")
+    named = found.get("pooling_mode") or [kind for kind, flag in FLAGS.items() if found.get(flag)] or "mean"
+    modes = [named] if isinstance(named, str) else list(named)
+    if len(modes) != 1 or modes[0] not in KNOWN:
+        shown = " and ".join(map(str, modes))
+        raise ConfigError(f"{folder}: pooling by {shown} is not imported; choose a model with {', '.join(KNOWN)}")
+    return str(modes[0])
+
+
+def _refuse_other_input(folder: Path) -> None:
+    settings = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    if (given := settings.get("module_input_name", "sentence_embedding")) != "sentence_embedding":
+        raise ConfigError(f"{folder}: module_input_name={given!r}: only vectors of whole texts are normalized here")
+
+
+def _max_length(limits: dict[str, Any], folder: Path, positions: int) -> int:
+    """In tokens, those around a text included; never more than the model has positions."""
+    tokenizer = folder / "tokenizer_config.json"
+    named = limits.get("max_seq_length") or (tokenizer.is_file() and read_json(tokenizer).get("model_max_length"))
+    if not named:
+        return positions
+    if not isinstance(named, int | float) or named < 2:
+        raise CheckpointError(f"{folder}: a longest text of {named!r} tokens; [CLS] and [SEP] alone are two")
+    return int(min(named, positions))
+
+
+def _ignores_case(tokenizer: Tokenizer) -> bool:
+    return tokenizer.encode_batch([*string.ascii_uppercase]) == tokenizer.encode_batch([*string.ascii_lowercase])
+
+
+def _prompts(root: Path) -> list[str]:
+    settings = read_json(root / PROMPTS) if (root / PROMPTS).is_file() else {}
+    prompts = settings.get("prompts") if isinstance(settings.get("prompts"), dict) else {}
+    shown = ", ".join(f"{name}: {prompt!r}" for name, prompt in (prompts or {}).items() if prompt)
+    return [f"left out: prompts ({shown}); write them before the texts yourself"] if shown else []
+
+
+def _write(path: Path, document: Any) -> None:
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,296 @@
+"""Encoders of sentences as sentence-transformers stores them: imported, pooled alike, fine-tuned, exported again."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import glassformer
+from glassformer.checkpoint import load_checkpoint
+from glassformer.config import CheckpointError, ConfigError, GlassformerError
+from glassformer.interop.huggingface import OWN, export_folder, import_folder
+from glassformer.interop.theirs import transformers
+from glassformer.models.registry import MODELS
+from glassformer.predict.classifier import Classifier
+from glassformer.predict.encoder import Encoder
+from glassformer.predict.filler import Filler
+from glassformer.train import parse_config
+from interop.small_checkpoint import LINES
+from interop.small_folders import folder
+from tiny_run import run_to_the_end, write_lines
+
+TEXTS = [*LINES[:4], "", "a", "A dog runs.", "a dog runs. " * 20]
+"""None with the name of a special token in it, which is text here and that token there."""
+FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+OLD = "sentence_transformers.models."
+
+
+def sentence_folder(path: Path, pooling: Any = "mean", normalize: bool = True, max_length: int = 16) -> Path:
+    """In the form of today, or (``pooling`` a list) with the flags of earlier days."""
+    folder(path, "BertModel")
+    steps = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")][: 2 + normalize]
+    write(
+        path / "modules.json",
+        [{"idx": i, "name": str(i), "path": place, "type": OLD + kind} for i, (kind, place) in enumerate(steps)],
+    )
+    settings = {"pooling_mode": pooling}
+    if isinstance(pooling, list):
+        settings = {flag: kind in pooling for kind, flag in FLAGS.items()}
+    write(path / "1_Pooling" / "config.json", {"word_embedding_dimension": 24, **settings})
+    write(path / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    return path
+
+
+def write(path: Path, document: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document))
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+@torch.inference_mode()
+def reference(path: Path, pooling: str, normalize: bool, max_length: int = 16) -> torch.Tensor:
+    """By transformers, and the formulas of pooling as sentence-transformers documents them, each text alone."""
+    model = transformers.AutoModel.from_pretrained(path).eval()
+    reader = transformers.AutoTokenizer.from_pretrained(path)
+    rows = []
+    for text in TEXTS:
+        inputs = reader(text, truncation=True, max_length=max_length, return_tensors="pt")
+        hidden = model(**inputs).last_hidden_state[0]
+        rows.append({"mean": hidden.mean(0), "cls": hidden[0], "max": hidden.max(0).values}[pooling])
+    found = torch.stack(rows)
+    return found / found.norm(dim=1, keepdim=True) if normalize else found
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", ["mean"], ["cls"]])
+def test_embed_pools_and_normalizes_as_the_folder_names(pooling: Any, normalize: bool, tmp_path: Path) -> None:
+    theirs = sentence_folder(tmp_path / "theirs", pooling, normalize)
+    mode = pooling[0] if isinstance(pooling, list) else pooling
+    imported = import_folder(str(theirs), tmp_path / "ours", ["A dog runs!"])
+    assert imported.parity.differences["float64"] <= 1e-12
+    values = load_checkpoint(tmp_path / "ours").config
+    assert (values["task"], values["pooling"], values["normalize"]) == ("embedding", mode, normalize)
+    assert values["max_length"] == 16
+    encoder = glassformer.load(tmp_path / "ours")
+    expected = reference(theirs, mode, normalize)
+    assert (encoder.embed(TEXTS) - expected).abs().max() <= 1e-5
+    other = reference(theirs, "max", not normalize)
+    assert (encoder.embed(TEXTS, pooling="max", normalize=not normalize) - other).abs().max() <= 1e-5
+    assert (encoder.embed(TEXTS) - other).abs().max() > 0.1
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
+)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_embed_is_what_sentence_transformers_gives(pooling: str, normalize: bool, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    theirs = sentence_folder(tmp_path / "theirs", pooling, normalize)
+    import_folder(str(theirs), tmp_path / "ours")
+    again = export_folder(tmp_path / "ours", tmp_path / "again").path
+    ours = Encoder.load(tmp_path / "ours").embed(TEXTS)
+    for path in (theirs, again):
+        found = SentenceTransformer(str(path), device="cpu").encode(TEXTS, convert_to_tensor=True)
+        assert (ours - found).abs().max() <= 1e-5
+
+
+def test_an_export_names_the_pooling_again(tmp_path: Path) -> None:
+    theirs = sentence_folder(tmp_path / "theirs", "cls")
+    import_folder(str(theirs), tmp_path / "ours")
+    exported = export_folder(tmp_path / "ours", tmp_path / "again")
+    assert exported.notes == ["a pooler of zeros is written, which BertModel has and this model does not"]
+    first, second = (load_file(path / "model.safetensors") for path in (theirs, exported.path))
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first if not name.startswith("pooler"))
+    kinds = [step["type"].rpartition(".")[2] for step in read(exported.path / "modules.json")]
+    assert kinds == ["Transformer", "Pooling", "Normalize"]
+    assert [kind for kind, flag in FLAGS.items() if read(exported.path / "1_Pooling" / "config.json")[flag]] == ["cls"]
+    assert read(exported.path / "sentence_bert_config.json")["max_seq_length"] == 16
+    for name in ("back", "bare"):
+        import_folder(str(exported.path), tmp_path / name)
+        assert load_checkpoint(tmp_path / name).config.items() >= {"pooling": "cls", "normalize": True}.items()
+        (exported.path / OWN).unlink(missing_ok=True)  # as if someone else had made the folder
+
+
+def test_a_pooling_that_was_changed_after_an_export_is_read(tmp_path: Path) -> None:
+    import_folder(str(sentence_folder(tmp_path / "theirs", "cls")), tmp_path / "ours")
+    exported = export_folder(tmp_path / "ours", tmp_path / "again").path
+    write(exported / "1_Pooling" / "config.json", {"pooling_mode": "max"})
+    import_folder(str(exported), tmp_path / "back")
+    assert Encoder.load(tmp_path / "back").pooling == "max"
+
+
+def test_a_plain_bert_is_imported_without_a_head(tmp_path: Path) -> None:
+    """Nothing names a pooling: the mean, as before, and every position is used."""
+    theirs = folder(tmp_path / "theirs", "BertModel")
+    notes = import_folder(str(theirs), tmp_path / "ours").notes
+    assert notes == ["the pooler, which no vector of a text is made by, is left out"]
+    values = load_checkpoint(tmp_path / "ours").config
+    assert "pooling" not in values
+    assert (values["model"]["masked_tokens"], values["max_length"]) == (False, 60)
+    expected = reference(theirs, "mean", False, 60)
+    assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - expected).abs().max() <= 1e-5
+    assert not (export_folder(tmp_path / "ours", tmp_path / "again").path / "modules.json").exists()
+
+
+def test_weights_named_as_within_a_class_with_a_head(tmp_path: Path) -> None:
+    theirs = folder(tmp_path / "theirs", "BertModel")
+    weights = load_file(theirs / "model.safetensors")
+    prefixed = {f"bert.{name}": weight for name, weight in weights.items()}
+    save_file(prefixed, theirs / "model.safetensors", metadata={"format": "pt"})
+    import_folder(str(theirs), tmp_path / "ours")
+    assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - reference(theirs, "mean", False, 60)).abs().max() <= 1e-5
+
+
+def test_a_masked_model_keeps_its_pooling_too(tmp_path: Path) -> None:
+    theirs = sentence_folder(tmp_path / "theirs", "max")
+    folder(theirs, "BertForMaskedLM")
+    import_folder(str(theirs), tmp_path / "ours")
+    assert load_checkpoint(tmp_path / "ours").config["task"] == "masked"
+    assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - reference(theirs, "max", True)).abs().max() <= 1e-5
+    assert len(Filler.load(tmp_path / "ours").fill(["A [MASK] runs."])[0].blanks) == 1
+
+
+def test_a_folder_that_keeps_its_transformer_apart(tmp_path: Path) -> None:
+    theirs = sentence_folder(tmp_path / "theirs")
+    modules = read(theirs / "modules.json")
+    modules[0]["path"] = "0_Transformer"
+    (theirs / "0_Transformer").mkdir()
+    for path in [path for path in theirs.iterdir() if path.is_file()]:
+        path.rename(theirs / "0_Transformer" / path.name)
+    write(theirs / "modules.json", modules)
+    import_folder(str(theirs), tmp_path / "ours")
+    expected = reference(theirs / "0_Transformer", "mean", True)
+    assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - expected).abs().max() <= 1e-5
+
+
+def test_a_tokenizer_that_cuts_and_pads_by_itself_does_neither(tmp_path: Path) -> None:
+    theirs = sentence_folder(tmp_path / "theirs")
+    expected = reference(theirs, "mean", True)
+    document = read(theirs / "tokenizer.json")
+    document["truncation"] = {"direction": "Right", "max_length": 5, "strategy": "LongestFirst", "stride": 0}
+    padding = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    document["padding"] = {"strategy": {"Fixed": 30}, **padding}
+    write(theirs / "tokenizer.json", document)
+    import_folder(str(theirs), tmp_path / "ours")
+    assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - expected).abs().max() <= 1e-5
+
+
+def test_prompts_are_left_out_with_a_note(tmp_path: Path) -> None:
+    theirs = sentence_folder(tmp_path / "theirs")
+    write(theirs / "config_sentence_transformers.json", {"prompts": {"query": "query: ", "document": ""}})
+    assert import_folder(str(theirs), tmp_path / "ours").notes[-1] == (
+        "left out: prompts (query: 'query: '); write them before the texts yourself"
+    )
+
+
+def test_fill_refuses_with_the_reason_and_the_verb(tmp_path: Path) -> None:
+    import_folder(str(folder(tmp_path / "theirs", "BertModel")), tmp_path / "ours")
+    with pytest.raises(
+        CheckpointError, match=r"task=embedding, .* it has no head, only vectors; use glassformer embed"
+    ):
+        Filler.load(tmp_path / "ours")
+
+
+def test_a_classifier_starts_from_an_imported_encoder(tmp_path: Path) -> None:
+    import_folder(str(sentence_folder(tmp_path / "theirs")), tmp_path / "ours")
+    lines = ["text\tlabel", "a dog runs\tgood", "a cat in the snow\tbad"] + [
+        "a dog runs\tgood",
+        "a cat in the snow\tbad",
+    ] * 8
+    model = {"kind": "bert", "d_model": 24, "d_ff": 20, "n_layers": 2, "n_heads": 4, "max_length": 60, "dropout": 0.0}
+    values = {
+        "task": "classification",
+        "model": model,
+        "text": {"max_unknown_rate": 0.5},
+        "data": {"train": [write_lines(tmp_path / "train.tsv", lines)], "max_length": 16, "batch_tokens": 128},
+        "optimizer": {"kind": "adamw", "schedule": "constant", "learning_rate": 0.003, "warmup_steps": 2},
+        "train": {"max_steps": 60, "threads": 1, "start_from": str(tmp_path / "ours")},
+    }
+    run_to_the_end(parse_config(values, "test"), tmp_path / "run")
+    found = Classifier.load(tmp_path / "run").classify(["a dog runs", "a cat in the snow"])
+    assert [one.label for one in found] == ["good", "bad"]
+
+
+def changed(path: Path, name: str, document: Any) -> Path:
+    write(path / name, document)
+    return path
+
+
+DENSE = [
+    {"path": "", "type": OLD + "Transformer"},
+    {"path": "1", "type": OLD + "Pooling"},
+    {"path": "2", "type": OLD + "Dense"},
+]
+OUTSIDE = [{"path": "", "type": OLD + "Transformer"}, {"path": "../other", "type": OLD + "Pooling"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "said"),
+    [
+        ("modules.json", DENSE, "modules.json lists Transformer, Pooling, Dense; only Transformer, Pooling and"),
+        ("modules.json", OUTSIDE, "modules.json names '../other', which is no folder inside"),
+        ("modules.json", {"0": "x"}, "modules.json is not a list of modules with type and path"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode": "lasttoken"},
+            "pooling by lasttoken is not imported; choose a model",
+        ),
+        (
+            "1_Pooling/config.json",
+            dict.fromkeys(FLAGS.values(), True),
+            "pooling by mean and cls and max is not imported",
+        ),
+        ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name='token_embeddings'"),
+        ("sentence_bert_config.json", {"max_seq_length": 1}, "a longest text of 1 tokens"),
+        ("sentence_bert_config.json", {"max_seq_length": "long"}, "a longest text of 'long' tokens"),
+    ],
+)
+def test_a_step_without_a_counterpart_is_refused(name: str, document: Any, said: str, tmp_path: Path) -> None:
+    theirs = changed(sentence_folder(tmp_path / "theirs"), name, document)
+    with pytest.raises(GlassformerError) as caught:
+        import_folder(str(theirs), tmp_path / "ours")
+    assert said in str(caught.value)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_lower_case_is_refused_where_the_tokenizer_tells_cases_apart(tmp_path: Path) -> None:
+    limits = {"max_seq_length": 16, "do_lower_case": True}
+    theirs = changed(sentence_folder(tmp_path / "theirs"), "sentence_bert_config.json", limits)
+    import_folder(str(theirs), tmp_path / "ours")  # its tokenizer lower-cases by itself
+    document = read(theirs / "tokenizer.json")
+    document["normalizer"]["lowercase"] = False
+    write(theirs / "tokenizer.json", document)
+    with pytest.raises(ConfigError, match="do_lower_case=true, and the tokenizer tells cases apart"):
+        import_folder(str(theirs), tmp_path / "other")
+
+
+def test_a_class_with_another_head_is_refused_without_bad_advice(tmp_path: Path) -> None:
+    theirs = folder(tmp_path / "theirs", "BertForQuestionAnswering")
+    with pytest.raises(ConfigError, match="draws the weights it lacks at random") as caught:
+        import_folder(str(theirs), tmp_path / "ours")
+    assert "BertModel" in str(caught.value)
+
+
+def test_every_kind_of_pooling_is_of_texts_alone() -> None:
+    """A text's vector does not depend on the texts in its batch, whatever the pooling."""
+    config, bert = MODELS["bert"]
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 30, "d_model": 12, "n_heads": 2, "d_ff": 8, "n_layers": 1, "max_length": 9}
+    model = bert(config.parse({"kind": "bert", **sizes}, "test")).eval()
+    tokens = torch.randint(1, 30, (2, 9))
+    mask = torch.arange(9) < torch.tensor([[9], [4]])
+    for pooling in ("mean", "cls", "max"):
+        together = model.embed(tokens, mask, pooling=pooling)
+        alone = model.embed(tokens[1:, :4], pooling=pooling)
+        assert torch.allclose(together[1:], alone, atol=1e-6)
