@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.run_folder import resolve
 from glassformer.taps import record, tracing
 from glassformer.text import TokenizerPair
+from glassformer.text.faults import warn_of_unknown
 from glassformer.trained import trained
 
 
@@ -96,7 +98,7 @@ class Translator:
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
         """The best translation of each text. ``options`` are those of ``DecodingConfig``: ``beam_size=4``, …"""
-        return [found[0].text for found in self.hypotheses(texts, **options)]
+        return [found[0].text for found in self._search(texts, None, options)]
 
     def hypotheses(
         self, texts: Sequence[str], prefixes: Sequence[str] | None = None, **options: Any
@@ -105,12 +107,19 @@ class Translator:
 
         An empty text has one translation, the empty text.
         """
+        return self._search(texts, prefixes, options)
+
+    def _search(
+        self, texts: Sequence[str], prefixes: Sequence[str] | None, options: dict[str, Any]
+    ) -> list[list[Translation]]:
         if isinstance(texts, str):
             raise DataError("a list of texts is translated, not one text; write [text]")
         config = self.configure(**options)
         full = [index for index, text in enumerate(texts) if text.strip()]
         results = [[Translation("", Hypothesis([], 0.0, 0.0, []))] for _ in texts]
         sources = self._sources([texts[index] for index in full])
+        numbered = ((index + 1, texts[index], ids) for index, ids in zip(full, sources, strict=True))
+        warn_of_unknown(self.tokenizers.source, "text", numbered, stacklevel=3)
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
         forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
@@ -137,6 +146,8 @@ class Translator:
         ids = self.tokenizers.target.encode_batch(list(targets))
         config = self.configure(**options)
         source_ids = self._sources(sources)
+        warn_of_unknown(self.tokenizers.source, "source", zip(count(1), sources, source_ids), stacklevel=2)
+        warn_of_unknown(self.tokenizers.target, "target", zip(count(1), targets, ids), stacklevel=2)
         longest = max(map(len, [*source_ids, *ids]), default=0)
         with fitting_memory(
             longest, 5 * max(map(len, ids), default=0) ** 2
@@ -178,6 +189,8 @@ class Translator:
         """
         layer, head, shifted = self.read_by(layer, head, shifted)
         source_ids, target_ids = self.tokenizers.source.encode(source), self.tokenizers.target.encode(target)
+        warn_of_unknown(self.tokenizers.source, "source", [(1, source, source_ids)], stacklevel=2)
+        warn_of_unknown(self.tokenizers.target, "target", [(1, target, target_ids)], stacklevel=2)
         if not source_ids or not target_ids:
             return []
         weights = one_head(self.cross_attention(source, target).weights, layer, head)

@@ -6,6 +6,7 @@ import typer
 
 from glassformer.cli.options import Device
 from glassformer.cli.streams import note, read_text, writing
+from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.evaluate import Links
@@ -55,9 +56,13 @@ def command(
     sources, targets = parallel_lines(source, target)
     if gold is None:
         translator = Translator.load(run, device=device)
+        unknown = UnknownText({"source": source, "target": target})
         with writing(output) as stream:
             for pair in zip(sources, targets, strict=True):
-                stream.write(write_pharaoh(translator.align(*pair, layer, head, shifted)) + "\n")
+                with unknown.watched(1):
+                    found = translator.align(*pair, layer, head, shifted)
+                stream.write(write_pharaoh(found) + "\n")
+        unknown.summarize()
         return
     links = _gold(gold, sources, targets)
     translator = Translator.load(run, device=device)

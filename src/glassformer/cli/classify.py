@@ -11,6 +11,7 @@ import typer
 from glassformer.cli.lifetime import loading
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, note, telling_lines, writing
+from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.predict import Prediction
@@ -40,16 +41,21 @@ def command(
     pictures = task_at(run) == "images"
     with loading():
         model: Any = (ImageClassifier if pictures else Classifier).load(run, device=device)
+    unknown: dict[str, UnknownText] = {}
     with writing(output) as stream:
         for file, done, lines in _given(what or []) if not pictures else _pictures(what or []):
             if not pictures:
                 _warn_of_length(model, lines)
             read: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
-            with telling_lines(file, done):
+            report = unknown.setdefault(file, UnknownText(file)) if file else UnknownText(None)
+            with telling_lines(file, done), report.watched(len(lines)):
                 predictions = model.classify(read)
-            for line, found in zip(lines, predictions, strict=True):
-                stream.write(_shown(line, found, top, as_json, pictures) + "\n")
+            for number, (line, found) in enumerate(zip(lines, predictions, strict=True), start=done + 1):
+                read_as = {"picture" if pictures else "text": line, **report.flags(number)}
+                stream.write((_json(read_as, found) if as_json else _text(line, found, top, pictures)) + "\n")
             stream.flush()
+    for report in unknown.values():
+        report.summarize()
 
 
 def _given(what: list[str]) -> Iterator[Given]:
@@ -96,10 +102,12 @@ def _warn_of_length(model: Any, lines: list[str]) -> None:
         note(f"glassformer: warning: {lines[index][:40]!r}… has {length:,} tokens; {model.max_length} are seen")
 
 
-def _shown(line: str, found: "Prediction", top: int, as_json: bool, picture: bool) -> str:
-    if as_json:
-        told = {"label": found.label, "probability": found.probability, "probabilities": found.probabilities}
-        return json.dumps({"picture" if picture else "text": line, **told}, ensure_ascii=False)
+def _json(read: dict[str, Any], found: "Prediction") -> str:
+    told = {"label": found.label, "probability": found.probability, "probabilities": found.probabilities}
+    return json.dumps({**read, **told}, ensure_ascii=False)
+
+
+def _text(line: str, found: "Prediction", top: int, picture: bool) -> str:
     best = list(found.probabilities.items())[:top]
     shown = "  ".join(f"{label} {probability:.4f}" for label, probability in best)
     return f"{line}\t{shown}" if picture else shown

@@ -10,6 +10,7 @@ import typer
 from glassformer.cli.lifetime import loading
 from glassformer.cli.options import Device
 from glassformer.cli.streams import appearing, chunks, explaining, note, writing
+from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,12 +61,15 @@ def command(
 
 
 def _vectors(encoder: "Encoder", file: str, options: dict[str, Any]) -> "Iterator[Tensor]":
-    done = 0
+    done, unknown = 0, UnknownText(file)
     for texts in chunks(file, 512):
         for index, length in encoder.too_long(texts):
             note(
                 f"glassformer: warning: line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} "
                 "are seen"
             )
-        yield encoder.embed(texts, **options)
+        with unknown.watched(len(texts)):
+            vectors = encoder.embed(texts, **options)
+        yield vectors
         done += len(texts)
+    unknown.summarize()

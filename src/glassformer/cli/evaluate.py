@@ -9,6 +9,7 @@ import typer
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.options import Device
 from glassformer.cli.streams import say, settings
+from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.config import Config
@@ -279,6 +280,7 @@ def _translation(
     from glassformer.allocator import keep_freed_memory
     from glassformer.evaluate import corpus_scores, paired_bootstrap
     from glassformer.predict.opening import check_task
+    from glassformer.text.faults import without_text_warnings
     from glassformer.translator import Translator
 
     if against is not None:
@@ -289,16 +291,20 @@ def _translation(
     translator.configure(**options)
     metrics = scoring.table(sources, translator.bleu_tokenize, device)
     began = time.perf_counter()
-    translations = translator.translate(sources, **options)
+    unknown = UnknownText(files[0])
+    with unknown.watched(len(sources)):
+        translations = translator.translate(sources, **options)
     seconds = time.perf_counter() - began
     scores = corpus_scores(metrics, translations, references)
     report: dict[str, Any] = {name: score._asdict() for name, score in scores.items()}
     report |= {"sentences": len(sources), "seconds": round(seconds, 3)}
     if against is not None:
-        others = Translator.load(against, device=device).translate(sources, **options)
+        with without_text_warnings():
+            others = Translator.load(against, device=device).translate(sources, **options)
         compared = paired_bootstrap(references, translations, others, metrics=metrics)
         report["against"] = {name: comparison._asdict() for name, comparison in compared.items()}
     say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
+    unknown.summarize()
 
 
 _NAMES = {

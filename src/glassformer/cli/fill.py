@@ -9,6 +9,7 @@ import typer
 from glassformer.cli.lifetime import loading
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, telling_lines, writing
+from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.predict import Filled
@@ -27,14 +28,16 @@ def command(
 
     with loading():
         filler, done = Filler.load(run, device=device), 0
+    unknown = UnknownText("-" if text is None else None)
     with writing(output) as stream:
         for texts in chunks("-", 512) if text is None else [[text]]:
-            with telling_lines("-" if text is None else None, done):
+            with telling_lines("-" if text is None else None, done), unknown.watched(len(texts)):
                 found = filler.fill(texts, top)
             for one, filled in zip(texts, found, strict=True):
-                stream.write(_json(one, filled) if as_json else _text(filled))
-            done += len(texts)
+                done += 1
+                stream.write(_json(one, filled, unknown.flags(done)) if as_json else _text(filled))
             stream.flush()
+    unknown.summarize()
 
 
 def _text(filled: "Filled") -> str:
@@ -47,5 +50,5 @@ def _text(filled: "Filled") -> str:
     return "\n".join([filled.text, *rows]) + "\n"
 
 
-def _json(text: str, filled: "Filled") -> str:
-    return json.dumps({"source": text, **asdict(filled)}, ensure_ascii=False) + "\n"
+def _json(text: str, filled: "Filled", flags: dict[str, list[str]]) -> str:
+    return json.dumps({"source": text, **flags, **asdict(filled)}, ensure_ascii=False) + "\n"

@@ -8,6 +8,7 @@ import typer
 from glassformer.cli.lifetime import loading
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
+from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,19 +47,23 @@ def command(
     keep_freed_memory()
     with loading():
         generator = Generator.load(run, device=device)
+    unknown = UnknownText("-" if prompt is None else None)
     done, several = 0, generator.configure(**options).n_best > 1
     with writing(output) as stream:
         if prompt is not None and not several and not as_json:
-            _stream(stream, prompt, generator.stream(prompt, refuse_long, **options))
+            with unknown.watched(1):
+                _stream(stream, prompt, generator.stream(prompt, refuse_long, **options))
             return
         for prompts in chunks("-", 64) if prompt is None else [[prompt]]:
-            with telling_lines("-" if prompt is None else None, done):
+            with telling_lines("-" if prompt is None else None, done), unknown.watched(len(prompts)):
                 continued = generator.continuations(prompts, refuse_long, **options)
             for line, found in zip(prompts, continued, strict=True):
-                text = _json(generator, line, found) if as_json else _text(line, found, done if several else None)
+                number, done = done if several else None, done + 1
+                flags = unknown.flags(done)
+                text = _json(generator, line, found, flags) if as_json else _text(line, found, number)
                 stream.write(text + "\n")
-                done += 1
             stream.flush()
+    unknown.summarize()
 
 
 def _stream(stream: "Output", prompt: str, pieces: "Iterator[str]") -> None:
@@ -76,7 +81,7 @@ def _text(prompt: str, found: "list[Generated]", number: int | None) -> str:
     return "\n".join(f"{number} ||| {prompt}{one.text} ||| {one.score:.4f}" for one in found)
 
 
-def _json(generator: "Generator", prompt: str, found: "list[Generated]") -> str:
+def _json(generator: "Generator", prompt: str, found: "list[Generated]", flags: dict[str, list[str]]) -> str:
     results: list[dict[str, Any]] = [
         {
             "text": one.text,
@@ -87,4 +92,4 @@ def _json(generator: "Generator", prompt: str, found: "list[Generated]") -> str:
         }
         for one in found
     ]
-    return json.dumps({"prompt": prompt, "continuations": results}, ensure_ascii=False)
+    return json.dumps({"prompt": prompt, **flags, "continuations": results}, ensure_ascii=False)

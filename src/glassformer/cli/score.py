@@ -8,6 +8,7 @@ import typer
 from glassformer.cli.lifetime import loading
 from glassformer.cli.options import Device
 from glassformer.cli.streams import writing
+from glassformer.cli.unknown import UnknownText
 
 
 def command(
@@ -25,12 +26,17 @@ def command(
     sources, targets = parallel_lines(source, target)
     with loading():
         translator = Translator.load(run, device=device)
+    unknown = UnknownText({"source": source, "target": target})
     with writing(output) as stream:
-        for one in translator.score(sources, targets):
+        with unknown.watched(len(sources)):
+            scores = translator.score(sources, targets)
+        for number, one in enumerate(scores, start=1):
             if as_json:
                 tokens = [*translator.tokenizers.target.tokens(one.tokens), "</s>"]
-                values = {"log_prob": one.log_prob, "score": one.score}
+                flags = {**unknown.flags(number, "source"), **unknown.flags(number, "target")}
+                values = {**flags, "log_prob": one.log_prob, "score": one.score}
                 told = {**values, "tokens": tokens, "token_log_probs": one.token_log_probs}
                 stream.write(json.dumps(told, ensure_ascii=False) + "\n")
             else:
                 stream.write(f"{one.log_prob:.4f}\n")
+    unknown.summarize()

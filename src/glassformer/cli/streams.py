@@ -211,7 +211,7 @@ def telling_lines(file: str | None, done: int) -> Iterator[None]:
     None: the texts are of no file.
     """
     from glassformer.config import DataError
-    from glassformer.predict.faults import TextError, TextWarning
+    from glassformer.text.faults import TextError, TextWarning
 
     if file is None:
         yield

@@ -8,6 +8,7 @@ import typer
 from glassformer.cli.lifetime import loading
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, telling_lines, writing
+from glassformer.cli.unknown import UnknownText
 
 
 def command(
@@ -22,15 +23,18 @@ def command(
 
     with loading():
         tagger, done = Tagger.load(run, device=device), 0
+    unknown = UnknownText(file)
     with writing(output) as stream:
         for lines in chunks(file, 512):
             sentences = [line.split() for line in lines]
-            with telling_lines(file, done):
+            with telling_lines(file, done), unknown.watched(len(lines)):
                 found = tagger.tag(sentences)
-            done += len(lines)
             for words, tags in zip(sentences, found, strict=True):
+                done += 1
                 if as_json:
-                    stream.write(json.dumps({"tokens": words, "tags": tags}, ensure_ascii=False) + "\n")
+                    told = {"tokens": words, **unknown.flags(done), "tags": tags}
+                    stream.write(json.dumps(told, ensure_ascii=False) + "\n")
                 else:
                     stream.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
             stream.flush()
+    unknown.summarize()

@@ -10,6 +10,7 @@ import typer
 from glassformer.cli.lifetime import loading
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, given, note, read_text, settings, writing
+from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.translator import Translation, Translator
@@ -47,23 +48,26 @@ def command(
         translator = _loaded(run, ensemble or [], device)
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)
-    done = 0
+    done, unknown = 0, UnknownText(file)
     with writing(output) as stream:
         for lines in chunks(file, 512):
             _warn_of_length(translator, lines, done)
             fault = f"{prefix} has fewer lines than {file}"
             forced = None if starts is None else _beginnings(starts, len(lines), fault)
-            for line, found in zip(lines, translator.hypotheses(lines, forced, **options), strict=True):
+            with unknown.watched(len(lines)):
+                translations = translator.hypotheses(lines, forced, **options)
+            for line, found in zip(lines, translations, strict=True):
                 links = _alignments(translator, line, found) if alignments else None
-                number = done if several else None
-                as_told = _json(translator, line, found, links, attention) if as_json else _text(found, links, number)
-                stream.write(as_told + "\n")
-                done += 1
+                number, done = done if several else None, done + 1
+                read = {"source": line, **unknown.flags(done)}
+                text = _json(translator, read, found, links, attention) if as_json else _text(found, links, number)
+                stream.write(text + "\n")
             stream.flush()
         if starts is not None and next(starts, None) is not None:
             raise DataError(
                 f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
             )
+    unknown.summarize()
 
 
 def _loaded(run: str, others: list[str], device: str) -> "Translator":
@@ -77,8 +81,10 @@ def _loaded(run: str, others: list[str], device: str) -> "Translator":
 
 def _alignments(translator: "Translator", line: str, found: "list[Translation]") -> list[str]:
     from glassformer.evaluate import write_pharaoh
+    from glassformer.text.faults import without_text_warnings
 
-    return [write_pharaoh(translator.align(line, one.text)) for one in found]
+    with without_text_warnings():  # the line has been reported
+        return [write_pharaoh(translator.align(line, one.text)) for one in found]
 
 
 def _beginnings(starts: Iterator[str], count: int, fault: str) -> list[str]:
@@ -100,7 +106,7 @@ def _warn_of_length(translator: "Translator", lines: list[str], done: int) -> No
 
 
 def _json(
-    translator: "Translator", line: str, found: "list[Translation]", links: list[str] | None, attention: bool
+    translator: "Translator", read: dict[str, Any], found: "list[Translation]", links: list[str] | None, attention: bool
 ) -> str:
     results = [
         {
@@ -110,11 +116,11 @@ def _json(
             "tokens": translator.tokenizers.target.tokens(one.hypothesis.tokens),
             "token_log_probs": one.hypothesis.token_log_probs,
             **({} if links is None else {"alignment": links[rank]}),
-            **({"cross_attention": _attention(translator, line, one.text)} if attention else {}),
+            **({"cross_attention": _attention(translator, read["source"], one.text)} if attention else {}),
         }
         for rank, one in enumerate(found)
     ]
-    return json.dumps({"source": line, "translations": results}, ensure_ascii=False)
+    return json.dumps({**read, "translations": results}, ensure_ascii=False)
 
 
 def _attention(translator: "Translator", source: str, target: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Self
 
 from glassformer.predict.encoder import Encoder, Text
-from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
+from glassformer.text.faults import TextError
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from glassformer.generate import by_length
 from glassformer.models.bert import BERT, Pooling
 from glassformer.predict.opening import Opened, open_run
 from glassformer.text import Tokenizer
+from glassformer.text.faults import warn_of_unknown
 
 BATCH_TOKENS = 4096
 TASKS = ("embedding", "masked", "classification", "tagging")
@@ -89,7 +90,16 @@ class Encoder:
         }
 
     def _encoded(self, texts: Sequence[Text]) -> list[Parts]:
-        return [truncated(parts, self.max_length) for parts in encode_parts(self.tokenizer, _as_parts(texts))]
+        """Warns of what the vocabulary does not know, for the caller of the method that called."""
+        read = _as_parts(texts)
+        encoded = encode_parts(self.tokenizer, read)
+        parts = (
+            (number, text, ids)
+            for number, pair in enumerate(zip(read, encoded, strict=True), start=1)
+            for text, ids in zip(*pair, strict=True)
+        )
+        warn_of_unknown(self.tokenizer, "text", parts, stacklevel=3)
+        return [truncated(one, self.max_length) for one in encoded]
 
     @torch.inference_mode()
     def _rows(self, sequences: Sequence[Parts], compute: Callable[..., list[R]]) -> list[R]:

@@ -13,9 +13,9 @@ from torch import Tensor
 from glassformer.config import ConfigError, DataError
 from glassformer.data.sequences import special_id
 from glassformer.predict.encoder import Encoder
-from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
+from glassformer.text.faults import TextError, warn_of_unknown
 
 MASK = "[MASK]"
 STAND_IN = "\ue000"
@@ -60,6 +60,8 @@ class Filler(Encoder):
         if top < 1:
             raise ConfigError(f"top={top}: one candidate at least is told; choose 1 or more")
         ids = [self._with_masks(number, text) for number, text in enumerate(texts, start=1)]
+        each = ((number, text.replace(MASK, " "), one) for number, (text, one) in enumerate(zip(texts, ids), start=1))
+        warn_of_unknown(self.tokenizer, "text", each, stacklevel=2)
         found = self._rows([[one] for one in ids], partial(self._candidates, top))
         return [self._filled(*pair) for pair in zip(texts, found, strict=True)]
 

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,10 +17,10 @@ from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, continue_texts, stream_text
 from glassformer.models.gpt import GPT
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
-from glassformer.predict.faults import TextError, TextWarning
 from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
+from glassformer.text.faults import TextError, TextWarning, warn_of_unknown
 
 SCORED_TOKENS = 8192
 """Tokens that are scored together."""
@@ -90,6 +91,7 @@ class Generator:
         if isinstance(prompts, str):
             raise DataError("a list of prompts is continued, not one text; write [text]")
         config = self.configure(**options)
+        self._warn_of_unknown("prompt", prompts)
         ids = [self._prompt(number, text, config, refuse_long) for number, text in enumerate(prompts, start=1)]
         if not ids:
             return []
@@ -106,6 +108,7 @@ class Generator:
         if config.beam_size > 1 and not config.sample:
             yield self.continuations([prompt], refuse_long, **options)[0][0].text
             return
+        self._warn_of_unknown("prompt", [prompt])
         ids, tokens, told = self._prompt(1, prompt, config, refuse_long), list[int](), ""
         for token in stream_text(self._decodable(config), ids, self._symbols, config, self.device, self.window):
             tokens.append(token)
@@ -130,6 +133,7 @@ class Generator:
     def score(self, texts: Sequence[str], stride: int = 0) -> list[TextLikelihood]:
         """How likely each text is. Its first token is predicted too where a text begins a document."""
         scores = []
+        self._warn_of_unknown("text", texts)
         for text in texts:
             ids = self.tokenizer.encode(text)
             size = self.tokenizer.size(ids, given=0 if self._opens else 1)
@@ -183,6 +187,10 @@ class Generator:
             raise TextError("prompt", number, f"{fault}; shorten it to {window - 1}")
         warnings.warn(TextWarning("prompt", number, f"{fault}; its last {kept} are kept"), stacklevel=3)
         return ids[-kept:]
+
+    def _warn_of_unknown(self, what: str, texts: Sequence[str]) -> None:
+        encoded = self.tokenizer.encode_batch(list(texts))
+        warn_of_unknown(self.tokenizer, what, zip(count(1), texts, encoded), stacklevel=3)
 
     def _text(self, prompt: list[int], tokens: list[int]) -> str:
         """What stands behind the prompt once ``tokens`` do."""

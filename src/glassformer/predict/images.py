@@ -14,9 +14,9 @@ from torch import Tensor
 from glassformer.config import DataError
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.models.vit import ViT
-from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
+from glassformer.text.faults import TextError
 
 BATCH_SIZE = 64
 Picture = str | Path | NDArray[np.uint8]

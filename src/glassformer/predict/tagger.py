@@ -12,9 +12,9 @@ from torch import Tensor
 from glassformer.config import DataError
 from glassformer.data.tagged import Words, encode_words
 from glassformer.predict.encoder import Encoder
-from glassformer.predict.faults import TextError
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
+from glassformer.text.faults import TextError, warn_of_unknown
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,33 @@ class Tagger(Encoder):
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tag of each word; a sentence is a list of words, or a text whose words stand between spaces."""
-        return [[one.label for one in words] for words in self.predictions(sentences)]
+        return [[one.label for one in words] for words in self._predictions(sentences)]
 
     def predictions(self, sentences: Sequence[Sequence[str]]) -> list[list[Prediction]]:
         """The same with the probabilities of all tags."""
+        return self._predictions(sentences)
+
+    def _predictions(self, sentences: Sequence[Sequence[str]]) -> list[list[Prediction]]:
         if isinstance(sentences, str):
             raise DataError("a list of sentences is tagged, not one text; write [text]")
         words = [one.split() if isinstance(one, str) else list(one) for one in sentences]
-        parts = [(index, part) for index, one in enumerate(words) for part in self._cut(index, one)]
+        encoded = [encode_words(self.tokenizer, one) if one else [] for one in words]
+        each = (
+            (n, *pair)
+            for n, one in enumerate(zip(words, encoded, strict=True), start=1)
+            for pair in zip(*one, strict=True)
+        )
+        warn_of_unknown(self.tokenizer, "sentence", each, stacklevel=3)
+        parts = [(i, part) for i, one in enumerate(zip(words, encoded, strict=True)) for part in self._cut(i, *one)]
         rows = self._rows([[part.ids] for _, part in parts], self._logits)
         results: list[list[Prediction]] = [[] for _ in words]
         for (index, part), logits in zip(parts, rows, strict=True):
             results[index] += predictions(logits[1 + torch.from_numpy(part.starts).long()], self.tags)  # 1: [CLS]
         return results
 
-    def _cut(self, index: int, words: list[str]) -> list[Words]:
-        """The sentence in as few parts as fit."""
-        pieces, done, parts = encode_words(self.tokenizer, words) if words else [], 0, list[Words]()
+    def _cut(self, index: int, words: list[str], pieces: list[list[int]]) -> list[Words]:
+        """The sentence in as few parts as fit; ``pieces`` are the ids of each word."""
+        done, parts = 0, list[Words]()
         while done < len(pieces):
             part = Words.of(pieces[done:], self.max_length)
             if not len(part.starts):

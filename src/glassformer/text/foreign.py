@@ -86,6 +86,13 @@ class ForeignTokenizer(Tokenizer):
             words.append(-1 if id in self._silent and id != self.unknown_id else max(told - 1, 0))
         return words
 
+    def unknown(self, text: str) -> list[str]:
+        """What stands in ``text`` behind each unknown token: a character, a run of them or a word."""
+        text = whole_characters(text)
+        found = self._encoder.encode(text, add_special_tokens=False)
+        parts = zip(found.ids, found.tokens, found.offsets, strict=True)
+        return [text[start:end] or name for id, name, (start, end) in parts if self._known(id, name) == self.unknown_id]
+
     def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
         """``ids``: what other segmentations there are, only who learned this one knows."""
         check_dropout(dropout)

@@ -152,6 +152,15 @@ class Tokenizer:
             tail = (tail + piece)[-2:]
         return words
 
+    def unknown(self, text: str) -> list[str]:
+        """What stands behind each ``<unk>`` of ``encode(text)``, in order: characters, normalized, or whole words."""
+        if self.unknown_id not in self.encode(text):
+            return []
+        normalized = self._encoder.normalizer.normalize_str(whole_characters(text))
+        if self.kind == "word":
+            return [word.replace(JOINER, "") for word in normalized.split(" ") if word and word not in self._ids]
+        return [character for character in normalized if character not in self._ids]
+
     def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
         """BPE-dropout: the same text cut differently, every possible merge left out with probability ``dropout``.
 

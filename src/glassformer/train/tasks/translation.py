@@ -21,6 +21,7 @@ from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
 from glassformer.models.registry import MODELS
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
+from glassformer.text.faults import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, projected_cross_entropy
@@ -171,7 +172,8 @@ class Translation:
         limit = how.max_sentences or len(sources)
         values = {**self.config.decoding.model_dump(), "n_best": 1, "sample": False}
         translator = Translator([model], self.tokenizers, DecodingConfig.parse(values, "decoding"))
-        found = translator.translate(sources[:limit], beam_size=how.beam_size)
+        with without_text_warnings():
+            found = translator.translate(sources[:limit], beam_size=how.beam_size)
         return {
             "bleu": bleu(found, references[:limit], tokenize=self.bleu_tokenize).score,
             "chrf": chrf(found, references[:limit]).score,

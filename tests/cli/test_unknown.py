@@ -1,0 +1,129 @@
+"""Verbs that read text warn of what the vocabulary does not know: at its first line, and in sum."""
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stored_models import stored
+
+from glassformer import predict
+from glassformer.text.faults import UnknownWarning
+from tiny_run import TinyRun, run_to_the_end, write_lines
+
+Cli = Callable[..., Any]
+START = "glassformer: warning: "
+FIRST = "the vocabulary does not know 'П', 'р', 'и' and 3 more; read as <unk>"
+LINES = ["the cat", "Привет cat", "", "🚀 sleeps", "she sleeps"]
+KNOWN = [LINES[0], LINES[2], LINES[4]]
+
+
+def told(file: str) -> list[str]:
+    """What a verb prints about ``LINES``."""
+    share = "2 of 5 lines have text that the vocabulary does not know, 7 different: 'П', 'р', 'и' and 4 more"
+    return [f"{START}{file}, line 2: {FIRST}", f"{START}{file}: {share}"]
+
+
+def test_translate_warns_once_and_sums_up(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "text", LINES)
+    plain = cli("translate", tiny.run, file)
+    assert plain.code == 0
+    assert plain.err.splitlines() == told(file)
+    assert cli("translate", tiny.run, stdin="\n".join(LINES)).err.splitlines() == told("standard input")
+    known = cli("translate", tiny.run, stdin="\n".join(KNOWN))
+    assert known.err == ""
+    assert known.out.splitlines() == [plain.out.splitlines()[place] for place in (0, 2, 4)]
+
+
+def test_lines_are_counted_across_the_parts_that_a_file_is_read_in(cli: Cli, tiny: TinyRun) -> None:
+    lines = ["she sleeps"] * 600 + ["🚀"]
+    result = cli("translate", tiny.run, "-s", "max_length=1", "--beam-size", 1, stdin="\n".join(lines))
+    assert result.err == f"{START}standard input, line 601: the vocabulary does not know '🚀'; read as <unk>\n"
+
+
+def test_json_flags_every_line_with_unknown_text(cli: Cli, tiny: TinyRun) -> None:
+    lines = cli("translate", tiny.run, "--json", "--alignments", stdin="\n".join(LINES))
+    found = [json.loads(line).get("unknown") for line in lines.out.splitlines()]
+    assert found == [None, list("Привет"), None, ["🚀"], None]
+    assert lines.err.splitlines() == told("standard input")
+
+
+def test_score_and_align_name_the_side(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    source, target = write_lines(tmp_path / "s", ["the 🚀", "the cat"]), write_lines(tmp_path / "t", ["le", "le П"])
+    warned = [f"{START}{source}, line 1: the vocabulary does not know '🚀'; read as <unk>"]
+    warned += [f"{START}{target}, line 2: the vocabulary does not know 'П'; read as <unk>"]
+    result = cli("score", tiny.run, source, target, "--json")
+    assert result.err.splitlines() == warned
+    first, second = map(json.loads, result.out.splitlines())
+    assert (first["unknown_source"], second["unknown_target"]) == (["🚀"], ["П"])
+    assert "unknown_target" not in first
+    assert "unknown_source" not in second
+    assert cli("align", tiny.run, source, target).err.splitlines() == warned
+
+
+def test_evaluate_warns_of_the_source(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    source, target = write_lines(tmp_path / "s", LINES), write_lines(tmp_path / "t", ["le chat"] * 5)
+    result = cli("evaluate", tiny.run, source, target, "--against", tiny.run)
+    assert result.err.splitlines() == told(source)
+
+
+@pytest.mark.parametrize(
+    ("verb", "task", "suffix"),
+    [
+        ("classify", "classification", ""),
+        ("tag", "tagging", ""),
+        ("generate", "language", ""),
+        ("fill", "masked", " [MASK]"),
+        ("embed", "masked", ""),
+    ],
+)
+def test_verbs_of_other_tasks_warn_likewise(cli: Cli, tmp_path: Path, verb: str, task: str, suffix: str) -> None:
+    run = stored(tmp_path, task)
+    lines = ["a small dog", "a Ж dog", "Ж 🚀 cat"]
+    text = "".join(f"{line}{suffix}\n" for line in lines)
+    result = cli(verb, run, *(["--json"] if verb != "embed" else []), stdin=text)
+    assert result.code == 0
+    warnings_told = [line for line in result.err.splitlines() if "vocabulary" in line]
+    assert warnings_told[0] == f"{START}standard input, line 2: the vocabulary does not know 'Ж'; read as <unk>"
+    assert "2 of 3 lines have text that the vocabulary does not know, 2 different: 'Ж', '🚀'" in warnings_told[1]
+    assert len(warnings_told) == 2
+    if verb != "embed":
+        flags = [json.loads(line).get("unknown") for line in result.out.splitlines()]
+        assert flags == [None, ["Ж"], ["Ж", "🚀"]]
+
+
+@pytest.mark.parametrize(("verb", "task"), [("classify", "classification"), ("generate", "language")])
+def test_a_text_on_the_command_line_is_no_line_of_a_file(cli: Cli, tmp_path: Path, verb: str, task: str) -> None:
+    result = cli(verb, stored(tmp_path, task), "a Ж dog")
+    what = "prompt" if verb == "generate" else "text"
+    assert f"{START}{what} 1: the vocabulary does not know 'Ж'; read as <unk>" in result.err.splitlines()
+
+
+@pytest.mark.parametrize("task", ["classification", "tagging", "masked", "language"])
+def test_predictors_warn_once_a_call_where_they_are_called(tmp_path: Path, task: str) -> None:
+    model = predict.load(stored(tmp_path, task))
+    methods = {"classification": "classify", "tagging": "tag", "masked": "fill", "language": "generate"}
+    call, texts = getattr(model, methods[task]), ["a [MASK] dog", "Ж [MASK]", "🚀 [MASK]"]
+    with pytest.warns(UnknownWarning) as caught:
+        call(texts if task == "masked" else [text.replace(" [MASK]", "") for text in texts])
+    (warning,) = [one for one in caught if isinstance(one.message, UnknownWarning)]
+    assert warning.message.found == {2: ["Ж"], 3: ["🚀"]}
+
+
+def test_a_translator_warns_where_it_is_called(tiny: TinyRun) -> None:
+    for call in (tiny.translator.translate, tiny.translator.hypotheses):
+        with pytest.warns(UnknownWarning) as caught:
+            call(["the cat", "", "🚀"])
+        assert [one.message.found for one in caught] == [{3: ["🚀"]}]  # type: ignore[union-attr]
+        assert caught[0].filename == __file__
+
+
+def test_validation_reads_unknown_text_without_a_warning(tiny: TinyRun, tmp_path: Path) -> None:
+    for language in ("en", "fr"):
+        write_lines(tmp_path / f"unseen.{language}", ["the 🚀", "Привет"])
+    config = tiny.config({"data.validation": [str(tmp_path / "unseen")], "train.max_steps": 2, "validation.every": 2})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnknownWarning)
+        run_to_the_end(config, tmp_path / "run")
