@@ -1,5 +1,7 @@
 """The walkthrough of each kind of model: the right steps in order, every number checked, every check able to fail."""
 
+import re
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from explain.small_models import small_model
 from glassformer import ConfigError, DataError
 from glassformer.explain import story
 from glassformer.explain.examined import Examined
+from glassformer.explain.example import examine
 from glassformer.explain.reading import (
     examine_class,
     examine_continuation,
@@ -16,8 +19,10 @@ from glassformer.explain.reading import (
     examine_series,
     examine_tags,
 )
+from glassformer.explain.report import report
 from glassformer.explain.story import checked
 from glassformer.explain.walkthrough import walkthrough
+from random_translator import random_translator
 
 ATTENTION, MASKED = "Queries, keys, values: attention", "Masked self-attention"
 LAYERS = ["Add & Norm", "Feed-forward", "The stack of 2 layers"]
@@ -175,3 +180,27 @@ def test_what_cannot_be_followed_says_why() -> None:
         examine_pixels(small_model("vit"), FORMAT, torch.zeros(1, 3, 4, 4), "x.png")
     with pytest.raises(DataError, match="the text is empty"):
         examine_tags(small_bert(), tokenizer, "", TAGS)
+
+
+UNKNOWN = {
+    "translation": lambda pair, bert: examine(pair, "a Жук dog", "the 🚀 runs"),
+    "language": lambda pair, bert: continuation("gpt", "a Жук 🚀 dog"),
+    "masked": lambda pair, bert: examine_masked(bert, vocabulary().source, "a [MASK] Жук 🚀"),
+    "classification": lambda pair, bert: examine_class(bert, vocabulary().source, ["a Жук", "🚀 dog"], CLASSES),
+    "tagging": lambda pair, bert: examine_tags(bert, vocabulary().source, "a Жук 🚀", TAGS),
+}
+
+
+@pytest.mark.parametrize("task", UNKNOWN)
+def test_what_stands_behind_an_unknown_token_is_shown_beside_it(task: str) -> None:
+    """In the labels, in the tables that a terminal prints, and in the chips of the report."""
+    lines = ["a small dog sees the big cat", "the cat runs"]
+    example = UNKNOWN[task](random_translator(lines), small_bert())
+    tokens = [*example.tokens("encoder"), *example.tokens("decoder")]
+    assert {token for token in tokens if "unk" in token} == {"<unk> Жук", "<unk> 🚀"}
+    tokens_step = next(step for step in walkthrough(example) if step.title.startswith("Tokens"))
+    assert "<unk> Жук" in [row[0] for row in tokens_step.words]
+    assert "<unk> Жук" in tokens_step.tables[0].rows.labels
+    page = report(example)
+    assert re.search(r'data-side="\w+" data-position="\d+"[^>]*>(<bdi>)?&lt;unk&gt; Жук<', page)
+    assert "&lt;unk&gt; 🚀" in page

@@ -6,6 +6,9 @@ from typing import Any, NamedTuple, Protocol
 from glassformer.explain.trace import Trace
 from glassformer.text.tokenizer import Tokenizer
 
+LONGEST_UNKNOWN = 16
+"""Characters of an unknown word that its label shows."""
+
 
 class Written(NamedTuple):
     """What stands along an axis of attention. Text has a ``tokenizer``, its ids, and itself as it was written."""
@@ -15,6 +18,16 @@ class Written(NamedTuple):
     tokenizer: Tokenizer | None = None
     ids: Sequence[int] = ()
     text: str = ""
+
+
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int], unknown: Sequence[str]) -> list[str]:
+    """The tokens of ``ids``, each ``<unk>`` with what stands behind it: ``<unk> 🚀``; ``unknown`` is that, in order."""
+    labels = tokenizer.tokens(ids)
+    places = [place for place, i in enumerate(ids) if i == tokenizer.unknown_id]
+    if len(places) == len(unknown):
+        for place, text in zip(places, unknown, strict=True):
+            labels[place] += f" {text[:LONGEST_UNKNOWN]}"
+    return labels
 
 
 class Examined(Protocol):

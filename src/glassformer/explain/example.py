@@ -9,7 +9,7 @@ import torch
 from glassformer.allocator import fitting_memory
 from glassformer.config import DataError
 from glassformer.explain import figures
-from glassformer.explain.examined import Written
+from glassformer.explain.examined import Written, token_labels
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.taps import Edit
@@ -67,11 +67,12 @@ class Example(figures.Pictured):
 
     @property
     def source_tokens(self) -> list[str]:
-        return self.translator.tokenizers.source.tokens(self.source_ids)
+        tokenizer = self.translator.tokenizers.source
+        return token_labels(tokenizer, self.source_ids, tokenizer.unknown(self.source))
 
     @property
     def target_tokens(self) -> list[str]:
-        return self.translator.tokenizers.target.tokens(self.target_ids)
+        return self._target_labels(self.target_ids)
 
     @property
     def predicted_ids(self) -> list[int]:
@@ -79,7 +80,11 @@ class Example(figures.Pictured):
 
     @property
     def predicted_tokens(self) -> list[str]:
-        return self.translator.tokenizers.target.tokens(self.predicted_ids)
+        return self._target_labels(self.predicted_ids)
+
+    def _target_labels(self, ids: list[int]) -> list[str]:
+        tokenizer = self.translator.tokenizers.target
+        return token_labels(tokenizer, ids, tokenizer.unknown(self.target))
 
 
 @torch.no_grad()

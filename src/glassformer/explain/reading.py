@@ -14,6 +14,7 @@ from glassformer.config import ConfigError, DataError
 from glassformer.data.images import ImageFormat
 from glassformer.data.sequences import Frame, special_id
 from glassformer.data.series import SeriesFormat
+from glassformer.explain.examined import token_labels
 from glassformer.explain.heatmap import shown
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
 from glassformer.explain.trace import Trace, trace
@@ -38,7 +39,7 @@ def examine_continuation(
         logits = model(_row(model, ids))
     best = int(logits[0, -1].argmax())
     said = tokenizer.decode([best]).strip() or shown(tokenizer.tokens([best])[0])
-    labels = tokenizer.tokens(ids)
+    labels = token_labels(tokenizer, ids, tokenizer.unknown(text))
     return TextExample(
         model, t, text, "goes on with", said, labels, "language", tokenizer, ids, [0] * len(ids), asked=(len(ids) - 1,)
     )
@@ -52,7 +53,8 @@ def examine_masked(model: BERT, tokenizer: Tokenizer, text: str, keep: str = "*"
     t, (tokens, segments), logits = _encoded(model, tokenizer, [ids], (keep, edits))
     hidden = tuple(place for place, i in enumerate(tokens) if i == mask)
     filled = [int(logits[0, place].argmax()) if place in hidden else i for place, i in enumerate(tokens)]
-    said, labels = tokenizer.decode(filled), tokenizer.tokens(tokens)
+    said, unknown = tokenizer.decode(filled), tokenizer.unknown(text.replace(MASK, " "))
+    labels = token_labels(tokenizer, tokens, unknown)
     return TextExample(
         model, t, text, "is filled in as", said, labels, "masked", tokenizer, tokens, segments, asked=hidden
     )
@@ -64,7 +66,8 @@ def examine_class(
     """A text, or a pair of texts, through BERT, and the class that it belongs to."""
     parts = [tokenizer.encode(_given(text)) for text in texts]
     t, (tokens, segments), logits = _encoded(model, tokenizer, parts, (keep, edits), "classes")
-    said, labels = names[int(logits[0].argmax())], tokenizer.tokens(tokens)
+    said, unknown = names[int(logits[0].argmax())], [part for text in texts for part in tokenizer.unknown(text)]
+    labels = token_labels(tokenizer, tokens, unknown)
     read = " · ".join(texts)
     return TextExample(
         model, t, read, "is of the class", said, labels, "classification", tokenizer, tokens, segments, tuple(names)
@@ -80,7 +83,7 @@ def examine_tags(
     t, (tokens, segments), logits = _encoded(model, tokenizer, [ids], (keep, edits), "tags")
     starts = tuple(1 + sum(map(len, pieces[:number])) for number, word in enumerate(pieces) if word)
     said = " ".join(names[int(logits[0, place].argmax())] for place in starts)
-    labels = tokenizer.tokens(tokens)
+    labels = token_labels(tokenizer, tokens, [part for word in text.split() for part in tokenizer.unknown(word)])
     return TextExample(
         model, t, text, "is tagged", said, labels, "tagging", tokenizer, tokens, segments, tuple(names), starts
     )

@@ -26,7 +26,7 @@ class Reading:
 def text_to_vectors(example: Examined, reading: Reading, number: int) -> Step:
     """Section 3.4."""
     tokenizer, t = reading.tokenizer, example.trace
-    labels = tokenizer.tokens(reading.ids)
+    labels = example.tokens(reading.stack)
     rows = tokens_axis("position", "token", labels)
     unscaled = getattr(example.model, reading.embedding).scale == 1.0
     taps = [("tokens", "the row of the matrix that each one-hot selects")] + [("scaled", "× √d_model")] * (not unscaled)
@@ -63,7 +63,7 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
     t = example.trace
     embedding = getattr(example.model, reading.embedding)
     position, source = embedding.position, "section 3.5"
-    rows = tokens_axis("position", "token", reading.tokenizer.tokens(reading.ids))
+    rows = tokens_axis("position", "token", example.tokens(reading.stack))
     what = "Every position has a vector of its own, and it is added to the token that stands there."
     tables: tuple[Table, ...]
     if position is None:
