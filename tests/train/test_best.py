@@ -105,12 +105,12 @@ def test_a_resumed_run_knows_the_loss_of_its_best(tiny: TinyRun, tmp_path: Path,
 
 def test_a_bleu_that_stays_zero_warns_once(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
     scored((0.0, 4.0), (0.0, 3.0), (0.0, 2.0), (1.0, 1.0))
-    run_to_the_end(tiny.config(EACH_STEP | {"train.max_steps": 1}), tmp_path / "run")
+    begun = run_to_the_end(tiny.config(EACH_STEP | {"train.max_steps": 1}), tmp_path / "run")
     events = run_to_the_end(tiny.config(EACH_STEP), tmp_path / "run", resume=True)
-    first, *others = warnings(events)
-    assert others == [None, None]
+    assert warnings(events) == [None] * 3
+    [first] = warnings(begun)
     assert first == (
-        "BLEU is 0 at two validations, so the lower loss chooses the best checkpoint; train longer, or set "
+        "BLEU is 0: while it is, the lower loss chooses the best checkpoint; if it stays 0, set "
         "validation.tokenize (now 13a), or validation.metric to chrf or loss"
     )
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -157,16 +157,16 @@ def _better(value: float, loss: float | None, counters: Counters) -> bool:
 
 
 def _zero_bleu(state: TrainState, value: float) -> str | None:
-    """The warning of the second validation in which BLEU is 0; at the first, hardly anything has been learned."""
+    """The warning of the first validation in which BLEU, as the metric, is 0."""
     config, counters = state.config.validation, state.counters
     if config.metric != "bleu" or value != 0:
         return None
     counters.zero_scores += 1
-    if counters.zero_scores != 2:
+    if counters.zero_scores > 1:
         return None
     tokenize = state.task.document().values.get("bleu_tokenize")
     return (
-        f"BLEU is 0 at two validations, so the lower loss chooses the best checkpoint; train longer, or set "
+        "BLEU is 0: while it is, the lower loss chooses the best checkpoint; if it stays 0, set "
         f"validation.tokenize (now {tokenize}), or validation.metric to chrf or loss"
     )
 
