@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,7 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     tested = {"best": Translator.load(folder.path)}
     if newest := folder.latest():
         tested["last"] = Translator.load(newest.path)
-    tokenize = config.validation.tokenize
-    scores = {name: score(translator, sources, references, tokenize) for name, translator in tested.items()}
+    scores = {name: score(translator, sources, references) for name, translator in tested.items()}
     return {
         "seed": seed,
         "wall_seconds": round(time.perf_counter() - began, 1),
@@ -68,16 +68,25 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         "target_tokens_per_second": round(statistics.median(rates)),
         "validations": curve,
         "test": scores,
+        "unknown_tokens": _unknown(tested["best"], sources, references),
         "config": {"file": arguments.config.name, "overrides": arguments.overrides},
     }
 
 
-def score(translator: Translator, sources: list[str], references: list[str], tokenize: str) -> dict[str, Any]:
+def _unknown(translator: Translator, sources: list[str], references: list[str]) -> int:
+    """How many tokens of the test set, both sides, the vocabulary does not know."""
+    pair = translator.tokenizers
+    encoded = ((pair.source, pair.source.encode_batch(sources)), (pair.target, pair.target.encode_batch(references)))
+    return sum(ids.count(tokenizer.unknown_id) for tokenizer, texts in encoded for ids in texts)
+
+
+def score(translator: Translator, sources: list[str], references: list[str]) -> dict[str, Any]:
     began = time.perf_counter()
-    found = translator.translate(sources)
+    with warnings.catch_warnings(action="ignore"):  # unknown characters are counted in the result
+        found = translator.translate(sources)
     seconds = round(time.perf_counter() - began, 1)
     return {
-        "bleu": bleu(found, references, tokenize=tokenize)._asdict(),
+        "bleu": bleu(found, references, tokenize=translator.bleu_tokenize)._asdict(),
         "chrf": chrf(found, references)._asdict(),
         "seconds": seconds,
     }
