@@ -1,8 +1,10 @@
 """Images: read alike from every form, refused with the reason."""
 
 import gzip
+import io
 import mmap
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,6 +174,35 @@ def in_folder(folder: Path, spoil: Callable[[Path], object]) -> str:
 
 def deep(folder: Path) -> None:
     Image.fromarray(PIXELS[0].astype(np.uint16)).save(folder / "1" / "deep.png")
+
+
+def with_shape(folder: Path, kind: str, shape: tuple[int, ...], dtype: str = "|u1") -> str:
+    """An array of 64 bytes whose header says otherwise."""
+    array, labels = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(array, {"descr": dtype, "fortran_order": False, "shape": shape})
+    array.write(bytes(64))
+    np.save(labels, LABELS)
+    path = folder / f"images.{kind}"
+    if kind == "npy":
+        path.write_bytes(array.getvalue())
+        (folder / "labels.npy").write_bytes(labels.getvalue())
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("images.npy", array.getvalue())
+            archive.writestr("labels.npy", labels.getvalue())
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+@pytest.mark.parametrize(
+    "shape", [(10**12, 28, 28), (2**31, 2**31, 2), (2**63,), (2**64, 1, 1), (10**30,), (-1, 8, 8), (True, 8, 8)]
+)
+@pytest.mark.parametrize("dtype", ["|u1", "<f8", "<U0", "|V0"])
+def test_an_array_said_to_be_larger_than_its_file_is_refused(
+    tmp_path: Path, kind: str, shape: tuple[int, ...], dtype: str
+) -> None:
+    with pytest.raises(DataError, match="is no whole file of NumPy arrays"):
+        read_images([with_shape(tmp_path, kind, shape, dtype)])
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from glassformer.config import ConfigError, DataError
+from glassformer.data import series_files
 from glassformer.data.series import PARTS, SeriesBatches, SeriesFormat, prepare_series
 from glassformer.data.series_config import SeriesDataConfig
 from glassformer.data.series_files import read_table
@@ -51,6 +52,42 @@ def test_a_table_is_read_whole_and_in_the_order_asked_for(write) -> None:
     assert (read_table(packed).values == VALUES).all()
 
 
+class Name(str):
+    """Counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_columns_are_not_searched_for_one_by_one(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a table of 100,000 columns takes as long as one of 1,000 a hundred times."""
+    n = 2_000
+    header = [Name(f"column {number}") for number in range(n)]
+    lines = [(1, header), (2, [str(number) for number in range(n)])]
+    monkeypatch.setattr(series_files, "_csv_lines", lambda _: iter(lines))
+    columns = [f"column {number}" for number in reversed(range(n))]
+    for chosen, expected in (([], list(range(n))), (columns, list(range(n))[::-1])):
+        Name.compared = 0
+        table = read_table("wide.csv", "", list(map(Name, chosen)))
+        assert table.values[0].tolist() == expected
+        assert Name.compared < 20 * n
+
+
+def test_a_value_far_from_the_training_rows_is_named(make, write) -> None:
+    """Finite in float32, but not in standard deviations."""
+    values = VALUES[:, :1].repeat(2, axis=1) * [1.0, 1e-9]
+    values[55, 1] = 1e38
+    with pytest.raises(
+        DataError, match=r"far\.csv, line 57, column b: 1e\+38 is 1e\+47 standard deviations of the train"
+    ):
+        prepare_series(make(file=write(text(values), "far.csv")))
+
+
 @pytest.mark.parametrize(
     "dates",
     [
@@ -74,6 +111,12 @@ def test_dates_a_step_apart(write, dates: list[str]) -> None:
         ("date\n2016-01-01\n", r"has no column but 'date'"),
         ("time,a\n2016-01-01,1\n", r"has no column 'date', which data\.date names; .*data\.date=''"),
         ("date,a,a\n2016-01-01,1,2\n", r"column 'a' is there twice"),
+        (
+            "date,a,b\n2016-01-01,1,2\n2016-01-02,1,-1e300\n",
+            r"x\.csv, line 3, column b: '-1e300' is beyond the .* \(fl",
+        ),
+        ("date,a\n2016-01-01,3.5e38\n", r"line 2, column a: '3\.5e38' is beyond .*, up to 3\.4e\+38\); mend it, or"),
+        ("date,a\n-1e308,1\n1e308,2\n", r"line 2, column date: '-1e308' is no date"),
         ("date,a\n2016-01-01,1\n\n2016-01-02,x\n", r"line 4, column a: 'x' is no number; mend it, or name"),
         ("date,a\n2016-01-01,1\n2016-01-02,\n", r"line 3, column a: '' is no number; .*missing=previous"),
         ("date,a\n2016-01-01,NaN\n", r"line 2, column a: 'NaN' is no number; .*missing=previous"),

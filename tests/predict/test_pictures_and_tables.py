@@ -109,6 +109,30 @@ def test_tables_that_cannot_be_forecast(forecaster: Forecaster, series: TinyTask
         forecaster.forecast(np.zeros((1, 24, 1)))
 
 
+@pytest.mark.parametrize("value", ["1e300", "-1e39"])
+def test_values_beyond_float32_are_refused_by_line_and_column(
+    forecaster: Forecaster, series: TinyTask, tmp_path: Path, value: str
+) -> None:
+    header, *rows = (series.folder / "series.csv").read_text().splitlines()
+    date, low, _ = rows[-2].split(",")
+    path = write_lines(tmp_path / "far.csv", [header, *rows[:-2], f"{date},{low},{value}", rows[-1]])
+    for use in (forecaster.forecast_file, forecaster.errors_in_file):
+        with pytest.raises(
+            DataError, match=rf"far\.csv, line {len(rows)}, column high: '{value}' is beyond the numbers"
+        ):
+            use(path)
+
+
+@pytest.mark.parametrize("value", [1e300, 1e38, 1e30, -1e25])
+def test_a_forecast_is_finite_or_refused(forecaster: Forecaster, value: float) -> None:
+    tables = np.zeros((1, 24, 2))
+    tables[0, 5, 1] = value
+    try:
+        assert np.isfinite(forecaster.forecast(tables)).all()
+    except DataError as error:
+        assert "the forecast is not a finite number" in str(error)  # noqa: PT017
+
+
 def test_errors_of_the_test_part_and_of_a_file(forecaster: Forecaster, series: TinyTask, tmp_path: Path) -> None:
     """A file of the rows that the test part's windows see has the same windows."""
     prepared = prepare_series(series.config().data)

@@ -4,13 +4,13 @@ import gzip
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import BinaryIO, cast
+from typing import IO, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,15 @@ _A_PATH_IS = (
     "a path is a prefix P of P-images-idx3-ubyte[.gz], that file itself, a .npz, a .npy of images, "
     "or a folder of one folder a class"
 )
-_NO_ARRAYS = (EOFError, ValueError, RuntimeError, TokenError, zlib.error, zipfile.BadZipFile)  # as numpy raises them
+_NO_ARRAYS = (
+    EOFError,
+    ValueError,
+    RuntimeError,
+    MemoryError,
+    TokenError,
+    zlib.error,
+    zipfile.BadZipFile,
+)  # as numpy raises them
 
 
 @dataclass(frozen=True)
@@ -217,6 +225,7 @@ def _read_npz(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         with path.open("rb") as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as arrays:
             names, found = ("images", "labels"), arrays.files
             if set(names) <= set(found):
+                _check_headers(path, names)
                 return arrays["images"], arrays["labels"]
     except _NO_ARRAYS:
         raise _not_arrays(path) from None
@@ -226,9 +235,30 @@ def _read_npz(path: Path) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
 
 def _load_array(path: Path) -> NDArray[np.generic]:
     try:
+        with path.open("rb") as file:
+            _check_header(file, path.stat().st_size)
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except _NO_ARRAYS:
         raise _not_arrays(path) from None
+
+
+def _check_headers(path: Path, names: Collection[str]) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.filename.removesuffix(".npy") in names:
+                with archive.open(entry) as file:
+                    _check_header(file, entry.file_size)
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
+    """Raise ``ValueError`` where a NumPy array is said to be larger than its ``size`` bytes, before it is allocated."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if any(type(length) is not int or length < 0 for length in shape):
+        raise ValueError(f"shape {shape}")
+    if file.tell() + prod(shape) * max(dtype.itemsize, 1) > size:
+        raise ValueError(f"{shape} of {dtype} in {size} bytes")
 
 
 def _not_arrays(path: Path) -> DataError:

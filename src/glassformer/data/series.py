@@ -17,7 +17,7 @@ from torch import Tensor
 from glassformer.config import Config, DataError
 from glassformer.data.epochs import moved
 from glassformer.data.series_config import SeriesDataConfig
-from glassformer.data.series_files import read_table
+from glassformer.data.series_files import LARGEST, Table, read_table
 from glassformer.data.shuffled import ShuffledBatches
 
 Part = Literal["train", "validation", "test"]
@@ -34,6 +34,18 @@ class SeriesFormat(Config):
     def standardise(self, values: Float[np.ndarray, "*rows variables"]) -> Float[np.ndarray, "*rows variables"]:
         """(x - mean) / deviation by variable."""
         return (values - np.array(self.mean)) / np.array(self.deviation)
+
+    def standardise_table(self, path: str, table: Table) -> Float32[np.ndarray, "rows variables"]:
+        """The standardised values of a table; ``DataError`` names the cell of one that float32 cannot hold."""
+        values = self.standardise(table.values)
+        if (beyond := np.argwhere(np.abs(values) > LARGEST)).size:
+            row, column = beyond[0]
+            raise DataError(
+                f"{path}, line {table.lines[row]}, column {table.columns[column]}: {table.values[row, column]:g} is "
+                f"{np.abs(values[row, column]):.0e} standard deviations of the training rows from their mean, more "
+                "than a model computes with; mend it"
+            )
+        return values.astype(np.float32)
 
     def restore(self, values: Float[np.ndarray, "*rows variables"]) -> Float[np.ndarray, "*rows variables"]:
         """The inverse of ``standardise``: values in their own units."""
@@ -145,7 +157,7 @@ def prepare_series(config: SeriesDataConfig) -> Series:
     # Not by the deviation: that of a column of 0.1 is 1e-17, by which all that differs would be divided.
     scale = np.where(np.ptp(train, axis=0) > 0, train.std(axis=0), 1.0)
     format = SeriesFormat(columns=list(table.columns), mean=train.mean(axis=0).tolist(), deviation=scale.tolist())
-    values = format.standardise(table.values).astype(np.float32)
+    values = format.standardise_table(config.file, table)
     known = None if table.known.all() else table.known
     series = Series(values, format, bounds, config.context, config.horizon, known)
     for number, part in enumerate(PARTS):

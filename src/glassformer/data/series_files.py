@@ -5,6 +5,7 @@ import gzip
 import io
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from glassformer.data.input_faults import SAMPLE_BYTES, refuse_wide_encoding
 from glassformer.data.series_config import Missing
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
+LARGEST = float(np.finfo(np.float32).max)
 _WAY_OUT = "fill it in, or set data.missing=previous"
 
 
@@ -47,7 +49,8 @@ def read_table(
     lines = _csv_lines(Path(path))
     _, header = next(lines, (0, list[str]()))
     names = _columns(path, header, date, columns or [])
-    places, date_place = [header.index(name) for name in names], header.index(date) if date else None
+    place_of = {name: place for place, name in enumerate(header)}
+    places, date_place = [place_of[name] for name in names], place_of[date] if date else None
     rows, numbers, moments = list[list[float]](), list[int](), list[float]()
     for number, cells in lines:
         if len(cells) != len(header):
@@ -89,10 +92,12 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tuple[str, ...]:
     if not header:
         raise DataError(f"{path}: is empty; give a table with a header")
-    if twice := [name for name in header if header.count(name) > 1]:
-        raise DataError(f"{path}: column {twice[0]!r} is there twice; give each column a name of its own")
+    known = set(header)
+    if len(known) < len(header):
+        twice = Counter(header).most_common(1)[0][0]
+        raise DataError(f"{path}: column {twice!r} is there twice; give each column a name of its own")
     for key, name in [("date", date)] * bool(date) + [("columns", name) for name in columns]:
-        if name not in header:
+        if name not in known:
             hint = "; or set data.date='' where there is none" if key == "date" else ""
             raise DataError(f"{path}: has no column {name!r}, which data.{key} names; {nearest(name, header)}{hint}")
     chosen = tuple(columns) or tuple(name for name in header if name != date)
@@ -115,6 +120,11 @@ def _value(path: str, line: int, column: str, cell: str, missing: Missing) -> fl
         ) from None
     if not math.isfinite(value):
         raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not finite; give a finite number")
+    if abs(value) > LARGEST:
+        raise DataError(
+            f"{path}, line {line}, column {column}: {cell!r} is beyond the numbers a model computes with "
+            f"(float32, up to {LARGEST:.1e}); mend it, or give the column in a larger unit"
+        )
     return value
 
 
@@ -125,7 +135,7 @@ def _moment(path: str, line: int, column: str, cell: str) -> float:
             moment = datetime.fromisoformat(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     with suppress(ValueError):
-        if math.isfinite(number := float(cell)):
+        if abs(number := float(cell)) < 2**53:  # beyond, and for NaN, there are no steps of 1
             return number
     raise DataError(
         f"{path}, line {line}, column {column}: {cell!r} is no date; write it like 2016-07-01 13:00, "

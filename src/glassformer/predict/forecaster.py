@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
 from glassformer.config import DataError
@@ -72,7 +72,7 @@ class Forecaster:
                 f"{path}: has {len(table.values)} rows, and the model sees context={self.model.config.context}; "
                 "give at least as many"
             )
-        values = self.forecast(table.values[None, -self.model.config.context :])[0]
+        values = self._forecast(self.format.standardise_table(path, table)[None, -self.model.config.context :])[0]
         dates = dates_after(path, date, len(values)) if date else ()
         return Forecast(table.columns, values, header, date, dates)
 
@@ -86,9 +86,8 @@ class Forecaster:
                 f"tables have {tables.shape[2]} variables; give the {len(self.format.columns)} of training, in order: "
                 f"{', '.join(self.format.columns)}"
             )
-        standard = torch.from_numpy(self.format.standardise(tables).astype(np.float32))
-        found = [self.model(part.to(self.device)).cpu() for part in standard.split(BATCH_SIZE)]
-        return self.format.restore(torch.cat(found).double().numpy())
+        with np.errstate(over="ignore"):  # what overflows is refused below
+            return self._forecast(self.format.standardise(tables).astype(np.float32))
 
     def errors_in_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> ForecastErrors:
         """MSE and MAE, of standardised values that are known, of every window in a CSV file."""
@@ -99,9 +98,23 @@ class Forecaster:
                 f"{path}: has {rows} rows, and a window takes {config.context} + {config.horizon}; "
                 "give at least as many"
             )
-        values = self.format.standardise(table.values).astype(np.float32)
+        values = self.format.standardise_table(path, table)
         bounds = (0, 0, 0, rows)
         return self.errors(SeriesRows(values, self.format, bounds, config.context, config.horizon, table.known))
+
+    @torch.inference_mode()
+    def _forecast(
+        self, standard: Float32[np.ndarray, "tables context variables"]
+    ) -> Float64[np.ndarray, "tables horizon variables"]:
+        """Of standardised rows, in their own units."""
+        found = [self.model(part.to(self.device)).cpu() for part in torch.from_numpy(standard).split(BATCH_SIZE)]
+        forecast = torch.cat(found).double().numpy()
+        if not np.isfinite(forecast).all():
+            raise DataError(
+                f"the forecast is not a finite number: a value is {np.abs(standard).max():.0e} standard deviations of "
+                "the training rows from their mean; mend the table, or train on rows like these"
+            )
+        return self.format.restore(forecast)
 
     @torch.inference_mode()
     def errors(self, series: SeriesRows) -> ForecastErrors:
@@ -116,7 +129,8 @@ class Forecaster:
         return forecast_errors((of(one.context), one.future) for one in series.ordered("test", BATCH_SIZE))
 
     def _date(self, header: tuple[str, ...]) -> str:
-        others = [name for name in header if name not in self.format.columns]
+        known = set(self.format.columns)
+        others = [name for name in header if name not in known]
         if "date" in others:
             return "date"
         return others[0] if len(others) == 1 else ""
