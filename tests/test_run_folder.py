@@ -1,6 +1,8 @@
 """A run folder stays usable whatever kills the training, and one process at a time trains in it."""
 
 import json
+import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,12 @@ def damage(checkpoint: Path, name: str = "model.safetensors") -> None:
     data = bytearray((checkpoint / name).read_bytes())
     data[-1] ^= 1
     (checkpoint / name).write_bytes(data)
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
 
 
 def names(run: RunFolder) -> list[str]:
@@ -117,11 +125,9 @@ def test_the_best_is_what_was_recorded_last(run: RunFolder) -> None:
         path = save_step(run, step)
         run.set_best(path, "bleu", value)
         assert run.best() == Best(path, "bleu", value)
-    assert json.loads((run.path / "best.json").read_text()) == {
-        "checkpoint": "step_00000002",
-        "metric": "bleu",
-        "value": 13.0,
-    }
+    recorded = json.loads((run.path / "best.json").read_text())
+    assert len(recorded.pop("digest")) == 64
+    assert recorded == {"checkpoint": "step_00000002", "metric": "bleu", "value": 13.0}
     assert sorted(item.name for item in run.path.iterdir()) == ["best.json", "checkpoints"]
 
 
@@ -139,6 +145,25 @@ def test_a_best_that_cannot_be_is_refused(run: RunFolder) -> None:
         (run.path / "best.json").write_text(content)
         with pytest.raises(CheckpointError, match=f"best.json: {told}"):
             run.best()
+
+
+def test_a_flipped_bit_never_chooses_another_best(run: RunFolder) -> None:
+    for step in (1, 2, 3):
+        run.set_best(save_step(run, step), "bleu", 12.5 + step)
+    path = run.path / "best.json"
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        path.write_bytes(flipped(whole, bit))
+        with pytest.raises(
+            CheckpointError, match=r"best\.json: is damaged; delete it and the newest checkpoint is used"
+        ):
+            run.best()
+
+
+def test_a_best_of_an_earlier_version_is_read(run: RunFolder) -> None:
+    path = save_step(run, 1)
+    (run.path / "best.json").write_text('{"checkpoint": "step_00000001", "metric": "bleu", "value": 30.0}\n')
+    assert run.best() == Best(path, "bleu", 30.0)
 
 
 # Metrics
@@ -177,6 +202,35 @@ def test_a_line_cut_anywhere_is_dropped(run: RunFolder, cut: int) -> None:
     run.truncate_metrics(2)
     run.append_metrics({"step": 3})
     assert [values["step"] for values in run.metrics()] == ([1, 3] if cut < 11 else [1, 2, 3])
+
+
+def test_a_flipped_bit_in_the_metrics_changes_no_figure_without_a_warning(run: RunFolder) -> None:
+    lines = [{"event": "progress", "step": step, "loss": 1 / (step + 2)} for step in range(3)]
+    for line in lines:
+        run.append_metrics(line)
+    whole, effects = run.metrics_path.read_bytes(), 0
+    for bit in range(8 * len(whole)):
+        run.metrics_path.write_bytes(flipped(whole, bit))
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = run.metrics()
+        if told:
+            assert re.search(
+                r"metrics\.jsonl, line [123]: is damaged and left out; copy the file again", str(told[0].message)
+            )
+            assert all(line in lines for line in found)
+            effects += 1
+        else:
+            assert [{name: line[name] for name in lines[0]} for line in found] == lines
+    assert effects > 6 * len(whole)
+
+
+def test_metrics_of_an_earlier_version_are_read_and_kept(run: RunFolder) -> None:
+    old = [{"event": "progress", "step": step} for step in (1, 2)]
+    run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in old))
+    run.append_metrics({"event": "progress", "step": 3})
+    run.truncate_metrics(2)
+    assert run.metrics() == old
 
 
 # What a path means

@@ -1,7 +1,10 @@
 """One process at a time trains in a run folder, and whatever kills it, the next one goes on."""
 
+import errno
+import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -79,6 +82,53 @@ def test_a_second_training_is_refused_until_the_first_is_killed(run: RunFolder, 
         when_free(run)
         with run.lock():
             assert (run.path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize("deleted", ["deleted", "replaced"])
+def test_deleting_the_file_of_the_lock_lets_nobody_in(run: RunFolder, deleted: str) -> None:
+    with python(HOLD, run.path, "none") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        (run.path / "lock").unlink()
+        if deleted == "replaced":
+            (run.path / "lock").write_text("1234\n")
+        holder = "another process" if deleted == "deleted" else "process 1234"
+        for _ in range(2):
+            with pytest.raises(CheckpointError, match=f"first: is being trained by {holder}; wait for it"), run.lock():
+                pass
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        when_free(run)
+
+
+def test_a_file_system_that_locks_only_files_is_locked_by_the_file(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NFS does, where a folder cannot be opened for writing."""
+    lock = fcntl.flock
+
+    def of_files(descriptor: int, operation: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", of_files)
+    with run.lock(), pytest.raises(CheckpointError, match=f"trained by process {os.getpid()};"), run.lock():
+        pass
+
+
+def test_a_folder_replaced_while_it_is_locked_is_not_entered(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = fcntl.flock
+
+    def replacing(descriptor: int, operation: int) -> None:
+        if not run.path.with_name("moved").exists():
+            run.path.rename(run.path.with_name("moved"))
+            run.path.mkdir()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", replacing)
+    with pytest.raises(CheckpointError, match="was replaced while it was being locked; try again"), run.lock():
+        pass
 
 
 def test_the_lock_is_released_after_an_error_and_not_shared_within_a_process(run: RunFolder) -> None:

@@ -18,8 +18,8 @@ from glassformer.run_folder import RunFolder
 from glassformer.train import Event, RunConfig, parse_config, train
 from glassformer.translator import Translator
 
-CLOCK = {"seconds", "validation_seconds", "source_tokens_per_second", "target_tokens_per_second"}
-"""Fields of ``metrics.jsonl`` that the clock decides."""
+CLOCK = {"seconds", "validation_seconds", "source_tokens_per_second", "target_tokens_per_second", "crc32"}
+"""Fields of ``metrics.jsonl`` that the clock decides, and the sum over all of them."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ import math
 import os
 import re
 import secrets
+import warnings
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -29,7 +31,7 @@ from glassformer.checkpoint import (
     write_whole,
 )
 from glassformer.config import CheckpointError, nearest
-from glassformer.manifest import MANIFEST, parse_object, refusing
+from glassformer.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
 
 CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
 INTERRUPTED = "interrupted"
@@ -120,14 +122,16 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Be the one process that trains here. The system lets go of the lock when the process ends, however it ends.
 
-        What killed saves left behind is cleared away on entering.
+        The folder itself is locked, so that deleting ``lock`` lets nobody else in; and ``lock`` too, for network file
+        systems that lock only files. What killed saves left behind is cleared away on entering.
         """
         with refusing(f"{self.path}: cannot be locked"):
             self.checkpoints_path.mkdir(parents=True, exist_ok=True)  # gone, if an earlier start was discarded
-            handle = (self.path / LOCK).open("a+")
-        os.register_at_fork(after_in_child=handle.close)  # a loader's worker must not keep the lock of a killed parent
-        with handle:
-            _take(handle.fileno(), self.path)
+            folder, handle = _OpenFolder(self.path), (self.path / LOCK).open("a+")
+        for opened in (folder, handle):  # a loader's worker must not keep the lock of a killed parent
+            os.register_at_fork(after_in_child=opened.close)
+        with closing(folder), handle:
+            _take(folder.descriptor, handle.fileno(), self.path)
             with refusing(f"{self.path}: cannot be cleared of unfinished saves"):
                 clear_leftovers(self.path)
                 clear_leftovers(self.checkpoints_path)
@@ -189,8 +193,11 @@ class RunFolder:
         with refusing(f"{path}: cannot be read"):
             if not path.exists():
                 return None
-            match parse_object(path.read_bytes()):
-                case {"checkpoint": str(name), "metric": str(metric), "value": int() | float() as value}:
+            data = path.read_bytes()
+            match parse_digested(data) or parse_object(data):  # earlier versions wrote it without a digest
+                case {"checkpoint": str(name), "metric": str(metric), "value": int() | float() as value, **more} if (
+                    not more
+                ):
                     checkpoint = self.checkpoints_path / name
                     if _STEP.fullmatch(name) and checkpoint.is_dir():
                         return Best(checkpoint, metric, value)
@@ -206,7 +213,7 @@ class RunFolder:
         if not math.isfinite(value):
             raise CheckpointError(f"{metric}={value}: is not a finite number, so it cannot be the best")
         content = {"checkpoint": checkpoint.name, "metric": metric, "value": value}
-        write_whole(self.path / BEST, (json.dumps(content) + "\n").encode())
+        write_whole(self.path / BEST, digested(content))
 
     def keep(self, last: int) -> None:
         """Delete all checkpoints but the best, the newest, and the ``last`` newest of the scheduled ones."""
@@ -221,15 +228,24 @@ class RunFolder:
 
     def append_metrics(self, values: dict[str, Any]) -> None:
         """Add one line to ``metrics.jsonl``, whole, at once. ``step`` among the values is what truncating goes by."""
-        line = (json.dumps(values) + "\n").encode()
+        line = _metrics_line(values)
         with refusing(f"{self.metrics_path}: cannot be written"), self.metrics_path.open("ab") as stream:
             stream.write(line)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``. One that a kill left half-written is passed over."""
+        """The lines of ``metrics.jsonl``. One that a kill left half-written is passed over, a damaged one named."""
         with refusing(f"{self.metrics_path}: cannot be read"):
             data = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
-        return [values for line in data.split(b"\n") if (values := parse_object(line)) is not None]
+        *ended, last = data.split(b"\n")
+        found = list(map(_parse_metrics, ended))
+        if _parse_metrics(last) or _parse_metrics(last[:-1]):  # the latter: its end is damaged
+            found.append(_parse_metrics(last))
+        if None in found:
+            warnings.warn(
+                f"{self.metrics_path}, line {found.index(None) + 1}: is damaged and left out; copy the file again",
+                stacklevel=2,
+            )
+        return [values for values in found if values is not None]
 
     def truncate_metrics(self, step: int) -> None:
         """Drop the lines after ``step``, which the resumed run will write again, and a half-written one."""
@@ -239,7 +255,7 @@ class RunFolder:
                 break
             kept.append(values)
         if self.metrics_path.exists():
-            write_whole(self.metrics_path, "".join(json.dumps(values) + "\n" for values in kept).encode())
+            write_whole(self.metrics_path, b"".join(map(_metrics_line, kept)))
 
     def _begun(self) -> CheckpointError:
         return CheckpointError(f"{self.path}: holds a run already; go on with --resume, or name another with --run")
@@ -266,6 +282,20 @@ def resolve(path: str | Path) -> Path:
             return path
         problem = "is neither a run nor a checkpoint" if path.exists() else "there is no such run or checkpoint"
         raise CheckpointError(f"{path}: {problem}; {nearby(path)}")
+
+
+def _metrics_line(values: dict[str, Any]) -> bytes:
+    """With a CRC-32 of itself: a figure in which a bit has changed is not taken for a measured one."""
+    return (json.dumps({**values, "crc32": f"{zlib.crc32(json.dumps(values).encode()):08x}"}) + "\n").encode()
+
+
+def _parse_metrics(line: bytes) -> dict[str, Any] | None:
+    """The values of a line; None if it is damaged. Earlier versions wrote lines without a CRC-32."""
+    values = parse_object(line)
+    if values is None or "crc32" not in values:
+        return values
+    del values["crc32"]
+    return values if _metrics_line(values).rstrip(b"\n") == line else None
 
 
 def step_of(path: Path) -> int:
@@ -304,14 +334,38 @@ def _run_of(checkpoint: Path) -> str:
     return f"name {runs[0]}" if runs else "name the folder of a run, with its checkpoints in it"
 
 
-def _take(descriptor: int, path: Path) -> None:
+class _OpenFolder:
+    def __init__(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def close(self) -> None:
+        """As often as one likes: the number may be another file's by the second time."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _take(folder: int, file: int, path: Path) -> None:
     with refusing(f"{path}: cannot be locked"):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_folder(folder)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "?"
+            holder = os.pread(file, 20, 0).decode(errors="replace").strip()
             raise CheckpointError(
-                f"{path}: is being trained by process {holder}; wait for it, or name another run with --run"
+                f"{path}: is being trained by {f'process {holder}' if holder else 'another process'}; "
+                "wait for it, or name another run with --run"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
+        if not os.path.samestat(os.fstat(folder), path.stat()):
+            raise CheckpointError(f"{path}: was replaced while it was being locked; try again")
+        os.ftruncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
+
+
+def _lock_folder(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # a network file system that locks only files open for writing
