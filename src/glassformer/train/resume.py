@@ -58,6 +58,8 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     run.truncate_metrics(found.step)
     bleu_tokenize = checkpoint.config.get("bleu_tokenize", before["validation"].get("tokenize"))
     _restore_best(state, run, before, bleu_tokenize)
+    if changes := _changes(config, before):
+        state.taken.append(f"settings other than at the last checkpoint: {', '.join(changes)}")
     return state, found.warnings
 
 
@@ -95,6 +97,16 @@ def _check_override(config: RunConfig, name: str, before: object, now: object) -
     if not config.train.override_on_resume:
         way_out = "or set train.override_on_resume=true to change it from here on"
         raise ConfigError(f"{fault}; resume with that, start anew, {way_out}")
+
+
+def _changes(config: RunConfig, saved: dict[str, dict[str, Any]]) -> list[str]:
+    """The settings that may always change and did, by intent or by a damaged ``config.toml``."""
+    return [
+        f"{section}.{key} {saved[section][key]!r} → {value!r}"
+        for section, values in config.model_dump(mode="json", exclude={"task"}).items()
+        for key, value in values.items()
+        if key in saved.get(section, {}) and value != saved[section][key] and f"{section}.{key}" not in OVERRIDABLE
+    ]
 
 
 def _check_device(config: RunConfig, path: Path, before: str) -> None:
