@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import glassformer.data.preparation as preparation
 from glassformer.config import DataError
 from glassformer.data import REASONS, Account, Corpus, DataConfig, prepare
+from glassformer.data.input_faults import wide_encoding
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair
 
 words = st.lists(st.sampled_from(["w0", "w1", "w2", "zz"]), max_size=9).map(" ".join)
@@ -38,6 +39,7 @@ def is_usable(line: bytes, ratio: float, tokenizer: Tokenizer) -> bool:
 def test_read_is_kept_and_dropped(
     tokenizers: TokenizerPair, lines: list[bytes], duplicates: bool, ratio: float
 ) -> None:
+    assume(wide_encoding(lines[0]) is None)  # which is refused, whatever stands below
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.tsv"
         path.write_bytes(b"\n".join(lines) + b"\n")
@@ -45,7 +47,7 @@ def test_read_is_kept_and_dropped(
             train=[str(path)], cache=folder, max_length=6, max_length_ratio=ratio, drop_duplicates=duplicates
         )
         if not any(is_usable(line, ratio, tokenizers.source) for line in lines):
-            with pytest.raises(DataError, match="no pair is left"):
+            with pytest.raises(DataError, match="no pair is left|has one column and no tab, as in every line"):
                 prepare(config, config.train, tokenizers)
             return
         corpus = prepare(config, config.train, tokenizers)
