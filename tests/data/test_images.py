@@ -313,5 +313,5 @@ def test_a_share_that_takes_a_class_whole_is_refused(tmp_path: Path) -> None:
         prepare_images(ImageConfig(train=train, validation_share=0.5))
     with pytest.raises(DataError, match="leaves none on one side"):
         prepare_images(ImageConfig(train=train, validation_share=0.1))
-    with pytest.raises(ConfigError, match="give one of them"):
+    with pytest.raises(ConfigError, match="keep one of them"):
         ImageConfig.parse({"train": train, "validation": train, "validation_share": 0.1})

@@ -17,12 +17,13 @@ CHARACTERS_STORED = 10
 
 @dataclass
 class FileAccount:
-    """The lines of one path: ``read`` = ``kept`` + the sum of ``dropped``."""
+    """The lines of one path: ``read`` = ``kept`` + ``held_out`` + the sum of ``dropped``."""
 
     path: str
     read: int = 0
     kept: int = 0
     truncated: int = 0  # of the kept ones
+    held_out: int = 0  # for validation, by data.validation_share
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     first_lines: dict[str, list[int]] = field(default_factory=lambda: {reason: [] for reason in REASONS})
 
@@ -39,6 +40,8 @@ class FileAccount:
             if count := self.dropped[reason]:
                 lines = ", ".join(map(str, self.first_lines[reason])) + (", …" if count > LINES_SHOWN else "")
                 parts.append(f"{reason} {count:,} (line {lines})")
+        if self.held_out:
+            parts.insert(0, f"{self.held_out:,} held out for validation")
         kept = f"{self.kept:,} kept" + (f" ({self.truncated:,} truncated)" if self.truncated else "")
         return f"{self.path}: {self.read:,} read, {kept}" + "".join(f", {part}" for part in parts)
 

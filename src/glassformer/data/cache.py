@@ -39,6 +39,8 @@ def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair,
         "vocabularies": [tokenizers.source.fingerprint, tokenizers.target.fingerprint],
         "filters": [config.max_length, config.max_length_ratio, config.drop_duplicates],
     }
+    if config.validation_share:
+        made_from["validation_share"] = config.validation_share
     if alignments:
         made_from["alignments"] = [digest(regular(Path(file))) for file in alignments]
     return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()

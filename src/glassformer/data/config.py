@@ -3,6 +3,7 @@
 from pydantic import Field, field_validator, model_validator
 
 from glassformer.config import Config
+from glassformer.data.held_out import check_one_validation
 
 
 class DataConfig(Config):
@@ -17,6 +18,9 @@ class DataConfig(Config):
     target: str = Field(default="target", min_length=1, description="language code: file suffix and JSONL key")
     train: list[str] = Field(min_length=1, description="paths, one a corpus")
     validation: list[str] = Field(default=[], description="paths, read as they are")
+    validation_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the training pairs held out when ``validation`` is not given. A hash of the source text decides, so that
+    pairs with the same source stay together."""
     alignments: list[str] = Field(
         default=[], description="Pharaoh files (`0-0 1-2`), one a path of train; they guide a head"
     )
@@ -53,6 +57,7 @@ class DataConfig(Config):
 
     @model_validator(mode="after")
     def _weight_for_every_corpus(self) -> "DataConfig":
+        check_one_validation(self.validation, self.validation_share)
         if self.weights and len(self.weights) != len(self.train):
             raise ValueError(
                 f"weights has {len(self.weights)} values and train {len(self.train)} paths; "

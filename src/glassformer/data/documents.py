@@ -9,14 +9,13 @@ from typing import Literal, NamedTuple
 
 from glassformer.config import DataError
 from glassformer.data.files import Fault, raw_lines, regular
+from glassformer.data.held_out import Part
 from glassformer.data.stream_config import DocumentsConfig
 
 PIECE_CHARACTERS = 1 << 16
 """A longer line is given in parts that end at a space: some corpora are one line of 100 million characters."""
 
 _BETWEEN_TOKENS = re.compile(r"(?s).*\S(?=[ \n])")  # greedy: up to the last place where no token of bytes goes on
-
-Part = Literal["all", "train", "held_out"]  # of a file that is divided by validation_share
 
 
 class Piece(NamedTuple):

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from glassformer.config import DataError
 from glassformer.data.config import DataConfig
+from glassformer.data.held_out import is_held_out
 from glassformer.data.input_faults import missing, refuse_wide_encoding, way_out
 
 Fault = Literal["invalid_utf8", "malformed"]
@@ -94,10 +95,10 @@ def read_pairs(config: DataConfig, paths: list[str]) -> tuple[list[str], list[st
 
 
 def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterator[str]:
-    """One side of all training text, for learning a vocabulary. Lines that hold no pair are passed over."""
+    """One side of all training text, for learning a vocabulary, without lines that hold no pair or are held out."""
     for path in config.train:
         for record in read_records(config, path):
-            if record.fault is None:
+            if record.fault is None and not is_held_out([record.source], config.validation_share):
                 yield record.source if side == "source" else record.target
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from glassformer.config import Config
+from glassformer.data.held_out import check_one_validation
 
 
 class AugmentConfig(Config):
@@ -56,8 +57,5 @@ class ImageConfig(Config):
 
     @model_validator(mode="after")
     def _one_validation(self) -> Self:
-        if self.validation and self.validation_share:
-            raise ValueError(
-                f"validation_share={self.validation_share} and paths in validation are both given; give one of them"
-            )
+        check_one_validation(self.validation, self.validation_share)
         return self

@@ -15,6 +15,7 @@ from torch import Tensor
 from glassformer.config import DataError, nearest
 from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
 from glassformer.data.epochs import moved
+from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.labelled_config import LabelledConfig
 from glassformer.data.labelled_files import LabelledRecord, read_labelled
 from glassformer.data.plan import Plan
@@ -63,9 +64,15 @@ class LabelledExamples:
 
 
 def prepare_labelled(
-    config: LabelledConfig, paths: list[str], tokenizer: Tokenizer, labels: tuple[str, ...] = ()
+    config: LabelledConfig,
+    paths: list[str],
+    tokenizer: Tokenizer,
+    labels: tuple[str, ...] = (),
+    part: Part = "all",
 ) -> LabelledExamples:
     """The examples of ``paths`` together. ``labels`` are those of the training data; none: this is it.
+
+    ``part`` is that of training or of validation, where ``config.validation_share`` divides the paths.
 
     Raises ``DataError`` for a file that cannot be used, a label that is not in ``labels``, and when nothing is left.
     """
@@ -76,8 +83,11 @@ def prepare_labelled(
         account.files.append(file)
         records = read_labelled(config, path)
         while chunk := list(islice(records, CHUNK_RECORDS)):
+            chunk = of_part(chunk, part, config.validation_share, lambda record: record.texts, file)
             for record, parts in _encoded(chunk, tokenizer, file):
                 if labels and record.label not in labels:
+                    if part == "held_out":
+                        raise only_held_out(f"{path}, line {record.line}: label", record.label, config.validation_share)
                     raise DataError(
                         f"{path}, line {record.line}: label {record.label!r} does not occur in the training data; "
                         f"{nearest(record.label, list(labels))}"
@@ -87,6 +97,8 @@ def prepare_labelled(
                 sequences.append([np.array(ids, np.int32) for ids in cut])
                 names.append(record.label)
     if not sequences:
+        if part == "held_out":
+            raise nothing_held_out(config.validation_share, paths)
         found = "; ".join(file.describe() for file in account.files)
         raise DataError(f"no labelled text is left ({found}); give texts with labels, as UTF-8")
     labels = labels or _learned_labels(names, paths)
@@ -100,7 +112,7 @@ def labelled_texts(config: LabelledConfig) -> Iterator[str]:
     """The training texts, for learning a vocabulary. Records that hold no example are passed over."""
     for path in config.train:
         for record in read_labelled(config, path):
-            if record.fault is None:
+            if record.fault is None and not is_held_out(record.texts, config.validation_share):
                 yield from record.texts
 
 

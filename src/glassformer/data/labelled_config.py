@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from glassformer.config import Config
+from glassformer.data.held_out import check_one_validation
 
 
 class SequencesConfig(Config):
@@ -12,6 +13,9 @@ class SequencesConfig(Config):
 
     train: list[str] = Field(min_length=1, description="paths of training examples")
     validation: list[str] = Field(default=[], description="paths of validation examples")
+    validation_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the training examples held out when ``validation`` is not given. A hash of the text decides, so that
+    equal texts stay together."""
     test: list[str] = Field(default=[])
     """Paths of test examples, which training does not read: what ``glassformer evaluate RUN`` measures on."""
     max_length: int = Field(default=128, ge=5)
@@ -21,6 +25,7 @@ class SequencesConfig(Config):
 
     @model_validator(mode="after")
     def _sequence_fits(self) -> Self:
+        check_one_validation(self.validation, self.validation_share)
         if self.max_length > self.batch_tokens:
             raise ValueError(
                 f"a sequence of max_length={self.max_length} does not fit batch_tokens={self.batch_tokens}; "

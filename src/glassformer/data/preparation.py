@@ -18,6 +18,7 @@ from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
 from glassformer.data.corpus import Corpus
 from glassformer.data.files import Record, read_records
+from glassformer.data.held_out import Part, nothing_held_out, of_part
 from glassformer.text import Tokenizer, TokenizerPair
 
 CHUNK_LINES = 4096
@@ -27,7 +28,7 @@ CHARACTERS_PER_TOKEN = 64  # a line with more than this for each token allowed i
 
 
 def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> Corpus:
-    """The corpus made from ``paths`` together, from the cache where it is there.
+    """The corpus made from ``paths`` together, from the cache where it is there; without pairs held out for validation.
 
     ``alignments``: for each path a Pharaoh file with a line for each of its lines; or none at all.
 
@@ -48,6 +49,28 @@ def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, ali
     return corpus
 
 
+def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[str], list[str], Account]:
+    """Sources and targets that ``config.validation_share`` holds out of training, filtered as those of training are."""
+    account, sources, targets = Account(), list[str](), list[str]()
+    for path in config.train:
+        file = FileAccount(path)
+        account.files.append(file)
+        keep = _Filter(config, tokenizers, "held_out")
+        for chunk in _chunks(read_records(config, path)):
+            for record, source, target in keep(chunk, file):
+                sources.append(record.source)
+                targets.append(record.target)
+                for side, ids, tokenizer in (
+                    (account.source, source, tokenizers.source),
+                    (account.target, target, tokenizers.target),
+                ):
+                    side.tokens += len(ids)
+                    side.unknown += ids.count(tokenizer.unknown_id)
+    if not sources:
+        raise nothing_held_out(config.validation_share, config.train)
+    return sources, targets, account
+
+
 def _build(
     config: DataConfig, files: list[tuple[str, str | None]], tokenizers: TokenizerPair, folder: Path, key: str
 ) -> None:
@@ -60,7 +83,7 @@ def _build(
             _writer(build, "target", tokenizers.target) as target,
             _writer(build, "links") if aligned else nullcontext() as links,
         ):
-            keep = _Filter(config, tokenizers)
+            keep = _Filter(config, tokenizers, "train" if config.validation_share else "all")
             for path, alignment in files:
                 file = FileAccount(path)
                 account.files.append(file)
@@ -96,11 +119,12 @@ def _compare(kept: list[Aligned], before: int, source: "_Writer", target: "_Writ
 class _Filter:
     """Which pairs of a chunk stay. The first reason that applies is the one that is counted."""
 
-    def __init__(self, config: DataConfig, tokenizers: TokenizerPair) -> None:
-        self.config, self.tokenizers = config, tokenizers
+    def __init__(self, config: DataConfig, tokenizers: TokenizerPair, part: Part) -> None:
+        self.config, self.tokenizers, self.part = config, tokenizers, part
         self.seen = _Seen()
 
     def __call__(self, chunk: list[Record], file: FileAccount) -> list[Aligned]:
+        chunk = of_part(chunk, self.part, self.config.validation_share, lambda record: [record.source], file)
         file.read += len(chunk)
         texts = _without(chunk, [self._text_fault(record) for record in chunk], file)
         sources = self.tokenizers.source.encode_batch([record.source for record in texts])

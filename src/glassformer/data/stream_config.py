@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from glassformer.config import Config
+from glassformer.data.held_out import check_one_validation
 
 DocumentForm = Literal["file", "line", "blank_line"]
 
@@ -41,8 +42,7 @@ class DocumentsConfig(Config):
                 f"weights has {len(self.weights)} values and train {len(self.train)} paths; "
                 "give one weight a path, or none"
             )
-        if self.validation and self.validation_share:
-            raise ValueError("validation and validation_share are both given; keep one of them")
+        check_one_validation(self.validation, self.validation_share)
         return self
 
 

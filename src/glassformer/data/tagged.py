@@ -16,6 +16,7 @@ from torch import Tensor
 from glassformer.config import DataError, nearest
 from glassformer.data.account import Account, FileAccount, Reason
 from glassformer.data.epochs import moved
+from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.labelled import count_tokens
 from glassformer.data.labelled_config import TaggedConfig
 from glassformer.data.plan import Plan
@@ -79,9 +80,15 @@ class TaggedExamples:
 
 
 def prepare_tagged(
-    config: TaggedConfig, paths: list[str], tokenizer: Tokenizer, tags: tuple[str, ...] = ()
+    config: TaggedConfig,
+    paths: list[str],
+    tokenizer: Tokenizer,
+    tags: tuple[str, ...] = (),
+    part: Part = "all",
 ) -> TaggedExamples:
     """The sentences of ``paths`` together. ``tags`` are those of the training data; none: this is it.
+
+    ``part`` is that of training or of validation, where ``config.validation_share`` divides the paths.
 
     Raises ``DataError`` for a file that cannot be used, a tag that is not in ``tags``, and when nothing is left.
     """
@@ -91,6 +98,7 @@ def prepare_tagged(
         account.files.append(file)
         records = read_tagged(config, path)
         while chunk := list(islice(records, CHUNK_SENTENCES)):
+            chunk = of_part(chunk, part, config.validation_share, lambda record: record.words, file)
             for record, pieces in _encoded(chunk, tokenizer, file):
                 words = Words.of(pieces, config.max_length)
                 if not len(words.starts):
@@ -98,10 +106,12 @@ def prepare_tagged(
                     continue
                 file.kept += 1
                 file.truncated += len(words.starts) < len(pieces)
-                _check_tags(path, record, tags)
+                _check_tags(path, record, tags, config.validation_share if part == "held_out" else 0.0)
                 sentences.append(words)
                 names.append(record.tags[: len(words.starts)])
     if not sentences:
+        if part == "held_out":
+            raise nothing_held_out(config.validation_share, paths)
         found = "; ".join(file.describe() for file in account.files)
         raise DataError(f"no tagged sentence is left ({found}); give words with tags, as UTF-8")
     tags = tags or tuple(sorted({tag for sentence in names for tag in sentence}))
@@ -115,7 +125,7 @@ def tagged_texts(config: TaggedConfig) -> Iterator[str]:
     """The training words, a sentence at a time, for learning a vocabulary. Faulty sentences are passed over."""
     for path in config.train:
         for record in read_tagged(config, path):
-            if record.fault is None:
+            if record.fault is None and not is_held_out(record.words, config.validation_share):
                 yield " ".join(record.words)
 
 
@@ -169,10 +179,13 @@ def _encoded(
             yield record, pieces
 
 
-def _check_tags(path: str, record: TaggedRecord, tags: tuple[str, ...]) -> None:
+def _check_tags(path: str, record: TaggedRecord, tags: tuple[str, ...], share: float) -> None:
+    """``share`` is that by which the sentence was held out; 0: it was not."""
     for number, tag in enumerate(record.tags):
         if tags and tag not in tags:
             line = record.line + number * record.lines_a_word
+            if share:
+                raise only_held_out(f"{path}, line {line}: tag", tag, share)
             raise DataError(
                 f"{path}, line {line}: tag {tag!r} does not occur in the training data; {nearest(tag, list(tags))}"
             )

@@ -105,10 +105,12 @@ class NamingTask(EncoderTask):
         data, read = config.data, self.reading
         tokenizers = one_vocabulary(config.text, partial(read.texts, data), origin, MARKS)
         tokenizer, held_out, accounts = tokenizers.source, None, list[Account]()
-        examples = read.prepare(data, data.train, tokenizer)
+        share = data.validation_share
+        examples = read.prepare(data, data.train, tokenizer, part="train" if share else "all")
         names = getattr(examples, self.stored)
-        if data.validation:
-            others = read.prepare(data, data.validation, tokenizer, names)
+        if data.validation or share:
+            paths, part = (data.train, "held_out") if share else (data.validation, "all")
+            others = read.prepare(data, paths, tokenizer, names, part)
             held_out, accounts = read.batches(others, tokenizer, data, seed=0), [others.account]
         batches = read.batches(examples, tokenizer, data, config.train.seed)
         super().__init__(config, tokenizers, ([examples.account], accounts), (batches, held_out), names)

@@ -1,7 +1,7 @@
 """Translation: pairs of sentences, label-smoothed cross-entropy (section 5.4), scores of what is really translated."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Literal, Self
@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from glassformer.config import ConfigError, DataError
 from glassformer.data import Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
-from glassformer.data.preparation import CHARACTERS_PER_TOKEN
+from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
 from glassformer.evaluate import bleu, chrf, tokenizer_for
 from glassformer.evaluate.translation import bleu_metric
 from glassformer.evaluate.word_links import in_decoder
@@ -25,7 +25,7 @@ from glassformer.text.faults import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, projected_cross_entropy
-from glassformer.train.task import Document, Lines, Origin, Told
+from glassformer.train.task import Document, HeldOut, Lines, Origin, Told
 from glassformer.train.tasks.vocabulary import kept_vocabulary
 from glassformer.translator import Translator, refuse_min_length
 
@@ -111,6 +111,10 @@ class Translation:
         self.config = config
         self._pairs = read_pairs(config.data, config.data.validation) if config.data.validation else None
         self.tokenizers = _tokenizers(config, origin)
+        accounts = list[Lines]()
+        if config.data.validation_share:
+            sources, targets, account = held_out_pairs(config.data, self.tokenizers)
+            self._pairs, accounts = (sources, targets), [HeldOut(account)]
         files = [[file] for file in config.data.alignments] or [[]] * len(config.data.train)
         corpora = [prepare(config.data, [p], self.tokenizers, file) for p, file in zip(config.data.train, files)]
         for corpus in corpora:
@@ -120,7 +124,7 @@ class Translation:
         how = f"BLEU by sacreBLEU's tokenizer {self.bleu_tokenize}"
         chosen_here = config.validation.tokenize == "auto" and self._pairs is not None
         told = [Told(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
-        self.accounts: list[Lines] = [*(corpus.account for corpus in corpora), *told]
+        self.accounts: Sequence[Lines] = [*(corpus.account for corpus in corpora), *accounts, *told]
         self.batches = Batches(
             corpora,
             self.tokenizers,
