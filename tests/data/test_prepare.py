@@ -47,7 +47,7 @@ def test_read_is_kept_and_dropped(
             train=[str(path)], cache=folder, max_length=6, max_length_ratio=ratio, drop_duplicates=duplicates
         )
         if not any(is_usable(line, ratio, tokenizers.source) for line in lines):
-            with pytest.raises(DataError, match="no pair is left|has one column and no tab, as in every line"):
+            with pytest.raises(DataError, match=r"no pair is left|has one column and no tab, as in every line"):
                 prepare(config, config.train, tokenizers)
             return
         corpus = prepare(config, config.train, tokenizers)

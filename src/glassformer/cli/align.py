@@ -33,9 +33,7 @@ def command(
             help="Read where a word is the input, or where it is predicted. [default: as it was guided; else naive]",
         ),
     ] = None,
-    gold: Annotated[
-        str | None, typer.Option(help="File of true links (0-0 1?2, or NAACL 2003): report the AER.")
-    ] = None,
+    gold: Annotated[str | None, typer.Option(help="True links (0-0 1?2, or NAACL 2003): report the AER.")] = None,
     best_head: Annotated[
         bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")
     ] = False,

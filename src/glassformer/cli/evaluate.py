@@ -2,19 +2,31 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.options import Device
 from glassformer.cli.streams import say, settings
-from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.config import Config
     from glassformer.evaluate.class_report import ClassReport, Confusion
-    from glassformer.evaluate.corpus_metrics import CorpusMetric
+
+
+_Metrics = Annotated[str, typer.Option(metavar="NAMES", help="Of bleu,chrf,ter,wer,cer,exact. [default: bleu,chrf]")]
+_Tokenize = Annotated[
+    str | None,
+    typer.Option(help="BLEU's: 13a char intl none zh ja-mecab ko-mecab. [default: that of the run's validation]"),
+]
+_Comet = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="COMET by this local model; a pickle, which can run code: trust it."),
+]
+_Figure = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Picture of the confusion matrix: .svg .png .pdf .csv or .tex.")
+]
 
 
 def command(
@@ -30,22 +42,11 @@ def command(
     setting: Annotated[
         list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
     ] = None,
-    metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="Of bleu,chrf,ter,wer,cer,exact. [default: bleu,chrf]")
-    ] = "",
-    tokenize: Annotated[
-        str | None,
-        typer.Option(help="BLEU's: 13a char intl none zh ja-mecab ko-mecab. [default: that of the run's validation]"),
-    ] = None,
-    comet: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="COMET by this local model; a pickle, which can run code: trust it."),
-    ] = None,
+    metrics: _Metrics = "",
+    tokenize: _Tokenize = None,
+    comet: _Comet = None,
     stride: Annotated[int, typer.Option(min=0, help="Of a language model's window; 0 is its context.")] = 0,
-    figure: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Picture of the confusion matrix: .svg .png .pdf .csv or .tex."),
-    ] = None,
+    figure: _Figure = None,
     as_json: Annotated[bool, typer.Option("--json", help="Scores and signatures as JSON.")] = False,
     device: Device = "cpu",
 ) -> None:
@@ -53,23 +54,15 @@ def command(
 
     Without a file, a run is measured on its own data.test, a forecaster on the test part of its series.
     """
-    from glassformer.config import ConfigError
     from glassformer.predict.opening import task_at
 
     task = task_at(run)
-    translates = task == "translation"
-    if not translates and (against or setting or tokenize or metrics or comet):
-        raise ConfigError(
-            f"{run}: --against, --set, --metrics, --tokenize and --comet are for translators, "
-            f"and this is a run of task={task}; leave them out"
-        )
-    if stride and task != "language":
-        raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
-    if figure is not None:
-        _check_figure(run, task, figure)
-    if translates:
-        scoring = _Scoring(metrics, tokenize, comet)
-        _translation(run, files or [], device, against, settings(setting), scoring, as_json)
+    _check_options(run, task, bool(against or setting or tokenize or metrics or comet), stride, figure)
+    if task == "translation":
+        from glassformer.cli.translation_report import Scoring, report
+
+        scoring = Scoring(metrics, tokenize, comet)
+        say(report(run, files or [], device, against, settings(setting), scoring, as_json))
         return
     with in_words(WITHOUT_SETTINGS):
         found = _scores(run, device, task, files or [], stride)
@@ -81,13 +74,23 @@ def command(
     say(json.dumps(found.as_json(), ensure_ascii=False) if as_json else found.text())
 
 
-def _check_figure(run: str, task: str, figure: str) -> None:
+def _check_options(run: str, task: str, for_translators: bool, stride: int, figure: str | None) -> None:
+    """Refuse options that do not go with the task of the run."""
     from glassformer.config import ConfigError
-    from glassformer.explain.view import known_suffix
 
-    if task not in BY_CLASS:
-        raise ConfigError(f"{run}: --figure draws the confusion of classes, and task={task} has none; leave it out")
-    known_suffix(figure)
+    if for_translators and task != "translation":
+        raise ConfigError(
+            f"{run}: --against, --set, --metrics, --tokenize and --comet are for translators, "
+            f"and this is a run of task={task}; leave them out"
+        )
+    if stride and task != "language":
+        raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
+    if figure is not None:
+        from glassformer.explain.view import known_suffix
+
+        if task not in BY_CLASS:
+            raise ConfigError(f"{run}: --figure draws the confusion of classes, and task={task} has none; leave it out")
+        known_suffix(figure)
 
 
 BY_CLASS = {"classification": "texts", "tagging": "words", "images": "images"}
@@ -213,129 +216,3 @@ def _lines(scores: dict[str, float]) -> str:
     return "\n".join(
         f"{name:18} {value:,}" if isinstance(value, int) else f"{name:18} {value:.4f}" for name, value in rows
     )
-
-
-class _Scoring(NamedTuple):
-    """How translations are scored."""
-
-    metrics: str  # names parted by commas; empty: BLEU and chrF
-    tokenize: str | None
-    comet: str | None
-
-    def table(self, sources: list[str], bleu_tokenize: str, device: str) -> "dict[str, CorpusMetric]":
-        """The metrics, ready to be computed; what one of them lacks is an error before anything is translated."""
-        from glassformer.config import ConfigError
-        from glassformer.evaluate.corpus_metrics import METRICS, corpus_metrics
-
-        names = list(dict.fromkeys(name.strip() for name in self.metrics.split(",") if name.strip()))
-        if self.metrics and not names:
-            raise ConfigError(f"--metrics {self.metrics!r} names none; choose from {', '.join(METRICS)}")
-        names = names or ["bleu", "chrf"]
-        if self.tokenize and "bleu" not in names:
-            raise ConfigError(f"--tokenize is for BLEU, and --metrics has {', '.join(names)}; add bleu or leave it out")
-        found = corpus_metrics(names, self.tokenize or bleu_tokenize)
-        if self.comet is not None:
-            from glassformer.evaluate.comet import Comet
-
-            found["comet"] = Comet(self.comet, sources, device)
-        return found
-
-
-def _pairs(run: str, files: list[str]) -> tuple[list[str], list[str]]:
-    """Sources and references: of two files of lines, or as training reads them (a prefix, .tsv or .jsonl)."""
-    from pathlib import Path
-
-    from glassformer.config import DataError
-    from glassformer.data import DataConfig, parallel_lines, read_pairs
-    from glassformer.predict.opening import stored_languages
-
-    tables = [file for file in files if file.removesuffix(".gz").endswith((".tsv", ".jsonl"))]
-    others = [file for file in files if file not in tables]
-    if len(files) == 2 and not tables:
-        sources, references = parallel_lines(*files)
-        if not sources:
-            raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
-        return sources, references
-    if not files or (others and (len(files) > 1 or Path(others[0]).is_file())):
-        named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
-        raise DataError(
-            f"{named} named; give two, of source lines and of reference translations, or a .tsv or .jsonl with both"
-        )
-    languages = stored_languages(run)
-    codes = {} if languages is None else {"source": languages[0], "target": languages[1]}
-    return read_pairs(DataConfig.parse({"train": files, **codes}, "files"), files)
-
-
-def _translation(
-    run: str,
-    files: list[str],
-    device: str,
-    against: str | None,
-    options: dict[str, Any],
-    scoring: _Scoring,
-    as_json: bool,
-) -> None:
-    import time
-
-    from glassformer.allocator import keep_freed_memory
-    from glassformer.evaluate import corpus_scores, paired_bootstrap
-    from glassformer.predict.opening import check_task
-    from glassformer.text.faults import without_text_warnings
-    from glassformer.translator import Translator
-
-    if against is not None:
-        check_task(against, ("translation",))
-    sources, references = _pairs(run, files)
-    keep_freed_memory()
-    translator = Translator.load(run, device=device)
-    translator.configure(**options)
-    metrics = scoring.table(sources, translator.bleu_tokenize, device)
-    began = time.perf_counter()
-    unknown = UnknownText(files[0])
-    with unknown.watched(len(sources)):
-        translations = translator.translate(sources, **options)
-    seconds = time.perf_counter() - began
-    scores = corpus_scores(metrics, translations, references)
-    report: dict[str, Any] = {name: score._asdict() for name, score in scores.items()}
-    report |= {"sentences": len(sources), "seconds": round(seconds, 3)}
-    if against is not None:
-        with without_text_warnings():
-            others = Translator.load(against, device=device).translate(sources, **options)
-        compared = paired_bootstrap(references, translations, others, metrics=metrics)
-        report["against"] = {name: comparison._asdict() for name, comparison in compared.items()}
-    say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
-    unknown.summarize()
-
-
-_NAMES = {
-    "bleu": "BLEU ",
-    "chrf": "chrF2",
-    "ter": "TER  ",
-    "wer": "WER  ",
-    "cer": "CER  ",
-    "exact": "exact",
-    "comet": "COMET",
-}
-
-
-def _text(report: dict[str, Any]) -> str:
-    lines = [
-        f"{name} {report[key]['score']:6.{_decimals(key)}f}   {report[key]['signature']}"
-        for key, name in _NAMES.items()
-        if key in report
-    ]
-    sentences = report["sentences"]
-    lines.append(f"{sentences:,} {'sentence' if sentences == 1 else 'sentences'} in {report['seconds']:.1f} s")
-    for key, one in report.get("against", {}).items():
-        low, high = one["interval"]
-        places = _decimals(key)
-        lines.append(
-            f"{_NAMES[key]} {one['first']:.{places}f} → {one['second']:.{places}f}: "
-            f"{one['second'] - one['first']:+.{places}f}, "
-            f"95 % in [{low:+.{places}f}, {high:+.{places}f}], p = {one['p_value']:.4f}"
-        )
-    return "\n".join(lines)
-
-
-def _decimals(metric: str) -> int:
-    return 4 if metric == "comet" else 2

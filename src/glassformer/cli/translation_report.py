@@ -1,0 +1,136 @@
+"""The scores of a translator: what is read, which metrics are computed, and how they are printed."""
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from glassformer.cli.unknown import UnknownText
+
+if TYPE_CHECKING:
+    from glassformer.evaluate.corpus_metrics import CorpusMetric
+
+
+class Scoring(NamedTuple):
+    """How translations are scored."""
+
+    metrics: str  # names parted by commas; empty: BLEU and chrF
+    tokenize: str | None
+    comet: str | None
+
+    def table(self, sources: list[str], bleu_tokenize: str, device: str) -> "dict[str, CorpusMetric]":
+        """The metrics, ready to be computed; what one of them lacks is an error before anything is translated."""
+        from glassformer.config import ConfigError
+        from glassformer.evaluate.corpus_metrics import METRICS, corpus_metrics
+
+        names = list(dict.fromkeys(name.strip() for name in self.metrics.split(",") if name.strip()))
+        if self.metrics and not names:
+            raise ConfigError(f"--metrics {self.metrics!r} names none; choose from {', '.join(METRICS)}")
+        names = names or ["bleu", "chrf"]
+        if self.tokenize and "bleu" not in names:
+            raise ConfigError(f"--tokenize is for BLEU, and --metrics has {', '.join(names)}; add bleu or leave it out")
+        values = corpus_metrics(names, self.tokenize or bleu_tokenize)
+        if self.comet is not None:
+            from glassformer.evaluate.comet import Comet
+
+            values["comet"] = Comet(self.comet, sources, device)
+        return values
+
+
+def _pairs(run: str, files: list[str]) -> tuple[list[str], list[str]]:
+    """Sources and references: of two files of lines, or as training reads them (a prefix, .tsv or .jsonl)."""
+    from pathlib import Path
+
+    from glassformer.config import DataError
+    from glassformer.data import DataConfig, parallel_lines, read_pairs
+    from glassformer.predict.opening import stored_languages
+
+    tables = [file for file in files if file.removesuffix(".gz").endswith((".tsv", ".jsonl"))]
+    others = [file for file in files if file not in tables]
+    if len(files) == 2 and not tables:
+        sources, references = parallel_lines(*files)
+        if not sources:
+            raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
+        return sources, references
+    if not files or (others and (len(files) > 1 or Path(others[0]).is_file())):
+        named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
+        raise DataError(
+            f"{named} named; give two, of source lines and of reference translations, or a .tsv or .jsonl with both"
+        )
+    languages = stored_languages(run)
+    codes = {} if languages is None else {"source": languages[0], "target": languages[1]}
+    return read_pairs(DataConfig.parse({"train": files, **codes}, "files"), files)
+
+
+def report(
+    run: str,
+    files: list[str],
+    device: str,
+    against: str | None,
+    options: dict[str, Any],
+    scoring: Scoring,
+    as_json: bool,
+) -> str:
+    """The scores of a run on ``files``, beside those of another one where it is named, as text or as JSON."""
+    import time
+
+    from glassformer.allocator import keep_freed_memory
+    from glassformer.evaluate import corpus_scores, paired_bootstrap
+    from glassformer.predict.opening import check_task
+    from glassformer.text.faults import without_text_warnings
+    from glassformer.translator import Translator
+
+    if against is not None:
+        check_task(against, ("translation",))
+    sources, references = _pairs(run, files)
+    keep_freed_memory()
+    translator = Translator.load(run, device=device)
+    translator.configure(**options)
+    metrics = scoring.table(sources, translator.bleu_tokenize, device)
+    began = time.perf_counter()
+    unknown = UnknownText(files[0])
+    with unknown.watched(len(sources)):
+        translations = translator.translate(sources, **options)
+    unknown.summarize()
+    seconds = time.perf_counter() - began
+    scores = corpus_scores(metrics, translations, references)
+    values: dict[str, Any] = {name: score._asdict() for name, score in scores.items()}
+    values |= {"sentences": len(sources), "seconds": round(seconds, 3)}
+    if against is not None:
+        with without_text_warnings():
+            others = Translator.load(against, device=device).translate(sources, **options)
+        compared = paired_bootstrap(references, translations, others, metrics=metrics)
+        values["against"] = {name: comparison._asdict() for name, comparison in compared.items()}
+    return json.dumps(values, ensure_ascii=False) if as_json else _text(values)
+
+
+_NAMES = {
+    "bleu": "BLEU ",
+    "chrf": "chrF2",
+    "ter": "TER  ",
+    "wer": "WER  ",
+    "cer": "CER  ",
+    "exact": "exact",
+    "comet": "COMET",
+}
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [
+        f"{name} {report[key]['score']:6.{_decimals(key)}f}   {report[key]['signature']}"
+        for key, name in _NAMES.items()
+        if key in report
+    ]
+    sentences = report["sentences"]
+    lines.append(f"{sentences:,} {'sentence' if sentences == 1 else 'sentences'} in {report['seconds']:.1f} s")
+    for key, one in report.get("against", {}).items():
+        low, high = one["interval"]
+        places = _decimals(key)
+        lines.append(
+            f"{_NAMES[key]} {one['first']:.{places}f} → {one['second']:.{places}f}: "
+            f"{one['second'] - one['first']:+.{places}f}, "
+            f"95 % in [{low:+.{places}f}, {high:+.{places}f}], p = {one['p_value']:.4f}"
+        )
+    return "\n".join(lines)
+
+
+def _decimals(metric: str) -> int:
+    return 4 if metric == "comet" else 2
