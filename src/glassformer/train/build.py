@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from glassformer.checkpoint import Checkpoint, load_checkpoint
-from glassformer.config import ConfigError
+from glassformer.config import Config, ConfigError
 from glassformer.models.device import choose_device
 from glassformer.models.precision import fast_in_bfloat16, lower_stacks
 from glassformer.models.registry import weights_of
@@ -19,6 +19,11 @@ from glassformer.train.tasks import make_task
 
 MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_order", "positions")
 """Settings without which weights mean nothing, though each may have a shape that fits."""
+OWN = {
+    *("kind", "dropout", "attention_dropout", "head_dropout", "masked_tokens"),
+    *("vocab_size", "n_classes", "n_tags", "image_size", "n_channels", "n_variables", "context", "horizon"),
+}
+"""Model settings that ``train.start_from`` does not take over: a free choice of the new run, or decided by its data."""
 
 
 def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
@@ -28,9 +33,13 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     torch.set_num_threads(config.train.threads or torch.get_num_threads())
     torch.manual_seed(config.train.seed)
     begins = load_checkpoint(resolve(config.train.start_from)) if config.train.start_from and goes_on is None else None
+    taken: list[str] = []
+    if begins is not None:
+        config, taken = with_sizes_of(config, begins.config.get("model"), f"train.start_from={begins.path}")
     task = make_task(config, _origin(goes_on or begins))
     model = task.new_model().to(device)
-    taken = [] if begins is None else [_begin_with(model, begins)]
+    if begins is not None:
+        taken.append(_begin_with(model, begins))
     optimizer = build_optimizer(config.optimizer, model)
     low = config.train.precision == "bfloat16" and fast_in_bfloat16(device)
     working = lower_stacks(model, torch.bfloat16) if low else model
@@ -38,6 +47,30 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     if config.train.ema:
         state.start_average()
     return state
+
+
+def with_sizes_of(config: RunConfig, model: Any, origin: str) -> tuple[RunConfig, list[str]]:
+    """``config`` with the settings of ``model`` wherever its own ``[model]`` gives none, and a line that lists them."""
+    if not isinstance(model, dict) or model.get("kind") != getattr(config.model, "kind", None):
+        return config, []
+    values = _filled(config.model, model)
+    if values == config.model.model_dump():
+        return config, []
+    filled = config.parse({**config.model_dump(), "model": values}, origin)
+    before, after = config.model.model_dump(), filled.model.model_dump()
+    listed = ", ".join(f"{name}={after[name]!r}" for name in after if after[name] != before[name])
+    return filled, [f"{origin}: [model] takes {listed}"]
+
+
+def _filled(config: Config, model: dict[str, Any]) -> dict[str, Any]:
+    values = config.model_dump()
+    for name in model.keys() & values.keys() - OWN:
+        part = getattr(config, name)
+        if isinstance(part, Config) and isinstance(model[name], dict):
+            values[name] = _filled(part, model[name])
+        elif name not in config.model_fields_set:
+            values[name] = model[name]
+    return values
 
 
 def _device(name: str) -> torch.device:

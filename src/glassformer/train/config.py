@@ -62,7 +62,8 @@ class TrainConfig(Config):
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves PyTorch's choice."""
     start_from: str | None = None
-    """Run or checkpoint whose tokenizer a new run keeps, and whose weights it begins with where they fit."""
+    """Run or checkpoint whose tokenizer a new run keeps, and whose weights it begins with where they fit. Sizes and
+    other settings that ``[model]`` does not give are taken from it, except dropout and what the data decide."""
     override_on_resume: bool = False
     """Let ``--resume`` change ``[optimizer]`` and ``train.precision``, ``label_smoothing``, ``dropout_warmup_steps``,
     ``accumulate``, ``ema`` (not from or to 0), ``threads`` and ``loss``. Each change is recorded in the run."""

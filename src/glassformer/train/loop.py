@@ -44,6 +44,7 @@ def train(
 def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool]) -> Iterator[Event]:
     keep_freed_memory()
     state, warnings = restore(config, run) if resume else begin(config, run)
+    config = state.config  # with the sizes of the run it starts from
     reason = _reason_to_stop(state) or _impatient(state)
     if reason is None:
         try_largest(state)

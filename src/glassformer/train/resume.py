@@ -7,7 +7,7 @@ from glassformer.checkpoint import load_checkpoint
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.models.device import choose_device
 from glassformer.run_folder import BEST, RunFolder
-from glassformer.train.build import build
+from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
 from glassformer.train.state import Override, TrainState
 
@@ -50,6 +50,8 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     checkpoint = load_checkpoint(found.path, training=True)
     assert checkpoint.training is not None
     before = checkpoint.training.values["config"]
+    if config.train.start_from:  # which this run may have taken sizes from
+        config, _ = with_sizes_of(config, before.get("model"), str(found.path))
     overrides = _overrides(config, before, found.step)
     _check_device(config, found.path, "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu")
     state = build(config, checkpoint)
