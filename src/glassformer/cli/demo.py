@@ -42,7 +42,7 @@ def command(
     config = demo_config(run / "corpus", seed, max_steps)
     note(f"training on {TRAINING:,} sentences of a small grammar; the run is in {run}")
     with Screen(config.train.max_steps) as screen:
-        for event in train(config, folder):
+        for event in train(config, folder, each_step=screen.bar is not None):
             screen.show(event)
     translator = Translator.load(run)
     with explaining("standard output"):

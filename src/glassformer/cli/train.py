@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from glassformer.train import Event, Finished, Progress, Skipped, Started, Validated
+    from glassformer.train import Event, Finished, Progress, Skipped, Started, Stepped, Validated
+
+REFRESH_SECONDS = 0.1
+"""Least time between two movements of the progress bar."""
 
 
 def command(
@@ -34,7 +38,7 @@ def command(
     path = run or Path("runs") / config.stem
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
     with Screen(settings.train.max_steps, path) as screen, signals() as caught:
-        for event in train(settings, folder, resume, lambda: bool(caught)):
+        for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
             screen.show(event)
     if caught:
         raise typer.Exit(128 + caught[0])
@@ -77,6 +81,7 @@ class Screen:
         self.bar: Bar | None = None
         self.task: TaskID | None = None
         self.unit = ""
+        self.moved = 0.0
 
     def __enter__(self) -> "Screen":
         if sys.stderr.isatty():
@@ -105,6 +110,8 @@ class Screen:
 
     def _started(self, event: "Started") -> None:
         self.unit = event.unit
+        if self.bar is not None and self.task is not None:
+            self.bar.reset(self.task, completed=event.step, description="starting")  # its clock too: see a resumed run
         if self.run is not None:
             self._say(f"run: {self.run}")
         for line in event.warnings:
@@ -118,6 +125,12 @@ class Screen:
             f"{'batch' if event.batches_per_epoch == 1 else 'batches'} an epoch, "
             f"{event.padding_share:.1%} padding; step {event.step:,} of {event.max_steps:,}"
         )
+
+    def _stepped(self, event: "Stepped") -> None:
+        now = monotonic()
+        if self.bar is not None and self.task is not None and now - self.moved >= REFRESH_SECONDS:
+            self.moved = now
+            self.bar.update(self.task, completed=event.step)
 
     def _progress(self, event: "Progress") -> None:
         rate = f"{event.target_tokens_per_second:,.0f} {self.unit}/s"

@@ -1,7 +1,7 @@
 """Training: a configuration, a visible loop, and everything that resuming needs."""
 
 from glassformer.train.config import OptimizerConfig, RunConfig, TrainConfig, ValidationConfig
-from glassformer.train.log import Event, Finished, Progress, Skipped, Started, Validated
+from glassformer.train.log import Event, Finished, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.loop import train
 from glassformer.train.tasks import parse_config, read_config
 
@@ -13,6 +13,7 @@ __all__ = [
     "RunConfig",
     "Skipped",
     "Started",
+    "Stepped",
     "TrainConfig",
     "Validated",
     "ValidationConfig",

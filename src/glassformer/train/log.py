@@ -31,6 +31,13 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Stepped:
+    """After each step, for a progress bar; only with ``each_step``, and never in ``metrics.jsonl``."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """Means since the last one. ``loss`` is what is minimised (label-smoothed), ``nll`` is not smoothed; in nats."""
 
@@ -76,7 +83,7 @@ class Finished:
     seconds: float
 
 
-Event = Started | Progress | Validated | Skipped | Finished
+Event = Started | Stepped | Progress | Validated | Skipped | Finished
 
 
 class Log:

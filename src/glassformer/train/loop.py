@@ -14,7 +14,7 @@ from glassformer.config import GlassformerError
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import INTERRUPTED, RunFolder
 from glassformer.train.config import RunConfig
-from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Validated
+from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.resume import begin, restore
 from glassformer.train.schedule import learning_rate
 from glassformer.train.state import Counters, TrainState
@@ -23,17 +23,24 @@ from glassformer.train.task import without_dropout, worth
 
 
 def train(
-    config: RunConfig, run: RunFolder, resume: bool = False, asked_to_stop: Callable[[], bool] = lambda: False
+    config: RunConfig,
+    run: RunFolder,
+    resume: bool = False,
+    asked_to_stop: Callable[[], bool] = lambda: False,
+    each_step: bool = False,
 ) -> Iterator[Event]:
     """Train in ``run`` until a limit, the patience, or a fault; ``resume`` goes on from its newest whole checkpoint.
 
     Once ``asked_to_stop`` says so, the step at hand is ended and saved, and nothing is lost. A fault before the first
-    checkpoint leaves no run behind.
+    checkpoint leaves no run behind. ``each_step`` adds a ``Stepped`` after every step.
     """
     with run.lock(), closing(Log(run)) as log:
         try:
             for event in _train(config, run, resume, asked_to_stop):
-                log.write(event)
+                if not isinstance(event, Stepped):
+                    log.write(event)
+                elif not each_step:
+                    continue
                 yield event
         except (GlassformerError, OSError):
             if not resume:
@@ -57,6 +64,7 @@ def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Calla
     while reason is None:
         recent.append(train_step(state, run))
         counters = state.counters
+        yield Stepped(counters.step)
         if not recent[-1].finite:
             yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
             recent.pop()
