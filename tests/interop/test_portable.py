@@ -30,7 +30,7 @@ TEXTS = (
 
 
 @pytest.mark.parametrize("pre_tokenizer", ["punctuation", "whitespace"])
-@pytest.mark.parametrize("kind", ["bpe", "word", "char"])
+@pytest.mark.parametrize("kind", ["bpe", "word", "char", "bytes"])
 def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path: Path) -> None:
     config = TextConfig.parse({"kind": kind, "vocab_size": 400, "min_frequency": 1, "pre_tokenizer": pre_tokenizer})
     ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
@@ -44,6 +44,19 @@ def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path:
     for id in range(ours.vocab_size):  # also what no text is encoded as
         for ids in ([id], [id, id], [5, id, 6], [ours.start_id, id, ours.end_id]):
             assert whole.decode(ids) == ours.decode(ids)
+
+
+def test_bytes_of_rare_characters_encode_and_decode_as_ours(tmp_path: Path) -> None:
+    config = TextConfig.parse({"byte_fallback": True, "vocab_size": 400})
+    ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
+    portable(ours).save(str(tmp_path / "tokenizer.json"))
+    whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    whole.encode_special_tokens = True
+    for text in (*TEXTS, "<0x41> <0xE2>"):
+        ids = whole.encode(text).ids
+        assert ids == [*ours.encode(text), ours.end_id], text
+        assert whole.decode(ids) == ours.decode(ids), text
+        assert ours.unknown_id not in ids
 
 
 def test_a_foreign_vocabulary_is_kept_as_it_is(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ FORMAT = {"height": 8, "width": 12, "classes": ["cat", "dog"]}
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "gpt2": (GPT, {"task": "language", "documents": "line", "decoding": {"sample": True, "beam_size": 1}}, "bpe"),
     "gpt2 of characters": ({**GPT, "tie_embeddings": False, "activation": "relu"}, {"task": "language"}, "char"),
+    "gpt2 of bytes": (GPT, {"task": "language"}, "bytes"),
+    "gpt2 with bytes for the rest": (GPT, {"task": "language"}, "fallback"),
+    "llama of bytes": ({**GPT, **LLAMA}, {"task": "language", "documents": "line"}, "bytes"),
     "llama": ({**GPT, **LLAMA, "attention": {"n_kv_heads": 2, "d_head": 8, "rope_theta": 50.0}}, {}, "bpe"),
     "mistral": ({**GPT, **LLAMA, "attention": {"pattern": "window", "span": 3}}, {"task": "language"}, "word"),
     "masked": ({**BERT, "masked_tokens": True}, {"task": "masked", "max_length": 30}, "bpe"),
@@ -52,7 +55,11 @@ def checkpoint(path: Path, model: dict[str, Any], values: dict[str, Any], kind: 
     pair, stored = None, {**values, "model": model}
     if kind:
         marks = ("[CLS]", "[SEP]", "[MASK]") if model["kind"] == "bert" else ()
-        text = {"kind": kind, "vocab_size": 200, "min_frequency": 1, "extra_special": marks}
+        size = {"bytes": 300, "fallback": 420}.get(kind, 200)
+        text = {"kind": kind, "vocab_size": size, "min_frequency": 1}
+        if kind == "fallback":
+            text |= {"kind": "bpe", "byte_fallback": True}
+        text["extra_special"] = marks
         pair = train_tokenizers(TextConfig.parse(text), lambda: iter(LINES), lambda: iter(()))
         stored["tokenizer"] = pair.fingerprint
         model = {**model, "vocab_size": pair.source.vocab_size}

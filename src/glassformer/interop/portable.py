@@ -57,7 +57,7 @@ def portable(tokenizer: Tokenizer, around: Around = "end") -> tokenizers.Tokeniz
         del document["model"]["vocab"][tokenizer.vocab_size :]
     whole = tokenizers.Tokenizer.from_str(json.dumps(document))
     if not foreign:
-        whole.decoder = _decoder(tokenizer.kind)
+        whole.decoder = _decoder(tokenizer.kind, document["model"].get("byte_fallback", False))
         whole.add_special_tokens(
             [tokenizers.AddedToken(name, normalized=False, special=True) for name in tokenizer.special_tokens]
         )
@@ -121,14 +121,17 @@ def _with_entries(form: str, entries: dict[str, str]) -> str:
     return form
 
 
-def _decoder(kind: str) -> decoders.Decoder:
-    """``join_words`` in the library's own steps."""
+def _decoder(kind: str, byte_fallback: bool) -> decoders.Decoder:
+    """``join_words`` in the library's own steps. Of bytes that are no UTF-8 it makes more U+FFFD than ours does."""
+    if kind == "bytes":
+        return decoders.ByteLevel()
     if kind == "char":
         return decoders.Sequence([decoders.Fuse()])
     between = [decoders.Replace(Regex(r"\z"), " ")] if kind == "word" else []
     joined = [decoders.Replace(mark, "") for mark in (f" {JOINER}", f"{JOINER} ", JOINER)]
     spaces = [decoders.Replace(Regex(" +"), " "), decoders.Replace(Regex(r"\A | \z"), "")]
-    return decoders.Sequence([*between, decoders.Fuse(), *joined, *spaces])
+    fallback = [decoders.ByteFallback()] if byte_fallback else []
+    return decoders.Sequence([*fallback, *between, decoders.Fuse(), *joined, *spaces])
 
 
 def read_pipeline(folder: Path, size: int) -> Pipeline:

@@ -1,6 +1,7 @@
 """Texts to compare on, given or made up."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -37,6 +38,12 @@ def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
         drawn = torch.randint(len(allowed), (6,), generator=generator).tolist()
         texts.append(tokenizer.decode([allowed[i] for i in drawn]).strip() or tokenizer.tokens(allowed[:1])[0])
     return texts
+
+
+def read_back(reader: Any, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """What ``reader`` decodes; where ``ids`` are not the whole of a character, of which it may count more, as ours."""
+    text = str(reader.decode(ids, skip_special_tokens=True))
+    return tokenizer.decode(ids) if "\ufffd" in text else text
 
 
 def refuse_long(text: str, tokens: int, limit: int) -> None:

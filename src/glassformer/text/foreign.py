@@ -8,6 +8,7 @@ import numpy as np
 import tokenizers
 
 from glassformer.config import CheckpointError, ConfigError
+from glassformer.text.byte_level import BYTES, readable
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig
 from glassformer.text.tokenizer import Merge, Tokenizer, check_dropout, verify
 from glassformer.text.words import whole_characters
@@ -50,6 +51,7 @@ class ForeignTokenizer(Tokenizer):
         named = {token["id"] for token in pipeline.get("added_tokens", []) if token["special"]}
         unnamed = {id for id, entry in enumerate(self._entries) if entry.startswith(UNNAMED)}
         self._silent = named | unnamed | set(special_tokens.values())
+        self._byte_level = "ByteLevel" in json.dumps(pipeline.get("decoder"))
         whole = self._encoder.encode("", add_special_tokens=True).ids
         self._prefix = whole[: whole.index(self.end_id)] if self.end_id in whole else whole
 
@@ -76,7 +78,9 @@ class ForeignTokenizer(Tokenizer):
         return " ".join(entries) if decoder is None else str(decoder.decode(entries))
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        return [self._entries[i] for i in self._checked(ids)]
+        """The entries; those of a byte-level vocabulary as the text that they stand for."""
+        entries = [self._entries[i] for i in self._checked(ids)]
+        return [self._readable(entry) for entry in entries] if self._byte_level else entries
 
     def word_of(self, ids: Sequence[int]) -> list[int]:
         """By decoding ever more of ``ids``: the word that is the last one then."""
@@ -100,6 +104,10 @@ class ForeignTokenizer(Tokenizer):
 
     def merges_of(self, word: str) -> list[Merge]:
         return []
+
+    def _readable(self, entry: str) -> str:
+        """A special token has characters of its own, or is written in those of bytes that mean themselves."""
+        return readable(bytes(map(BYTES.__getitem__, entry))) if BYTES.keys() >= set(entry) else entry
 
     def _known(self, id: int, name: str) -> int:
         """What the pipeline has no id of its own for may be an entry by name, as Marian looks pieces up."""

@@ -14,7 +14,7 @@ from glassformer.interop.decoding import continuing_to_ours, continuing_to_their
 from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
 from glassformer.interop.portable import Around, Pipeline, foreign_pair, generation_settings, named_special, portable
 from glassformer.interop.runs import Held
-from glassformer.interop.sample_texts import compared, refuse_long
+from glassformer.interop.sample_texts import compared, read_back, refuse_long
 from glassformer.interop.theirs import loaded_tokenizer, quiet, read_by, refuse_other_ids, transformers
 from glassformer.interop.uses.pipelines import pipeline_of
 from glassformer.interop.uses.tokenizer_files import write_tokenizer
@@ -90,7 +90,7 @@ class Language:
             most = min(NEW_TOKENS, held.model.config.max_length - len(ids))
             said = tokenizer.decode([*ids, *_continued(held, ids, most)])
             found = _their_continuation(held, theirs, ids, most)
-            samples.append(Sample(text, said, reader.decode([*ids, *found], skip_special_tokens=True)))
+            samples.append(Sample(text, said, read_back(reader, tokenizer, [*ids, *found])))
         return samples
 
 

@@ -12,7 +12,7 @@ from glassformer.interop.decoding import decoding_to_ours, decoding_to_theirs, n
 from glassformer.interop.parity import Inputs, Logits, Sample
 from glassformer.interop.portable import generation_settings, read_tokenizers
 from glassformer.interop.runs import Held
-from glassformer.interop.sample_texts import compared, refuse_long
+from glassformer.interop.sample_texts import compared, read_back, refuse_long
 from glassformer.interop.theirs import loaded_tokenizer, quiet, read_by, transformers
 from glassformer.interop.translations import greedy_texts, logits_of, longest_text, random_inputs
 from glassformer.interop.uses.tokenizer_files import write_tokenizer
@@ -88,7 +88,7 @@ def _their_texts(held: Held, theirs: Any, folder: Path, texts: list[str]) -> lis
             decoder_start_token_id=symbols.start_id,
         )
         found = theirs.generate(input_ids=given["input_ids"], attention_mask=given["attention_mask"])
-    return [reader.decode(_said(row, symbols.end_id, longest), skip_special_tokens=True) for row in found.tolist()]
+    return [read_back(reader, symbols, _said(row, symbols.end_id, longest)) for row in found.tolist()]
 
 
 def _said(ids: list[int], end: int, longest: int) -> list[int]:
