@@ -138,7 +138,7 @@ def test_dropped_documents_leave_no_trace_but_in_the_account(
         ("x.txt", b"a\nb\xff\n", r"no document is left .*x\.txt: 1 read, 0 kept, invalid_utf8 1 \(line 2\).*iconv"),
         ("x.txt", b"", r"1 read, 0 kept, empty 1 \(line 1\)"),
         ("x.jsonl", b"\n", r"empty 1 \(line 1\)"),
-        ("x.md", b"a", r"x\.md: a text is a \.txt or a \.jsonl, each also \.gz; rename"),
+        ("x.csv", b"a", r"x\.csv: a table is not read as text; write its text to a \.txt or a \.jsonl"),
         ("missing.txt", None, r"missing\.txt: no such file"),
     ],
 )
@@ -330,3 +330,32 @@ def test_characters_of_dropped_documents_are_not_compared(config, write):
     found = config(write("a.txt", b"a  b\n  \n\xff  c\n"), documents="line")
     account = prepare_stream(found, found.train, learned("word", "a b c")).account
     assert (account.source.compared, account.source.lost) == (4, 1)
+
+
+def test_a_pattern_is_every_file_that_matches_each_a_document(config, write, tmp_path):
+    tokenizer = learned("bytes", CODE)
+    for folder in ("src/b", "src/a"):
+        (tmp_path / folder).mkdir(parents=True)
+    write("src/b/one.py", "b = 1\n")
+    write("src/a/two.py", "\ta  = 2\n")
+    write("src/a/note.md", "no code")
+    write("src/three.py", "")
+    found = config("src/**/*.py")
+    stream = prepare_stream(found, found.train, tokenizer)
+    assert texts(stream, tokenizer) == ["\ta  = 2\n", "b = 1\n"]
+    assert [Path(file.path).name for file in stream.account.files] == ["two.py", "one.py", "three.py"]
+    assert "".join(training_texts(found, tokens_span_lines=True)) == "\ta  = 2\nb = 1\n"
+    again = config("src/a/*.py", "src/b/*.py", weights=[1, 2])
+    assert [stream.documents for stream in training_streams(again, tokenizer)] == [1, 1]
+    with pytest.raises(DataError, match="none"):
+        prepare_stream(found, [str(tmp_path / "src" / "none*.py")], tokenizer)
+
+
+def test_many_files_are_told_in_one_line_and_those_with_faults_by_name(config, write):
+    for number in range(30):
+        write(f"{number:02}.py", b"\xff" if number == 7 else f"x = {number}\n")
+    found = config("*.py")
+    lines = prepare_stream(found, found.train, learned("bytes", CODE)).account.lines()
+    assert lines[0] == "30 files: 30 read, 29 kept, invalid_utf8 1"
+    assert lines[1].endswith("07.py: 1 read, 0 kept, invalid_utf8 1 (line 1)")
+    assert len(lines) == 3

@@ -11,6 +11,7 @@ from glassformer.text import TextConfig
 Reason = Literal["empty", "too_long", "length_ratio", "duplicate", "invalid_utf8", "malformed"]
 REASONS: tuple[Reason, ...] = ("empty", "too_long", "length_ratio", "duplicate", "invalid_utf8", "malformed")
 LINES_SHOWN = 5
+FILES_SHOWN = 10
 CHARACTERS_SHOWN = 3
 CHARACTERS_STORED = 10
 
@@ -133,7 +134,17 @@ class Account:
             f"{side}{tokens.unknown:,} of {tokens.tokens:,} ({tokens.unknown_rate:.2%})" for side, tokens in self._sides
         )
         lost = [tokens.describe_lost(side) for side, tokens in self._sides if tokens.lost]
-        return [*(file.describe() for file in self.files), f"unknown tokens: {rates}", *lost]
+        return [*self.file_lines(), f"unknown tokens: {rates}", *lost]
+
+    def file_lines(self) -> list[str]:
+        """A line a file; of many files one for all, and the first that lost something."""
+        if len(self.files) <= FILES_SHOWN:
+            return [file.describe() for file in self.files]
+        dropped = "".join(f", {reason} {count:,}" for reason, count in self.dropped.items() if count)
+        faulty = [file.describe() for file in self.files if file.kept < file.read]
+        more = [f"and {len(faulty) - FILES_SHOWN:,} more files"] if len(faulty) > FILES_SHOWN else []
+        whole = f"{len(self.files):,} files: {self.read:,} read, {self.kept:,} kept{dropped}"
+        return [whole, *faulty[:FILES_SHOWN], *more]
 
     @property
     def _sides(self) -> tuple[tuple[str, TokenAccount], ...]:

@@ -1,5 +1,6 @@
 """Text of one language as it lies on disk: documents, given piece by piece, so that none need fit the memory."""
 
+import glob
 import json
 import re
 import sys
@@ -27,13 +28,25 @@ class Piece(NamedTuple):
     fault: Fault | None = None
 
 
+def text_files(paths: list[str]) -> list[str]:
+    """``paths`` with a pattern (``src/**/*.py``) replaced by the files that it matches, in order of their names.
+
+    One that matches none stays, to be refused as a file that is not there.
+    """
+    found = list[str]()
+    for path in paths:
+        matches: list[str] = []
+        if glob.has_magic(path) and not Path(path).exists():
+            matches = sorted(match for match in glob.iglob(path, recursive=True) if Path(match).is_file())
+        found += matches or [path]
+    return found
+
+
 def text_form(path: str) -> Literal["txt", "jsonl"]:
-    plain = path.removesuffix(".gz")
-    if plain.endswith(".txt"):
-        return "txt"
-    if plain.endswith(".jsonl"):
-        return "jsonl"
-    raise DataError(f"{path}: a text is a .txt or a .jsonl, each also .gz; rename or convert the file")
+    suffix = Path(path.removesuffix(".gz")).suffix
+    if suffix in (".csv", ".tsv"):
+        raise DataError(f"{path}: a table is not read as text; write its text to a .txt or a .jsonl")
+    return "jsonl" if suffix == ".jsonl" else "txt"
 
 
 def read_pieces(
@@ -63,7 +76,7 @@ def _read_lines(config: DocumentsConfig, path: str, part: Part) -> Iterator[Piec
 def training_texts(config: DocumentsConfig, tokens_span_lines: bool = False) -> Iterator[str]:
     """The training text, piece by piece, for learning a vocabulary. Lines that cannot be read are passed over."""
     part: Part = "train" if config.validation_share else "all"
-    for path in config.train:
+    for path in text_files(config.train):
         pieces = read_pieces(config, path, part, tokens_span_lines)
         yield from (piece.text for piece in pieces if piece.fault is None)
 

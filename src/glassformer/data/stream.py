@@ -15,7 +15,7 @@ from glassformer.config import DataError
 from glassformer.data import cache
 from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
 from glassformer.data.corpus import Side
-from glassformer.data.documents import Piece, read_pieces, text_form
+from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.files import regular
 from glassformer.data.held_out import Part
 from glassformer.data.stream_config import DocumentsConfig
@@ -73,10 +73,11 @@ def validation_stream(config: DocumentsConfig, tokenizer: Tokenizer) -> Stream |
 
 
 def prepare_stream(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part: Part = "all") -> Stream:
-    """The stream made from ``paths`` together, from the cache where it is there.
+    """The stream made from ``paths``, which may be patterns, together; from the cache where it is there.
 
     Raises ``DataError`` for files that cannot be read, when no document is left, and when the cache cannot be written.
     """
+    paths = text_files(paths)
     key = _fingerprint(config, paths, tokenizer, part)
     folder = cache.folder_of(config.cache, key)
     stream = _load(folder, key, paths)
@@ -129,7 +130,7 @@ def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part
                 writer.close(file)
             writer.finish(account)
         if not account.kept:
-            found = "; ".join(file.describe() for file in account.files)
+            found = "; ".join(account.file_lines())
             raise DataError(f"no document is left ({found}); give text, as UTF-8 (iconv -f LATIN1 -t UTF-8 converts)")
         measures = {"characters": writer.characters, "bytes": writer.bytes}
         cache.commit(build, folder, key, {NAME: writer.dtype}, account, measures)

@@ -13,8 +13,9 @@ DocumentForm = Literal["file", "line", "blank_line"]
 class DocumentsConfig(Config):
     """Where text of one language lies, and what a document is in it.
 
-    Every path is a ``*.txt[.gz]``, divided as ``documents`` says, or a ``*.jsonl[.gz]`` of one object a line, whose
-    ``text_key`` holds a document.
+    Every path is a ``*.jsonl[.gz]`` of one object a line, whose ``text_key`` holds a document, or plain text in UTF-8
+    (``.txt``, ``.py``, …, also ``.gz``), divided as ``documents`` says, or a pattern (``src/**/*.py``) of such files.
+    A line end of two characters, ``\\r\\n``, is read as one, ``\\n``.
     """
 
     train: list[str] = Field(min_length=1, description="paths of training text")
@@ -22,7 +23,7 @@ class DocumentsConfig(Config):
     validation_share: float = Field(default=0.0, ge=0, lt=1)
     """Last share of the characters of each training file that is held out when ``validation`` is not given."""
     documents: DocumentForm = "file"
-    """A ``.txt`` is one document (``file``), has one in each line (``line``), or blank lines between them."""
+    """A file of plain text is one document (``file``), has one in each line (``line``), or blank lines between them."""
     text_key: str = Field(default="text", min_length=1, description="JSONL: the key of the text")
     weights: list[float] = Field(default=[])
     """Times an epoch sees each training path. None: all paths are one stream, seen once."""
