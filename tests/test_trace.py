@@ -249,3 +249,51 @@ def test_a_view_of_a_tensor_is_its_matrices(make_model: Callable[..., EncoderDec
     assert np.array_equal(recorded.view("memory", batch=1).panels[0].values, recorded["memory"][1])
     assert recorded.view("memory", position=2).panels[0].values.shape == (1, 16)
     assert "−inf" not in recorded.view("decoder.layers.0.self_attention.masked_scores")._repr_html_()
+
+
+def test_a_glob_edits_every_tensor_that_it_matches(make_model: Callable[..., EncoderDecoder]) -> None:
+    """As the names one by one do, and several patterns in their order."""
+    model, (source, target) = make_model(), inputs()
+    with trace(model) as plain:
+        model(source, target)
+    names = [name for name in plain if name.startswith("decoder.") and name.endswith("cross_attention.weights")]
+    assert len(names) > 1
+    with trace(model, edits=dict.fromkeys(names, torch.zeros_like)) as one_by_one:
+        model(source, target)
+    with trace(model, edits={"decoder.*.cross_attention.weights": torch.zeros_like}) as together:
+        model(source, target)
+    assert list(together) == list(one_by_one)
+    assert all(torch.equal(together[name], one_by_one[name]) for name in one_by_one)
+    with trace(model, edits={WEIGHTS: torch.zeros_like, "*.weights": torch.ones_like}) as recorded:
+        model(source, target)
+    assert recorded[WEIGHTS].eq(1).all()
+
+
+def test_an_edit_that_returns_no_tensor_says_so(make_model: Callable[..., EncoderDecoder]) -> None:
+    model, (source, target) = make_model(), inputs()
+
+    def in_place(weights: Tensor) -> None:
+        weights[:, 0] = 0
+
+    with (
+        pytest.raises(
+            ConfigError, match=rf"^the edit of {WEIGHTS} returns None; return a tensor of shape \["
+        ) as caught,
+        trace(model, edits={WEIGHTS: in_place}),  # type: ignore[dict-item]
+    ):
+        model(source, target)
+    assert "\n" not in str(caught.value)
+    with (
+        pytest.raises(ConfigError, match="returns a float; return a tensor"),
+        trace(model, edits={WEIGHTS: lambda weights: 0.0}),  # type: ignore[dict-item,return-value]
+    ):
+        model(source, target)
+
+
+def test_a_pattern_that_matches_nothing_to_edit_is_refused(make_model: Callable[..., EncoderDecoder]) -> None:
+    model, (source, target) = make_model(), inputs()
+    with (
+        pytest.raises(ConfigError, match=r"no tensor to edit under '\*\.weight'; did you mean .*\.weights\?$"),
+        trace(model, edits={"*.weight": torch.zeros_like}),
+    ):
+        model(source, target)

@@ -11,6 +11,7 @@ place, ``forward`` returns what it always returns, and a model that is not recor
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import torch
@@ -29,7 +30,9 @@ class Recording:
     def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._keep = keep
-        self._edits = edits or {}
+        self._edits = dict(edits or {})
+        self._edits_of: dict[str, list[str]] = {}
+        """The patterns of edits that match each name."""
         self._tensors: dict[str, list[Tensor]] = {}
         self._seen: dict[str, bool] = {}
         """Every name that passed, and whether an edit of it would change anything."""
@@ -56,8 +59,14 @@ class Recording:
         if (full := self._full_name(module, name)) is None:
             return tensor
         self._seen[full] = True
-        if full in self._edits:
-            edited = self._edits[full](tensor)
+        for pattern in self._matching(full):
+            edited = self._edits[pattern](tensor)
+            if not isinstance(edited, Tensor):
+                what = "None" if edited is None else f"a {type(edited).__name__}"
+                raise ConfigError(
+                    f"the edit of {full} returns {what}; return a tensor of shape {list(tensor.shape)}, "
+                    "also where it is changed in place"
+                )
             if edited.shape != tensor.shape:
                 raise ConfigError(
                     f"the edit of {full} gives a shape of {list(edited.shape)} instead of {list(tensor.shape)}; "
@@ -66,6 +75,12 @@ class Recording:
             tensor = edited.to(tensor)
         self._keep_of(full, tensor)
         return tensor
+
+    def _matching(self, full: str) -> list[str]:
+        """The patterns of edits that match ``full``, in their order."""
+        if full not in self._edits_of:
+            self._edits_of[full] = [pattern for pattern in self._edits if fnmatchcase(full, pattern)]
+        return self._edits_of[full]
 
     def _note(self, module: nn.Module, name: str, compute: Callable[[], Tensor]) -> None:
         if (full := self._full_name(module, name)) is not None:
@@ -85,15 +100,26 @@ class Recording:
         if not self._seen:
             raise ConfigError("the trace recorded nothing: the model did not run, or ran compiled; trace it uncompiled")
         if not self._tensors:
-            raise ConfigError(f"no tensor matches keep={self._keep!r}; {nearest(self._keep, list(self._seen))}")
+            raise ConfigError(f"no tensor matches keep={self._keep!r}; {_nearest(self._keep, list(self._seen))}")
         for name in self._edits:
-            if name not in self._seen:
-                raise ConfigError(f"no tensor to edit under {name!r}; {nearest(name, list(self._seen))}")
-            if not self._seen[name]:
+            found = [seen for seen in self._seen if fnmatchcase(seen, name)]
+            if not found:
+                raise ConfigError(f"no tensor to edit under {name!r}; {_nearest(name, list(self._seen))}")
+            if not any(self._seen[one] for one in found):
                 raise ConfigError(
-                    f"{name} is shown, and nothing is computed from it, so an edit of it would change nothing; "
+                    f"{found[0]} is shown, and nothing is computed from it, so an edit of it would change nothing; "
                     "edit what it is computed from"
                 )
+
+
+def _nearest(pattern: str, names: list[str]) -> str:
+    """A hint naming the tensor that ``pattern``, a name or a glob, most resembles."""
+    parts = [part for part in pattern.split(".") if part.strip("*")]
+    endings = {".".join(name.split(".")[-len(parts) :]): name for name in names}
+    close = get_close_matches(".".join(parts), list(endings), n=1, cutoff=0.5)
+    if "*" not in pattern or not close:
+        return nearest(pattern, names)
+    return f"did you mean {endings[close[0]]}?"
 
 
 @contextmanager
@@ -109,7 +135,10 @@ def recording(current: Recording) -> Iterator[None]:
 
 @contextmanager
 def record(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None) -> Iterator[Recording]:
-    """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits`` by name."""
+    """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits``.
+
+    ``edits`` maps globs to functions; where several match a name, they are applied in their order.
+    """
     current = Recording(model, keep, edits)
     with recording(current):
         yield current
