@@ -20,6 +20,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.run_folder import resolve
 from glassformer.taps import record, tracing
 from glassformer.text import TokenizerPair
+from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import warn_of_unknown
 from glassformer.trained import trained
 
@@ -97,7 +98,12 @@ class Translator:
         return next(self.models[0].parameters()).device
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
-        """The best translation of each text. ``options`` are those of ``DecodingConfig``: ``beam_size=4``, …"""
+        """The best translation of each text; ``hypotheses`` gives several.
+
+        ``options`` are those of ``DecodingConfig``: ``beam_size=4``, …
+        """
+        self.configure(**options)
+        refuse_several(options, "translate", "hypotheses")
         return [found[0].text for found in self._search(texts, None, options)]
 
     def hypotheses(
@@ -112,14 +118,14 @@ class Translator:
     def _search(
         self, texts: Sequence[str], prefixes: Sequence[str] | None, options: dict[str, Any]
     ) -> list[list[Translation]]:
-        if isinstance(texts, str):
-            raise DataError("a list of texts is translated, not one text; write [text]")
+        texts = list_of_texts(texts, "texts")
         config = self.configure(**options)
         full = [index for index, text in enumerate(texts) if text.strip()]
         results = [[Translation("", Hypothesis([], 0.0, 0.0, []))] for _ in texts]
         sources = self._sources([texts[index] for index in full])
         numbered = ((index + 1, texts[index], ids) for index, ids in zip(full, sources, strict=True))
         warn_of_unknown(self.tokenizers.source, "text", numbered, stacklevel=3)
+        prefixes = None if prefixes is None else list_of_texts(prefixes, "prefixes")
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
         forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
@@ -141,9 +147,10 @@ class Translator:
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Hypothesis]:
         """The hypothesis that each target is: its log-probability, token by token, and its score."""
+        sources, targets = list_of_texts(sources, "sources"), list_of_texts(targets, "targets")
         if len(sources) != len(targets):
             raise DataError(f"{len(sources)} sources and {len(targets)} targets; give as many of each")
-        ids = self.tokenizers.target.encode_batch(list(targets))
+        ids = self.tokenizers.target.encode_batch(targets)
         config = self.configure(**options)
         source_ids = self._sources(sources)
         warn_of_unknown(self.tokenizers.source, "source", zip(count(1), sources, source_ids), stacklevel=2)
@@ -158,8 +165,8 @@ class Translator:
     def cross_attention(self, source: str, target: str) -> CrossAttention:
         """The attention of the (first) model's decoder over ``source`` while it reads and predicts ``target``."""
         model, end = self.models[0], self.symbols.end
-        source_ids = self._sources([source])[0]
-        target_ids = self.tokenizers.target.encode(target)
+        source_ids = self._sources([one_text(source, "source")])[0]
+        target_ids = self.tokenizers.target.encode(one_text(target, "target"))
         read = torch.tensor([[self.symbols.start, *target_ids]], device=self.device)
         longest = max(len(source_ids), len(target_ids) + 1)
         with (
@@ -188,7 +195,8 @@ class Translator:
         deep models (Chen et al. 2020) and worse in the small ones measured here. Pieces of a source word are summed.
         """
         layer, head, shifted = self.read_by(layer, head, shifted)
-        source_ids, target_ids = self.tokenizers.source.encode(source), self.tokenizers.target.encode(target)
+        source_ids = self.tokenizers.source.encode(one_text(source, "source"))
+        target_ids = self.tokenizers.target.encode(one_text(target, "target"))
         warn_of_unknown(self.tokenizers.source, "source", [(1, source, source_ids)], stacklevel=2)
         warn_of_unknown(self.tokenizers.target, "target", [(1, target, target_ids)], stacklevel=2)
         if not source_ids or not target_ids:
@@ -215,7 +223,7 @@ class Translator:
     def too_long(self, texts: Sequence[str]) -> list[tuple[int, int]]:
         """(index, tokens) of the texts beyond the length that the model was built for."""
         limit = min(model.config.max_length for model in self.models)
-        lengths = [len(ids) for ids in self._sources(texts)]
+        lengths = [len(ids) for ids in self._sources(list_of_texts(texts, "texts"))]
         return [(index, length) for index, length in enumerate(lengths) if length > limit]
 
     @property

@@ -172,7 +172,7 @@ def test_where_lines_are_documents_a_prompt_begins_one(generator: Generator) -> 
 
 
 def test_what_cannot_be_is_refused(generator: Generator) -> None:
-    with pytest.raises(DataError, match=r"a list of prompts is continued, not one text; write \[text\]"):
+    with pytest.raises(DataError, match="prompts is one string"):
         generator.generate("the")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"unknown key beem_size; did you mean beam_size\?"):
         generator.generate(["the"], beem_size=2)

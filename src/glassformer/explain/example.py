@@ -13,6 +13,7 @@ from glassformer.explain.examined import Written, token_labels
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.taps import Edit
+from glassformer.text.arguments import one_text
 from glassformer.translator import Translator
 
 
@@ -96,10 +97,11 @@ def examine(
     edits: Mapping[str, Edit] | None = None,
 ) -> Example:
     """Trace the (first) model of ``translator`` over ``source`` and ``target``, its own translation when None."""
-    if not source.strip():
+    if not one_text(source, "source").strip():
         raise DataError("the sentence is empty; give one with at least one word")
     if target is None:
         target = translator.translate([source])[0]
+    one_text(target, "target")
     model = translator.models[0]
     source_ids = [*translator.tokenizers.source.encode(source), translator.symbols.end]
     target_ids = [translator.symbols.start, *translator.tokenizers.target.encode(target)]

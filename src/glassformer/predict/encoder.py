@@ -18,6 +18,7 @@ from glassformer.generate import by_length
 from glassformer.models.bert import BERT, Pooling
 from glassformer.predict.opening import Opened, open_run
 from glassformer.text import Tokenizer
+from glassformer.text.arguments import list_of_texts_or_pairs
 from glassformer.text.faults import warn_of_unknown
 
 BATCH_TOKENS = 4096
@@ -60,18 +61,19 @@ class Encoder:
         pooling = self.pooling if pooling is None else pooling
         if pooling not in get_args(Pooling):
             raise DataError(f"pooling={pooling!r} is not known; choose {', '.join(get_args(Pooling))}")
-        if not texts:
+        encoded = self._encoded(texts)
+        if not encoded:
             return torch.empty(0, self.model.config.d_model)
 
         def vectors(tokens: Tensor, mask: Tensor, segments: Tensor) -> list[Tensor]:
             return list(self.model.embed(tokens, mask, segments, pooling).cpu())
 
-        found = torch.stack(self._rows(self._encoded(texts), vectors))
+        found = torch.stack(self._rows(encoded, vectors))
         return F.normalize(found, dim=-1) if (self.normalize if normalize is None else normalize) else found
 
     def too_long(self, texts: Sequence[Text]) -> list[tuple[int, int]]:
         """(index, tokens) of the texts that lose their end."""
-        lengths = map(framed_length, encode_parts(self.tokenizer, _as_parts(texts)))
+        lengths = map(framed_length, encode_parts(self.tokenizer, list_of_texts_or_pairs(texts, "texts")))
         return [(index, length) for index, length in enumerate(lengths) if length > self.max_length]
 
     @staticmethod
@@ -91,7 +93,7 @@ class Encoder:
 
     def _encoded(self, texts: Sequence[Text]) -> list[Parts]:
         """Warns of what the vocabulary does not know, for the caller of the method that called."""
-        read = _as_parts(texts)
+        read = list_of_texts_or_pairs(texts, "texts")
         encoded = encode_parts(self.tokenizer, read)
         parts = (
             (number, text, ids)
@@ -113,9 +115,3 @@ class Encoder:
                 tensors = [torch.from_numpy(array).to(self.device) for array in arrays]
                 results |= zip(batch, compute(*tensors), strict=True)
         return [results[index] for index in range(len(sequences))]
-
-
-def _as_parts(texts: Sequence[Text]) -> list[tuple[str, ...]]:
-    if isinstance(texts, str):
-        raise DataError("a list of texts is read, not one text; write [text]")
-    return [(text,) if isinstance(text, str) else tuple(text) for text in texts]

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.config import ConfigError, DataError
+from glassformer.config import ConfigError
 from glassformer.data.sequences import special_id
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
+from glassformer.text.arguments import list_of_texts
 from glassformer.text.faults import TextError, warn_of_unknown
 
 MASK = "[MASK]"
@@ -55,8 +56,7 @@ class Filler(Encoder):
 
         Raises ``DataError`` for a text without a mask, and for one that is too long to be seen whole.
         """
-        if isinstance(texts, str):
-            raise DataError("a list of texts is filled, not one text; write [text]")
+        texts = list_of_texts(texts, "texts")
         if top < 1:
             raise ConfigError(f"top={top}: one candidate at least is told; choose 1 or more")
         ids = [self._with_masks(number, text) for number, text in enumerate(texts, start=1)]

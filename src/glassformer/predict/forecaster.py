@@ -81,6 +81,10 @@ class Forecaster:
         self, tables: Float[np.ndarray, "tables context variables"]
     ) -> Float64[np.ndarray, "tables horizon variables"]:
         """What comes after each stretch of ``context`` rows, all in their own units."""
+        if not isinstance(tables, np.ndarray) or tables.ndim != 3:
+            shape = f" of shape {tables.shape}" if isinstance(tables, np.ndarray) else ""
+            kind = "None" if tables is None else f"of type {type(tables).__name__}"
+            raise DataError(f"tables is {kind}{shape}; give one array [tables, context, variables]")
         if tables.shape[2] != len(self.format.columns):
             raise DataError(
                 f"tables have {tables.shape[2]} variables; give the {len(self.format.columns)} of training, in order: "

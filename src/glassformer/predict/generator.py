@@ -20,6 +20,7 @@ from glassformer.models.precision import fast_in_bfloat16, for_decoding
 from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
+from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import TextError, TextWarning, warn_of_unknown
 
 SCORED_TOKENS = 8192
@@ -80,6 +81,7 @@ class Generator:
     def generate(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[str]:
         """The best continuation of each prompt. ``options`` are those of ``DecodingConfig``: ``temperature=0.8``, …;
         ``max_length``, else ``max_extra``, are new tokens."""
+        refuse_several(options, "generate", "continuations")
         return [found[0].text for found in self.continuations(prompts, refuse_long, **options)]
 
     def continuations(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[list[Generated]]:
@@ -88,8 +90,7 @@ class Generator:
         A text that fills the window of learned positions goes on from its last half; by beam search it ends there. Of
         a prompt that does not fit, the end is kept, with a warning, or ``refuse_long`` refuses it.
         """
-        if isinstance(prompts, str):
-            raise DataError("a list of prompts is continued, not one text; write [text]")
+        prompts = list_of_texts(prompts, "prompts")
         config = self.configure(**options)
         self._warn_of_unknown("prompt", prompts)
         ids = [self._prompt(number, text, config, refuse_long) for number, text in enumerate(prompts, start=1)]
@@ -104,7 +105,7 @@ class Generator:
 
     def stream(self, prompt: str, refuse_long: bool = False, **options: Any) -> Iterator[str]:
         """The first of ``continuations`` in pieces, as they come; that of a beam comes in one."""
-        config = self.configure(**options)
+        prompt, config = one_text(prompt, "prompt"), self.configure(**options)
         if config.beam_size > 1 and not config.sample:
             yield self.continuations([prompt], refuse_long, **options)[0][0].text
             return
@@ -122,7 +123,7 @@ class Generator:
     def with_prompt(self, text: str) -> Self:
         """The same generator with the keys and values of ``text`` kept: prompts that begin with it are not read anew
         as far as it goes. What it generates is the same. It belongs to the caller, and is gone with it."""
-        ids = self._begun(self.tokenizer.encode(text))
+        ids = self._begun(self.tokenizer.encode(one_text(text, "text")))
         if self.window is not None and len(ids) > self.window:
             raise DataError(
                 f"a prompt of {len(ids):,} tokens does not fit the {self.window} that the model sees; shorten it"
@@ -133,6 +134,7 @@ class Generator:
     def score(self, texts: Sequence[str], stride: int = 0) -> list[TextLikelihood]:
         """How likely each text is. Its first token is predicted too where a text begins a document."""
         scores = []
+        texts = list_of_texts(texts, "texts")
         self._warn_of_unknown("text", texts)
         for text in texts:
             ids = self.tokenizer.encode(text)

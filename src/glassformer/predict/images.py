@@ -16,6 +16,7 @@ from glassformer.data.images import ImageFormat, to_floats
 from glassformer.models.vit import ViT
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
+from glassformer.text.arguments import listed
 from glassformer.text.faults import TextError
 
 BATCH_SIZE = 64
@@ -47,8 +48,9 @@ class ImageClassifier:
     def classify(self, pictures: Sequence[Picture]) -> list[Prediction]:
         """The class of each. Files are cut and scaled as those of training were; arrays are taken as they are, and
         one of another shape is a ``DataError``."""
-        if isinstance(pictures, str | Path):
-            raise DataError("a list of pictures is classified, not one; write [picture]")
+        if isinstance(pictures, Path):
+            raise DataError(f"pictures is one path, {str(pictures)!r}; give a list, as in [picture]")
+        pictures = listed(pictures, "pictures", "picture")
         found: list[Prediction] = []
         for start in range(0, len(pictures), BATCH_SIZE):
             some = pictures[start : start + BATCH_SIZE]
@@ -63,6 +65,8 @@ class ImageClassifier:
         return predictions(self.model(images.to(self.device)), self.labels)
 
     def _pixels(self, number: int, picture: Any) -> Float[Tensor, "channels height width"]:
+        if picture is None:
+            raise TextError("picture", number, "is None; give a file, or an array of bytes")
         if isinstance(picture, str | Path):
             return self.format.load([_file(number, picture)])[0]
         pixels, wanted = np.asarray(picture), (self.format.height, self.format.width, self.format.channels)

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.config import DataError
 from glassformer.data.tagged import Words, encode_words
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
+from glassformer.text.arguments import list_of_sentences
 from glassformer.text.faults import TextError, warn_of_unknown
 
 
@@ -38,9 +38,7 @@ class Tagger(Encoder):
         return self._predictions(sentences)
 
     def _predictions(self, sentences: Sequence[Sequence[str]]) -> list[list[Prediction]]:
-        if isinstance(sentences, str):
-            raise DataError("a list of sentences is tagged, not one text; write [text]")
-        words = [one.split() if isinstance(one, str) else list(one) for one in sentences]
+        words = list_of_sentences(sentences, "sentences")
         encoded = [encode_words(self.tokenizer, one) if one else [] for one in words]
         each = (
             (n, *pair)

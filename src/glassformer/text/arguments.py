@@ -1,0 +1,69 @@
+"""Checks of the texts that public methods take: a list where a list is read, a string in each place.
+
+A string is a sequence of strings in Python, and ``None`` fails far from where it was written; both are refused by name.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from glassformer.config import ConfigError, DataError
+
+
+def one_text(text: Any, name: str) -> str:
+    """``text`` itself; ``DataError`` if the argument ``name`` is not a string."""
+    if not isinstance(text, str):
+        raise DataError(f"{name} is {_shown(text)}; give one string")
+    return text
+
+
+def list_of_texts(texts: Any, name: str) -> list[str]:
+    """``texts`` as a list; ``DataError`` if the argument ``name`` is one string, ``None`` or no list of strings."""
+    found = listed(texts, name)
+    for index, text in enumerate(found):
+        if not isinstance(text, str):
+            raise DataError(f'{name}[{index}] is {_shown(text)}; give a string ("" for an empty text)')
+    return found
+
+
+def list_of_texts_or_pairs(texts: Any, name: str) -> list[tuple[str, ...]]:
+    """Each text alone or with its pair; ``DataError`` as for ``list_of_texts``."""
+    found = listed(texts, name)
+    for index, text in enumerate(found):
+        if isinstance(text, str):
+            continue
+        if not isinstance(text, tuple | list) or len(text) != 2 or not all(isinstance(one, str) for one in text):
+            raise DataError(f"{name}[{index}] is {_shown(text)}; give a string, or a pair of strings")
+    return [(text,) if isinstance(text, str) else tuple(text) for text in found]
+
+
+def list_of_sentences(sentences: Any, name: str) -> list[list[str]]:
+    """The words of each sentence, which is a list of them or a text with spaces; ``DataError`` as for
+    ``list_of_texts``."""
+    found = listed(sentences, name)
+    return [
+        sentence.split() if isinstance(sentence, str) else list_of_texts(sentence, f"{name}[{index}]")
+        for index, sentence in enumerate(found)
+    ]
+
+
+def listed(items: Any, name: str, example: str = "text") -> list[Any]:
+    """``items`` as a list; ``DataError`` if the argument ``name`` is one item, ``None`` or no collection."""
+    if items is None or isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        raise DataError(f"{name} is {_shown(items)}; give a list, as in [{example}]")
+    return list(items)
+
+
+def refuse_several(options: dict[str, Any], method: str, way: str) -> None:
+    """Refuse ``n_best`` above 1 where ``method`` returns one text each; ``way`` is the method that returns several."""
+    n_best = options.get("n_best")
+    if isinstance(n_best, int) and n_best > 1:
+        raise ConfigError(f"n_best={n_best}: {method} returns one text each; use {way}(…, n_best={n_best})")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, str):
+        shown = value if len(value) <= 20 else f"{value[:20]}…"
+        return f"one string, {shown!r}"
+    return f"of type {type(value).__name__}"
