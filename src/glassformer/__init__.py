@@ -1,6 +1,25 @@
-"""glassformer, the Transformer you can see through: train one on your own text, use it, look at every number in it.
+"""The Transformer you can see through: train one on your own text, use it, look at every number in it.
 
-The public names are imported when first used, so that importing the package costs nothing.
+Use a trained run (``load`` returns the class of its task):
+
+    translator = glassformer.load("runs/multi30k")                  # a Translator
+    translator.translate(["A dog runs."])                           # one text each
+    translator.hypotheses(["A dog runs."], n_best=3)                # several, with scores
+    glassformer.load("runs/gpt").generate(["To be"])                # a Generator
+    glassformer.load("runs/bert").fill(["A [MASK] runs."])          # a Filler; also embed
+    glassformer.load("runs/banking77").classify(["my card?"])       # a Classifier; Tagger: tag
+
+Look inside:
+
+    example = glassformer.examine(translator, "A dog runs.")        # every tensor of one pass
+    example.trace["encoder.layers.0.self_attention.weights"]
+    glassformer.walkthrough("runs/multi30k", "A dog runs.")         # step by step, with checks
+    glassformer.report("runs/multi30k", "A dog runs.").save("report.html")
+    with glassformer.trace(model, edits={"*.weights": f}) as t:     # record and edit any model
+        model(source, target)
+
+Configurations: ``read_config("configs/multi30k.toml")``; errors that a user can mend are ``GlassformerError``.
+The guide is docs/python.md. Public names are imported when first used, so that importing the package costs nothing.
 """
 
 from typing import TYPE_CHECKING
@@ -10,6 +29,7 @@ from glassformer.later import imported_later
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace
+    from glassformer.explain.tour import report, walkthrough
     from glassformer.predict import Classifier, Encoder, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
     from glassformer.taps import tap, tracing
     from glassformer.train import parse_config, read_config
@@ -38,9 +58,11 @@ _HOMES = {
     "load": "predict",
     "parse_config": "train",
     "read_config": "train",
+    "report": "explain.tour",
     "tap": "taps",
     "trace": "explain",
     "tracing": "taps",
+    "walkthrough": "explain.tour",
 }
 
 __all__ = [
@@ -64,9 +86,11 @@ __all__ = [
     "load",
     "parse_config",
     "read_config",
+    "report",
     "tap",
     "trace",
     "tracing",
+    "walkthrough",
 ]
 
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault

@@ -17,11 +17,13 @@ from glassformer.evaluate.word_links import HeadReading, one_head, strongest_lin
 from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.size import parameters_by_part, summary
 from glassformer.run_folder import resolve
 from glassformer.taps import record, tracing
 from glassformer.text import TokenizerPair
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import warn_of_unknown
+from glassformer.text.notebook import facts_as_html, weights_as_html
 from glassformer.trained import trained
 
 
@@ -37,7 +39,7 @@ class Translation:
         return self.hypothesis.score
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CrossAttention:
     """Who the decoder looked at: ``weights`` is ``[layers, heads, target, source]``, its rows sum to 1.
 
@@ -47,6 +49,15 @@ class CrossAttention:
     source: list[str]
     target: list[str]
     weights: Tensor
+
+    def __repr__(self) -> str:
+        layers, heads, target, source = self.weights.shape
+        return f"<CrossAttention: {layers} layers × {heads} heads, {target} target × {source} source tokens>"
+
+    def _repr_html_(self) -> str:
+        """The mean over the heads of the last layer, a row for each target token."""
+        title = f"{self!r}: last layer, mean of its heads".strip("<").replace(">:", ",")
+        return weights_as_html(title, self.target, self.source, self.weights[-1].mean(0).tolist())
 
 
 class Translator:
@@ -65,6 +76,8 @@ class Translator:
         self.bleu_tokenize = bleu_tokenize
         self.tokenizers = tokenizers
         self.decoding = decoding
+        self.checkpoints: tuple[Path, ...] = ()
+        """Where the models are from, if they were loaded."""
         self._faster: dict[tuple[str, bool], tuple[list[Any], list[Decodable]]] = {}
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
@@ -90,8 +103,32 @@ class Translator:
         decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
         translator = cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
+        translator.checkpoints = tuple(checkpoint.path for checkpoint in loaded)
         release_libraries("loading")
         return translator
+
+    def __repr__(self) -> str:
+        others = f"ensemble of {len(self.models)}" if len(self.models) > 1 else ""
+        return summary(type(self).__name__, self.models[0], others, self._vocabulary, *self.checkpoints)
+
+    def _repr_html_(self) -> str:
+        """What it is, and how it decodes where a call does not say otherwise."""
+        usual = DecodingConfig().model_dump()
+        settings = {name: value for name, value in self.decoding.model_dump().items() if value != usual[name]}
+        facts = {
+            "model": f"{self.models[0].config.kind}, {parameters_by_part(self.models[0])['total']:,} parameters",
+            "vocabulary": self._vocabulary,
+            "decoding": ", ".join(f"{name}={value}" for name, value in settings.items()) or "defaults",
+            "checkpoint": ", ".join(map(str, self.checkpoints)) or "none",
+        }
+        return facts_as_html(type(self).__name__, facts)
+
+    @property
+    def _vocabulary(self) -> str:
+        source, target = self.tokenizers.source.vocab_size, self.tokenizers.target.vocab_size
+        if self.tokenizers.source is self.tokenizers.target:
+            return f"vocabulary of {source:,}"
+        return f"vocabularies of {source:,} and {target:,}"
 
     @property
     def device(self) -> torch.device:

@@ -96,9 +96,11 @@ def test_public_names_of_the_package() -> None:
         "load",
         "parse_config",
         "read_config",
+        "report",
         "tap",
         "trace",
         "tracing",
+        "walkthrough",
     ]
     assert sorted(glassformer.__all__) == wanted
     assert all(getattr(glassformer, name).__name__ == name for name in wanted)

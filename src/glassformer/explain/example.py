@@ -14,10 +14,11 @@ from glassformer.explain.trace import Trace, trace
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.taps import Edit
 from glassformer.text.arguments import one_text
+from glassformer.text.notebook import facts_as_html, weights_as_html
 from glassformer.translator import Translator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Example(figures.Pictured):
     """A source and a target that went through the model once (teacher forcing; section 3.1: the target shifted right).
 
@@ -33,6 +34,23 @@ class Example(figures.Pictured):
     trace: Trace
 
     relation = "is translated as"
+
+    def __repr__(self) -> str:
+        sides = f"{len(self.source_ids)} source and {len(self.target_ids)} target tokens"
+        return f"<Example: {self.source!r} → {self.target!r}, {sides}, {len(self.trace)} tensors>"
+
+    def _repr_html_(self) -> str:
+        """Both texts, and the cross-attention of the last layer as the mean of its heads, where it was recorded."""
+        facts = {"source": self.source, "target": self.target, "model": repr(self.translator)}
+        facts["tensors"] = f"{len(self.trace)}; trace[name], view(name), walkthrough(example), report(example)"
+        html = facts_as_html("Example", facts)
+        names = [name for name in self.trace if name.endswith("cross_attention.weights")]
+        if not names:
+            return html
+        weights = self.trace[names[-1]][0].mean(0).tolist()
+        return html + weights_as_html(
+            f"{names[-1]}, mean of its heads", self.predicted_tokens, self.source_tokens, weights
+        )
 
     @property
     def model(self) -> Any:

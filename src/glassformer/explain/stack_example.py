@@ -12,7 +12,7 @@ from glassformer.explain.trace import Trace
 from glassformer.text.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StackExample(figures.Pictured):
     """One pass through a model of one stack; ``labels`` name the positions."""
 
@@ -22,6 +22,10 @@ class StackExample(figures.Pictured):
     relation: str
     said: str
     labels: list[str]
+
+    def __repr__(self) -> str:
+        name = f"{type(self).__name__}: {self.read!r} {self.relation} {self.said!r}"
+        return f"<{name}, {len(self.labels)} positions, {len(self.trace)} tensors>"
 
     def tokens(self, stack: str) -> list[str]:
         """The same whatever the stack is called."""
@@ -38,7 +42,7 @@ class StackExample(figures.Pictured):
         return []
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextExample(StackExample):
     """A text through GPT, which tells what comes next, or through BERT, which reads it in both directions."""
 
@@ -67,7 +71,7 @@ class TextExample(StackExample):
         return [best.get(place, i) for place, i in enumerate(told)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageExample(StackExample):
     """An image through a Vision Transformer. ``pixels`` are from 0 to 1, ``[row, column, channel]``."""
 
@@ -75,7 +79,7 @@ class ImageExample(StackExample):
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SeriesExample(StackExample):
     """The last steps of some series and their forecast, ``[time, variable]``, as the model reads them."""
 

@@ -18,6 +18,13 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
     return {**parts, "total": sum(parts.values())}
 
 
+def summary(name: str, model: nn.Module, *facts: object) -> str:
+    """What an object is, in one line: ``<Generator: gpt, 1,234 parameters, …>``."""
+    kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
+    parts = [str(kind), f"{parameters_by_part(model)['total']:,} parameters", *(str(fact) for fact in facts if fact)]
+    return f"<{name}: {', '.join(parts)}>"
+
+
 def flops_per_token(model: nn.Module) -> dict[str, int]:
     """Matrix products of a forward pass, a multiplication and an addition counted as two; nothing for models that
     neither read nor write one token at a time.

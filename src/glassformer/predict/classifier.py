@@ -11,7 +11,7 @@ from glassformer.predict.prediction import Prediction, predictions
 from glassformer.text.faults import TextError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Classifier(Encoder):
     """A classifier of texts with its labels."""
 

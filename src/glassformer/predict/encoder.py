@@ -16,6 +16,7 @@ from glassformer.data.labelled import encode_parts
 from glassformer.data.sequences import Frame, Parts, framed_length, truncated
 from glassformer.generate import by_length
 from glassformer.models.bert import BERT, Pooling
+from glassformer.models.size import summary
 from glassformer.predict.opening import Opened, open_run
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts_or_pairs
@@ -29,7 +30,7 @@ Text = str | tuple[str, str]
 """A text, or a text and its pair."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Encoder:
     """BERT with its vocabulary. What is longer than ``max_length`` tokens loses its end, as in training.
 
@@ -41,6 +42,14 @@ class Encoder:
     max_length: int
     pooling: Pooling = field(default="mean", kw_only=True)
     normalize: bool = field(default=False, kw_only=True)
+    path: Path | None = field(default=None, kw_only=True, compare=False)
+    """The checkpoint, if it was loaded."""
+
+    def __repr__(self) -> str:
+        names = getattr(self, "labels", getattr(self, "tags", ()))
+        classes = f"{len(names)} {'labels' if hasattr(self, 'labels') else 'tags'}" if names else ""
+        vocabulary = f"vocabulary of {self.tokenizer.vocab_size:,}"
+        return summary(type(self).__name__, self.model, vocabulary, classes, self.path)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
@@ -87,6 +96,7 @@ class Encoder:
             "model": opened.model,
             "tokenizer": opened.tokenizer,
             "max_length": min(opened.config.get("max_length", limit), limit),
+            "path": opened.path,
             "pooling": pooling,
             "normalize": bool(opened.config.get("normalize", False)),
         }

@@ -42,7 +42,7 @@ class Filled:
     blanks: list[list[Candidate]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Filler(Encoder):
     """A masked language model. ``[MASK]`` in a text is the mask token, here and nowhere else."""
 

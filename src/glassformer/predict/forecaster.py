@@ -1,6 +1,6 @@
 """What comes after the rows of a table, in its own units."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +16,7 @@ from glassformer.data.series_config import Missing
 from glassformer.data.series_files import read_table
 from glassformer.evaluate.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import Series
+from glassformer.models.size import summary
 from glassformer.predict.dates import dates_after, read_header
 from glassformer.predict.opening import open_run
 
@@ -42,18 +43,26 @@ class Forecast:
         return [names, *([known[name][step] for name in names] for step in range(len(self.values)))]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Forecaster:
     """A model of series with the variables, and their scale, that it was trained on."""
 
     model: Series
     format: SeriesFormat
+    path: Path | None = field(default=None, kw_only=True, compare=False)
+    """The checkpoint, if it was loaded."""
+
+    def __repr__(self) -> str:
+        steps = f"{self.model.config.context} steps to {self.model.config.horizon}"
+        return summary(type(self).__name__, self.model, f"{len(self.format.columns)} variables", steps, self.path)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("forecasting",), device)
-        return cls(opened.model, SeriesFormat.parse(opened.stored("format"), f"{opened.path}/config.json"))
+        return cls(
+            opened.model, SeriesFormat.parse(opened.stored("format"), f"{opened.path}/config.json"), path=opened.path
+        )
 
     @property
     def device(self) -> torch.device:

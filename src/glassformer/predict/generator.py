@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,7 @@ from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, continue_texts, stream_text
 from glassformer.models.gpt import GPT
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
+from glassformer.models.size import summary
 from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
@@ -39,7 +40,7 @@ class Generated:
         return self.hypothesis.score
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generator:
     """A model that continues text. Of a prompt, the last word is whole, since its tokens are those of whole words.
 
@@ -56,6 +57,12 @@ class Generator:
     within_documents: bool = False
     """Whether it was trained on each document by itself, and so is measured."""
     kept: KeptPrompt | None = None
+    path: Path | None = field(default=None, kw_only=True, compare=False)
+    """The checkpoint, if it was loaded."""
+
+    def __repr__(self) -> str:
+        vocabulary = f"vocabulary of {self.tokenizer.vocab_size:,}"
+        return summary(type(self).__name__, self.model, vocabulary, f"context of {self.context}", self.path)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
@@ -66,7 +73,7 @@ class Generator:
         decoding = DecodingConfig.parse(stored, f"{opened.path}/config.json")
         context = opened.config.get("context", opened.model.config.max_length)
         documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
-        return cls(opened.model, opened.tokenizer, decoding, context, documents, within)
+        return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)
 
     @property
     def device(self) -> torch.device:

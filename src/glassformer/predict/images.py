@@ -1,7 +1,7 @@
 """What is in a picture."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from glassformer.config import DataError
 from glassformer.data.images import ImageFormat, to_floats
+from glassformer.models.size import summary
 from glassformer.models.vit import ViT
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
@@ -24,18 +25,26 @@ Picture = str | Path | NDArray[np.uint8]
 """A PNG or JPEG file, or bytes ``[height, width]`` or ``[height, width, channels]``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageClassifier:
     """A classifier of pictures with all that it must know of them."""
 
     model: ViT
     format: ImageFormat
+    path: Path | None = field(default=None, kw_only=True, compare=False)
+    """The checkpoint, if it was loaded."""
+
+    def __repr__(self) -> str:
+        shape = f"{self.format.height}×{self.format.width} pixels"
+        return summary(type(self).__name__, self.model, shape, f"{len(self.labels)} labels", self.path)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("images",), device)
-        return cls(opened.model, ImageFormat.parse(opened.stored("format"), f"{opened.path}/config.json"))
+        return cls(
+            opened.model, ImageFormat.parse(opened.stored("format"), f"{opened.path}/config.json"), path=opened.path
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:

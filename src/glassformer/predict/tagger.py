@@ -17,7 +17,7 @@ from glassformer.text.arguments import list_of_sentences
 from glassformer.text.faults import TextError, warn_of_unknown
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tagger(Encoder):
     """A tagger with its tags. A sentence that is too long to be seen whole is tagged in parts."""
 

@@ -1,0 +1,91 @@
+"""Walkthrough and report in one call, from a run, a translator or an example."""
+
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from glassformer.config import DataError
+from glassformer.explain.example import examine
+from glassformer.explain.opened import Shown, examine_run
+from glassformer.explain.report import report as page_of
+from glassformer.explain.story import Step
+from glassformer.explain.walkthrough import walkthrough as steps_of
+from glassformer.text.arguments import one_text
+from glassformer.translator import Translator
+
+if TYPE_CHECKING:
+    from glassformer.explain.examined import Examined
+
+HEIGHT = 720
+"""Of a report in a notebook, in pixels."""
+
+
+class Steps(tuple[Step, ...]):
+    """The steps of a walkthrough in their order; as text, a line each with the result of its checks."""
+
+    def __new__(cls, steps: Iterable[Step]) -> Self:
+        return super().__new__(cls, steps)
+
+    @property
+    def passed(self) -> bool:
+        """True if every check of every step has passed."""
+        return all(step.passed for step in self)
+
+    def __repr__(self) -> str:
+        lines = []
+        for step in self:
+            failed = [fact.text for fact in step.facts if not fact.passed]
+            count = f"{len(step.facts)} check{'s' * (len(step.facts) != 1)}"
+            checks = f"{count} passed" if not failed else f"failed: {'; '.join(failed)}"
+            lines.append(f"{step.number:2}  {step.title}  [{step.source}]  {checks}")
+        return "\n".join(lines)
+
+
+class Page(str):
+    """A report as one HTML document; a notebook displays it in a frame of its own."""
+
+    __slots__ = ()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the document to ``path``, which a browser opens."""
+        Path(path).write_text(self, encoding="utf-8")
+        return Path(path)
+
+    def __repr__(self) -> str:
+        return f"<Page of {len(self):,} characters; save(path) writes it>"
+
+    def _repr_html_(self) -> str:
+        style = f"width:100%;height:{HEIGHT}px;border:1px solid #8888"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self)}"></iframe>'
+
+
+def walkthrough(of: "str | Path | Translator | Examined", given: str | None = None, second: str | None = None) -> Steps:
+    """One example through the model step by step, with its numbers, formulas and checks.
+
+    ``of`` is a run or checkpoint folder of any task, a ``Translator``, or an example that ``examine`` has returned.
+    ``given`` is the text to follow, or the path of a picture or a CSV file; ``second`` a translation to follow instead
+    of the model's own, or the second text of a pair. Raises ``DataError`` where ``given`` is missing or empty.
+    """
+    return Steps(steps_of(_example(of, given, second)))
+
+
+def report(of: "str | Path | Translator | Examined", given: str | None = None, second: str | None = None) -> Page:
+    """The walkthrough of the same arguments, with the model and all attention, as one self-contained HTML document."""
+    return Page(page_of(_example(of, given, second)))
+
+
+def _example(of: "str | Path | Translator | Examined", given: str | None, second: str | None) -> "Examined":
+    if not isinstance(of, str | Path | Translator):
+        if given is not None or second is not None:
+            raise DataError("an example has been examined already; leave the texts out, or give its run instead")
+        if not hasattr(of, "trace"):
+            raise DataError(f"of={of!r} is no run, translator or example; give the path of a run")
+        return of
+    if not one_text(given, "given").strip():
+        raise DataError("given is empty; give a text with at least one word, or the path of a file")
+    if second is not None:
+        one_text(second, "second")
+    if isinstance(of, Translator):
+        return examine(of, str(given), second)
+    return examine_run(of, Shown(str(given), second))
