@@ -1,6 +1,6 @@
 """Pictures of an example by name: attention, positions, the causal mask, norms, the logit lens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -133,7 +133,7 @@ def _heads(weights: Tensor, name: str, choice: Choice) -> dict[str, Tensor]:
 def _side(written: Written, choice: Choice) -> _Side:
     """Patches are no words, and of them the class token alone is special."""
     if written.tokenizer is not None:
-        return _side_of_text(written.tokenizer, written.ids, written.text, choice)
+        return _side_of_text(written, written.tokenizer, choice)
     if choice.words:
         raise ConfigError("what stands here is no text and has no words; leave words out")
     kept = [place for place, label in enumerate(written.tokens) if choice.specials or label != "[CLS]"]
@@ -141,10 +141,11 @@ def _side(written: Written, choice: Choice) -> _Side:
     return _Side([written.tokens[place] for place in kept], [order.get(p, -1) for p in range(len(written.tokens))])
 
 
-def _side_of_text(tokenizer: Tokenizer, ids: Sequence[int], text: str, choice: Choice) -> _Side:
+def _side_of_text(side: Written, tokenizer: Tokenizer, choice: Choice) -> _Side:
     """Words are named as they stand in ``text``, where an unknown sign is still itself."""
     special = set(tokenizer.special_tokens.values()) - {tokenizer.unknown_id}
-    words, written = tokenizer.word_of(ids), text.split()
+    ids, written = side.ids, side.text.split()
+    words = tokenizer.word_of(ids)
     keys = [
         (position, -1) if word < 0 or token in special or not choice.words else (-1, word)
         for position, (token, word) in enumerate(zip(ids, words, strict=True))
@@ -153,9 +154,13 @@ def _side_of_text(tokenizer: Tokenizer, ids: Sequence[int], text: str, choice: C
     order = {key: index for index, key in enumerate(dict.fromkeys(kept))}
     labels = []
     for position, word in order:
-        pieces = [ids[position]] if word < 0 else [token for token, one in zip(ids, words, strict=True) if one == word]
+        pieces = (
+            [side.tokens[position]]
+            if word < 0
+            else [t for t, one in zip(side.tokens, words, strict=True) if one == word]
+        )
         named = word >= 0 and len(written) == max(words) + 1
-        labels.append(written[word] if named else "".join(tokenizer.tokens(pieces)))
+        labels.append(written[word] if named else "".join(pieces))
     return _Side(labels, [order.get(key, -1) for key in keys])
 
 
