@@ -1,8 +1,8 @@
 """Raw text in, raw text out: a model with its tokenizers. Validation, translation and scoring all go through here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, field
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from glassformer.allocator import fitting_memory, release_libraries
 from glassformer.checkpoint import Checkpoint, load_checkpoint
 from glassformer.compiled import faster
-from glassformer.config import CheckpointError, DataError
+from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
 from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate.pieces import best_choices, united
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
@@ -24,6 +25,8 @@ from glassformer.text import TokenizerPair
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import warn_of_unknown
 from glassformer.text.notebook import facts_as_html, weights_as_html
+from glassformer.text.reading import Limit, Part, read_in_parts, warn_of_long, with_end
+from glassformer.text.sentences import join_texts, joined_texts, words_before
 from glassformer.trained import trained
 
 
@@ -33,6 +36,11 @@ class Translation:
 
     text: str
     hypothesis: Hypothesis
+    source: str = field(default="", repr=False)
+    pieces: tuple["Translation", ...] = field(default=(), repr=False)
+    """Of a source that was too long to be read at once: the translations of its parts, joined in ``text``.
+
+    In ``hypothesis`` their tokens follow each other, each piece with its end token."""
 
     @property
     def score(self) -> float:
@@ -74,6 +82,8 @@ class Translator:
         self.models = list(models)
         self.reading = reading or HeadReading()
         self.bleu_tokenize = bleu_tokenize
+        self.longest_source: int | None = None
+        """Tokens of the longest source in training, where it is known."""
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.checkpoints: tuple[Path, ...] = ()
@@ -104,6 +114,9 @@ class Translator:
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
         translator = cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
         translator.checkpoints = tuple(checkpoint.path for checkpoint in loaded)
+        translator.longest_source = min(
+            (c.config["max_length"] for c in loaded if "max_length" in c.config), default=None
+        )
         release_libraries("loading")
         return translator
 
@@ -148,7 +161,9 @@ class Translator:
     ) -> list[list[Translation]]:
         """The ``n_best`` translations of each text, best first (drawn ones as drawn), each after its prefix.
 
-        An empty text has one translation, the empty text.
+        An empty text has one translation, the empty text. One of more than ``max_source`` tokens is cut into pieces
+        (``text.sentences``), which are translated each by itself and joined, with a warning; ``long_source`` can have
+        it truncated or refused instead. A prefix is that of the first piece.
         """
         return self._search(texts, prefixes, options)
 
@@ -159,13 +174,16 @@ class Translator:
         config = self.configure(**options)
         full = [index for index, text in enumerate(texts) if text.strip()]
         results = [[Translation("", Hypothesis([], 0.0, 0.0, []))] for _ in texts]
-        sources = self._sources([texts[index] for index in full])
-        numbered = ((index + 1, texts[index], ids) for index, ids in zip(full, sources, strict=True))
-        warn_of_unknown(self.tokenizers.source, "text", numbered, stacklevel=3)
+        numbers, limit = [index + 1 for index in full], self._limit(config)
+        parts = read_in_parts(self.tokenizers.source, [texts[index] for index in full], numbers, limit, stacklevel=3)
+        sources = [part.ids for pieces in parts for part in pieces]
         prefixes = None if prefixes is None else list_of_texts(prefixes, "prefixes")
         if prefixes is not None and len(prefixes) != len(texts):
             raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
-        forced = self.tokenizers.target.encode_batch([prefixes[index] for index in full]) if prefixes else None
+        forced = None
+        if prefixes:
+            first = self.tokenizers.target.encode_batch([prefixes[index] for index in full])
+            forced = [ids for one, pieces in zip(first, parts, strict=True) for ids in [one, *[[]] * (len(pieces) - 1)]]
         refuse_min_length(config, sources, self._longest_target)
         longest = max(map(len, sources), default=0)
         with fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)):
@@ -178,9 +196,25 @@ class Translator:
                 self.device,
                 self._longest_target,
             )
-        for index, hypotheses in zip(full, found, strict=True):
-            results[index] = [Translation(self.tokenizers.target.decode(h.tokens), h) for h in hypotheses]
+        searched = iter(found)
+        for index, pieces in zip(full, parts, strict=True):
+            several = [[self._translation(part, one) for one in next(searched)] for part in pieces]
+            results[index] = several[0] if len(several) == 1 else self._joined(several, config)
         return results
+
+    def _translation(self, part: Part, hypothesis: Hypothesis) -> Translation:
+        return Translation(self.tokenizers.target.decode(hypothesis.tokens), hypothesis, part.text)
+
+    def _joined(self, found: Sequence[Sequence[Translation]], config: DecodingConfig) -> list[Translation]:
+        """Of the translations of each piece those of the whole text."""
+        wholes = []
+        for ranks in best_choices([[one.hypothesis for one in several] for several in found], config):
+            pieces = tuple(several[rank] for several, rank in zip(found, ranks, strict=True))
+            sources = [one.source for one in pieces]
+            text = join_texts([one.text for one in pieces], sources)
+            hypothesis = united([one.hypothesis for one in pieces], self.symbols.end, config)
+            wholes.append(Translation(text, hypothesis, "".join(sources), pieces))
+        return wholes
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Hypothesis]:
         """The hypothesis that each target is: its log-probability, token by token, and its score."""
@@ -191,6 +225,7 @@ class Translator:
         config = self.configure(**options)
         source_ids = self._sources(sources)
         warn_of_unknown(self.tokenizers.source, "source", zip(count(1), sources, source_ids), stacklevel=2)
+        warn_of_long("source", source_ids, self._limit(config), "it is scored as one text", stacklevel=2)
         warn_of_unknown(self.tokenizers.target, "target", zip(count(1), targets, ids), stacklevel=2)
         longest = max(map(len, [*source_ids, *ids]), default=0)
         with fitting_memory(
@@ -231,13 +266,32 @@ class Translator:
         step that predicts the target word; ``shifted`` reads where it is the decoder's *input*, which aligns better in
         deep models (Chen et al. 2020) and worse in the small ones measured here. Pieces of a source word are summed.
         """
-        layer, head, shifted = self.read_by(layer, head, shifted)
         source_ids = self.tokenizers.source.encode(one_text(source, "source"))
         target_ids = self.tokenizers.target.encode(one_text(target, "target"))
         warn_of_unknown(self.tokenizers.source, "source", [(1, source, source_ids)], stacklevel=2)
         warn_of_unknown(self.tokenizers.target, "target", [(1, target, target_ids)], stacklevel=2)
+        limit, read = self._limit(self.decoding), [[*source_ids, self.symbols.end]]
+        warn_of_long("source", read, limit, "it is aligned as one text", stacklevel=2)
+        return self._links(source, target, self.read_by(layer, head, shifted))
+
+    def links(self, translation: Translation) -> list[tuple[int, int]]:
+        """What ``align`` gives for a translation made here; where its source was cut, those of each piece by itself."""
+        if not translation.pieces:
+            return self._links(translation.source, translation.text, self.reading)
+        pieces = translation.pieces
+        sources, texts = [one.source for one in pieces], [one.text for one in pieces]
+        text, starts = joined_texts(texts, sources)
+        source_words = words_before("".join(sources), [0, *accumulate(map(len, sources))][:-1])
+        links = set[tuple[int, int]]()
+        for one, source, target in zip(pieces, source_words, words_before(text, starts), strict=True):
+            links |= {(i + source, j + target) for i, j in self._links(one.source, one.text, self.reading)}
+        return sorted(links)
+
+    def _links(self, source: str, target: str, reading: HeadReading) -> list[tuple[int, int]]:
+        source_ids, target_ids = self.tokenizers.source.encode(source), self.tokenizers.target.encode(target)
         if not source_ids or not target_ids:
             return []
+        layer, head, shifted = reading
         weights = one_head(self.cross_attention(source, target).weights, layer, head)
         words = self.tokenizers.source.word_of(source_ids), self.tokenizers.target.word_of(target_ids)
         return strongest_links(word_weights(weights, *words, shifted))
@@ -257,9 +311,17 @@ class Translator:
             options["beam_size"] = max(options["n_best"], self.decoding.beam_size)
         return DecodingConfig.parse({**self.decoding.model_dump(), **options}, "decoding")
 
+    def _limit(self, config: DecodingConfig) -> Limit:
+        built = min(model.config.max_length for model in self.models)
+        if config.max_source is None:
+            return Limit(min(built, self.longest_source or built), config.long_source)
+        if self._longest_target is not None and config.max_source > built:
+            raise ConfigError(f"max_source={config.max_source} is more than the max_length={built} learned positions")
+        return Limit(config.max_source, config.long_source)
+
     def too_long(self, texts: Sequence[str]) -> list[tuple[int, int]]:
-        """(index, tokens) of the texts beyond the length that the model was built for."""
-        limit = min(model.config.max_length for model in self.models)
+        """(index, tokens) of the texts that are too long to be read at once."""
+        limit = self._limit(self.decoding).tokens
         lengths = [len(ids) for ids in self._sources(list_of_texts(texts, "texts"))]
         return [(index, length) for index, length in enumerate(lengths) if length > limit]
 
@@ -276,8 +338,7 @@ class Translator:
         return size * length**2 * max(model.config.n_heads for model in self.models)
 
     def _sources(self, texts: Sequence[str]) -> list[list[int]]:
-        end = self.tokenizers.source.end_id
-        return [[*ids, end] for ids in self.tokenizers.source.encode_batch(list(texts))]
+        return with_end(self.tokenizers.source, texts)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the copies made for speed, which are tied to this process."""

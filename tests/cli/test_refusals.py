@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from glassformer.config import DataError
-from tiny_run import TinyRun, run_to_the_end, write_lines
+from glassformer.text.faults import LongTextWarning
+from tiny_run import TinyRun, write_lines
 
 Refused = Callable[..., str]
 Cli = Callable[..., Any]
@@ -78,13 +79,12 @@ def test_a_line_too_long_for_the_memory(refused: Refused, cli: Cli, tiny: TinyRu
     """It would be 320 GB of scores. The fused kernel of float32 needs none, and is not waited for here."""
     text = write_lines(tmp_path / "text", ["the cat", "a " * 200_000])
     told = "a text of 200,001 tokens does not fit the memory; split it into sentences"
-    result = cli("translate", tiny.run, text, "-s", "precision=bfloat16", "-o", tmp_path / "out")
-    warning, error = result.err.splitlines()
-    assert result.code == 2 and error == f"glassformer: error: {told}"
-    assert re.search(r"warning: line 2 has 200,001 tokens, more than max_length=1024; .* takes long; split", warning)
+    at_once = ("--max-source", 300_000)
+    result = cli("translate", tiny.run, text, *at_once, "-s", "precision=bfloat16", "-o", tmp_path / "out")
+    assert result.code == 2 and result.err.splitlines()[-1] == f"glassformer: error: {told}"
     assert not (tmp_path / "out").exists()
-    assert refused("score", tiny.run, text, text) == told
-    with pytest.raises(DataError, match=told):
+    assert cli("score", tiny.run, text, text).err.splitlines()[-1] == f"glassformer: error: {told}"
+    with pytest.warns(LongTextWarning), pytest.raises(DataError, match=told):
         tiny.translator.align("a " * 200_000, "b")
 
 
@@ -112,29 +112,6 @@ def test_a_picture_of_the_demo_that_cannot_be_is_refused_before_training(refused
 def test_no_line_to_evaluate(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
     empty = write_lines(tmp_path / "empty", [])
     assert refused("evaluate", tiny.run, empty, empty) == f"{empty} and {empty} have no line; give at least one of each"
-
-
-def test_learned_positions_refuse_what_is_longer(refused: Refused, cli: Any, tiny: TinyRun, tmp_path: Path) -> None:
-    settings = {
-        "model.positions": "learned",
-        "model.max_length": 40,
-        "data.max_length": 40,
-        "train.max_steps": 1,
-        "data.validation": [],
-    }
-    run_to_the_end(tiny.config(settings), tmp_path / "run")
-    line = "the cat " * 60
-    result = cli("translate", tmp_path / "run", "-o", tmp_path / "out", stdin=f"she sleeps\n{line}\n")
-    assert result.code == 2
-    assert re.fullmatch(
-        r"glassformer: error: .*\d+ tokens are longer than max_length=40, and learned positions end there; "
-        r"shorten the text, or train with positions=sinusoidal",
-        result.err.splitlines()[-1],
-    )
-    assert "line 2 has" in result.err
-    assert not (tmp_path / "out").exists()
-    long_enough = cli("translate", tmp_path / "run", stdin="she sleeps\n")
-    assert long_enough.code == 0
 
 
 def test_a_link_is_followed_a_pipe_is_written_to_and_the_mode_is_kept(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:

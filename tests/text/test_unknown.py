@@ -75,7 +75,7 @@ def warned(texts: list[str]) -> UnknownWarning:
 def test_one_warning_names_the_first_text_and_counts_the_others() -> None:
     warning = warned(["the cat", "Привет", "🚀", "the", "🚀🚀"])
     assert warning.found == {2: list("Привет"), 3: ["🚀"], 5: ["🚀"]}
-    told = "text 2: the vocabulary does not know 'П', 'р', 'и' and 3 more; read as <unk> (2 more texts have such)"
+    told = "text 2: the vocabulary does not know 'П', 'р', 'и' and 3 more; read as <unk> (2 more texts likewise)"
     assert str(warning) == told
     assert str(warned(["🚀"])) == "text 1: the vocabulary does not know '🚀'; read as <unk>"
 

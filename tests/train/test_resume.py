@@ -1,5 +1,6 @@
 """A run that was stopped and resumed is, bit for bit, the run that was never stopped."""
 
+import copy
 import shutil
 from dataclasses import replace
 from hashlib import sha256
@@ -17,6 +18,7 @@ from glassformer.config import CheckpointError, ConfigError
 from glassformer.manifest import digested, parse_digested
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
+from glassformer.train.resume import _measured
 from glassformer.train.state import TrainState
 from tiny_run import TinyRun, run_to_the_end, state_of
 
@@ -349,3 +351,12 @@ def test_a_damaged_newest_checkpoint_is_said(tiny: TinyRun, undisturbed_run: Pat
     started = go_on(tiny, path)[0]
     assert isinstance(started, Started)
     assert started.step < 14 and len(started.warnings) == 1 and str(newest) in started.warnings[0]
+
+
+def test_a_best_checkpoint_stays_best_when_a_version_adds_settings_of_decoding(tiny: TinyRun) -> None:
+    now = tiny.config().model_dump(mode="json")
+    before = copy.deepcopy(now)
+    del before["decoding"]["max_source"], before["decoding"]["long_source"]
+    assert _measured(now) == _measured(before)
+    now["decoding"]["max_source"] = 100
+    assert _measured(now) != _measured(before)

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
 from glassformer.cli.streams import note, read_text, writing
-from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.evaluate import Links
@@ -54,7 +54,7 @@ def command(
     sources, targets = parallel_lines(source, target)
     if gold is None:
         translator = Translator.load(run, device=device)
-        unknown = UnknownText({"source": source, "target": target})
+        unknown = LineWarnings({"source": source, "target": target})
         with writing(output) as stream:
             for pair in zip(sources, targets, strict=True):
                 with unknown.watched(1):

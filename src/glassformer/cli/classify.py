@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, note, telling_lines, writing
-from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.predict import Prediction
@@ -41,13 +41,13 @@ def command(
     pictures = task_at(run) == "images"
     with loading():
         model: Any = (ImageClassifier if pictures else Classifier).load(run, device=device)
-    unknown: dict[str, UnknownText] = {}
+    unknown: dict[str, LineWarnings] = {}
     with writing(output) as stream:
         for file, done, lines in _given(what or []) if not pictures else _pictures(what or []):
             if not pictures:
                 _warn_of_length(model, lines)
             read: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
-            report = unknown.setdefault(file, UnknownText(file)) if file else UnknownText(None)
+            report = unknown.setdefault(file, LineWarnings(file)) if file else LineWarnings(None)
             with telling_lines(file, done), report.watched(len(lines)):
                 predictions = model.classify(read)
             for number, (line, found) in enumerate(zip(lines, predictions, strict=True), start=done + 1):

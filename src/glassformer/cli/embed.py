@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
 from glassformer.cli.streams import appearing, chunks, explaining, note, writing
-from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,7 +61,7 @@ def command(
 
 
 def _vectors(encoder: "Encoder", file: str, options: dict[str, Any]) -> "Iterator[Tensor]":
-    done, unknown = 0, UnknownText(file)
+    done, unknown = 0, LineWarnings(file)
     for texts in chunks(file, 512):
         for index, length in encoder.too_long(texts):
             note(

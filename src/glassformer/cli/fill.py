@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, telling_lines, writing
-from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from glassformer.predict import Filled
@@ -28,7 +28,7 @@ def command(
 
     with loading():
         filler, done = Filler.load(run, device=device), 0
-    unknown = UnknownText("-" if text is None else None)
+    unknown = LineWarnings("-" if text is None else None)
     with writing(output) as stream:
         for texts in chunks("-", 512) if text is None else [[text]]:
             with telling_lines("-" if text is None else None, done), unknown.watched(len(texts)):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
-from glassformer.cli.unknown import UnknownText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def command(
     keep_freed_memory()
     with loading():
         generator = Generator.load(run, device=device)
-    unknown = UnknownText("-" if prompt is None else None)
+    unknown = LineWarnings("-" if prompt is None else None)
     done, several = 0, generator.configure(**options).n_best > 1
     with writing(output) as stream:
         if prompt is not None and not several and not as_json:

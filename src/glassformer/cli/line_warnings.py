@@ -1,4 +1,4 @@
-"""Report of text that a vocabulary does not know: a warning at the first line that has some, a summary at the end."""
+"""The library's warnings about single texts, by line: one at the first line concerned, and a summary at the end."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,60 +8,63 @@ from typing import Any
 from glassformer.cli.streams import note
 
 
-class UnknownText:
+class LineWarnings:
     """``files``: the file whose lines are read, or one for each kind of text; None for texts that are in no file."""
 
     def __init__(self, files: str | dict[str, str] | None) -> None:
         self._files = files
-        self._found: dict[str, dict[int, list[str]]] = {}
+        self._found: dict[tuple[type, str], dict[int, Any]] = {}
+        self._flags: dict[str, dict[int, dict[str, Any]]] = {}
         self._lines = 0
 
     @contextmanager
     def watched(self, count: int) -> Iterator[None]:
         """Take the library's warnings about the next ``count`` lines."""
-        from glassformer.text.faults import UnknownWarning
+        from glassformer.text.faults import LongTextWarning, UnknownWarning
 
         with warnings.catch_warnings():
             before: Any = warnings.showwarning
 
             def show(message: Any, *rest: Any, **named: Any) -> None:
-                if isinstance(message, UnknownWarning):
+                if isinstance(message, LongTextWarning | UnknownWarning):
                     self._take(message)
                 else:
                     before(message, *rest, **named)
 
-            warnings.simplefilter("always", UnknownWarning)
+            for category in (LongTextWarning, UnknownWarning):
+                warnings.simplefilter("always", category)
             warnings.showwarning = show
             yield
         self._lines += count
 
-    def flags(self, number: int, what: str = "") -> dict[str, list[str]]:
-        """For the JSON object of a line: ``{"unknown": ["П"]}``; empty where all is known.
+    def flags(self, number: int, what: str = "") -> dict[str, Any]:
+        """For the JSON object of a line: ``{"unknown": ["П"]}``; empty where nothing is to be said of it.
 
-        ``what`` chooses one of several files, and names the key: ``unknown_target``.
+        ``what`` chooses one of several files, and ends the keys: ``unknown_target``.
         """
-        found = [lines[number] for kind, lines in self._found.items() if number in lines and what in ("", kind)]
-        return {f"unknown_{what}" if what else "unknown": found[0]} if found else {}
+        found: dict[str, Any] = {}
+        for kind, lines in self._flags.items():
+            if what in ("", kind):
+                found |= {f"{key}_{what}" if what else key: value for key, value in lines.get(number, {}).items()}
+        return found
 
     def summarize(self) -> None:
-        """At the end of the files, where more than the line that was warned of has something unknown."""
-        from glassformer.text.faults import listed
-
-        for what, lines in self._found.items():
+        """At the end of the files, where more lines than the one that was warned of are concerned."""
+        for (category, what), lines in self._found.items():
             if len(lines) > 1 and self._files is not None:
-                different = list(dict.fromkeys(part for unknown in lines.values() for part in unknown))
-                share = f"{len(lines):,} of {self._lines:,} lines have text that the vocabulary does not know"
-                parts = f"{len(different):,} different: {listed(different)}"
-                note(f"glassformer: warning: {self._name(what)}: {share}, {parts}")
+                summary = category.summary(list(lines.values()), self._lines)  # type: ignore[attr-defined]
+                note(f"glassformer: warning: {self._name(what)}: {summary}")
 
     def _take(self, warning: Any) -> None:
-        known, done = self._found.setdefault(warning.what, {}), self._lines
-        if not known:
+        found, done = self._found.setdefault((type(warning), warning.what), {}), self._lines
+        if not found:
             number = min(warning.found)
-            where = f"{warning.what} {number}" if self._files is None else self._name(warning.what)
-            line = "" if self._files is None else f", line {done + number}"
+            where = f"{warning.what} {number}" if self._files is None else f"{self._name(warning.what)}, line "
+            line = "" if self._files is None else str(done + number)
             note(f"glassformer: warning: {where}{line}: {warning.fault(number)}")
-        known.update({done + number: list(unknown) for number, unknown in warning.found.items()})
+        for number, value in warning.found.items():
+            found[done + number] = value
+            self._flags.setdefault(warning.what, {}).setdefault(done + number, {}).update(warning.flags(number))
 
     def _name(self, what: str) -> str:
         name = self._files[what] if isinstance(self._files, dict) else self._files

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
 from glassformer.cli.streams import writing
-from glassformer.cli.unknown import UnknownText
 
 
 def command(
@@ -26,7 +26,7 @@ def command(
     sources, targets = parallel_lines(source, target)
     with loading():
         translator = Translator.load(run, device=device)
-    unknown = UnknownText({"source": source, "target": target})
+    unknown = LineWarnings({"source": source, "target": target})
     with writing(output) as stream:
         with unknown.watched(len(sources)):
             scores = translator.score(sources, targets)

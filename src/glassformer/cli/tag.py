@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
 from glassformer.cli.streams import chunks, telling_lines, writing
-from glassformer.cli.unknown import UnknownText
 
 
 def command(
@@ -23,7 +23,7 @@ def command(
 
     with loading():
         tagger, done = Tagger.load(run, device=device), 0
-    unknown = UnknownText(file)
+    unknown = LineWarnings(file)
     with writing(output) as stream:
         for lines in chunks(file, 512):
             sentences = [line.split() for line in lines]

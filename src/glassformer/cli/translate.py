@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.lifetime import loading
+from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device
-from glassformer.cli.streams import chunks, given, note, read_text, settings, writing
-from glassformer.cli.unknown import UnknownText
+from glassformer.cli.streams import chunks, given, read_text, settings, telling_lines, writing
 
 if TYPE_CHECKING:
     from glassformer.translator import Translation, Translator
@@ -28,6 +28,13 @@ def command(
     n_best: Annotated[int | None, typer.Option(help="Translations of each line.")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw tokens instead of searching.")] = False,
     seed: Annotated[int | None, typer.Option(help="Of the drawing.")] = None,
+    max_source: Annotated[
+        int | None, typer.Option(help="Tokens read at once; a longer text is cut. [default: the longest in training]")
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Leave out the rest of a text that is too long.")
+    ] = False,
+    refuse_long: Annotated[bool, typer.Option("--refuse-long", help="A text that is too long is an error.")] = False,
     prefix: Annotated[str | None, typer.Option(help="File with the beginning of each translation.")] = None,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
@@ -37,29 +44,33 @@ def command(
     """Translate text, line by line."""
     from glassformer.allocator import keep_freed_memory
     from glassformer.config import ConfigError, DataError
+    from glassformer.evaluate import write_pharaoh
 
     if attention and not as_json:
         raise ConfigError("--attention goes with --json; for a picture see glassformer figure --help")
     if prefix == file == "-":
         raise DataError("standard input cannot be both files; name a file for one of them")
+    if truncate and refuse_long:
+        raise ConfigError("--truncate and --refuse-long exclude each other; leave out one")
+    long_source = "truncate" if truncate else "refuse" if refuse_long else None
     options = settings(setting) | given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
+    options |= given(max_source=max_source, long_source=long_source)
     keep_freed_memory()
     with loading():
         translator = _loaded(run, ensemble or [], device)
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)
-    done, unknown = 0, UnknownText(file)
+    done, reported = 0, LineWarnings(file)
     with writing(output) as stream:
         for lines in chunks(file, 512):
-            _warn_of_length(translator, lines, done)
             fault = f"{prefix} has fewer lines than {file}"
             forced = None if starts is None else _beginnings(starts, len(lines), fault)
-            with unknown.watched(len(lines)):
+            with telling_lines(file, done), reported.watched(len(lines)):
                 translations = translator.hypotheses(lines, forced, **options)
             for line, found in zip(lines, translations, strict=True):
-                links = _alignments(translator, line, found) if alignments else None
+                links = [write_pharaoh(translator.links(one)) for one in found] if alignments else None
                 number, done = done if several else None, done + 1
-                read = {"source": line, **unknown.flags(done)}
+                read = {"source": line, **reported.flags(done)}
                 text = _json(translator, read, found, links, attention) if as_json else _text(found, links, number)
                 stream.write(text + "\n")
             stream.flush()
@@ -67,7 +78,7 @@ def command(
             raise DataError(
                 f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
             )
-    unknown.summarize()
+    reported.summarize()
 
 
 def _loaded(run: str, others: list[str], device: str) -> "Translator":
@@ -79,14 +90,6 @@ def _loaded(run: str, others: list[str], device: str) -> "Translator":
     return Translator.load(run, *others, device=device)
 
 
-def _alignments(translator: "Translator", line: str, found: "list[Translation]") -> list[str]:
-    from glassformer.evaluate import write_pharaoh
-    from glassformer.text.faults import without_text_warnings
-
-    with without_text_warnings():  # the line has been reported
-        return [write_pharaoh(translator.align(line, one.text)) for one in found]
-
-
 def _beginnings(starts: Iterator[str], count: int, fault: str) -> list[str]:
     from glassformer.config import DataError
 
@@ -94,15 +97,6 @@ def _beginnings(starts: Iterator[str], count: int, fault: str) -> list[str]:
     if len(taken) < count:
         raise DataError(f"{fault}; give one for each, empty where none is")
     return taken
-
-
-def _warn_of_length(translator: "Translator", lines: list[str], done: int) -> None:
-    for index, length in translator.too_long(lines):
-        limit = min(model.config.max_length for model in translator.models)
-        note(
-            f"glassformer: warning: line {done + index + 1} has {length:,} tokens, more than max_length={limit}; "
-            "it is translated as one sentence, which takes long; split it to be faster"
-        )
 
 
 def _json(
@@ -115,17 +109,20 @@ def _json(
             "log_prob": one.hypothesis.log_prob,
             "tokens": translator.tokenizers.target.tokens(one.hypothesis.tokens),
             "token_log_probs": one.hypothesis.token_log_probs,
+            **({"pieces": [piece.text for piece in one.pieces]} if one.pieces else {}),
             **({} if links is None else {"alignment": links[rank]}),
-            **({"cross_attention": _attention(translator, read["source"], one.text)} if attention else {}),
+            **({"cross_attention": _attention(translator, one)} if attention else {}),
         }
         for rank, one in enumerate(found)
     ]
     return json.dumps({**read, "translations": results}, ensure_ascii=False)
 
 
-def _attention(translator: "Translator", source: str, target: str) -> dict[str, Any]:
-    """Who looks at whom: tokens, and ``[layer, head, target, source]`` to four decimals."""
-    seen = translator.cross_attention(source, target)
+def _attention(translator: "Translator", found: "Translation") -> dict[str, Any] | list[Any]:
+    """Tokens, and weights ``[layer, head, target, source]`` to four decimals; of each piece where there are several."""
+    if found.pieces:
+        return [_attention(translator, piece) for piece in found.pieces]
+    seen = translator.cross_attention(found.source, found.text)
     return {"source": seen.source, "target": seen.target, "weights": (seen.weights * 1e4).round().div(1e4).tolist()}
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glassformer.cli.unknown import UnknownText
+from glassformer.cli.line_warnings import LineWarnings
 
 if TYPE_CHECKING:
     from glassformer.evaluate.corpus_metrics import CorpusMetric
@@ -86,7 +86,7 @@ def report(
     translator.configure(**options)
     metrics = scoring.table(sources, translator.bleu_tokenize, device)
     began = time.perf_counter()
-    unknown = UnknownText(files[0])
+    unknown = LineWarnings(files[0])
     with unknown.watched(len(sources)):
         translations = translator.translate(sources, **options)
     unknown.summarize()

@@ -25,6 +25,12 @@ class DecodingConfig(Config):
     """Tokens that the target may have more than the source; ``max_length`` is absolute and goes before it."""
     max_length: int | None = Field(None, gt=0, description="tokens at most")
     min_length: int = Field(0, ge=0, description="tokens at least")
+    max_source: int | None = Field(None, gt=1)
+    """Tokens of a text that a translator reads at once, the end included. Not given: ``data.max_length`` of the
+    training where the checkpoint stores it, else ``model.max_length``."""
+    long_source: Literal["split", "truncate", "refuse"] = "split"
+    """What becomes of longer texts: translated in pieces (sentences, where they can be told), read as far as
+    ``max_source``, or refused."""
     no_repeat_ngram: int = Field(0, ge=0, description="no n-gram of this length twice; 0 is off")
     sample: bool = Field(False, description="draw instead of search")
     temperature: float = Field(1.0, gt=0, description="of the softmax when drawing")

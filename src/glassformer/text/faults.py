@@ -3,12 +3,15 @@
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from glassformer.config import DataError
 from glassformer.text.tokenizer import Tokenizer
 
 SHOWN = 3
 """Unknown characters that a message lists."""
+
+Found = TypeVar("Found")
 
 
 class _OfOneText(Exception):  # noqa: N818 - a warning is one too
@@ -25,22 +28,80 @@ class TextWarning(_OfOneText, UserWarning):
     """The same of a text that is used nevertheless."""
 
 
-class UnknownWarning(UserWarning):
-    """Text that the vocabulary does not know, in any number of the texts of one call.
+class _OfManyTexts(UserWarning, Generic[Found]):
+    """One warning for all texts of a call: ``found`` maps the number of a text in the list, from 1, to what was found.
 
-    ``found`` maps the number of a text in the list, from 1, to its unknown characters (words in a vocabulary of
-    words), each once. ``what`` is the kind of text: text, sentence, prompt, source or target.
+    ``what`` is the kind of text: text, sentence, prompt, source or target.
     """
 
-    def __init__(self, what: str, found: Mapping[int, Sequence[str]], token: str = "<unk>"):
-        self.what, self.found, self.token = what, found, token
+    def __init__(self, what: str, found: Mapping[int, Found]):
+        self.what, self.found = what, found
         number, further = min(found), len(found) - 1
-        also = f" ({further:,} more {'text has' if further == 1 else 'texts have'} such)" if further else ""
+        also = f" ({further:,} more {'text' if further == 1 else 'texts'} likewise)" if further else ""
         super().__init__(f"{what} {number}: {self.fault(number)}{also}")
 
     def fault(self, number: int) -> str:
         """What is wrong with one of the texts."""
+        raise NotImplementedError
+
+    def flags(self, number: int) -> dict[str, Any]:
+        """The same for a program, as keys of a JSON object."""
+        raise NotImplementedError
+
+    @staticmethod
+    def summary(found: Sequence[Any], lines: int) -> str:
+        """All that was ``found`` in a file of so many ``lines``, each warning's values one after the other."""
+        raise NotImplementedError
+
+
+class UnknownWarning(_OfManyTexts[Sequence[str]]):
+    """Characters (words in a vocabulary of words) that the vocabulary does not know, each once a text."""
+
+    def __init__(self, what: str, found: Mapping[int, Sequence[str]], token: str = "<unk>"):
+        self.token = token
+        super().__init__(what, found)
+
+    def fault(self, number: int) -> str:
         return f"the vocabulary does not know {listed(self.found[number])}; read as {self.token}"
+
+    def flags(self, number: int) -> dict[str, Any]:
+        return {"unknown": list(self.found[number])}
+
+    @staticmethod
+    def summary(found: Sequence[Any], lines: int) -> str:
+        different = list(dict.fromkeys(part for unknown in found for part in unknown))
+        share = f"{len(found):,} of {lines:,} lines have text that the vocabulary does not know"
+        return f"{share}, {len(different):,} different: {listed(different)}"
+
+
+class LongText(NamedTuple):
+    """A text of more ``tokens`` than are read at once; ``pieces`` are empty where it is not cut, but read in part."""
+
+    tokens: int
+    pieces: Sequence[str] = ()
+
+
+class LongTextWarning(_OfManyTexts[LongText]):
+    """Texts of more than ``limit`` tokens; ``use`` says what becomes of one that is not cut into pieces."""
+
+    def __init__(self, what: str, found: Mapping[int, LongText], limit: int, use: str):
+        self.limit, self.use = limit, use
+        super().__init__(what, found)
+
+    def fault(self, number: int) -> str:
+        tokens, pieces = self.found[number]
+        use = f"it is translated in {len(pieces):,} pieces" if pieces else self.use
+        return f"{tokens:,} tokens are more than the {self.limit:,} that are read at once; {use}"
+
+    def flags(self, number: int) -> dict[str, Any]:
+        tokens, pieces = self.found[number]
+        return {"pieces": list(pieces)} if pieces else {"long": {"tokens": tokens, "limit": self.limit}}
+
+    @staticmethod
+    def summary(found: Sequence[Any], lines: int) -> str:
+        pieces = sum(len(one.pieces) for one in found)
+        cut = f", translated in {pieces:,} pieces" if pieces else ""
+        return f"{len(found):,} of {lines:,} lines are longer than what is read at once{cut}"
 
 
 def warn_of_unknown(
@@ -64,7 +125,8 @@ def warn_of_unknown(
 def without_text_warnings() -> Iterator[None]:
     """Ignore what is reported elsewhere, as for the texts of a validation."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnknownWarning)
+        for category in (UnknownWarning, LongTextWarning):
+            warnings.simplefilter("ignore", category)
         yield
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from glassformer.checkpoint import load_checkpoint
 from glassformer.config import CheckpointError, ConfigError
+from glassformer.generate import DecodingConfig
 from glassformer.models.device import choose_device
 from glassformer.run_folder import BEST, RunFolder
 from glassformer.train.build import build, with_sizes_of
@@ -135,4 +136,7 @@ def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any], ble
 def _measured(config: dict[str, Any], bleu_tokenize: str | None) -> list[Any]:
     """How a run was validated, with the tokenizer that ``validation.tokenize = "auto"`` chose."""
     how = {key: value for key, value in config["validation"].items() if key not in ("every", "patience", "tokenize")}
-    return [how, bleu_tokenize, config["data"].get("validation"), config.get("decoding")]
+    decoding = config.get("decoding")
+    if decoding is not None:  # keys that a later version has added measure as before by their defaults
+        decoding = DecodingConfig().model_dump(mode="json") | decoding
+    return [how, bleu_tokenize, config["data"].get("validation"), decoding]

@@ -174,8 +174,11 @@ class Translation:
         how = self.config.validation
         nll = self._mean_nll(model, sources, references)
         limit = how.max_sentences or len(sources)
-        values = {**self.config.decoding.model_dump(), "n_best": 1, "sample": False}
+        decoding = self.config.decoding
+        longer = "split" if decoding.long_source == "refuse" else decoding.long_source  # no reason to end a training
+        values = {**decoding.model_dump(), "n_best": 1, "sample": False, "long_source": longer}
         translator = Translator([model], self.tokenizers, DecodingConfig.parse(values, "decoding"))
+        translator.longest_source = self.config.data.max_length
         with without_text_warnings():
             found = translator.translate(sources[:limit], beam_size=how.beam_size)
         return {
@@ -189,6 +192,7 @@ class Translation:
         values = {
             "decoding": self.config.decoding.model_dump(mode="json"),
             "bleu_tokenize": self.bleu_tokenize,
+            "max_length": self.config.data.max_length,
             "languages": [self.config.data.source, self.config.data.target],
             "tokenizer": self.tokenizers.fingerprint,
         }

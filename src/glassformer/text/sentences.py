@@ -1,0 +1,131 @@
+"""Long texts in pieces, cut at sentence ends where there are any; and the translations of the pieces as one text."""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from unicodedata import combining
+
+from glassformer.config import DataError
+
+_CLOSING = r"[\"'”’»)\]}」』）】]*"
+_SENTENCE_END = re.compile(rf"(?P<stop>[.!?…؟।]+){_CLOSING}\s+|[。！？｡]+{_CLOSING}\s*|\n\s*")
+_CLAUSE_END = re.compile(rf"[.!?…;:,،؛]+{_CLOSING}\s+|[、，；：]+\s*")
+_SPACES = re.compile(r"\s+")
+_LAST_WORD = re.compile(r"\w+\Z")
+_ABBREVIATIONS = frozenset(
+    re.findall(
+        r"\w+",
+        "mr mrs ms dr prof st jr sr vs etc inc ltd no vol fig pp mme nr bzw usw ca vgl hr fr str tj např ul",
+    )
+)
+_JOINS_CHARACTERS = "\u200c\u200d\ufe0e\ufe0f"
+# Thai, Lao, Burmese, Khmer; Chinese and Japanese with their punctuation. Korean has spaces.
+_WITHOUT_SPACES = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff9f"
+    r"\U00020000-\U0003ffff]"
+)
+
+
+def split_text(text: str, limit: int, length: Callable[[str], int]) -> list[str]:
+    """``text`` in pieces whose ``length`` is at most ``limit``; ``"".join(pieces) == text``.
+
+    A text within the limit is one piece. Of a longer one each sentence is a piece, since sentences are what translators
+    are trained on; where one is still too long, one may also begin with a small letter. A sentence beyond the limit is
+    halved until it fits: at the end of a clause or at a space
+    in its middle half, at any space, or else between two characters.
+
+    Raises ``DataError`` where a single character is longer than ``limit``.
+    """
+    if length(text) <= limit:
+        return [text]
+    found = [
+        part
+        for sentence in sentences(text)
+        for part in ([sentence] if length(sentence) <= limit else sentences(sentence, before_small=True))
+    ]
+    return [piece for sentence in found for piece in _halved(sentence, limit, length)]
+
+
+def sentences(text: str, before_small: bool = False) -> list[str]:
+    """``text`` cut behind each sentence and the spaces after it.
+
+    A stop before a small letter ends none, unless ``before_small``, nor does a full stop after a single letter
+    (initials) or after a frequent abbreviation.
+    """
+    ends = [found.end() for found in _SENTENCE_END.finditer(text) if _ends_sentence(text, found, before_small)]
+    return _cut(text, ends)
+
+
+def join_texts(translations: Iterable[str], pieces: Iterable[str]) -> str:
+    """The ``translations`` of ``pieces`` as one text, with a space between two where one belongs.
+
+    There is none beside a script without spaces (Chinese, Japanese, Thai, …), or where a word had to be cut.
+    """
+    return joined_texts(translations, pieces)[0]
+
+
+def joined_texts(translations: Iterable[str], pieces: Iterable[str]) -> tuple[str, list[int]]:
+    """The text of ``join_texts``, and where in it each translation begins."""
+    parts, starts, size = list[str](), list[int](), 0
+    last, glued = "", True
+    for translation, piece in zip(translations, pieces, strict=True):
+        if translation:
+            apart = last and not glued and not any(map(_WITHOUT_SPACES.match, (last, translation[0])))
+            parts += [" " * bool(apart), translation]
+            size += len(parts[-2])
+            last, glued = translation[-1], True
+        starts.append(size)
+        size += len(translation)
+        glued = glued and ends_in_word(piece)
+    return "".join(parts), starts
+
+
+def words_before(text: str, places: Sequence[int]) -> list[int]:
+    """For each place in ``text`` the number of words, between spaces, that end before it."""
+    begins = [found.start() for found in re.finditer(r"\S+", text)]
+    inside = [0 < place < len(text) and not text[place - 1].isspace() for place in places]
+    return [bisect_left(begins, place) - within for place, within in zip(places, inside, strict=True)]
+
+
+def ends_in_word(piece: str) -> bool:
+    """True if the word at the end of ``piece`` goes on in the next piece."""
+    return bool(_LAST_WORD.search(piece[-1:])) and not _WITHOUT_SPACES.match(piece[-1:])
+
+
+def _ends_sentence(text: str, found: re.Match[str], before_small: bool) -> bool:
+    if found["stop"] is None:
+        return True
+    if not before_small and text[found.end() : found.end() + 1].islower():
+        return False
+    word = _LAST_WORD.search(text, max(0, found.start() - 12), found.start())
+    if found["stop"] != "." or word is None:
+        return True
+    return not (word[0].lower() in _ABBREVIATIONS or (len(word[0]) == 1 and word[0].isalpha()))
+
+
+def _halved(text: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
+    if length(text) <= limit:
+        yield text
+        return
+    if len(text) < 2:
+        raise DataError(f"max_source={limit} has no room for the {length(text)} tokens of {text!r}; raise it")
+    for part in _cut(text, [_middle(text)]):
+        yield from _halved(part, limit, length)
+
+
+def _middle(text: str) -> int:
+    """The best place near the middle of ``text`` to cut it."""
+    size = len(text)
+    half = range(size // 4, size - size // 4 + 1)
+    for pattern, allowed in ((_CLAUSE_END, half), (_SPACES, half), (_SPACES, range(1, size))):
+        ends = [found.end() for found in pattern.finditer(text) if found.end() in allowed and found.end() < size]
+        if ends:
+            return min(ends, key=lambda end: abs(2 * end - size))
+    cut = size // 2
+    while cut < size - 1 and (text[cut - 1] == "\u200d" or text[cut] in _JOINS_CHARACTERS or combining(text[cut])):
+        cut += 1
+    return cut
+
+
+def _cut(text: str, ends: Sequence[int]) -> list[str]:
+    return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True) if start < end]
