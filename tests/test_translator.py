@@ -15,6 +15,7 @@ from glassformer import CheckpointError, ConfigError, DataError, Translator
 from glassformer.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.models.registry import build_model, weights_of
 from glassformer.run_folder import RunFolder, resolve
+from glassformer.text.faults import LongTextWarning
 
 TEXTS = ["the old cat sleeps", "she doesn't see a tree, and I love you", "I love you", "you sleep"]
 
@@ -51,7 +52,8 @@ def test_texts_become_texts_whatever_stands_beside_them(translator: Translator) 
 
 def test_what_was_never_seen_is_still_text(translator: Translator) -> None:
     """Letters that the vocabulary does not know, line ends within a text, signs that look special."""
-    found = translator.translate(["Straße 日本 🙂", "one\ntwo", "</s> <s> <pad>", "a" * 300])
+    with pytest.warns(LongTextWarning, match=r"^text 4: 30\d tokens"):
+        found = translator.translate(["Straße 日本 🙂", "one\ntwo", "</s> <s> <pad>", "a" * 300])
     assert len(found) == 4
     assert not any("<s>" in text or "</s>" in text or "\n" in text for text in found)
 

@@ -1,6 +1,6 @@
 """Raw text in, raw text out: a model with its tokenizers. Validation, translation and scoring all go through here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, count
 from pathlib import Path
@@ -13,6 +13,7 @@ from glassformer.allocator import fitting_memory, release_libraries
 from glassformer.checkpoint import Checkpoint, load_checkpoint
 from glassformer.compiled import faster
 from glassformer.config import CheckpointError, ConfigError, DataError
+from glassformer.evaluate.copying import copies
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
 from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
 from glassformer.generate.pieces import best_choices, united
@@ -41,6 +42,8 @@ class Translation:
     """Of a source that was too long to be read at once: the translations of its parts, joined in ``text``.
 
     In ``hypothesis`` their tokens follow each other, each piece with its end token."""
+    copied: Mapping[int, str] = field(default_factory=dict, repr=False)
+    """With ``unknown="copy"``: for the place of each ``<unk>`` in the hypothesis, the text that replaces it."""
 
     @property
     def score(self) -> float:
@@ -198,12 +201,18 @@ class Translator:
             )
         searched = iter(found)
         for index, pieces in zip(full, parts, strict=True):
-            several = [[self._translation(part, one) for one in next(searched)] for part in pieces]
+            several = [[self._translation(part, one, config) for one in next(searched)] for part in pieces]
             results[index] = several[0] if len(several) == 1 else self._joined(several, config)
         return results
 
-    def _translation(self, part: Part, hypothesis: Hypothesis) -> Translation:
-        return Translation(self.tokenizers.target.decode(hypothesis.tokens), hypothesis, part.text)
+    def _translation(self, part: Part, hypothesis: Hypothesis, config: DecodingConfig) -> Translation:
+        tokenizers, ids = self.tokenizers, hypothesis.tokens
+        copied: dict[int, str] = {}
+        if config.unknown == "copy" and tokenizers.target.unknown_id in ids and len(part.ids) > 1:
+            weights = one_head(self._attention(part.ids, ids), self.reading.layer, self.reading.head)
+            source = tokenizers.source, part.text, part.ids[:-1]
+            copied = copies(weights, source, (tokenizers.target, ids), self.reading.shifted)
+        return Translation(tokenizers.target.decode(ids, copied), hypothesis, part.text, copied=copied)
 
     def _joined(self, found: Sequence[Sequence[Translation]], config: DecodingConfig) -> list[Translation]:
         """Of the translations of each piece those of the whole text."""
@@ -213,7 +222,10 @@ class Translator:
             sources = [one.source for one in pieces]
             text = join_texts([one.text for one in pieces], sources)
             hypothesis = united([one.hypothesis for one in pieces], self.symbols.end, config)
-            wholes.append(Translation(text, hypothesis, "".join(sources), pieces))
+            lengths = [len(one.hypothesis.token_log_probs) for one in pieces]
+            before = [0, *accumulate(lengths)]
+            copied = {n + place: text for n, one in zip(before, pieces) for place, text in one.copied.items()}
+            wholes.append(Translation(text, hypothesis, "".join(sources), pieces, copied))
         return wholes
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Hypothesis]:
@@ -236,20 +248,26 @@ class Translator:
     @torch.inference_mode()
     def cross_attention(self, source: str, target: str) -> CrossAttention:
         """The attention of the (first) model's decoder over ``source`` while it reads and predicts ``target``."""
-        model, end = self.models[0], self.symbols.end
         source_ids = self._sources([one_text(source, "source")])[0]
         target_ids = self.tokenizers.target.encode(one_text(target, "target"))
+        return CrossAttention(
+            self.tokenizers.source.tokens(source_ids),
+            self.tokenizers.target.tokens([*target_ids, self.symbols.end]),
+            self._attention(source_ids, target_ids),
+        )
+
+    @torch.inference_mode()
+    def _attention(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> Tensor:
+        """``[layer, head, target, source]``; the source ends with the end token, the target does not."""
+        model = self.models[0]
         read = torch.tensor([[self.symbols.start, *target_ids]], device=self.device)
         longest = max(len(source_ids), len(target_ids) + 1)
         with (
             fitting_memory(longest, self._scores(longest, 12)),
             record(model, keep="*.cross_attention.weights") as recorded,
         ):
-            model(torch.tensor([source_ids], device=self.device), read)
-        weights = torch.stack([recorded[name][0] for name in recorded]).cpu()
-        return CrossAttention(
-            self.tokenizers.source.tokens(source_ids), self.tokenizers.target.tokens([*target_ids, end]), weights
-        )
+            model(torch.tensor([list(source_ids)], device=self.device), read)
+        return torch.stack([recorded[name][0] for name in recorded]).cpu()
 
     def align(
         self,

@@ -110,6 +110,9 @@ def _json(
             "tokens": translator.tokenizers.target.tokens(one.hypothesis.tokens),
             "token_log_probs": one.hypothesis.token_log_probs,
             **({"pieces": [piece.text for piece in one.pieces]} if one.pieces else {}),
+            **(
+                {"copied": [{"token": place, "text": text} for place, text in one.copied.items()]} if one.copied else {}
+            ),
             **({} if links is None else {"alignment": links[rank]}),
             **({"cross_attention": _attention(translator, one)} if attention else {}),
         }

@@ -31,6 +31,9 @@ class DecodingConfig(Config):
     long_source: Literal["split", "truncate", "refuse"] = "split"
     """What becomes of longer texts: translated in pieces (sentences, where they can be told), read as far as
     ``max_source``, or refused."""
+    unknown: Literal["drop", "copy"] = "drop"
+    """What becomes of ``<unk>`` in a translation: left out, or replaced by the word (unknown characters) of the source
+    that its attention reads, by the head that was guided in training if one was."""
     no_repeat_ngram: int = Field(0, ge=0, description="no n-gram of this length twice; 0 is off")
     sample: bool = Field(False, description="draw instead of search")
     temperature: float = Field(1.0, gt=0, description="of the softmax when drawing")

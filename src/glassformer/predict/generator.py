@@ -166,8 +166,8 @@ class Generator:
         if not values["sample"] and "beam_size" not in options:
             values["beam_size"] = max(values["beam_size"], values["n_best"])
         config = DecodingConfig.parse(values, "decoding")
-        if config.max_source is not None or config.long_source != "split":
-            raise ConfigError("max_source and long_source are for translation; leave them out (see --refuse-long)")
+        if (config.max_source, config.long_source, config.unknown) != (None, "split", "drop"):
+            raise ConfigError("max_source, long_source and unknown are settings of translation; leave them out")
         if config.min_length > (most := config.max_length or config.max_extra):
             raise ConfigError(f"min_length={config.min_length} is more than the {most} new tokens; raise max_length")
         return config

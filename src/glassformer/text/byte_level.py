@@ -4,7 +4,7 @@ The base of the vocabulary is all 256 bytes. In ``tokenizer.json`` each byte is 
 GPT-2's table: ``Ġ`` is the space. GPT-2's pattern cuts the text into words, numbers, signs and spaces before merging.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -72,9 +72,11 @@ class ByteTokenizer(Tokenizer):
     def normalize(self, text: str) -> str:
         return self._normalized(text)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids`` without special tokens; bytes that are no UTF-8, as when cut off, become U+FFFD."""
-        return b"".join([self._bytes[i] for i in self._checked(ids)]).decode(errors="replace")
+    def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
+        """The text of ``ids``, as ``Tokenizer.decode``; bytes that are no UTF-8, as when cut off, become U+FFFD."""
+        texts = copied or {}
+        parts = [texts[n].encode() if n in texts else self._bytes[i] for n, i in enumerate(self._checked(ids))]
+        return b"".join(parts).decode(errors="replace")
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The text of each token, spaces included; bytes that are part of a character only as ``<0xE2>``."""

@@ -1,7 +1,7 @@
 """A vocabulary that was learned elsewhere: any pipeline of the ``tokenizers`` library, with a decoder of its own."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -72,8 +72,13 @@ class ForeignTokenizer(Tokenizer):
         found = encode([whole_characters(text) for text in texts], add_special_tokens=False)
         return [self._prefix + [self._known(id, name) for id, name in zip(one.ids, one.tokens)] for one in found]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        entries = [self._entries[i] for i in self._checked(ids) if i not in self._silent]
+    def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
+        texts = copied or {}
+        entries = [
+            texts.get(place, self._entries[i])
+            for place, i in enumerate(self._checked(ids))
+            if place in texts or i not in self._silent
+        ]
         decoder = self._encoder.decoder
         return " ".join(entries) if decoder is None else str(decoder.decode(entries))
 

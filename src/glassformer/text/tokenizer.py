@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple, Self
@@ -89,12 +89,14 @@ class Tokenizer:
         encoded = self._encoder.encode_batch_fast([whole_characters(text) for text in texts], add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``; special tokens, ``<unk>`` among them, are left out."""
-        ids = self._checked(ids)
+    def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
+        """The text of ``ids``; special tokens are left out, ``<unk>`` too unless ``copied`` has text for its place."""
+        ids, texts = self._checked(ids), copied or {}
+        end = " " if self.kind == "word" else ""
         if self._byte_of:
-            return self._joined(b"".join([self._utf8[i] for i in ids]).decode(errors="replace"))
-        return self._joined("".join([self._pieces[i] for i in ids]))
+            parts = [texts[place].encode() if place in texts else self._utf8[i] for place, i in enumerate(ids)]
+            return self._joined(b"".join(parts).decode(errors="replace"))
+        return self._joined("".join([texts[n] + end if n in texts else self._pieces[i] for n, i in enumerate(ids)]))
 
     def size(self, ids: Sequence[int] | NDArray[np.integer], given: int = 0) -> TextSize:
         """How much longer the text is that ``ids`` decode to than that of the first ``given`` of them.
