@@ -21,7 +21,7 @@ def facts_as_html(title: str, facts: Mapping[str, str]) -> str:
         f'<td style="{LABEL};text-align:left;white-space:pre-wrap;overflow-wrap:anywhere">{escape(value)}</td></tr>'
         for name, value in facts.items()
     )
-    return f'<table style="{TABLE}">{_caption(title)}{rows}</table>'
+    return f'{_heading(title)}<table style="{TABLE}">{rows}</table>'
 
 
 def weights_as_html(title: str, rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequence[float]]) -> str:
@@ -38,15 +38,12 @@ def weights_as_html(title: str, rows: Sequence[str], columns: Sequence[str], wei
         if len(labels) > MAX_LABELS
     ]
     more = f'<div style="font-size:12px;opacity:.7">… {" and ".join(left)}</div>' if left else ""
-    table = (
-        f'<table style="{TABLE}">{_caption(title)}<tr style="background:none"><td style="{CELL}"></td>{heading}</tr>'
-    )
-    return f'<div style="overflow-x:auto">{table}{body}</table>{more}</div>'
+    table = f'<table style="{TABLE}"><tr style="background:none"><td style="{CELL}"></td>{heading}</tr>'
+    return f'{_heading(title)}<div style="overflow-x:auto">{table}{body}</table>{more}</div>'
 
 
-def _caption(title: str) -> str:
-    style = "caption-side:top;text-align:left;font-size:13px;padding:2px 6px;color:inherit"
-    return f'<caption style="{style}">{escape(title)}</caption>'
+def _heading(title: str) -> str:
+    return f'<div style="font-size:13px;padding:2px 6px">{escape(title)}</div>'
 
 
 def _weight(value: float) -> str:
