@@ -89,3 +89,23 @@ def test_without_the_library_the_extra_is_named(folder: Path, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(ConfigError, match=r"COMET is not installed; pip install 'glassformer\[comet\]'"):
         Comet(folder, SOURCES)
+
+
+def test_a_library_that_lacks_another_one_names_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "comet.py").write_text("import package_that_is_not_there\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "comet", raising=False)
+    fault = "COMET is not installed completely: there is no module 'package_that_is_not_there'; pip install"
+    with pytest.raises(ConfigError, match=fault):
+        Comet(folder, SOURCES)
+
+
+def test_a_system_is_scored_once(folder: Path, library: Any) -> None:
+    metric = Comet(folder, SOURCES)
+    first = metric.counts(["a dog", "cat"], REFERENCES)
+    library.calls.clear()
+    assert metric.counts(["a dog", "cat"], REFERENCES) is first
+    assert not library.calls
+    assert metric.counts(["dog", "cat"], REFERENCES)[:, 0].tolist() == [0.5, 0.5]

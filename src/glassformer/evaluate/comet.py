@@ -4,6 +4,8 @@ A COMET checkpoint is a pickle: loading one can run any code. This package reads
 of COMET does, so the folder has to be one that the user trusts.
 """
 
+import logging
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +29,7 @@ class Comet:
 
     def __init__(self, folder: str | Path, sources: Sequence[str], device: str = "cpu", batch_size: int = 16) -> None:
         self.folder, self.sources, self.batch_size = Path(folder), list(sources), batch_size
+        self._known: dict[tuple[tuple[str, ...], tuple[str, ...]], NDArray[Any]] = {}
         self.gpus = int(choose_device(device).type == "cuda")
         for name in FILES:
             if not (self.folder / name).is_file():
@@ -34,11 +37,12 @@ class Comet:
         try:
             self.library = import_module("comet")
         except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] != "comet":
-                raise
+            lacks = "" if error.name == "comet" else f" completely: there is no module {error.name!r}"
             raise ConfigError(
-                "COMET is not installed; pip install 'glassformer[comet]', or leave out --comet"
+                f"COMET is not installed{lacks}; pip install 'glassformer[comet]', or leave out --comet"
             ) from None
+        for name in ("comet", "pytorch_lightning"):  # which advertise and report what they were asked for
+            logging.getLogger(name).setLevel(logging.WARNING)
         try:
             self.model = self.library.load_from_checkpoint(str(self.folder / FILES[0]), local_files_only=True)
         except Exception as error:  # of any library that COMET loads its model with
@@ -46,12 +50,21 @@ class Comet:
             raise DataError(f"{folder}: COMET cannot load it ({fault}); give a model that it can") from error
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
-        """The score of each sentence, and 1."""
+        """The score of each sentence, and 1. What was scored before is remembered: a model takes minutes."""
+        key = tuple(hypotheses), tuple(references)
+        if key not in self._known:
+            self._known[key] = self._predicted(hypotheses, references)
+        return self._known[key]
+
+    def _predicted(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
         triples = zip(self.sources, hypotheses, references, strict=True)
         samples = [{"src": source, "mt": hypothesis, "ref": reference} for source, hypothesis, reference in triples]
-        predicted = self.model.predict(
-            samples, batch_size=self.batch_size, gpus=self.gpus, progress_bar=False, num_workers=0
-        )
+        with warnings.catch_warnings():
+            for category in (DeprecationWarning, FutureWarning):  # of COMET's own libraries, for its authors
+                warnings.simplefilter("ignore", category)
+            predicted = self.model.predict(
+                samples, batch_size=self.batch_size, gpus=self.gpus, progress_bar=False, num_workers=0
+            )
         scores = np.array(predicted.scores, np.float64)
         if not np.isfinite(scores).all():
             line = int(np.flatnonzero(~np.isfinite(scores))[0]) + 1
