@@ -33,8 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=10, help="how often the training is killed")
     parser.add_argument("--seed", type=int, default=1, help="of corpus, training and moments")
-    parser.add_argument("--steps", type=int, default=600, help="length of the training")
+    parser.add_argument("--steps", type=int, help="length of the training. [default: 600, or 24 a moment]")
     options = parser.parse_args()
+    options.steps = options.steps or max(600, 24 * options.moments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = write_config(folder, options.seed, options.steps)
