@@ -185,7 +185,11 @@ class Translator:
             raise DataError(f"{len(texts)} texts and {len(prefixes)} prefixes; give one for each, empty where none is")
         forced = None
         if prefixes:
-            first = self.tokenizers.target.encode_batch([prefixes[index] for index in full])
+            beginnings = [prefixes[index] for index in full]
+            first = self.tokenizers.target.encode_batch(beginnings)
+            warn_of_unknown(
+                self.tokenizers.target, "prefix", zip(numbers, beginnings, first, strict=True), stacklevel=3
+            )
             forced = [ids for one, pieces in zip(first, parts, strict=True) for ids in [one, *[[]] * (len(pieces) - 1)]]
         refuse_min_length(config, sources, self._longest_target)
         longest = max(map(len, sources), default=0)

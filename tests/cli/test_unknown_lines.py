@@ -63,6 +63,15 @@ def test_score_and_align_name_the_side(cli: Cli, tiny: TinyRun, tmp_path: Path) 
     assert cli("align", tiny.run, source, target).err.splitlines() == warned
 
 
+def test_translate_names_the_file_of_prefixes(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    starts = write_lines(tmp_path / "starts", ["le", "le Ж"])
+    result = cli("translate", tiny.run, "--prefix", starts, "--json", stdin="the cat\nthe cat 🚀\n")
+    assert f"{START}{starts}, line 2: the vocabulary does not know 'Ж'; read as <unk>" in result.err.splitlines()
+    first, second = map(json.loads, result.out.splitlines())
+    assert "unknown_prefix" not in first
+    assert (second["unknown"], second["unknown_prefix"]) == (["🚀"], ["Ж"])
+
+
 def test_evaluate_warns_of_the_source(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "s", LINES), write_lines(tmp_path / "t", ["le chat"] * 5)
     result = cli("evaluate", tiny.run, source, target, "--against", tiny.run)

@@ -7,6 +7,9 @@ from typing import Any
 
 from glassformer.cli.streams import note
 
+SEVERAL = ("source", "target", "prefix")
+"""Kinds of text that stand beside others of the same line."""
+
 
 class LineWarnings:
     """``files``: the file whose lines are read, or one for each kind of text; None for texts that are in no file."""
@@ -37,15 +40,13 @@ class LineWarnings:
             yield
         self._lines += count
 
-    def flags(self, number: int, what: str = "") -> dict[str, Any]:
-        """For the JSON object of a line: ``{"unknown": ["П"]}``; empty where nothing is to be said of it.
-
-        ``what`` chooses one of several files, and ends the keys: ``unknown_target``.
-        """
+    def flags(self, number: int) -> dict[str, Any]:
+        """For the JSON object of a line: ``{"unknown": ["П"]}``, ``{"unknown_target": ["П"]}`` where a line has several
+        texts; empty where nothing is to be said of it."""
         found: dict[str, Any] = {}
-        for kind, lines in self._flags.items():
-            if what in ("", kind):
-                found |= {f"{key}_{what}" if what else key: value for key, value in lines.get(number, {}).items()}
+        for what, lines in self._flags.items():
+            ending = f"_{what}" if what in SEVERAL else ""
+            found |= {key + ending: value for key, value in lines.get(number, {}).items()}
         return found
 
     def summarize(self) -> None:

@@ -33,7 +33,7 @@ def command(
         for number, one in enumerate(scores, start=1):
             if as_json:
                 tokens = [*translator.tokenizers.target.tokens(one.tokens), "</s>"]
-                flags = {**unknown.flags(number, "source"), **unknown.flags(number, "target")}
+                flags = unknown.flags(number)
                 values = {**flags, "log_prob": one.log_prob, "score": one.score}
                 told = {**values, "tokens": tokens, "token_log_probs": one.token_log_probs}
                 stream.write(json.dumps(told, ensure_ascii=False) + "\n")

@@ -60,7 +60,7 @@ def command(
         translator = _loaded(run, ensemble or [], device)
     several = translator.configure(**options).n_best > 1
     starts = None if prefix is None else read_text(prefix)
-    done, reported = 0, LineWarnings(file)
+    done, reported = 0, LineWarnings({"text": file, "prefix": prefix or ""})
     with writing(output) as stream:
         for lines in chunks(file, 512):
             fault = f"{prefix} has fewer lines than {file}"
