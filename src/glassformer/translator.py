@@ -16,6 +16,7 @@ from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.evaluate.copying import copies
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
 from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate.candidates import counting_texts
 from glassformer.generate.pieces import best_choices, united
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -193,7 +194,10 @@ class Translator:
             forced = [ids for one, pieces in zip(first, parts, strict=True) for ids in [one, *[[]] * (len(pieces) - 1)]]
         refuse_min_length(config, sources, self._longest_target)
         longest = max(map(len, sources), default=0)
-        with fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)):
+        with (
+            fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)),
+            counting_texts([index for index, pieces in zip(full, parts, strict=True) for _ in pieces]),
+        ):
             found = generate(
                 self._decodable(config),
                 sources,

@@ -35,6 +35,9 @@ def test_generate_goes_on_behind_a_prompt(cli: Callable[..., tuple[int, str, str
     assert [line.split(" ||| ")[0] for line in several] == ["0", "0"] and several[0].startswith("0 ||| the")
     told = json.loads(cli("generate", run, "the", "--json", *given)[1])
     assert told["prompt"] == "the" and len(told["continuations"][0]["tokens"]) <= 12
+    (one,) = told["continuations"]
+    assert len(one["tokens"]) == len(one["token_log_probs"])
+    assert (one["tokens"][-1] == "</s>") is (one["finish_reason"] == "end")
 
 
 def test_generate_refuses_what_it_cannot_read(refused: Callable[..., str], task: Task) -> None:

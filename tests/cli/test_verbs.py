@@ -113,14 +113,27 @@ def test_json_holds_every_token_and_its_probability(cli: Cli, tiny: TinyRun) -> 
     found = [json.loads(line) for line in out.splitlines()]
     assert [one["source"] for one in found] == LINES
     assert [len(one["translations"]) for one in found] == [2, 1, 2, 1, 2]
+    vocabulary = tiny.translator.tokenizers.target
     for line, expected in zip(found, tiny.translator.hypotheses(LINES, n_best=2), strict=True):
         for one, hypothesis in zip(line["translations"], expected, strict=True):
             assert one["text"] == hypothesis.text
             assert one["log_prob"] == pytest.approx(sum(one["token_log_probs"]), abs=1e-5)
             assert one["score"] == hypothesis.score
+            assert len(one["token_log_probs"]) == len(one["tokens"])
+            assert one["finish_reason"] == "end"
             if line["source"].strip():
-                assert len(one["token_log_probs"]) == len(one["tokens"]) + 1
+                assert one["tokens"] == [*vocabulary.tokens(hypothesis.hypothesis.tokens), "</s>"]
             assert len(one["alignment"].split()) == len(one["text"].split())
+
+
+def test_json_of_a_text_that_is_cut_holds_no_end(cli: Cli, tiny: TinyRun) -> None:
+    for search in (["--beam-size", 1], ["--sample"]):
+        out = cli("translate", tiny.run, "--json", "-s", "max_length=2", *search, stdin=f"{LINES[2]}\n").out
+        (one,) = json.loads(out)["translations"]
+        assert one["finish_reason"] == "length"
+        assert len(one["tokens"]) == 2 == len(one["token_log_probs"])
+        assert "</s>" not in one["tokens"]
+        assert one["log_prob"] == pytest.approx(sum(one["token_log_probs"]), abs=1e-6)
 
 
 def test_alignments_follow_the_text(cli: Cli, tiny: TinyRun) -> None:
@@ -177,7 +190,7 @@ def test_the_score_of_a_translation_is_its_log_probability(cli: Cli, tiny: TinyR
     target = write_lines(tmp_path / "target", [one["text"] for one in best])
     for one, line in zip(best, cli("score", tiny.run, source, target, "--json").out.splitlines(), strict=True):
         scored = json.loads(line)
-        assert scored["tokens"] == [*one["tokens"], "</s>"]
+        assert scored["tokens"] == one["tokens"]
         assert scored["log_prob"] == pytest.approx(one["log_prob"], abs=1e-4)
         assert scored["token_log_probs"] == pytest.approx(one["token_log_probs"], abs=1e-4)
         assert scored["score"] == pytest.approx(one["score"], abs=1e-4)

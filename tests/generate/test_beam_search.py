@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -36,29 +37,46 @@ def may_follow(tokens: tuple[int, ...], token: int, prefix: Sequence[int], confi
         return len(tokens) >= config.min_length
     n, longer = config.no_repeat_ngram, (*tokens, token)
     repeated = n > 0 and any(longer[i : i + n] == longer[-n:] for i in range(len(longer) - n))
-    return token not in (PAD, START) and len(tokens) < config.max_length and not repeated
+    return token not in (PAD, START) and not repeated
+
+
+class Wanted(NamedTuple):
+    tokens: tuple[int, ...]
+    rank: float
+    """The score of the text with its end."""
+    score: float
 
 
 def textbook_beam(
     model: EncoderDecoder, source: list[int], config: DecodingConfig, prefix: Sequence[int] = ()
-) -> list[tuple[tuple[int, ...], float]]:
-    """Of the 2k best extensions those that end are finished and the k best others live; until none lives."""
+) -> list[Wanted]:
+    """Of the 2k best extensions those that end are finished and the k best others live; until none lives.
+
+    At the greatest length what lives and has not ended is cut, and ranked as if it had.
+    """
     live, finished = [((), 0.0)], []
-    while live:
-        extended = []
+    for length in range(config.max_length + 1):
+        extended, ends = [], {}
+        over = [penalty(config.length_penalty, n, config.alpha) for n in (length + 1, max(1, length))]
         for (tokens, total), row in zip(live, next_log_probs(model, source, [tokens for tokens, _ in live])):
             allowed = [token for token in range(len(row)) if may_follow(tokens, token, prefix, config)]
             extended += [((*tokens, token), total + row[token]) for token in allowed or [END]]
+            ends[tokens] = Wanted(tokens, (total + row[END]) / over[0], total / over[1])
         extended = sorted(extended, key=lambda one: -one[1])[: 2 * config.beam_size]
-        finished += [(tokens[:-1], total) for tokens, total in extended if tokens[-1] == END]
+        ended = [tokens[:-1] for tokens, _ in extended if tokens[-1] == END]
+        finished += [ends[tokens]._replace(score=ends[tokens].rank) for tokens in ended]
+        if length == config.max_length:
+            finished += [cut for tokens, cut in ends.items() if tokens not in ended]
         live = [one for one in extended if one[0][-1] != END][: config.beam_size]
-    scored = [(ids, total / penalty(config.length_penalty, len(ids) + 1, config.alpha)) for ids, total in finished]
-    return sorted(scored, key=lambda one: -one[1])[: config.n_best]
+        if not live:
+            break
+    return sorted(finished, key=lambda one: -one.rank)[: config.n_best]
 
 
-def assert_same(found: list[Hypothesis], wanted: list[tuple[tuple[int, ...], float]]) -> None:
-    assert [tuple(h.tokens) for h in found] == [tokens for tokens, _ in wanted]
-    assert [h.score for h in found] == pytest.approx([score for _, score in wanted], abs=1e-10)
+def assert_same(found: list[Hypothesis], wanted: list[Wanted]) -> None:
+    assert [tuple(h.tokens) for h in found] == [one.tokens for one in wanted]
+    assert [h.score for h in found] == pytest.approx([one.score for one in wanted], abs=1e-10)
+    assert [h.finish_reason == "length" for h in found] == [one.score != one.rank for one in wanted]
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
@@ -72,10 +90,11 @@ def test_a_beam_that_holds_every_prefix_is_exhaustive_search(
     for length in range(longest + 1):
         for tokens in itertools.product(words, repeat=length):
             log_probs = [next_log_probs(model, source, [tokens[:i]])[0][t] for i, t in enumerate((*tokens, END))]
-            everything.append((tokens, sum(log_probs) / penalty(kind, length + 1, alpha)))
-    everything.sort(key=lambda one: -one[1])
-    config = DecodingConfig(
-        beam_size=len(words) ** longest, patience=0, n_best=20, max_length=longest, length_penalty=kind, alpha=alpha
+            score = sum(log_probs) / penalty(kind, length + 1, alpha)
+            everything.append(Wanted(tokens, score, score))
+    everything.sort(key=lambda one: -one.score)
+    config = DecodingConfig(  # twice as many candidates as prefixes and tokens: every end is one
+        beam_size=2 * len(words) ** longest, patience=0, n_best=20, max_length=longest, length_penalty=kind, alpha=alpha
     )
     assert_same(generate(model, [source], symbols, config)[0], everything[:20])
     best_only = config.model_copy(update={"n_best": 1})
@@ -153,15 +172,16 @@ def test_patience_counts_the_hypotheses_that_ended(symbols: Symbols, patience: f
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_beam_of_one_is_greedy(make_peaked: Maker, symbols: Symbols, seed: int) -> None:
-    model, source, tokens, total = make_peaked(seed), SOURCES[0], [], 0.0
-    while not tokens or tokens[-1] != END:
+    model, source, tokens, log_probs = make_peaked(seed), SOURCES[0], [], []
+    while END not in tokens and len(tokens) < 10:
         row = next_log_probs(model, source, [tokens])[0]
-        allowed = [END] if len(tokens) == 9 else range(END, len(row))
-        tokens.append(max(allowed, key=row.__getitem__))
-        total += row[tokens[-1]]
-    found = generate(model, [source], symbols, DecodingConfig(beam_size=1, max_length=9))
-    assert [[h.tokens for h in one] for one in found] == [[tokens[:-1]]]
-    assert found[0][0].log_prob == pytest.approx(total, abs=1e-10)
+        tokens.append(max(range(END, len(row)), key=row.__getitem__))
+        log_probs.append(row[tokens[-1]])
+    cut = tokens[-1] != END
+    ((found,),) = generate(model, [source], symbols, DecodingConfig(beam_size=1, max_length=9))
+    assert found.tokens == tokens[:-1]
+    assert found.finish_reason == ("length" if cut else "end")
+    assert found.token_log_probs == pytest.approx(log_probs[:-1] if cut else log_probs, abs=1e-10)
 
 
 @pytest.mark.parametrize("search", [{"beam_size": 4, "n_best": 4}, {"beam_size": 1}, {"sample": True, "n_best": 4}])
@@ -173,9 +193,15 @@ def test_scoring_what_was_found_gives_what_was_reported(
     sources, hypotheses = [source for source, _ in found], [h for _, h in found]
     assert len({len(h.tokens) for h in hypotheses}) > 1
     scored = score_pairs(model, sources, [h.tokens for h in hypotheses], symbols, config)
+    assert "length" in {h.finish_reason for h in hypotheses}
     for one, other in zip(hypotheses, scored, strict=True):
         assert one.tokens == other.tokens
-        assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-10)
+        assert other.finish_reason == "end"
         assert one.log_prob == pytest.approx(math.fsum(one.token_log_probs), abs=1e-10)
-        assert one.log_prob == pytest.approx(other.log_prob, abs=1e-10)
-        assert one.score == pytest.approx(other.score, abs=1e-10)
+        if one.finish_reason == "end":
+            assert one.token_log_probs == pytest.approx(other.token_log_probs, abs=1e-10)
+            assert one.score == pytest.approx(other.score, abs=1e-10)
+        else:
+            assert one.token_log_probs == pytest.approx(other.token_log_probs[:-1], abs=1e-10)
+            length = penalty(config.length_penalty, len(one.tokens), config.alpha)
+            assert one.score == pytest.approx(one.log_prob / length, abs=1e-10)

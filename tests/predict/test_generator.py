@@ -58,7 +58,9 @@ def test_greedy_is_the_model_by_hand_and_the_prompt_counts(generator: Generator)
 @pytest.mark.parametrize("options", [{"beam_size": 2}, {"sample": False}, {"sample": True}])
 def test_log_probabilities_are_the_model_s_behind_the_prompt(generator: Generator, options: dict[str, Any]) -> None:
     ((found, *_),) = generator.continuations(["the dog"], max_length=4, **options)
-    read, written = generator.tokenizer.encode("the dog"), [*found.hypothesis.tokens, generator.tokenizer.end_id]
+    read, written = generator.tokenizer.encode("the dog"), found.hypothesis.tokens
+    assert len(written) == 4
+    assert found.hypothesis.finish_reason == "length"
     rows = generator.model(torch.tensor([read + written[:-1]]))[0, len(read) - 1 :].log_softmax(-1)
     wanted = rows.gather(1, torch.tensor(written)[:, None])[:, 0].tolist()
     assert found.hypothesis.token_log_probs == pytest.approx(wanted, abs=1e-4)
@@ -137,7 +139,8 @@ def test_past_its_positions_a_text_goes_on_from_its_last_half(generator: Generat
     """16 were trained, though there are 24."""
     assert generator.window == 16
     (found,) = generator.continuations(["the dog"], sample=False, max_length=50)
-    assert len(found[0].hypothesis.tokens) == 50 == len(found[0].hypothesis.token_log_probs) - 1
+    assert len(found[0].hypothesis.tokens) == 50 == len(found[0].hypothesis.token_log_probs)
+    assert found[0].hypothesis.finish_reason == "length"
     ids = generator.tokenizer.encode("the dog" + found[0].text)
     wanted = generator.model(torch.tensor([ids[8:16]]))[0, -1].log_softmax(-1)[ids[16]].item()
     assert found[0].hypothesis.token_log_probs[16 - 7] == pytest.approx(wanted, abs=1e-5)

@@ -35,7 +35,9 @@ def command(
     refuse_long: Annotated[
         bool, typer.Option("--refuse-long", help="A prompt beyond the context is an error; else its end is kept.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, with scores and tokens.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a prompt: scores, tokens, finish_reason.")
+    ] = False,
     device: Device = "cpu",
 ) -> None:
     """Continue text: the prompt and what follows it, as it comes."""
@@ -87,8 +89,9 @@ def _json(generator: "Generator", prompt: str, found: "list[Generated]", flags: 
             "text": one.text,
             "score": one.score,
             "log_prob": one.hypothesis.log_prob,
-            "tokens": generator.tokenizer.tokens(one.hypothesis.tokens),
+            "tokens": generator.tokenizer.tokens(one.hypothesis.predicted(generator.tokenizer.end_id)),
             "token_log_probs": one.hypothesis.token_log_probs,
+            "finish_reason": one.hypothesis.finish_reason,
         }
         for one in found
     ]

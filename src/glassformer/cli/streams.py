@@ -211,6 +211,7 @@ def telling_lines(file: str | None, done: int) -> Iterator[None]:
     None: the texts are of no file.
     """
     from glassformer.config import DataError
+    from glassformer.generate import LogitsError
     from glassformer.text.faults import TextError, TextWarning
 
     if file is None:
@@ -234,6 +235,8 @@ def telling_lines(file: str | None, done: int) -> Iterator[None]:
             yield
         except TextError as error:
             raise DataError(f"{name}, line {done + error.number}: {error.fault}") from None
+        except LogitsError as error:
+            raise DataError(f"{name}, line {done + error.text + 1}: {error.fault}") from None
 
 
 def given(**options: Any) -> dict[str, Any]:

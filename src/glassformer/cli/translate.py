@@ -37,7 +37,9 @@ def command(
     refuse_long: Annotated[bool, typer.Option("--refuse-long", help="A text that is too long is an error.")] = False,
     prefix: Annotated[str | None, typer.Option(help="File with the beginning of each translation.")] = None,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with scores and tokens.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line: scores, tokens, finish_reason.")
+    ] = False,
     attention: Annotated[bool, typer.Option("--attention", help="With --json: the cross-attention of each.")] = False,
     device: Device = "cpu",
 ) -> None:
@@ -107,8 +109,9 @@ def _json(
             "text": one.text,
             "score": one.score,
             "log_prob": one.hypothesis.log_prob,
-            "tokens": translator.tokenizers.target.tokens(one.hypothesis.tokens),
+            "tokens": translator.tokenizers.target.tokens(one.hypothesis.predicted(translator.symbols.end)),
             "token_log_probs": one.hypothesis.token_log_probs,
+            "finish_reason": one.hypothesis.finish_reason,
             **({"pieces": [piece.text for piece in one.pieces]} if one.pieces else {}),
             **(
                 {"copied": [{"token": place, "text": text} for place, text in one.copied.items()]} if one.copied else {}

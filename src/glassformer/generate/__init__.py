@@ -1,5 +1,6 @@
 """Choosing tokens: greedy search, beam search and sampling over one protocol, with one list of logit filters."""
 
+from glassformer.generate.candidates import LogitsError
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.continuing import continue_texts, stream_text
 from glassformer.generate.ensemble import Ensemble
@@ -12,6 +13,7 @@ __all__ = [
     "DecodingConfig",
     "Ensemble",
     "Hypothesis",
+    "LogitsError",
     "Symbols",
     "by_length",
     "continue_texts",

@@ -1,16 +1,28 @@
 """Beam search: the ``beam_size`` best prefixes of each sentence, extended together."""
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from glassformer.generate.candidates import Extensions, extensions, log_sum, own, show
+from glassformer.generate.candidates import Extensions, LogitsError, extensions, log_sum, own, show
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, search_filters
 from glassformer.generate.idle import keep
 from glassformer.generate.protocol import Decodable, Prompt
 from glassformer.generate.walk import finish
+
+
+class _Ranked(NamedTuple):
+    """A hypothesis and its score; where it is cut, the score that it would have if it ended there.
+
+    Only complete texts can be compared: what is cut has the probability of all its continuations together.
+    """
+
+    rank: float
+    hypothesis: Hypothesis
 
 
 @dataclass
@@ -28,17 +40,20 @@ class _Beam:
     """[sentences, k, length] of each token; 0 for the start token."""
     total: Tensor
     """[sentences, k]"""
-    finished: list[list[Hypothesis]] = field(repr=False)
+    finished: list[list[_Ranked]] = field(repr=False)
     """For every sentence of the prompt, best first, at most ``beam_size``."""
     ended: list[int] = field(repr=False)
     """For every sentence of the prompt, how many hypotheses have ended among the ``beam_size`` best of their step."""
+    decided: list[bool] = field(repr=False)
+    """For every sentence of the prompt."""
 
 
 def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[Hypothesis]]:
     """For each sentence its ``n_best`` hypotheses, best first.
 
     A sentence is done when ``patience`` says so, or when no live hypothesis could still displace one of its ``n_best``,
-    however long it grew. Each sentence is searched as if it were alone.
+    however long it grew. Each sentence is searched as if it were alone. What still lives at the greatest length is cut
+    there, so that no search takes more than ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
     """
     filters = search_filters(prompt, config)
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
@@ -50,12 +65,13 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
         total=torch.zeros(len(prompt), 1, device=device),
         finished=[[] for _ in range(len(prompt))],
         ended=[0] * len(prompt),
+        decided=[False] * len(prompt),
     )
     going = [True] * len(prompt)
     while any(going):
         logits = own(model.step(live.tokens[:, :, -1].reshape(-1, 1), state))
-        parents = _extend(model, live, logits, filters, prompt.symbols.end, config)
-        going = _undecided(live, prompt, config)
+        parents, normaliser = _extend(model, live, logits, filters, prompt, config)
+        going = _undecided(live, prompt, normaliser, config)
         if not all(going):
             undecided = torch.tensor(going, device=device)
             live.total[~undecided] = -torch.inf
@@ -64,30 +80,37 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
                 live.sentence, parents, live.total = live.sentence[kept], parents[kept], live.total[kept]
                 live.tokens, live.log_probs = live.tokens[kept], live.log_probs[kept]
         state.select(parents.flatten())
-    return [hypotheses[: config.n_best] for hypotheses in live.finished]
+    return [[one.hypothesis for one in ranked[: config.n_best]] for ranked in live.finished]
 
 
 def _extend(
-    model: Decodable, live: _Beam, logits: Tensor, filters: list[Filter], end: int, config: DecodingConfig
-) -> Tensor:
-    """Take the best extensions of every sentence; those that end are finished. The rows that the others continue.
+    model: Decodable, live: _Beam, logits: Tensor, filters: list[Filter], prompt: Prompt, config: DecodingConfig
+) -> tuple[Tensor, Tensor]:
+    """Take the best extensions of every sentence; those that end are finished. The rows that the others continue, and
+    the sum of the normalisers of each sentence, which is finite where its logits are.
 
     For one sentence the small operations here take as long as the model, so there are no more than it needs.
     """
     sentences, k, _ = live.tokens.shape
+    end = prompt.symbols.end
     normaliser = log_sum(logits, config.compiled)
+    late = _at_limit(live, prompt)
+    ends = (logits[:, end] - normaliser).view(sentences, k) if late else None
     of_row = live.sentence[:, None].expand(-1, k).reshape(-1)
     allowed = apply(filters, logits, live.tokens.flatten(0, 1), of_row)
     found, going, some_end = extensions(allowed, normaliser, live.total, end, config.beam_size, config.compiled)
     show(model, found.tokens, found.totals, found.parents)
     if some_end:
         _finish(live, found, end, config)
+    if ends is not None:
+        _cut(live, late, found, ends.tolist(), end, config)
+        going.totals[late] = -torch.inf
     rows = going.parents
     if sentences > 1:
         rows = rows + torch.arange(0, sentences * k, k, device=rows.device)[:, None]
     live.total = going.totals
     live.tokens, live.log_probs = _longer(live.tokens, rows, going.tokens), _longer(live.log_probs, rows, going.added)
-    return rows
+    return rows, normaliser.view(sentences, k).sum(1)
 
 
 def _longer(values: Tensor, rows: Tensor, newest: Tensor) -> Tensor:
@@ -111,24 +134,62 @@ def _finish(live: _Beam, found: Extensions, end: int, config: DecodingConfig) ->
     )
     for sentence, rank, ids, values, last in ended:
         live.ended[sentence] += rank < config.beam_size
-        hypotheses = live.finished[sentence]
-        hypotheses.append(finish(ids[1:], [*values[1:], last], config))
-        hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
-        del hypotheses[config.beam_size :]
+        hypothesis = finish(ids[1:], [*values[1:], last], config)
+        _keep_best(live.finished[sentence], _Ranked(hypothesis.score, hypothesis), config)
 
 
-def _undecided(live: _Beam, prompt: Prompt, config: DecodingConfig) -> list[bool]:
+def _at_limit(live: _Beam, prompt: Prompt) -> list[int]:
+    """The rows of ``live`` whose hypotheses have the greatest length of their sentence."""
+    length = live.tokens.size(2) - 1
+    if length < min(prompt.max_lengths):
+        return []
+    return [row for row, sentence in enumerate(live.sentence.tolist()) if prompt.max_lengths[sentence] <= length]
+
+
+def _cut(
+    live: _Beam, late: list[int], found: Extensions, ends: list[list[float]], end: int, config: DecodingConfig
+) -> None:
+    """Finish the live hypotheses of the sentences ``late`` that do not end; ``ends`` is what the end would add."""
+    penalty = length_penalty(config.length_penalty, live.tokens.size(2), config.alpha)
+    for row in late:
+        ended = found.parents[row][(found.tokens[row] == end) & (found.totals[row] > -torch.inf)].tolist()
+        for place, total in enumerate(live.total[row].tolist()):
+            if total > -torch.inf and place not in ended:
+                ids, values = live.tokens[row, place, 1:].tolist(), live.log_probs[row, place, 1:].tolist()
+                cut = finish(ids, values, config, "length")
+                rank = (cut.log_prob + min(0.0, ends[row][place])) / penalty
+                _keep_best(live.finished[int(live.sentence[row])], _Ranked(rank, cut), config)
+
+
+def _keep_best(finished: list[_Ranked], newest: _Ranked, config: DecodingConfig) -> None:
+    finished.append(newest)
+    finished.sort(key=lambda one: (-one.rank, -one.hypothesis.score))
+    del finished[config.beam_size :]
+
+
+def _undecided(live: _Beam, prompt: Prompt, normalisers: Tensor, config: DecodingConfig) -> list[bool]:
     """For each row of ``live``, whether its best live hypothesis could still come among the ``n_best``.
 
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the greatest length.
+    ``normalisers`` comes to the CPU together with the totals, so that a GPU is waited for once.
     """
     going = []
-    penalty_now = length_penalty(config.length_penalty, live.tokens.size(2), config.alpha)
-    for sentence, total in zip(live.sentence.tolist(), live.total[:, 0].tolist(), strict=True):
+    length = live.tokens.size(2) - 1
+    penalty_now = length_penalty(config.length_penalty, length + 1, config.alpha)
+    totals, sums = torch.stack([live.total[:, 0], normalisers.to(live.total.dtype)]).tolist()
+    for row, (sentence, total) in enumerate(zip(live.sentence.tolist(), totals, strict=True)):
+        if live.decided[sentence]:
+            going.append(False)
+            continue
+        if not math.isfinite(sums[row]):
+            raise LogitsError(sentence, length, finite=False)
+        hypotheses = live.finished[sentence]
+        if total == -torch.inf and not hypotheses:
+            raise LogitsError(sentence, length, finite=True)
         longest = prompt.max_lengths[sentence] + 1
         bound = total / length_penalty(config.length_penalty, longest, config.alpha)
-        hypotheses = live.finished[sentence]
-        least = hypotheses[config.n_best - 1].score if len(hypotheses) >= config.n_best else -torch.inf
+        least = hypotheses[config.n_best - 1].rank if len(hypotheses) >= config.n_best else -torch.inf
         enough = 0 < config.patience * config.beam_size <= live.ended[sentence] and least >= total / penalty_now
         going.append(total > -torch.inf and least < bound and not enough)
+        live.decided[sentence] = not going[-1]
     return going

@@ -1,11 +1,14 @@
 """From logits to what may come next: log-probabilities and the best entries, in few passes over the vocabulary."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from glassformer.config import GlassformerError
 from glassformer.kernels.structures import Extension
 from glassformer.kernels.training import kernels_for
 from glassformer.taps import note, tracing
@@ -15,6 +18,32 @@ GROUP = 32
 
 SUMMED, ROWS_AT_ONCE = 64, 32
 """Exponentials that ``log_sum`` adds up first, and rows it has them of at a time: half a megabyte for 8,000 entries."""
+
+
+class LogitsError(GlassformerError):
+    """Logits from which no token can be chosen. ``text`` counts from 0, ``step`` from 1."""
+
+    def __init__(self, text: int, step: int, finite: bool) -> None:
+        self.text, self.step, self.finite = text, step, finite
+        self.fault = f"has logits that are not finite at step {step}: {OVERFLOW}"
+        if finite:
+            self.fault = f"has no token that may follow at step {step}; forbid fewer in logit_bias"
+        super().__init__(f"text {text + 1} {self.fault}")
+
+
+OVERFLOW = (
+    "the weights or the activations of the model are NaN or overflow; "
+    "take another checkpoint, or precision=float32 where it is lower"
+)
+
+
+@contextmanager
+def counting_texts(numbers: Sequence[int]) -> Iterator[None]:
+    """A ``LogitsError`` of row r becomes one of text ``numbers[r]``."""
+    try:
+        yield
+    except LogitsError as error:
+        raise LogitsError(numbers[error.text], error.step, error.finite) from None
 
 
 def log_sum(logits: Float[Tensor, "rows vocab"], compiled: bool = False) -> Float[Tensor, " rows"]:

@@ -7,6 +7,8 @@ from pydantic import Field, model_validator
 
 from glassformer.config import Config
 
+FinishReason = Literal["end", "length"]
+
 
 class DecodingConfig(Config):
     """Section 6.1: beam 4 with length penalty α = 0.6, at most source + 50 tokens."""
@@ -71,7 +73,13 @@ class Hypothesis:
     """The log-probability divided by the length penalty."""
     log_prob: float
     token_log_probs: list[float] = field(repr=False)
-    """In nats; one more than ``tokens``, since the end is predicted too."""
+    """In nats, of each of ``tokens``, and of the end token where ``finish_reason`` is ``end``."""
+    finish_reason: FinishReason = "end"
+    """``end``: the end token was chosen. ``length``: the text was cut at its greatest length."""
+
+    def predicted(self, end: int) -> list[int]:
+        """The token of each log-probability: ``tokens``, and the end token where it was chosen."""
+        return [*self.tokens, end] if len(self.token_log_probs) > len(self.tokens) else self.tokens
 
 
 def length_penalty(kind: str, length: int, alpha: float) -> float:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import torch
 
 from glassformer.generate.beam import beam
-from glassformer.generate.config import DecodingConfig, Hypothesis
+from glassformer.generate.candidates import counting_texts
+from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
 from glassformer.generate.protocol import Decodable, Prompt, Symbols, padded
 from glassformer.generate.search import by_length, side_by_side
 from glassformer.generate.walk import Choose, drawn, finish, greedy, most_probable, sample, walk
@@ -20,12 +21,15 @@ from glassformer.generate.walk import Choose, drawn, finish, greedy, most_probab
 class _Text:
     """One text while it grows."""
 
+    number: int
+    """Of its prompt, from 0."""
     prompt: list[int]
     draw: int
     most: int
     window: int | None
     written: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    finish_reason: FinishReason = "length"
 
     @property
     def before(self) -> list[int]:
@@ -43,11 +47,12 @@ class _Text:
         left = self.most - len(self.written)
         return left if self.window is None else max(0, min(left, self.window - len(self.read)))
 
-    def add(self, tokens: list[int], log_probs: list[float]) -> bool:
+    def add(self, tokens: list[int], log_probs: list[float], reason: FinishReason = "length") -> bool:
         """Whether the text goes on: only its window has ended."""
         goes_on = 0 < len(tokens) == self.room and len(self.written) + len(tokens) < self.most
         self.written += tokens
         self.log_probs += log_probs[: len(tokens)] if goes_on else log_probs
+        self.finish_reason = reason
         return goes_on
 
 
@@ -63,15 +68,17 @@ def continue_texts(
     as drawn. ``max_length``, or else ``max_extra``, counts what is generated. A beam ends with the window."""
     copies = config.n_best if config.sample else 1
     most = config.max_length or config.max_extra
-    texts = [_Text(list(ids), draw, most, window) for ids in prompts for draw in range(copies)]
+    texts = [
+        _Text(number, list(ids), draw, most, window) for number, ids in enumerate(prompts) for draw in range(copies)
+    ]
     if not config.sample and config.beam_size > 1:
         return _searched(model, texts, symbols, config, device)
     going = texts
     while going:
         found = _searched(model, going, symbols, config, device)
         rounds = zip(going, found, strict=True)
-        going = [text for text, (one,) in rounds if text.add(one.tokens, one.token_log_probs)]
-    done = [finish(text.written, text.log_probs, config) for text in texts]
+        going = [text for text, (one,) in rounds if text.add(one.tokens, one.token_log_probs, one.finish_reason)]
+    done = [finish(text.written, text.log_probs, config, text.finish_reason) for text in texts]
     return [done[start : start + copies] for start in range(0, len(done), copies)]
 
 
@@ -85,7 +92,7 @@ def stream_text(
     window: int | None = None,
 ) -> Iterator[int]:
     """The tokens of the first of ``continue_texts``, each as soon as it is chosen; by greedy search or drawn."""
-    text = _Text(list(ids), 0, config.max_length or config.max_extra, window)
+    text = _Text(0, list(ids), 0, config.max_length or config.max_extra, window)
     goes_on = True
     while goes_on:
         prompt, tokens = _prompt([text], symbols, config, device), list[int]()
@@ -105,11 +112,12 @@ def _searched(
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         rows = [texts[index] for index in batch]
         prompt = _prompt(rows, symbols, config, device)
-        if config.sample:
-            return [[one] for one in sample(model, prompt, config, [text.draw for text in rows])]
-        if config.beam_size == 1:
-            return [[one] for one in greedy(model, prompt, config)]
-        return beam(model, prompt, config)
+        with counting_texts([text.number for text in rows]):
+            if config.sample:
+                return [[one] for one in sample(model, prompt, config, [text.draw for text in rows])]
+            if config.beam_size == 1:
+                return [[one] for one in greedy(model, prompt, config)]
+            return beam(model, prompt, config)
 
     results: list[list[Hypothesis]] = [[] for _ in texts]
     each = 1 if config.sample else config.beam_size

@@ -18,10 +18,11 @@ Filter = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
-    """What holds for every kind of search: symbols, n-grams, lengths, and the forced prefix, which overrules them."""
+    """What holds for every kind of search: symbols, n-grams, least lengths, and the forced prefix, which overrules
+    them. The greatest lengths are the searches' own bound, which no logits can pass."""
     end = prompt.symbols.end
     silent = {prompt.symbols.pad, prompt.symbols.start} - {end}  # M2M100 and NLLB start with the end symbol
-    filters: list[Filter] = [never(sorted(silent)), lengths(prompt)]
+    filters: list[Filter] = [never(sorted(silent)), no_early_end(prompt)]
     if config.no_repeat_ngram:
         filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end, prompt.before), *filters], end)]
     return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
@@ -69,20 +70,15 @@ def never(ids: list[int]) -> Filter:
     return apply
 
 
-def lengths(prompt: Prompt) -> Filter:
-    """No end before the minimum; nothing but the end at the maximum."""
-    minima, maxima = torch.tensor(prompt.min_lengths), torch.tensor(prompt.max_lengths)
-    least, first_end, end = max(prompt.min_lengths), min(prompt.max_lengths), prompt.symbols.end
+def no_early_end(prompt: Prompt) -> Filter:
+    """No end before the least length."""
+    minima, least, end = torch.tensor(prompt.min_lengths), max(prompt.min_lengths), prompt.symbols.end
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
         length = tokens.size(1) - 1
         if length < least:
             early = minima.to(sentence.device)[sentence] > length
             logits[:, end].masked_fill_(early, -torch.inf)
-        if length >= first_end:
-            late = (maxima.to(sentence.device)[sentence] <= length)[:, None]
-            not_end = torch.arange(logits.size(1), device=logits.device) != end
-            logits.masked_fill_(late & not_end, -torch.inf)
         return logits
 
     return apply

@@ -1,10 +1,11 @@
 """The log-probability that a model gives to a target that is already there."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 
-from glassformer.generate.candidates import log_softmax
+from glassformer.generate.candidates import LogitsError, log_softmax
 from glassformer.generate.config import DecodingConfig, Hypothesis
 from glassformer.generate.protocol import Decodable, Symbols, build_prompt
 from glassformer.generate.search import by_length
@@ -36,5 +37,8 @@ def score_pairs(
         log_probs = log_softmax(model(prompt.source, tokens[:, :-1], prompt.source_mask))
         chosen = log_probs.gather(2, tokens[:, 1:, None]).squeeze(2)
         for index, values in zip(batch, chosen.tolist(), strict=True):
-            results[index] = finish(list(targets[index]), values[: len(targets[index]) + 1], config)
+            own = values[: len(targets[index]) + 1]
+            if not math.isfinite(sum(own)):
+                raise LogitsError(index, 1 + [math.isfinite(value) for value in own].index(False), finite=False)
+            results[index] = finish(list(targets[index]), own, config)
     return [result for result in results if result is not None]

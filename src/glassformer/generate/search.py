@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from glassformer.generate.beam import beam
+from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, Hypothesis
 from glassformer.generate.protocol import Decodable, Symbols, build_prompt
 from glassformer.generate.walk import greedy, sample
@@ -29,12 +30,13 @@ def generate(
         rows = [index for index in batch for _ in range(copies)]
         forced = [prefixes[index] for index in rows] if prefixes else None
         prompt = build_prompt([sources[index] for index in rows], symbols, config, forced, device, longest_target)
-        if config.sample:
-            drawn = sample(model, prompt, config, [draw for _ in batch for draw in range(copies)])
-            return [drawn[start : start + copies] for start in range(0, len(drawn), copies)]
-        if config.beam_size == 1:
-            return [[hypothesis] for hypothesis in greedy(model, prompt, config)]
-        return beam(model, prompt, config)
+        with counting_texts(rows):
+            if config.sample:
+                drawn = sample(model, prompt, config, [draw for _ in batch for draw in range(copies)])
+                return [drawn[start : start + copies] for start in range(0, len(drawn), copies)]
+            if config.beam_size == 1:
+                return [[hypothesis] for hypothesis in greedy(model, prompt, config)]
+            return beam(model, prompt, config)
 
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]

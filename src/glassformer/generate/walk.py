@@ -1,13 +1,14 @@
 """One hypothesis a sentence, token by token: greedy search, and sampling."""
 
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.generate.candidates import best, log_softmax, log_sum, own, show
-from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
+from glassformer.generate.candidates import LogitsError, best, log_softmax, log_sum, own, show
+from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters
 from glassformer.generate.idle import keep
 from glassformer.generate.protocol import Decodable, Prompt
@@ -20,17 +21,17 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
 
 Step = list[tuple[int, int, float]]
-"""Of each sentence that still goes on: which it is, its next token, and the log-probability of that."""
+"""Of each sentence that grows: which it is, its next token, and the log-probability of that."""
 
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
     """The most probable token at every step."""
-    return _collect(walk(model, prompt, config, most_probable(config)), len(prompt), config)
+    return _collect(walk(model, prompt, config, most_probable(config)), prompt, config)
 
 
 def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
     """A token drawn from the filtered distribution at every step."""
-    return _collect(walk(model, prompt, config, drawn(prompt, config, draws)), len(prompt), config)
+    return _collect(walk(model, prompt, config, drawn(prompt, config, draws)), prompt, config)
 
 
 def most_probable(config: DecodingConfig) -> Choose:
@@ -56,8 +57,12 @@ def drawn(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
 
 
 def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> Iterator[Step]:
-    """Step by step what is chosen; the end of a sentence is its last token."""
-    end = prompt.symbols.end
+    """Step by step what is chosen; the last token of a sentence is the end token, unless it is cut.
+
+    A sentence of its greatest length takes one more step, which shows whether it ends there: any other token is
+    dropped. So there are never more than ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
+    """
+    end, limits, first_limit = prompt.symbols.end, prompt.max_lengths, min(prompt.max_lengths)
     filters: list[Filter] = search_filters(prompt, config)
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
     sentence = torch.arange(len(prompt), device=prompt.source.device)
@@ -73,7 +78,14 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
         log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
         newest = list(zip(rows, chosen.tolist(), log_probs.tolist(), strict=True))
-        yield [one for one, on in zip(newest, going, strict=True) if on]
+        length = tokens.size(1) - 1
+        if not math.isfinite(sum(value for _, _, value in newest)):
+            _refuse(newest, going, normaliser, length + 1)
+        if length >= first_limit:
+            cut = [limits[row] <= length and token != end for row, token, _ in newest]
+            going = [on and not at_limit for on, at_limit in zip(going, cut, strict=True)]
+        if any(going):
+            yield [one for one, on in zip(newest, going, strict=True) if on]
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         going = [on and token != end for on, (_, token, _) in zip(going, newest, strict=True)]
         if not all(going) and (kept := keep(torch.tensor(going, device=tokens.device))) is not None:
@@ -83,18 +95,31 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
             rows, going = [rows[place] for place in places], [going[place] for place in places]
 
 
-def _collect(steps: Iterator[Step], count: int, config: DecodingConfig) -> list[Hypothesis]:
-    tokens: list[list[int]] = [[] for _ in range(count)]
-    log_probs: list[list[float]] = [[] for _ in range(count)]
+def _refuse(newest: Step, going: list[bool], normaliser: Tensor, step: int) -> None:
+    """A ``LogitsError`` for the first row that goes on without a finite probability."""
+    for place, (row, _, value) in enumerate(newest):
+        if going[place] and not math.isfinite(value):
+            raise LogitsError(row, step, bool(normaliser[place].isfinite()))
+
+
+def _collect(steps: Iterator[Step], prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
+    tokens: list[list[int]] = [[] for _ in range(len(prompt))]
+    log_probs: list[list[float]] = [[] for _ in range(len(prompt))]
     for step in steps:
         for row, token, value in step:
             tokens[row].append(token)
             log_probs[row].append(value)
-    return [finish(ids[:-1], values, config) for ids, values in zip(tokens, log_probs, strict=True)]
+    hypotheses = []
+    for ids, values in zip(tokens, log_probs, strict=True):
+        ended = ids[-1:] == [prompt.symbols.end]
+        hypotheses.append(finish(ids[:-1] if ended else ids, values, config, "end" if ended else "length"))
+    return hypotheses
 
 
-def finish(tokens: list[int], log_probs: list[float], config: DecodingConfig) -> Hypothesis:
-    """A hypothesis from its tokens (without end) and the log-probabilities of all of them and of the end."""
+def finish(
+    tokens: list[int], log_probs: list[float], config: DecodingConfig, reason: FinishReason = "end"
+) -> Hypothesis:
+    """A hypothesis from its tokens (without end) and the log-probabilities of what was chosen."""
     total = sum(log_probs)
-    penalty = length_penalty(config.length_penalty, len(log_probs), config.alpha)
-    return Hypothesis(tokens, total / penalty, total, log_probs)
+    penalty = length_penalty(config.length_penalty, max(1, len(log_probs)), config.alpha)
+    return Hypothesis(tokens, total / penalty, total, log_probs, reason)

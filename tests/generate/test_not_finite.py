@@ -1,0 +1,169 @@
+"""A search ends whatever the logits are, and says which text has logits that are not finite."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassformer.compiled import CompiledModel
+from glassformer.generate import (
+    DecodingConfig,
+    Ensemble,
+    LogitsError,
+    Symbols,
+    continue_texts,
+    generate,
+    score_pairs,
+    stream_text,
+)
+from glassformer.kernels.native import kernels
+from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.gpt import GPT, GPTConfig
+from own_process import ENVIRONMENT
+from tiny_run import TinyRun, made
+
+Maker = Callable[..., EncoderDecoder]
+SEARCHES = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4, "n_best": 2},
+    "sampling": {"sample": True, "n_best": 2},
+}
+VALUES = {"NaN": float("nan"), "overflow": 1e38}
+SOURCES = [[5, 3, 8, 4, 2], [7, 2], [3, 3, 6, 2]]
+
+
+@dataclass
+class Scripted:
+    """Word 3 for ever, and after ``good`` steps ``bad`` logits; fails after twenty steps, where a search has no end."""
+
+    bad: list[float]
+    good: int = 0
+    steps: int = 0
+
+    def begin(self, source: Tensor, source_mask: Tensor, use_cache: bool = True) -> "Scripted":
+        self.steps = 0
+        return self
+
+    def select(self, rows: Tensor) -> None:
+        """No past."""
+
+    select_sentences = select
+
+    def step(self, tokens: Tensor, state: "Scripted") -> Tensor:
+        self.steps += 1
+        assert self.steps <= 20, "the search does not end"
+        return torch.tensor(self.bad if self.steps > self.good else [0.0, 0.0, 0.0, 9.0]).repeat(len(tokens), 1)
+
+
+INF, NAN = float("inf"), float("nan")
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize(
+    "bad", [[NAN] * 4, [0.0, 0.0, 0.0, NAN], [0.0, NAN, 1.0, 2.0], [0.0, 0.0, INF, 1.0], [-INF] * 4]
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_logits_that_are_not_finite_are_refused_at_their_step(
+    symbols: Symbols, search: str, bad: list[float], compiled: bool
+) -> None:
+    for good in (0, 3):
+        config = DecodingConfig(max_length=9, compiled=compiled, **SEARCHES[search])
+        with pytest.raises(LogitsError, match=f"text 1 has logits that are not finite at step {good + 1}: the weights"):
+            generate(Scripted(bad, good), [[3, 2]], symbols, config)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_ends_at_the_greatest_length(symbols: Symbols, search: str) -> None:
+    model = Scripted([0.0, 0.0, -99.0, 9.0, *[3.0] * 12])
+    (found,) = generate(model, [[3, 2]], symbols, DecodingConfig(max_length=7, **SEARCHES[search]))
+    assert found[0].tokens == [3] * 7
+    assert found[0].finish_reason == "length"
+    assert len(found[0].token_log_probs) == 7
+    assert model.steps == 8
+
+
+def spoiled(model: torch.nn.Module, value: float) -> torch.nn.Module:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(value)
+    return model
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("route", ["PyTorch", "ensemble", "bfloat16", "compiled", "int8"])
+def test_weights_that_are_not_finite_end_a_translation(
+    make_model: Maker, symbols: Symbols, route: str, value: str, search: str
+) -> None:
+    model = spoiled(make_model().float(), VALUES[value])
+    if route == "ensemble":
+        model = Ensemble([make_model().float(), model])
+    elif route == "bfloat16":
+        model = model.bfloat16()
+    elif route in ("compiled", "int8"):
+        if (functions := kernels()) is None or (route == "int8" and not functions.int8):
+            pytest.skip("no compiled kernels of this kind here")
+        model = CompiledModel(model, functions, int8=route == "int8")
+    with pytest.raises(LogitsError, match=r"text [123] has logits that are not finite at step 1"):
+        generate(model, SOURCES, symbols, DecodingConfig(max_length=9, **SEARCHES[search]))
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_score_that_is_not_finite_is_refused(make_model: Maker, symbols: Symbols, value: str) -> None:
+    with pytest.raises(LogitsError, match="text 1 has logits that are not finite at step 1"):
+        score_pairs(spoiled(make_model(), VALUES[value] * 1e300), SOURCES, [[3]] * 3, symbols, DecodingConfig())
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("value", VALUES)
+def test_weights_that_are_not_finite_end_a_continuation(symbols: Symbols, value: str, search: str) -> None:
+    small = {"vocab_size": 12, "d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 1, "max_length": 16, "dropout": 0}
+    model = spoiled(GPT(GPTConfig.parse(small)).eval(), VALUES[value])
+    config = DecodingConfig(max_length=30, **SEARCHES[search])
+    window = None if search == "beam" else 16
+    with pytest.raises(LogitsError, match=r"text [12] has logits that are not finite at step 1"):
+        continue_texts(model, [[3, 4, 5], [6, 7]], symbols, config, window=window)
+    if search != "beam":
+        with pytest.raises(LogitsError, match="text 1 has logits that are not finite at step 1"):
+            list(stream_text(model, [3, 4, 5], symbols, config, window=16))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
+    return made(tmp_path_factory)
+
+
+SPOIL = """
+import sys, torch
+from glassformer.cli import main
+value = float(sys.argv.pop(1))
+from glassformer.models.encoder_decoder import EncoderDecoder
+whole = EncoderDecoder.eval
+def eval(self):
+    with torch.no_grad():
+        self.decoder.layers[0].feed_forward.inner.weight.fill_(value)
+    EncoderDecoder.eval = whole
+    return whole(self)
+EncoderDecoder.eval = eval
+main()
+"""
+
+
+@pytest.mark.parametrize(("value", "options"), [("nan", ["--beam-size", "1"]), ("1e38", ["-s", "compiled=false"])])
+def test_the_command_names_the_line_and_ends_with_2(
+    tiny: TinyRun, tmp_path: Path, value: str, options: list[str]
+) -> None:
+    """In a process of its own, which is ended if the search is not; the weights are spoiled once they are loaded."""
+    (tmp_path / "text").write_text("\nthe cat sleeps\n", encoding="utf-8")
+    command = [sys.executable, "-c", SPOIL, value, "translate", str(tiny.run), str(tmp_path / "text"), *options]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert (
+        f"error: {tmp_path / 'text'}, line 2: has logits that are not finite at step 1: the weights or" in done.stderr
+    )
