@@ -39,6 +39,7 @@ def united(pieces: Sequence[Hypothesis], end: int, config: DecodingConfig) -> Hy
         score=_score(total, len(log_probs), config),
         log_prob=total,
         token_log_probs=log_probs,
+        finish_reason="length" if any(one.finish_reason == "length" for one in pieces) else "end",
     )
 
 
