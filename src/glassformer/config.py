@@ -12,6 +12,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from glassformer.regular_files import MEGABYTE, UnsuitableFileError, read_regular
+
+LARGEST_FILE = 16 * MEGABYTE
+
 
 class GlassformerError(ValueError):
     """Something a user can mend. The command line prints its text on one line and exits with code 2."""
@@ -86,13 +90,15 @@ def to_toml(values: dict[str, Any]) -> str:
 def read_toml(path: str | Path) -> dict[str, Any]:
     path = Path(path)
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        return tomllib.loads(read_regular(path, LARGEST_FILE).decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; name a configuration file in TOML") from None
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; name a configuration file in TOML") from None
     except PermissionError:
         raise ConfigError(f"{path}: cannot be read (permission denied); name a file that can be") from None
+    except UnsuitableFileError as error:
+        raise ConfigError(f"{path}: {error}; name a configuration file in TOML") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {_place(error)}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:

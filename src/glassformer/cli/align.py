@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import note, read_text, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.evaluate import Links
@@ -37,6 +38,7 @@ def command(
     best_head: Annotated[
         bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")
     ] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Word alignments in the Pharaoh format (0-0 1-2: source and target word), a line each."""
@@ -51,7 +53,7 @@ def command(
         raise ConfigError(f"--best-head {fault}")
     if gold == "-" and "-" in (source, target):
         raise DataError("standard input cannot be both files; name a file for one of them")
-    sources, targets = parallel_lines(source, target)
+    sources, targets = parallel_lines(source, target, max_line_bytes)
     if gold is None:
         translator = Translator.load(run, device=device)
         unknown = LineWarnings({"source": source, "target": target})
@@ -62,7 +64,7 @@ def command(
                 stream.write(write_pharaoh(found) + "\n")
         unknown.summarize()
         return
-    links = _gold(gold, sources, targets)
+    links = _gold(gold, sources, targets, max_line_bytes)
     translator = Translator.load(run, device=device)
     choice = None if best_head else translator.read_by(layer, head, shifted)
     proposed = _told(translator, sources, targets, links, choice)
@@ -95,12 +97,12 @@ def _told(
     return one.shifted if shifted else one.naive
 
 
-def _gold(file: str, sources: list[str], targets: list[str]) -> "list[GoldLinks]":
+def _gold(file: str, sources: list[str], targets: list[str], max_line_bytes: int) -> "list[GoldLinks]":
     """The true links; those of words that a line does not have are refused, such as ones that count from 1."""
     from glassformer.config import DataError
     from glassformer.text.pharaoh import read_gold
 
-    lines = list(read_text(file))
+    lines = list(read_text(file, max_line_bytes))
     sizes = [(len(source.split()), len(target.split())) for source, target in zip(sources, targets, strict=True)]
     try:
         return read_gold(lines, sizes)

@@ -10,8 +10,9 @@ import typer
 
 from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import chunks, note, telling_lines, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.predict import Prediction
@@ -31,6 +32,7 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     top: Annotated[int, typer.Option(min=1, help="Labels told of each.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object each, with all probabilities.")] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Label texts (a tab parts a text from its pair) or pictures; without any, each line of stdin."""
@@ -43,7 +45,7 @@ def command(
         model: Any = (ImageClassifier if pictures else Classifier).load(run, device=device)
     unknown: dict[str, LineWarnings] = {}
     with writing(output) as stream:
-        for file, done, lines in _given(what or []) if not pictures else _pictures(what or []):
+        for file, done, lines in (_pictures if pictures else _given)(what or [], max_line_bytes):
             if not pictures:
                 _warn_of_length(model, lines)
             read: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
@@ -58,11 +60,11 @@ def command(
         report.summarize()
 
 
-def _given(what: list[str]) -> Iterator[Given]:
+def _given(what: list[str], max_line_bytes: int) -> Iterator[Given]:
     """A file of texts line by line, anything else as one text."""
     for one in what or ["-"]:
         if one == "-" or _is_file(one):
-            yield from _lines(one, 512)
+            yield from _lines(one, 512, max_line_bytes)
         elif FILE_NAME.fullmatch(one):
             from glassformer.config import DataError
 
@@ -71,9 +73,9 @@ def _given(what: list[str]) -> Iterator[Given]:
             yield None, 0, [one]
 
 
-def _lines(file: str, size: int) -> Iterator[Given]:
+def _lines(file: str, size: int, max_line_bytes: int) -> Iterator[Given]:
     done = 0
-    for lines in chunks(file, size):
+    for lines in chunks(file, size, max_line_bytes):
         yield file, done, lines
         done += len(lines)
 
@@ -85,11 +87,11 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _pictures(what: list[str]) -> Iterator[Given]:
+def _pictures(what: list[str], max_line_bytes: int) -> Iterator[Given]:
     if what:
         yield None, 0, what
     else:
-        yield from _lines("-", 64)
+        yield from _lines("-", 64, max_line_bytes)
 
 
 def _text_and_pair(line: str) -> str | tuple[str, str]:

@@ -9,8 +9,9 @@ import typer
 
 from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import appearing, chunks, explaining, note, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +32,7 @@ def command(
         typer.Option("--normalize/--no-normalize", help="Vectors of length 1; as the run has it when not given."),
     ] = None,
     npy: Annotated[Path | None, typer.Option(help="Write one array [texts, d_model] of float32 there instead.")] = None,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """One vector a text, as JSON lines or as a NumPy array."""
@@ -44,7 +46,7 @@ def command(
         encoder = Encoder.load(run, device=device)
     if npy is None:
         with writing(output) as stream:
-            for part in _vectors(encoder, file, options):
+            for part in _vectors(encoder, chunks(file, 512, max_line_bytes), file, options):
                 for vector in part.tolist():
                     stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
                 stream.flush()
@@ -53,16 +55,19 @@ def command(
 
     width = encoder.model.config.d_model
     with appearing(npy) as place:
-        parts = [part.numpy() for part in _vectors(encoder, file, options)]
+        batches = chunks(file, 512, max_line_bytes)
+        parts = [part.numpy() for part in _vectors(encoder, batches, file, options)]
         array = np.concatenate([np.zeros((0, width), np.float32), *parts])
         with explaining(str(npy)), place.open("wb") as file_of_array:
             np.save(file_of_array, array, allow_pickle=False)
     note(f"{npy} is written: {len(array):,} vectors of {width} numbers")
 
 
-def _vectors(encoder: "Encoder", file: str, options: dict[str, Any]) -> "Iterator[Tensor]":
+def _vectors(
+    encoder: "Encoder", batches: "Iterator[list[str]]", file: str, options: dict[str, Any]
+) -> "Iterator[Tensor]":
     done, unknown = 0, LineWarnings(file)
-    for texts in chunks(file, 512):
+    for texts in batches:
         for index, length in encoder.too_long(texts):
             note(
                 f"glassformer: warning: line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} "

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import say, settings
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.config import Config
@@ -48,6 +49,7 @@ def command(
     stride: Annotated[int, typer.Option(min=0, help="Of a language model's window; 0 is its context.")] = 0,
     figure: _Figure = None,
     as_json: Annotated[bool, typer.Option("--json", help="Scores and signatures as JSON.")] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Measure a run: BLEU and other metrics, perplexity, accuracy by class, or the errors of forecasts.
@@ -59,13 +61,14 @@ def command(
     task = task_at(run)
     _check_options(run, task, bool(against or setting or tokenize or metrics or comet), stride, figure)
     if task == "translation":
-        from glassformer.cli.translation_report import Scoring, report
+        from glassformer.cli.translation_report import Scoring, read_test_pairs, report
 
         scoring = Scoring(metrics, tokenize, comet)
-        say(report(run, files or [], device, against, settings(setting), scoring, as_json))
+        pairs = read_test_pairs(run, files or [], max_line_bytes)
+        say(report(run, pairs, device, against, settings(setting), scoring, as_json))
         return
     with in_words(WITHOUT_SETTINGS):
-        found = _scores(run, device, task, files or [], stride)
+        found = _scores(run, device, task, files or [], stride, max_line_bytes)
     if isinstance(found, dict):
         say(json.dumps(found, ensure_ascii=False) if as_json else _lines(found))
         return
@@ -129,7 +132,9 @@ class _Classes:
             confusion_view(self.confusion, self.unit).save(file)
 
 
-def _scores(run: str, device: str, task: str, files: list[str], stride: int) -> "dict[str, float] | _Classes":
+def _scores(
+    run: str, device: str, task: str, files: list[str], stride: int, max_line_bytes: int
+) -> "dict[str, float] | _Classes":
     from glassformer import predict
     from glassformer.config import DataError
     from glassformer.evaluate.class_report import Confusion
@@ -145,21 +150,24 @@ def _scores(run: str, device: str, task: str, files: list[str], stride: int) -> 
     if task == "language":
         from glassformer.data.stream_config import StreamConfig
 
-        return measuring.language_scores(model, _data(run, StreamConfig, files), files, stride)
+        return measuring.language_scores(model, _data(run, StreamConfig, files, max_line_bytes), files, stride)
     if task == "masked":
         from glassformer.data.masking_config import MaskedConfig
 
-        return measuring.masked_scores(model, _data(run, MaskedConfig, files), files)
+        return measuring.masked_scores(model, _data(run, MaskedConfig, files, max_line_bytes), files)
     spans = None
     if task == "classification":
         from glassformer.data.labelled_config import LabelledConfig
 
-        labels, names = measuring.classified(model, _data(run, LabelledConfig, files), files), model.labels
+        labels, names = (
+            measuring.classified(model, _data(run, LabelledConfig, files, max_line_bytes), files),
+            model.labels,
+        )
     elif task == "tagging":
         from glassformer.data.labelled_config import TaggedConfig
         from glassformer.evaluate.spans import mark_spans, span_report
 
-        sentences, names = measuring.tagged(model, _data(run, TaggedConfig, files), files), model.tags
+        sentences, names = measuring.tagged(model, _data(run, TaggedConfig, files, max_line_bytes), files), model.tags
         labels = measuring.of_words(sentences)
         spans = span_report(*sentences) if mark_spans(names) else None
     else:
@@ -167,12 +175,13 @@ def _scores(run: str, device: str, task: str, files: list[str], stride: int) -> 
     return _Classes(Confusion.of(*labels, names), BY_CLASS[task], spans)
 
 
-def _data(run: str, config: "type[Config]", files: list[str]) -> Any:
+def _data(run: str, config: "type[Config]", files: list[str], max_line_bytes: int) -> Any:
     """How the run's own data are read (columns, keys, documents), for ``files``; the defaults where it is not known."""
     own = _config(run)
     values = {} if own is None else own.data.model_dump()
     kept = {name: value for name, value in values.items() if name in config.model_fields}
     unseen = {"train": files, "validation": [], "test": [], "weights": [], "validation_share": 0.0}
+    unseen["max_line_bytes"] = max(max_line_bytes, values.get("max_line_bytes", 0))
     return config.parse(kept | {name: value for name, value in unseen.items() if name in config.model_fields}, "files")
 
 

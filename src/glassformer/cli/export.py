@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from glassformer.cli.import_ import report, sentences_of
+from glassformer.cli.options import MaxLineBytes
+from glassformer.regular_files import MAX_LINE_BYTES
 
 
 def command(
@@ -18,6 +20,7 @@ def command(
     text: Annotated[
         str | None, typer.Option("--text", help="File of texts, a line each, for both sides to be compared on.")
     ] = None,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
 ) -> None:
     """Export a model, and check that it computes the same there.
 
@@ -27,7 +30,7 @@ def command(
 
     if quantization != "float32" and to != "ctranslate2":
         raise ConfigError(f"--quantization {quantization}: goes with --to ctranslate2; leave it out")
-    texts = sentences_of(text)
+    texts = sentences_of(text, max_line_bytes)
     if to == "huggingface":
         from glassformer.interop.huggingface import export_folder
 

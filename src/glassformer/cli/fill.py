@@ -8,8 +8,9 @@ import typer
 
 from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import chunks, telling_lines, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.predict import Filled
@@ -21,6 +22,7 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     top: Annotated[int, typer.Option(min=1, help="Candidates for each mask.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Candidates for every [MASK] of a text, with their probabilities."""
@@ -30,7 +32,7 @@ def command(
         filler, done = Filler.load(run, device=device), 0
     unknown = LineWarnings("-" if text is None else None)
     with writing(output) as stream:
-        for texts in chunks("-", 512) if text is None else [[text]]:
+        for texts in chunks("-", 512, max_line_bytes) if text is None else [[text]]:
             with telling_lines("-" if text is None else None, done), unknown.watched(len(texts)):
                 found = filler.fill(texts, top)
             for one, filled in zip(texts, found, strict=True):

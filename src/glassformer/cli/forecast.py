@@ -11,8 +11,9 @@ import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.lifetime import loading
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 
 def command(
@@ -25,6 +26,7 @@ def command(
     missing: Annotated[
         Literal["refuse", "previous"], typer.Option(help="Gaps in the table: an error, or the previous value again.")
     ] = "refuse",
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Forecast a table in its own units; dates go on where they are regular."""
@@ -32,7 +34,12 @@ def command(
 
     with loading():
         forecaster = Forecaster.load(run, device=device)
-    with _named(file) as path, in_words(WITHOUT_SETTINGS), in_words(OPTIONS), in_words(_name(path, file)):
+    with (
+        _named(file, max_line_bytes) as path,
+        in_words(WITHOUT_SETTINGS),
+        in_words(OPTIONS),
+        in_words(_name(path, file)),
+    ):
         forecast = forecaster.forecast_file(path, date, missing)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())
@@ -50,19 +57,23 @@ OPTIONS = {
 
 
 def _name(path: str, file: str) -> dict[str, str]:
-    return {re.escape(path): "standard input"} if file == "-" else {}
+    if path == file:
+        return {}
+    return {re.escape(path): "standard input" if file == "-" else file}
 
 
 @contextmanager
-def _named(file: str) -> Iterator[str]:
-    """A file that can be read twice."""
-    import sys
+def _named(file: str, max_line_bytes: int) -> Iterator[str]:
+    """A file that can be read twice: standard input and pipes are copied."""
     import tempfile
+    from pathlib import Path
 
-    if file != "-":
+    from glassformer.data.files import raw_lines
+
+    if file != "-" and not Path(file).is_fifo():
         yield file
         return
     with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
-        copy.write(sys.stdin.buffer.read())
+        copy.writelines(raw_lines(Path(file), ends=True, limit=max_line_bytes, setting="--max-line-bytes"))
         copy.flush()
         yield copy.name

@@ -7,8 +7,9 @@ import typer
 
 from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a prompt: scores, tokens, finish_reason.")
     ] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Continue text: the prompt and what follows it, as it comes."""
@@ -56,7 +58,7 @@ def command(
             with unknown.watched(1):
                 _stream(stream, prompt, generator.stream(prompt, refuse_long, **options))
             return
-        for prompts in chunks("-", 64) if prompt is None else [[prompt]]:
+        for prompts in chunks("-", 64, max_line_bytes) if prompt is None else [[prompt]]:
             with telling_lines("-" if prompt is None else None, done), unknown.watched(len(prompts)):
                 continued = generator.continuations(prompts, refuse_long, **options)
             for line, found in zip(prompts, continued, strict=True):

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.options import MaxLineBytes
 from glassformer.cli.streams import note, read_text, say
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.interop.result import Conversion
@@ -17,16 +19,17 @@ def command(
     text: Annotated[
         str | None, typer.Option("--text", help="File of texts, a line each, for both sides to be compared on.")
     ] = None,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
 ) -> None:
     """Import a model from Hugging Face (safetensors only), and check that it computes the same."""
     from glassformer.interop.huggingface import import_folder
 
-    report(import_folder(source, run, sentences_of(text)))
+    report(import_folder(source, run, sentences_of(text, max_line_bytes)))
 
 
-def sentences_of(file: str | None) -> list[str] | None:
+def sentences_of(file: str | None, max_line_bytes: int) -> list[str] | None:
     """The lines of ``file`` that are not empty; None where none is named."""
-    return None if file is None else [line for line in read_text(file) if line.strip()]
+    return None if file is None else [line for line in read_text(file, max_line_bytes) if line.strip()]
 
 
 def report(found: "Conversion") -> None:

@@ -7,8 +7,9 @@ import typer
 
 from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 
 def command(
@@ -17,13 +18,14 @@ def command(
     target: Annotated[str, typer.Argument(help="File of target lines.")],
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every token.")] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Log-probability of given translations, in nats, a line each."""
     from glassformer.data import parallel_lines
     from glassformer.translator import Translator
 
-    sources, targets = parallel_lines(source, target)
+    sources, targets = parallel_lines(source, target, max_line_bytes)
     with loading():
         translator = Translator.load(run, device=device)
     unknown = LineWarnings({"source": source, "target": target})

@@ -77,7 +77,7 @@ def silence(stream: TextIO) -> None:
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
-def read_text(file: str) -> Iterator[str]:
+def read_text(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
     """The lines of ``file``, or of stdin for ``-``."""
     from glassformer.config import DataError
     from glassformer.data import read_lines
@@ -88,7 +88,7 @@ def read_text(file: str) -> Iterator[str]:
             raise DataError(f"{file!r}: no such file; {way}")
         if "=" in file:
             raise DataError(f"{file!r}: no such file; a setting, where the verb has them, follows --set")
-    return read_lines(file)
+    return read_lines(file, max_line_bytes)
 
 
 class Output:
@@ -190,12 +190,12 @@ def _removing(unfinished: Path) -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def chunks(file: str, size: int) -> Iterator[list[str]]:
+def chunks(file: str, size: int, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[list[str]]:
     """The lines of ``file`` in lists of ``size``; of one line when a person types them."""
     if file == "-" and sys.stdin.isatty():
         size = 1
     chunk: list[str] = []
-    for line in read_text(file):
+    for line in read_text(file, max_line_bytes):
         chunk.append(line)
         if len(chunk) == size:
             yield chunk

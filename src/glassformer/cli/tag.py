@@ -7,8 +7,9 @@ import typer
 
 from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import chunks, telling_lines, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 
 def command(
@@ -16,6 +17,7 @@ def command(
     file: Annotated[str, typer.Argument(help="Sentences, one a line, words between spaces; - for stdin.")] = "-",
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a sentence: tokens and tags.")] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Tag the words of sentences: a word and its tag a line, a blank line behind each sentence."""
@@ -25,7 +27,7 @@ def command(
         tagger, done = Tagger.load(run, device=device), 0
     unknown = LineWarnings(file)
     with writing(output) as stream:
-        for lines in chunks(file, 512):
+        for lines in chunks(file, 512, max_line_bytes):
             sentences = [line.split() for line in lines]
             with telling_lines(file, done), unknown.watched(len(lines)):
                 found = tagger.tag(sentences)

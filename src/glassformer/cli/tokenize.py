@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from glassformer.cli.options import MaxLineBytes
 from glassformer.cli.streams import read_text, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 
 def command(
@@ -14,6 +16,7 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     target: Annotated[bool, typer.Option("--target", help="Use the target side's tokenizer.")] = False,
     ids: Annotated[bool, typer.Option("--ids", help="Ids instead of tokens.")] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     as_json: Annotated[bool, typer.Option("--json", help="Tokens and ids, a JSON object a line.")] = False,
 ) -> None:
     """Show the tokens of each line, as the run's tokenizer cuts it."""
@@ -25,7 +28,7 @@ def command(
     pair = TokenizerPair.from_json(load_checkpoint(path).tokenizer, str(path))
     tokenizer = pair.target if target else pair.source
     with writing(output) as stream:
-        for line in read_text(file):
+        for line in read_text(file, max_line_bytes):
             numbers = tokenizer.encode(line)
             tokens = tokenizer.tokens(numbers)
             if as_json:

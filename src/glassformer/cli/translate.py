@@ -9,8 +9,9 @@ import typer
 
 from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device
+from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.streams import chunks, given, read_text, settings, telling_lines, writing
+from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.translator import Translation, Translator
@@ -41,6 +42,7 @@ def command(
         bool, typer.Option("--json", help="One JSON object a line: scores, tokens, finish_reason.")
     ] = False,
     attention: Annotated[bool, typer.Option("--attention", help="With --json: the cross-attention of each.")] = False,
+    max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Translate text, line by line."""
@@ -61,10 +63,10 @@ def command(
     with loading():
         translator = _loaded(run, ensemble or [], device)
     several = translator.configure(**options).n_best > 1
-    starts = None if prefix is None else read_text(prefix)
+    starts = None if prefix is None else read_text(prefix, max_line_bytes)
     done, reported = 0, LineWarnings({"text": file, "prefix": prefix or ""})
     with writing(output) as stream:
-        for lines in chunks(file, 512):
+        for lines in chunks(file, 512, max_line_bytes):
             fault = f"{prefix} has fewer lines than {file}"
             forced = None if starts is None else _beginnings(starts, len(lines), fault)
             with telling_lines(file, done), reported.watched(len(lines)):

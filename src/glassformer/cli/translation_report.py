@@ -35,8 +35,16 @@ class Scoring(NamedTuple):
         return values
 
 
-def _pairs(run: str, files: list[str]) -> tuple[list[str], list[str]]:
-    """Sources and references: of two files of lines, or as training reads them (a prefix, .tsv or .jsonl)."""
+class TestPairs(NamedTuple):
+    """What is translated, and what it is compared with; ``file`` names where the sources are from."""
+
+    sources: list[str]
+    references: list[str]
+    file: str
+
+
+def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> TestPairs:
+    """The pairs of two files of lines, or as training reads them (a prefix, .tsv or .jsonl)."""
     from pathlib import Path
 
     from glassformer.config import DataError
@@ -46,10 +54,10 @@ def _pairs(run: str, files: list[str]) -> tuple[list[str], list[str]]:
     tables = [file for file in files if file.removesuffix(".gz").endswith((".tsv", ".jsonl"))]
     others = [file for file in files if file not in tables]
     if len(files) == 2 and not tables:
-        sources, references = parallel_lines(*files)
+        sources, references = parallel_lines(files[0], files[1], max_line_bytes)
         if not sources:
             raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
-        return sources, references
+        return TestPairs(sources, references, files[0])
     if not files or (others and (len(files) > 1 or Path(others[0]).is_file())):
         named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
         raise DataError(
@@ -57,19 +65,20 @@ def _pairs(run: str, files: list[str]) -> tuple[list[str], list[str]]:
         )
     languages = stored_languages(run)
     codes = {} if languages is None else {"source": languages[0], "target": languages[1]}
-    return read_pairs(DataConfig.parse({"train": files, **codes}, "files"), files)
+    config = DataConfig.parse({"train": files, "max_line_bytes": max_line_bytes, **codes}, "files")
+    return TestPairs(*read_pairs(config, files), files[0])
 
 
 def report(
     run: str,
-    files: list[str],
+    pairs: TestPairs,
     device: str,
     against: str | None,
     options: dict[str, Any],
     scoring: Scoring,
     as_json: bool,
 ) -> str:
-    """The scores of a run on ``files``, beside those of another one where it is named, as text or as JSON."""
+    """The scores of a run on ``pairs``, beside those of another one where it is named, as text or as JSON."""
     import time
 
     from glassformer.allocator import keep_freed_memory
@@ -80,13 +89,13 @@ def report(
 
     if against is not None:
         check_task(against, ("translation",))
-    sources, references = _pairs(run, files)
+    sources, references, file = pairs
     keep_freed_memory()
     translator = Translator.load(run, device=device)
     translator.configure(**options)
     metrics = scoring.table(sources, translator.bleu_tokenize, device)
     began = time.perf_counter()
-    unknown = LineWarnings(files[0])
+    unknown = LineWarnings(file)
     with unknown.watched(len(sources)):
         translations = translator.translate(sources, **options)
     unknown.summarize()

@@ -4,6 +4,7 @@ from pydantic import Field, field_validator, model_validator
 
 from glassformer.config import Config
 from glassformer.data.held_out import check_one_validation
+from glassformer.regular_files import MAX_LINE_BYTES
 
 
 class DataConfig(Config):
@@ -40,6 +41,7 @@ class DataConfig(Config):
         default=0.02, ge=0, le=1, description="blur of lengths before sorting; with row_tokens=0"
     )
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
+    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="longest line of a file; more is refused")
 
     @field_validator("max_length_ratio")
     @classmethod

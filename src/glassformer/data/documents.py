@@ -64,7 +64,7 @@ def read_pieces(
 
 def _read_lines(config: DocumentsConfig, path: str, part: Part) -> Iterator[Piece]:
     bounds = _bounds(config, path, part)
-    lines = _lines(path)
+    lines = _lines(config, path)
     if text_form(path) == "jsonl":
         pieces = _jsonl(lines, bounds, config.text_key)
     else:
@@ -88,9 +88,9 @@ class _Line(NamedTuple):
     fault: Fault | None
 
 
-def _lines(path: str) -> Iterator[_Line]:
+def _lines(config: DocumentsConfig, path: str) -> Iterator[_Line]:
     start = 0
-    for number, raw in enumerate(raw_lines(regular(Path(path)), ends=True), start=1):
+    for number, raw in enumerate(raw_lines(regular(Path(path)), ends=True, limit=config.max_line_bytes), start=1):
         fault: Fault | None = None
         try:
             text = raw.decode()
@@ -104,7 +104,7 @@ def _bounds(config: DocumentsConfig, path: str, part: Part) -> range:
     """The characters of the file that are in ``part``."""
     if part == "all":
         return range(sys.maxsize)
-    cut = int(sum(len(line.text) for line in _lines(path)) * (1 - config.validation_share))
+    cut = int(sum(len(line.text) for line in _lines(config, path)) * (1 - config.validation_share))
     return range(cut) if part == "train" else range(cut, sys.maxsize)
 
 

@@ -8,22 +8,24 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 from glassformer.config import DataError
 from glassformer.data.config import DataConfig
 from glassformer.data.held_out import is_held_out
 from glassformer.data.input_faults import missing, refuse_wide_encoding, way_out
+from glassformer.regular_files import MAX_LINE_BYTES
 
 Fault = Literal["invalid_utf8", "malformed"]
 
 STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+CHUNK_BYTES = 1 << 16
 
 
 class Record(NamedTuple):
@@ -65,12 +67,12 @@ def read_records(config: DataConfig, path: str) -> Iterator[Record]:
     """Every line of ``path`` in order, lines that hold no pair included."""
     found = find_files(config, path)
     if found.form == "parallel":
-        yield from _read_parallel(*found.files)
+        yield from _read_parallel(found.files[0], found.files[1], config.max_line_bytes)
         return
     parse = _parse_tsv if found.form == "tsv" else _parse_jsonl
     line = first_without = 0
     tabs = found.form != "tsv"
-    for line, raw in enumerate(raw_lines(found.files[0]), start=1):
+    for line, raw in enumerate(raw_lines(found.files[0], limit=config.max_line_bytes), start=1):
         record = parse(config, line, raw)
         if not tabs:
             first_without = first_without or (line if record.fault == "malformed" else 0)
@@ -102,10 +104,13 @@ def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterato
                 yield record.source if side == "source" else record.target
 
 
-def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of one file, plain or ``.gz``; ``-`` is standard input. No lines are no error here."""
-    name = "standard input" if str(path) == STDIN else str(path)
-    for number, raw in enumerate(raw_lines(Path(path)), start=1):
+def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """The lines of one file, plain or ``.gz``; ``-`` is standard input. No lines are no error here.
+
+    A line of more than ``limit`` bytes is a ``DataError``, raised before more of it is read.
+    """
+    name = _name(path)
+    for number, raw in enumerate(raw_lines(Path(path), limit=limit, setting="--max-line-bytes"), start=1):
         try:
             yield raw.decode()
         except UnicodeDecodeError as error:
@@ -130,11 +135,11 @@ def _explained(path: str, fault: Fault) -> str:
     return f"{_EXPLAINED[fault]}; mend or remove the line"
 
 
-def parallel_lines(source: str | Path, target: str | Path) -> tuple[list[str], list[str]]:
+def parallel_lines(source: str | Path, target: str | Path, limit: int = MAX_LINE_BYTES) -> tuple[list[str], list[str]]:
     """The lines of two files that belong together; ``DataError`` names both counts when they differ."""
     if str(source) == str(target) == STDIN:
         raise DataError("standard input cannot be both files; name a file for one of them")
-    sources, targets = list(read_lines(source)), list(read_lines(target))
+    sources, targets = list(read_lines(source, limit)), list(read_lines(target, limit))
     if len(sources) != len(targets):
         shorter, line = (source, len(sources)) if len(sources) < len(targets) else (target, len(targets))
         raise DataError(
@@ -144,8 +149,8 @@ def parallel_lines(source: str | Path, target: str | Path) -> tuple[list[str], l
     return sources, targets
 
 
-def _read_parallel(first: Path, second: Path) -> Iterator[Record]:
-    lefts, rights = raw_lines(first), raw_lines(second)
+def _read_parallel(first: Path, second: Path, limit: int) -> Iterator[Record]:
+    lefts, rights = raw_lines(first, limit=limit), raw_lines(second, limit=limit)
     line = 0
     while True:
         left, right = next(lefts, None), next(rights, None)
@@ -208,39 +213,70 @@ def _parse_jsonl(config: DataConfig, line: int, raw: bytes) -> Record:
     return Record(line, source, target)
 
 
-def raw_lines(path: Path, ends: bool = False) -> Iterator[bytes]:
+def raw_lines(
+    path: Path, ends: bool = False, limit: int = MAX_LINE_BYTES, setting: str = "data.max_line_bytes"
+) -> Iterator[bytes]:
     """The undecoded lines of one file, plain or ``.gz``, without a byte order mark.
 
-    With ``ends`` each keeps its line end, as ``\\n``, where it has one.
+    With ``ends`` each keeps its line end, as ``\\n``, where it has one. A line of more than ``limit`` bytes is a
+    ``DataError``, which advises to raise ``setting``.
     """
     try:
         with _open(path) as file:
-            lines = _split(file, ends)
+            lines = _split(file, ends, limit)
             opening = list(islice(lines, 1))
             for line in opening:
-                refuse_wide_encoding("standard input" if str(path) == STDIN else path, line)
+                refuse_wide_encoding(_name(path), line)
             yield from chain(opening, lines)
+    except _LongLineError as error:
+        fault = f"has more than {limit:,} bytes; break the line, or raise {setting}"
+        raise DataError(f"{_name(path)}, line {error.line}: {fault}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
     except OSError as error:
         raise unreadable(path, error) from None
 
 
-def _open(path: Path) -> AbstractContextManager[Iterable[bytes]]:
+def _open(path: Path) -> AbstractContextManager[BinaryIO]:
     if str(path) == STDIN:
         return nullcontext(sys.stdin.buffer)
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    return path.open("rb")
 
 
-def _split(file: Iterable[bytes], ends: bool) -> Iterator[bytes]:
-    first = True
-    for raw in file:
-        line = raw.removesuffix(b"\n").removesuffix(b"\r")
-        if ends and raw.endswith(b"\n"):
-            line += b"\n"
-        if first:
-            line, first = line.removeprefix(BYTE_ORDER_MARK), False
-        yield line
+class _LongLineError(Exception):
+    """``line``, counted from 1, is longer than lines may be."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+def _split(file: BinaryIO, ends: bool, limit: int) -> Iterator[bytes]:
+    """Split chunks and not ``file.readline``, which takes longer than all the rest when it is given a limit."""
+    end = b"\n" if ends else b""
+    size = min(CHUNK_BYTES, limit)  # then only a line that began in an earlier chunk can be too long
+    number, rest, mark = 1, b"", BYTE_ORDER_MARK
+    while chunk := file.read1(size):  # type: ignore[attr-defined]
+        line, *others = (rest + chunk).split(b"\n")
+        _check_length(line, limit, number)
+        if not others:
+            rest = line
+            continue
+        yield line.removesuffix(b"\r").removeprefix(mark) + end
+        rest = others.pop()
+        for line in others:
+            yield line.removesuffix(b"\r") + end
+        number, mark = number + 1 + len(others), b""
+    if rest:
+        _check_length(rest, limit, number)
+        yield rest.removesuffix(b"\r").removeprefix(mark)
+
+
+def _check_length(line: bytes, limit: int, number: int) -> None:
+    if len(line) > limit and len(line.removesuffix(b"\r")) > limit:
+        raise _LongLineError(number)
 
 
 def _parallel_side(prefix: str, language: str) -> Path:
@@ -273,8 +309,11 @@ def _empty(path: Path) -> DataError:
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
-    name = "standard input" if str(path) == STDIN else path
     hint = "name a file that can be"
     if isinstance(error, FileNotFoundError):
         hint = way_out(path, hint)
-    return DataError(f"{name}: cannot be read ({error.strerror or error}); {hint}")
+    return DataError(f"{_name(path)}: cannot be read ({error.strerror or error}); {hint}")
+
+
+def _name(path: str | Path) -> str:
+    return "standard input" if str(path) == STDIN else str(path)

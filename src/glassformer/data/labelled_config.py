@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from glassformer.config import Config
 from glassformer.data.held_out import check_one_validation
+from glassformer.regular_files import MAX_LINE_BYTES
 
 
 class SequencesConfig(Config):
@@ -22,6 +23,7 @@ class SequencesConfig(Config):
     """Tokens a sequence, ``[CLS]`` and ``[SEP]`` included; what is longer loses its end."""
     batch_tokens: int = Field(default=4096, ge=5, description="padded tokens in a batch, at most")
     bucket_noise: float = Field(default=0.02, ge=0, le=1, description="blur of lengths before sorting")
+    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="longest line of a file; more is refused")
 
     @model_validator(mode="after")
     def _sequence_fits(self) -> Self:

@@ -31,9 +31,9 @@ def read_labelled(config: LabelledConfig, path: str) -> Iterator[LabelledRecord]
     if plain.endswith(".jsonl"):
         return _from_json_lines(config, path)
     if plain.endswith(".csv"):
-        return _from_table(config, path, _csv_rows(path))
+        return _from_table(config, path, _csv_rows(config, path))
     if plain.endswith(".tsv"):
-        return _from_table(config, path, _tsv_rows(path))
+        return _from_table(config, path, _tsv_rows(config, path))
     raise DataError(f"{path}: labelled text is a .csv, a .tsv or a .jsonl, each also .gz; rename or convert the file")
 
 
@@ -42,14 +42,14 @@ def _columns(config: LabelledConfig) -> list[str]:
     return [*texts, config.label_column]
 
 
-def _lines(path: str) -> Iterator[str]:
+def _lines(config: LabelledConfig, path: str) -> Iterator[str]:
     """Bytes that are not UTF-8 become lone surrogates, so that they cost the record they are in and no other."""
-    for raw in raw_lines(regular(Path(path)), ends=True):
+    for raw in raw_lines(regular(Path(path)), ends=True, limit=config.max_line_bytes):
         yield raw.decode(errors="surrogateescape")
 
 
-def _csv_rows(path: str) -> Iterator[Row]:
-    reader = csv.reader(_lines(path), strict=True)
+def _csv_rows(config: LabelledConfig, path: str) -> Iterator[Row]:
+    reader = csv.reader(_lines(config, path), strict=True)
     while True:
         line = reader.line_num + 1
         try:
@@ -69,8 +69,8 @@ def _csv_rows(path: str) -> Iterator[Row]:
         yield line, fields
 
 
-def _tsv_rows(path: str) -> Iterator[Row]:
-    for line, text in enumerate(_lines(path), start=1):
+def _tsv_rows(config: LabelledConfig, path: str) -> Iterator[Row]:
+    for line, text in enumerate(_lines(config, path), start=1):
         text = text.removesuffix("\n")
         yield line, text.split("\t") if text else []
 
@@ -109,7 +109,7 @@ def _place(path: str, header: list[str], name: str) -> int:
 
 
 def _from_json_lines(config: LabelledConfig, path: str) -> Iterator[LabelledRecord]:
-    for line, text in enumerate(_lines(path), start=1):
+    for line, text in enumerate(_lines(config, path), start=1):
         if not text.strip():
             yield LabelledRecord(line, ("",), "")
             continue

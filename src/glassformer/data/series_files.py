@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from glassformer.config import DataError, nearest
 from glassformer.data.files import unreadable
 from glassformer.data.input_faults import SAMPLE_BYTES, refuse_wide_encoding
 from glassformer.data.series_config import Missing
+from glassformer.regular_files import MAX_LINE_BYTES, open_regular
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
 LARGEST = float(np.finfo(np.float32).max)
@@ -73,9 +76,8 @@ def read_table(
 def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The cells of every line that is not empty, with the number of the line."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            refuse_wide_encoding(path, file.peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
-            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", newline=""), strict=True)
+        with open_regular(path) as file, _text(file, path) as text:
+            reader = csv.reader(_text_lines(path, text), strict=True)
             for cells in reader:
                 if cells:
                     yield reader.line_num, [cell.strip() for cell in cells]
@@ -87,6 +89,20 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def _text(file: BinaryIO, path: Path) -> io.TextIOWrapper:
+    content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else cast(io.BufferedReader, file)
+    refuse_wide_encoding(path, content.peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
+    return io.TextIOWrapper(cast(BinaryIO, content), "utf-8-sig", newline="")
+
+
+def _text_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines with their ends; one of more than ``MAX_LINE_BYTES`` characters is a ``DataError``."""
+    for number, line in enumerate(iter(partial(text.readline, MAX_LINE_BYTES + 1), ""), start=1):
+        if len(line) > MAX_LINE_BYTES:
+            raise DataError(f"{path}, line {number}: has more than {MAX_LINE_BYTES:,} characters; is it a table?")
+        yield line
 
 
 def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from glassformer.config import Config
 from glassformer.data.held_out import check_one_validation
+from glassformer.regular_files import MAX_LINE_BYTES
 
 DocumentForm = Literal["file", "line", "blank_line"]
 
@@ -28,6 +29,7 @@ class DocumentsConfig(Config):
     weights: list[float] = Field(default=[])
     """Times an epoch sees each training path. None: all paths are one stream, seen once."""
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
+    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="longest line of a file; more is refused")
 
     @field_validator("weights")
     @classmethod

@@ -28,7 +28,7 @@ class TaggedRecord(NamedTuple):
 
 def read_tagged(config: TaggedConfig, path: str) -> Iterator[TaggedRecord]:
     """Every sentence of ``path`` in order, those with faults included."""
-    lines = enumerate(raw_lines(regular(Path(path))), start=1)
+    lines = enumerate(raw_lines(regular(Path(path)), limit=config.max_line_bytes), start=1)
     return _jsonl(lines, config) if path.removesuffix(".gz").endswith(".jsonl") else _columns(lines, path)
 
 

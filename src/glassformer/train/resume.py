@@ -12,7 +12,7 @@ from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
 from glassformer.train.state import Override, TrainState
 
-MAY_CHANGE = {"decoding", "validation", "data.cache", "data.validation", "data.test"} | {
+MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "data.validation", "data.test"} | {
     f"train.{name}"
     for name in (
         "max_steps",
