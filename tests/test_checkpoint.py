@@ -303,3 +303,24 @@ def test_the_fingerprint_tells_names_shapes_types_and_bits_apart(other: dict[str
 def test_the_fingerprint_does_not_depend_on_order_or_strides() -> None:
     w = torch.arange(6.0).reshape(2, 3)
     assert fingerprint({"a": w, "b": w.t()}) == fingerprint({"b": w.t().contiguous(), "a": w.clone()})
+
+
+# Weights that are not finite
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_tensor(tmp_path: Path, value: float) -> None:
+    table = weights()["encoder.q.weight"].clone()
+    table[0, 5] = table[3, 2] = value
+    path = save(tmp_path / "c", weights={**weights(), "encoder.q.weight": table})
+    told = ": encoder.q.weight has 2 values that are not finite (first at [0, 5]); use an earlier checkpoint"
+    assert refusal(path).startswith(told)
+    one = torch.tensor([1.0, value]).bfloat16()
+    assert "norm.scale has 1 value that is not finite (first at [1])" in refusal(
+        save(tmp_path / "d", weights={"norm.scale": one})
+    )
+
+
+def test_weights_whose_sum_overflows_are_finite(tmp_path: Path) -> None:
+    large = {"large": torch.full((4, 4), 3e38), "mixed": torch.tensor([3e38, 3e38, -3e38, -3e38])}
+    assert fingerprint(load_checkpoint(save(tmp_path / "c", weights=large)).weights) == fingerprint(large)

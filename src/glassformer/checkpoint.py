@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,30 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from glassformer.config import CheckpointError
-from glassformer.manifest import MANIFEST, check_manifest, parse_object, refusing, sync, write_manifest
+from glassformer.manifest import (
+    MANIFEST,
+    MAX_CONTAINERS,
+    check_manifest,
+    check_sizes,
+    parse_object,
+    refusing,
+    sync,
+    write_manifest,
+)
+from glassformer.regular_files import MEGABYTE, read_regular
+from glassformer.tensor_header import TensorInfo, read_header
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 STATE_VALUES, STATE_TENSORS = "training_state/state.json", "training_state/tensors.safetensors"
 OF_ONE_MOMENT = {"step", "decoding", "bleu_tokenize"}
 """What checkpoints of one training may say otherwise: it does not decide what their weights mean."""
+LARGEST = {CONFIG: 4 * MEGABYTE, TOKENIZER: 64 * MEGABYTE, STATE_VALUES: 64 * MEGABYTE}
+CONTAINERS = {CONFIG: 10_000, TOKENIZER: MAX_CONTAINERS, STATE_VALUES: MAX_CONTAINERS}
+"""Lists and objects in each of these files, at most, as ``LARGEST`` is for its bytes."""
+HASHED_AT_ONCE = 64 * MEGABYTE
+"""Of a smaller checkpoint, damage is reported as such, whatever else follows from it."""
+Check = Callable[[dict[str, Any], Mapping[str, TensorInfo]], None]
+"""Refuses, with a ``CheckpointError``, a ``config.json`` that does not fit the tensors beside it."""
 UNFINISHED, ASIDE = ".tmp-", ".old-"  # being written or deleted; waiting while its replacement moves in
 
 
@@ -78,23 +96,56 @@ def save_checkpoint(
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def load_checkpoint(path: str | Path, *, training: bool = False) -> Checkpoint:
+def load_checkpoint(path: str | Path, *, training: bool = False, check: Check | None = None) -> Checkpoint:
     """Verify every file against the manifest, then read. With ``training`` the training state too, which must be there.
 
-    A single changed bit, a missing or an unlisted file is a ``CheckpointError`` that names the file.
+    A single changed bit, a missing or an unlisted file, and a weight that is not finite are a ``CheckpointError`` that
+    names the file or the tensor. ``check`` is called before anything of the size of the weights is read.
     """
     path = Path(path)
-    files = verify(path)
+    files = check_sizes(path, {CONFIG, TOKENIZER, WEIGHTS})
+    try:
+        _check_headers(path, files, check)
+    except CheckpointError:
+        if sum(files[name]["bytes"] for name in files) <= HASHED_AT_ONCE:
+            verify(path)  # names the file that is damaged
+        raise
+    verify(path)
     if training and not {STATE_VALUES, STATE_TENSORS} <= set(files):
         raise CheckpointError(f"{path}: has no training_state, so it can be used but not resumed; start a new run")
     with refusing(f"{path}: cannot be read"):
-        return Checkpoint(
+        checkpoint = Checkpoint(
             path=path,
             config=_decode(path, CONFIG),
             tokenizer=_decode(path, TOKENIZER),
             weights=load_file(path / WEIGHTS),
             training=TrainingState(_decode(path, STATE_VALUES), load_file(path / STATE_TENSORS)) if training else None,
         )
+    check_finite(checkpoint.weights, str(path))
+    return checkpoint
+
+
+def check_finite(weights: Mapping[str, Tensor], origin: str) -> None:
+    """``CheckpointError`` names the first tensor with a value that is infinite or not a number."""
+    for name, w in weights.items():
+        # The sum is finite where every value is, but for sums that overflow; it reads the tensor once.
+        if not w.is_floating_point() or w.sum().isfinite() or (finite := w.isfinite()).all():
+            continue
+        count, first = int((~finite).sum()), (~finite).nonzero()[0].tolist()
+        values = "1 value that is" if count == 1 else f"{count:,} values that are"
+        raise CheckpointError(
+            f"{origin}: {name} has {values} not finite (first at {first}); use an earlier checkpoint, or train again "
+            "with a lower optimizer.learning_rate"
+        )
+
+
+def _check_headers(path: Path, files: Mapping[str, Any], check: Check | None) -> None:
+    """What can be refused without reading a tensor."""
+    with refusing(f"{path}: cannot be read"):
+        config = _decode(path, CONFIG)
+        headers = {name: read_header(path / name, path) for name in (WEIGHTS, STATE_TENSORS) if name in files}
+    if check is not None:
+        check(config, headers[WEIGHTS])
 
 
 def verify(path: str | Path) -> list[str]:
@@ -102,7 +153,9 @@ def verify(path: str | Path) -> list[str]:
     return check_manifest(Path(path), {CONFIG, TOKENIZER, WEIGHTS})
 
 
-def average(paths: Sequence[str | Path], destination: str | Path | None = None) -> dict[str, Tensor]:
+def average(
+    paths: Sequence[str | Path], destination: str | Path | None = None, check: Check | None = None
+) -> dict[str, Tensor]:
     """The arithmetic mean of the weights (Vaswani et al. 2017, section 6.1), summed in float64, in the stored dtype.
 
     Tensors that are not floating point must be equal. With ``destination`` the mean is also saved as a checkpoint, with
@@ -111,10 +164,10 @@ def average(paths: Sequence[str | Path], destination: str | Path | None = None) 
     """
     if not paths:
         raise CheckpointError("nothing to average; name at least one checkpoint")
-    first = load_checkpoint(paths[0])
+    first = load_checkpoint(paths[0], check=check)
     total = {name: w.double() if w.is_floating_point() else w for name, w in first.weights.items()}
     for path in paths[1:]:
-        other = load_checkpoint(path)
+        other = load_checkpoint(path, check=check)
         if difference := _difference(first, other):
             raise CheckpointError(f"{path}: {difference} {first.path}; average checkpoints of one training")
         for name, w in other.weights.items():
@@ -204,7 +257,7 @@ def _odd_key(document: Any) -> str | None:
 
 
 def _decode(folder: Path, name: str) -> dict[str, Any]:
-    document = parse_object((folder / name).read_bytes())
+    document = parse_object(read_regular(folder / name, LARGEST[name], folder), CONTAINERS[name])
     if document is None:
         raise CheckpointError(f"{folder}: {name} is not a JSON object; save the checkpoint again")
     return document

@@ -4,6 +4,7 @@ The models themselves live beside what they configure; this file only knows how 
 """
 
 import difflib
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, Self
@@ -43,6 +44,14 @@ class Config(BaseModel):
         """Validate ``values``; a ``ConfigError`` says in one line what is wrong, where, and what would be right."""
         try:
             return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(f"{origin}: {_describe(error.errors()[0], cls)}") from None
+
+    @classmethod
+    def parse_stored(cls, values: dict[str, Any], origin: str) -> Self:
+        """``parse`` of what was written as JSON: true is no number, "8" and 8.0 are no whole ones."""
+        try:
+            return cls.model_validate_json(json.dumps(values), strict=True)
         except ValidationError as error:
             raise ConfigError(f"{origin}: {_describe(error.errors()[0], cls)}") from None
 

@@ -13,14 +13,18 @@ from typing import Any
 from safetensors import SafetensorError
 
 from glassformer.config import CheckpointError
+from glassformer.regular_files import MEGABYTE, UnsuitableFileError, open_regular, read_regular
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "glassformer checkpoint", 1
+LARGEST_MANIFEST = MEGABYTE
+MAX_VALUES, MAX_CONTAINERS = 4_000_000, 700_000
+"""Values in a JSON file, and lists and objects among them, which take the most time and memory."""
 
 
 def write_manifest(folder: Path, names: Collection[str]) -> None:
     """Describe the files ``names`` as they are now, and flush the description to the disk."""
-    files = {name: _measure(folder / name) for name in names}
+    files = {name: _measure(folder / name, folder) for name in names}
     (folder / MANIFEST).write_bytes(digested({"format": FORMAT, "version": VERSION, "files": files}))
     sync(folder / MANIFEST)
 
@@ -30,6 +34,19 @@ def check_manifest(folder: Path, required: Collection[str]) -> list[str]:
 
     ``CheckpointError`` names the first file that is missing, unlisted or changed.
     """
+    listed = check_sizes(folder, required)
+    with refusing(f"{folder}: cannot be read"):
+        for name in sorted(listed):
+            if listed[name] != _measure(folder / name, folder):
+                raise _damaged(folder, name)
+        return sorted(listed)
+
+
+def check_sizes(folder: Path, required: Collection[str]) -> dict[str, Any]:
+    """The same as far as names, kinds and sizes of the files go, which takes no time; return what the manifest lists.
+
+    Links out of the folder, pipes and devices are refused.
+    """
     with refusing(f"{folder}: cannot be read"):
         listed = _read_manifest(folder)
         found = _files_in(folder)
@@ -38,11 +55,16 @@ def check_manifest(folder: Path, required: Collection[str]) -> list[str]:
         if unlisted := sorted(found - set(listed)):
             raise CheckpointError(f"{folder}: {unlisted[0]} is not listed in {MANIFEST}; move it out of the folder")
         for name in sorted(listed):
-            if listed[name] != _measure(folder / name):
-                raise CheckpointError(
-                    f"{folder}: {name} is damaged: its size or SHA-256 is not the one in {MANIFEST}; copy it again"
-                )
-        return sorted(listed)
+            with open_regular(folder / name, folder) as file:
+                size = os.fstat(file.fileno()).st_size
+            if not isinstance(listed[name], dict) or listed[name].get("bytes") != size:
+                raise _damaged(folder, name)
+        return listed
+
+
+def _damaged(folder: Path, name: str) -> CheckpointError:
+    fault = f"{name} is damaged: its size or SHA-256 is not the one in {MANIFEST}; copy it again"
+    return CheckpointError(f"{folder}: {fault}")
 
 
 @contextmanager
@@ -64,6 +86,8 @@ def sync(path: Path) -> None:
 
 
 def _reason(error: OSError | SafetensorError) -> str:
+    if isinstance(error, UnsuitableFileError):
+        return f"{Path(error.filename).name} {error}"
     # safetensors reports what the system said as text: "I/O error: No space left on device (os error 28)"
     told = re.search(r"os error (\d+)", str(error))
     code = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
@@ -72,13 +96,22 @@ def _reason(error: OSError | SafetensorError) -> str:
     return (os.strerror(code) if code else " ".join(str(error).split())).lower()
 
 
-def parse_object(data: bytes) -> dict[str, Any] | None:
-    """The JSON object in ``data``, or None where there is no such thing."""
+def parse_object(data: bytes, max_containers: int = MAX_CONTAINERS) -> dict[str, Any] | None:
+    """The JSON object in ``data``, or None where there is no such thing, or too much in it."""
+    if data.count(b",") > MAX_VALUES or data.count(b"[") + data.count(b"{") > max_containers:
+        return None
     try:
-        document = json.loads(data.decode())
+        document = json.loads(data.decode(), object_pairs_hook=_unique_keys)
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def digested(content: dict[str, Any]) -> bytes:
@@ -102,7 +135,7 @@ def _canonical(content: dict[str, Any]) -> bytes:
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
-        data = (folder / MANIFEST).read_bytes()
+        data = read_regular(folder / MANIFEST, LARGEST_MANIFEST, folder)
     except (FileNotFoundError, NotADirectoryError):
         if not folder.is_dir():
             raise CheckpointError(f"{folder}: no such folder; name a checkpoint folder") from None
@@ -113,11 +146,11 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if content is None:
         raise CheckpointError(f"{folder}: {MANIFEST} is damaged: it does not match its own digest; copy it again")
     version, files = content.get("version"), content.get("files")
-    if content.get("format") == FORMAT and isinstance(version, int) and version > VERSION:
+    if content.get("format") == FORMAT and type(version) is int and version > VERSION:
         raise CheckpointError(
             f"{folder}: {MANIFEST} has format version {version}, newer than {VERSION}; upgrade glassformer"
         )
-    if content.get("format") != FORMAT or version != VERSION or not isinstance(files, dict):
+    if content.get("format") != FORMAT or type(version) is not int or version != VERSION or not isinstance(files, dict):
         raise CheckpointError(f"{folder}: {MANIFEST} is not that of a {FORMAT} of version {VERSION}")
     return files
 
@@ -134,6 +167,6 @@ def _files_in(folder: Path) -> set[str]:
     return names - {MANIFEST}
 
 
-def _measure(path: Path) -> dict[str, int | str]:
-    with path.open("rb") as stream:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+def _measure(path: Path, folder: Path) -> dict[str, int | str]:
+    with open_regular(path, folder) as stream:
+        return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}

@@ -8,8 +8,8 @@ more than once.
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -33,7 +33,7 @@ class UnsuitableFileError(OSError):
         return str(self.strerror)
 
 
-def open_regular(path: str | Path, within: Path | None = None) -> BinaryIO:
+def open_regular(path: str | Path, within: Path | None = None) -> BufferedReader:
     """Open a regular file for reading bytes; ``OSError`` for everything else, without opening it.
 
     With ``within``, a link that leads out of that folder is refused.

@@ -32,10 +32,12 @@ from glassformer.checkpoint import (
 )
 from glassformer.config import CheckpointError, nearest
 from glassformer.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
+from glassformer.regular_files import MEGABYTE, read_regular
 
 CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
 INTERRUPTED = "interrupted"
 """The value in a training state that marks a checkpoint saved because training was stopped between scheduled saves."""
+LARGEST_METRICS = 1024 * MEGABYTE
 _STEP = re.compile(r"step_(\d{8,})")
 
 
@@ -193,7 +195,7 @@ class RunFolder:
         with refusing(f"{path}: cannot be read"):
             if not path.exists():
                 return None
-            data = path.read_bytes()
+            data = read_regular(path, MEGABYTE, self.path)
             match parse_digested(data) or parse_object(data):  # earlier versions wrote it without a digest
                 case {"checkpoint": str(name), "metric": str(metric), "value": int() | float() as value, **more} if (
                     not more
@@ -235,7 +237,7 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of ``metrics.jsonl``. One that a kill left half-written is passed over, a damaged one named."""
         with refusing(f"{self.metrics_path}: cannot be read"):
-            data = self.metrics_path.read_bytes() if self.metrics_path.exists() else b""
+            data = read_regular(self.metrics_path, LARGEST_METRICS, self.path) if self.metrics_path.exists() else b""
         *ended, last = data.split(b"\n")
         found = list(map(_parse_metrics, ended))
         if _parse_metrics(last) or _parse_metrics(last[:-1]):  # the latter: its end is damaged

@@ -1,12 +1,76 @@
 """The model of a checkpoint with its vocabularies, checked to be of one training."""
 
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from glassformer.allocator import release_libraries
-from glassformer.checkpoint import Checkpoint
+from glassformer.checkpoint import CONFIG, Checkpoint, load_checkpoint
 from glassformer.config import CheckpointError
-from glassformer.models.registry import build_undrawn, load_weights
+from glassformer.models.registry import build_undrawn, check_stored, load_weights, shortened
+from glassformer.tensor_header import TensorInfo
 from glassformer.text import TokenizerPair
+
+LARGEST_DECODING = {"beam_size": 1_000, "n_best": 1_000}
+"""A stored default; on the command line more can be asked for."""
+
+
+class _Reading(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+    layer: int = -1
+    head: int | None = Field(None, ge=0)
+    shifted: bool = False
+
+
+class _Stored(BaseModel):
+    """What ``config.json`` holds beside the model, as far as it is used; later versions may write more."""
+
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+    model: dict[str, Any] = {}
+    task: str = "translation"
+    step: int | None = Field(None, ge=0)
+    tokenizer: str | None = None
+    decoding: dict[str, Any] = {}
+    format: dict[str, Any] = {}
+    labels: list[str] | None = None
+    tags: list[str] | None = None
+    context: int | None = Field(None, gt=0)
+    max_length: int | None = Field(None, ge=3)
+    documents: Literal["file", "line", "blank_line"] = "file"
+    within_documents: bool = False
+    bleu_tokenize: str = "13a"
+    guided_alignment: _Reading = _Reading()
+
+
+def load_checked(path: str | Path, *, training: bool = False) -> Checkpoint:
+    """``load_checkpoint``; a ``config.json`` that does not fit the weights is refused before they are read."""
+    return load_checkpoint(path, training=training, check=partial(check_settings, origin=f"{path}/{CONFIG}"))
+
+
+def check_settings(config: dict[str, Any], stored: Mapping[str, TensorInfo], origin: str) -> None:
+    """``CheckpointError`` for a value of another type, and for sizes that are not those of the weights."""
+    try:
+        values = _Stored.model_validate(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        fault = f"{where}={shortened(first['input'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        raise CheckpointError(f"{origin}: {fault}; restore the original") from None
+    for key, value in values.decoding.items():
+        if isinstance(value, int) and value > LARGEST_DECODING.get(key, 10**6) and key != "seed":
+            raise CheckpointError(
+                f"{origin}: decoding.{key}={value:.0e} is more than any text needs; restore the original"
+            )
+    model = check_stored(values.model, stored, origin)
+    for key, size in (("labels", "n_classes"), ("tags", "n_tags")):
+        names, count = getattr(values, key), getattr(model, size, 0)
+        if names is not None and len(names) != count:
+            raise CheckpointError(
+                f"{origin}: {key} has {len(names)} names, and model.{size} is {count}; restore the original"
+            )
 
 
 def trained(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair | None]:

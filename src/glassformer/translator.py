@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.allocator import fitting_memory, release_libraries
-from glassformer.checkpoint import Checkpoint, load_checkpoint
+from glassformer.checkpoint import Checkpoint
 from glassformer.compiled import faster
 from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.evaluate.copying import copies
@@ -29,7 +29,7 @@ from glassformer.text.faults import warn_of_unknown
 from glassformer.text.notebook import facts_as_html, weights_as_html
 from glassformer.text.reading import Limit, Part, read_in_parts, warn_of_long, with_end
 from glassformer.text.sentences import join_texts, joined_texts, words_before
-from glassformer.trained import trained
+from glassformer.trained import load_checked, trained
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Translator:
     @classmethod
     def load(cls, *paths: str | Path, device: str = "cpu") -> Self:
         """From run folders (their best checkpoint) or checkpoint folders; several make an ensemble."""
-        loaded = [load_checkpoint(resolve(path)) for path in paths]
+        loaded = [load_checked(resolve(path)) for path in paths]
         if not loaded:
             raise CheckpointError("no checkpoint is named; name at least one")
         for checkpoint in loaded:
@@ -114,7 +114,7 @@ class Translator:
                 raise CheckpointError(
                     f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}; an ensemble has one vocabulary"
                 )
-        decoding = DecodingConfig.parse(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
+        decoding = DecodingConfig.parse_stored(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
         translator = cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
         translator.checkpoints = tuple(checkpoint.path for checkpoint in loaded)

@@ -17,9 +17,12 @@ def command(
 
     Checkpoints that were saved because training was interrupted are left out.
     """
+    from functools import partial
+
     from glassformer.checkpoint import average
     from glassformer.config import ConfigError
     from glassformer.run_folder import RunFolder
+    from glassformer.trained import check_settings
 
     if last < 1:
         raise ConfigError(f"--last {last}: at least one checkpoint is averaged; give 1 or more")
@@ -30,7 +33,7 @@ def command(
     if not chosen:
         raise ConfigError(f"{run}: this run has saved no checkpoint yet; train it further with --resume")
     destination = output or run / "averaged"
-    average(chosen, destination)
+    average(chosen, destination, partial(check_settings, origin=f"{run}/config.json"))
     if left_out := [path.name for path in everything[everything.index(chosen[0]) :] if path not in chosen]:
         note(f"left out {', '.join(left_out)}: saved when training was interrupted, not on schedule")
     note(f"averaged {', '.join(path.name for path in chosen)}")

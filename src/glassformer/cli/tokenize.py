@@ -20,12 +20,12 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Tokens and ids, a JSON object a line.")] = False,
 ) -> None:
     """Show the tokens of each line, as the run's tokenizer cuts it."""
-    from glassformer.checkpoint import load_checkpoint
     from glassformer.run_folder import resolve
     from glassformer.text import TokenizerPair
+    from glassformer.trained import load_checked
 
     path = resolve(run)
-    pair = TokenizerPair.from_json(load_checkpoint(path).tokenizer, str(path))
+    pair = TokenizerPair.from_json(load_checked(path).tokenizer, str(path))
     tokenizer = pair.target if target else pair.source
     with writing(output) as stream:
         for line in read_text(file, max_line_bytes):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import DataError
+from glassformer.regular_files import UnsuitableFileError, open_regular
 
 try:
     from PIL import Image, ImageOps
@@ -51,7 +52,7 @@ def _read(path: Path, size: tuple[int, int] | None, channels: int) -> NDArray[np
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             warnings.simplefilter("ignore", UserWarning)  # of malformed metadata
-            with Image.open(path, formats=["PNG", "JPEG"]) as opened:
+            with open_regular(path) as file, Image.open(file, formats=["PNG", "JPEG"]) as opened:
                 if opened.mode.startswith(_DEEP_MODES):
                     raise DataError(f"{path}: has more than 8 bits a channel; save it with 8")
                 picture = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
@@ -61,6 +62,8 @@ def _read(path: Path, size: tuple[int, int] | None, channels: int) -> NDArray[np
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DataError(f"{path}: has more pixels than {Image.MAX_IMAGE_PIXELS:,}; scale it down") from None
+    except UnsuitableFileError as error:
+        raise DataError(f"{path}: {error}; replace or remove it") from None
     except (OSError, SyntaxError, ValueError, EOFError, struct.error, zlib.error):
         raise DataError(f"{path}: cannot be read as a PNG or JPEG picture; replace or remove the file") from None
     return np.asarray(picture, np.uint8).reshape(picture.height, picture.width, channels)

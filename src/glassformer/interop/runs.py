@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.checkpoint import load_checkpoint, save_checkpoint
+from glassformer.checkpoint import save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
-from glassformer.trained import trained
+from glassformer.trained import load_checked, trained
 from glassformer.translator import Translator
 
 EXPORTED = "encoder_decoder"
@@ -53,7 +53,7 @@ class Held:
 
 def held_at(run: str | Path) -> tuple[Path, Held]:
     """The checkpoint that ``run`` means, and what it holds."""
-    checkpoint = load_checkpoint(resolve(run))
+    checkpoint = load_checked(resolve(run))
     model, pair = trained(checkpoint)
     values = {key: value for key, value in checkpoint.config.items() if key != "model"}
     return checkpoint.path, Held(model.eval(), values, pair)
@@ -62,7 +62,7 @@ def held_at(run: str | Path) -> tuple[Path, Held]:
 def translator_of(run: str | Path) -> tuple[Path, Translator]:
     """The checkpoint that ``run`` means, and what it holds; ``ConfigError`` for a model that does not translate."""
     path = resolve(run)
-    kind = load_checkpoint(path).config.get("model", {}).get("kind")
+    kind = load_checked(path).config.get("model", {}).get("kind")
     if kind != EXPORTED:
         way = (
             "use --to huggingface"

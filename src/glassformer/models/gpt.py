@@ -76,7 +76,7 @@ class GPTConfig(Config):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         if self.n_heads % self.kv_heads:
-            whole = ", ".join(str(n) for n in range(1, self.n_heads + 1) if self.n_heads % n == 0)
+            whole = ", ".join(str(n) for n in range(1, min(self.n_heads, 64) + 1) if self.n_heads % n == 0)
             raise ValueError(
                 f"n_heads={self.n_heads} is not divisible by attention.n_kv_heads={self.kv_heads}; choose from {whole}"
             )

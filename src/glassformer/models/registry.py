@@ -1,6 +1,7 @@
 """The one table of model kinds, and the names under which their weights are stored."""
 
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
 from glassformer.models.series import Series, SeriesConfig
 from glassformer.models.vit import ViT, ViTConfig
+from glassformer.tensor_header import TensorInfo
 
 MODELS: dict[str, tuple[type[Config], type[nn.Module]]] = {
     "encoder_decoder": (EncoderDecoderConfig, EncoderDecoder),
@@ -24,23 +26,71 @@ MODELS: dict[str, tuple[type[Config], type[nn.Module]]] = {
     "recurrent": (RecurrentConfig, Recurrent),
 }
 
+LAYERS = ("n_layers", "n_encoder_layers", "n_decoder_layers")
+STORED_DTYPE = "F32"
+LARGEST_TABLES = 16 << 20
+"""Bytes of tables that are computed and not stored, such as sinusoids, in a model whose weights are smaller."""
 DRAWING = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
 """What initialising a model or a module of torch's calls, as far as a mode can see it."""
 
 
 def build_model(values: dict[str, Any], origin: str) -> Any:
     """A freshly initialised model from its stored configuration; of which class, its ``kind`` says."""
-    kind = values.get("kind", "")
-    if kind not in MODELS:
-        raise ConfigError(f"{origin}: model.kind={kind!r} is not a model; {nearest(str(kind), list(MODELS))}")
-    config, model = MODELS[kind]
+    config, model = _kind(values, origin)
     return model(config.parse(values, origin))
+
+
+def _kind(values: dict[str, Any], origin: str) -> tuple[type[Config], type[nn.Module]]:
+    kind = values.get("kind", "")
+    if not isinstance(kind, str) or kind not in MODELS:
+        raise ConfigError(f"{origin}: model.kind={kind!r} is not a model; {nearest(str(kind), list(MODELS))}")
+    return MODELS[kind]
 
 
 def build_undrawn(values: dict[str, Any], origin: str) -> Any:
     """Likewise, its weights not initialised but for ``load_weights`` to fill; no random number is drawn."""
     with _Undrawn():
         return build_model(values, origin)
+
+
+def check_stored(values: Any, stored: Mapping[str, TensorInfo], origin: str) -> Config:
+    """Compare a stored configuration with the names and shapes of the ``stored`` tensors; return it, parsed strictly.
+
+    The model is built on the meta device, so nothing is allocated, whatever sizes the configuration announces.
+    """
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{origin}: model={shortened(values)} is not a section; restore the original")
+    kind, build = _kind(values, origin)
+    config = kind.parse_stored(values, origin)
+    for key in LAYERS:
+        if (n_layers := getattr(config, key, 0)) > len(stored):
+            raise _unlike(origin, f"model.{key}={n_layers:,} with {len(stored):,} tensors in all")
+    try:
+        with torch.device("meta"), _Undrawn():
+            model = build(config)
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise _unlike(origin, str(error).partition("\n")[0]) from None
+    _compare({name: tuple(w.shape) for name, w in weights_of(model).items()}, _shapes(stored), origin)
+    tables = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
+    if tables > max(LARGEST_TABLES, sum(info.n_bytes for info in stored.values())):
+        raise _unlike(origin, f"tables of positions of {tables:,} bytes")
+    for name, info in stored.items():
+        if info.dtype != STORED_DTYPE:
+            raise CheckpointError(f"{origin}: {name} is stored as {info.dtype}, not {STORED_DTYPE}; save it as float32")
+    return config
+
+
+def shortened(value: Any) -> str:
+    """``value`` as Python writes it, the middle of what is long left out."""
+    return reprlib.repr(value)
+
+
+def _unlike(origin: str, fault: str) -> CheckpointError:
+    return CheckpointError(f"{origin}: the configuration is not that of the weights: {fault}; restore the original")
+
+
+def _shapes(stored: Mapping[str, TensorInfo]) -> dict[str, tuple[int, ...]]:
+    return {name: info.shape for name, info in stored.items()}
 
 
 class _Undrawn(TorchFunctionMode):
@@ -63,15 +113,20 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def load_weights(model: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
     """Copy ``weights`` into ``model``; a ``CheckpointError`` lists what is missing, left over or of another shape."""
     own = weights_of(model)
-    faults = [f"{name} is missing" for name in own if name not in weights]
-    faults += [f"{name} is not in the model" for name in weights if name not in own]
+    shapes, found = ({name: tuple(w.shape) for name, w in group.items()} for group in (own, weights))
+    _compare(shapes, found, origin)
+    for name, tensor in own.items():
+        tensor.copy_(weights[name])
+
+
+def _compare(own: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], origin: str) -> None:
+    faults = [f"{name} is missing" for name in own if name not in found]
+    faults += [f"{name} is not in the model" for name in found if name not in own]
     faults += [
-        f"{name} is {list(weights[name].shape)}, not {list(tensor.shape)}"
-        for name, tensor in own.items()
-        if name in weights and weights[name].shape != tensor.shape
+        f"{name} is {list(found[name])}, not {list(shape)}"
+        for name, shape in own.items()
+        if name in found and found[name] != shape
     ]
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
         raise CheckpointError(f"{origin}: the weights do not fit the configuration: {shown}")
-    for name, tensor in own.items():
-        tensor.copy_(weights[name])

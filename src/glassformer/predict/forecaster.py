@@ -60,9 +60,8 @@ class Forecaster:
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("forecasting",), device)
-        return cls(
-            opened.model, SeriesFormat.parse(opened.stored("format"), f"{opened.path}/config.json"), path=opened.path
-        )
+        form = SeriesFormat.parse_stored(opened.stored("format"), f"{opened.path}/config.json")
+        return cls(opened.model, form, path=opened.path)
 
     @property
     def device(self) -> torch.device:

@@ -70,7 +70,7 @@ class Generator:
         opened = open_run(path, ("language",), device)
         assert opened.tokenizer is not None
         stored = opened.config.get("decoding", {"sample": True, "beam_size": 1})
-        decoding = DecodingConfig.parse(stored, f"{opened.path}/config.json")
+        decoding = DecodingConfig.parse_stored(stored, f"{opened.path}/config.json")
         context = opened.config.get("context", opened.model.config.max_length)
         documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
         return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)

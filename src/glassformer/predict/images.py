@@ -42,9 +42,8 @@ class ImageClassifier:
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("images",), device)
-        return cls(
-            opened.model, ImageFormat.parse(opened.stored("format"), f"{opened.path}/config.json"), path=opened.path
-        )
+        form = ImageFormat.parse_stored(opened.stored("format"), f"{opened.path}/config.json")
+        return cls(opened.model, form, path=opened.path)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.checkpoint import CONFIG, load_checkpoint, verify
+from glassformer.checkpoint import CONFIG, CONTAINERS, LARGEST, verify
 from glassformer.config import CheckpointError
 from glassformer.manifest import parse_object, refusing
 from glassformer.models.device import choose_device
+from glassformer.regular_files import read_regular
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
-from glassformer.trained import trained
+from glassformer.trained import load_checked, trained
 
 TASK_OF_KIND = {"gpt": "language", "bert": "masked", "vit": "images", "series": "forecasting"}
 """Of checkpoints that say nothing of a task."""
@@ -48,7 +49,8 @@ def task_of(config: dict[str, Any]) -> str:
     """What a checkpoint with this ``config.json`` is for."""
     model = config.get("model")
     kind = model.get("kind", "") if isinstance(model, dict) else ""
-    return str(config.get("task") or TASK_OF_KIND.get(kind, "translation"))
+    default = TASK_OF_KIND.get(kind, "translation") if isinstance(kind, str) else "translation"
+    return str(config.get("task") or default)
 
 
 def task_at(path: str | Path) -> str:
@@ -57,7 +59,7 @@ def task_at(path: str | Path) -> str:
     if not (folder / CONFIG).is_file():
         verify(folder)  # says what is missing
     with refusing(f"{folder / CONFIG}: cannot be read"):
-        return task_of(parse_object((folder / CONFIG).read_bytes()) or {})
+        return task_of(parse_object(read_regular(folder / CONFIG, LARGEST[CONFIG], folder), CONTAINERS[CONFIG]) or {})
 
 
 def stored_languages(path: str | Path) -> tuple[str, str] | None:
@@ -83,7 +85,7 @@ def check_task(path: str | Path, tasks: tuple[str, ...]) -> None:
 def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> Opened:
     """The checkpoint that ``path`` means, whole, consistent and for one of ``tasks``, or a ``CheckpointError``."""
     check_task(path, tasks)
-    checkpoint = load_checkpoint(resolve(path))
+    checkpoint = load_checked(resolve(path))
     model, pair = trained(checkpoint)
     return Opened(
         checkpoint.path,
@@ -95,5 +97,5 @@ def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> O
 
 def open_any(path: str | Path) -> tuple[str, Any, TokenizerPair | None]:
     """The task, the model and the vocabularies of any checkpoint, checked likewise."""
-    checkpoint = load_checkpoint(resolve(path))
+    checkpoint = load_checked(resolve(path))
     return task_of(checkpoint.config), *trained(checkpoint)

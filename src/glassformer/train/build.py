@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from glassformer.checkpoint import Checkpoint, load_checkpoint
+from glassformer.checkpoint import Checkpoint
 from glassformer.config import Config, ConfigError
 from glassformer.models.device import choose_device
 from glassformer.models.precision import fast_in_bfloat16, lower_stacks
@@ -16,6 +16,7 @@ from glassformer.train.optimizer import build_optimizer
 from glassformer.train.state import TrainState
 from glassformer.train.task import Document, Origin
 from glassformer.train.tasks import make_task
+from glassformer.trained import load_checked
 
 MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_order", "positions")
 """Settings without which weights mean nothing, though each may have a shape that fits."""
@@ -32,7 +33,7 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     # Also when the number stays what it is: setting it fixes how MKL cuts its sums, and a resumed run must agree.
     torch.set_num_threads(config.train.threads or torch.get_num_threads())
     torch.manual_seed(config.train.seed)
-    begins = load_checkpoint(resolve(config.train.start_from)) if config.train.start_from and goes_on is None else None
+    begins = load_checked(resolve(config.train.start_from)) if config.train.start_from and goes_on is None else None
     taken: list[str] = []
     if begins is not None:
         config, taken = with_sizes_of(config, begins.config.get("model"), f"train.start_from={begins.path}")

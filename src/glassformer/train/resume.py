@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from glassformer.checkpoint import load_checkpoint
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.generate import DecodingConfig
 from glassformer.models.device import choose_device
@@ -11,6 +10,7 @@ from glassformer.run_folder import BEST, RunFolder
 from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
 from glassformer.train.state import Override, TrainState
+from glassformer.trained import load_checked
 
 MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "data.validation", "data.test"} | {
     f"train.{name}"
@@ -48,9 +48,11 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     found = run.latest()
     if found is None:
         return begin(config, run)
-    checkpoint = load_checkpoint(found.path, training=True)
+    checkpoint = load_checked(found.path, training=True)
     assert checkpoint.training is not None
-    before = checkpoint.training.values["config"]
+    before = checkpoint.training.values.get("config")
+    if not isinstance(before, dict) or not all(isinstance(values, dict | str) for values in before.values()):
+        raise CheckpointError(f"{found.path}: training_state has no configuration; start a new run")
     if config.train.start_from:  # which this run may have taken sizes from
         config, _ = with_sizes_of(config, before.get("model"), str(found.path))
     overrides = _overrides(config, before, found.step)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.checkpoint import TrainingState
-from glassformer.config import CheckpointError
+from glassformer.checkpoint import TrainingState, check_finite
+from glassformer.config import CheckpointError, GlassformerError
 from glassformer.kernels.native import kernels
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import load_weights, weights_of
@@ -134,6 +134,17 @@ class TrainState:
 
     def restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
         """Become the run that made ``saved``. Other data than then are refused: the run would not be the same."""
+        try:
+            self._restore(weights, saved, origin)
+        except GlassformerError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise CheckpointError(
+                f"{origin}: training_state is not that of this run ({reason}); start a new run"
+            ) from None
+
+    def _restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
         if saved.values["data"] != self.batches.fingerprint:
             raise CheckpointError(f"{origin}: the training data are not those the run began with; start a new run")
         content = saved.values.get("content", self.batches.content_digest)  # not in the earliest
@@ -153,6 +164,7 @@ class TrainState:
         load_weights(self.best_model, weights, origin)
         if self.averaged is not None:
             live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
+            check_finite(live, origin)
             load_weights(self.model, live, origin)
         self._restore_moments(saved.tensors)
         self.stale = True
@@ -184,4 +196,6 @@ class TrainState:
                 moments.setdefault(name, {})[key] = tensor
         for name, parameter in weights_of(self.model).items():
             for key, tensor in moments.get(name, {}).items():
+                if tensor.numel() != 1 and tensor.shape != parameter.shape:
+                    raise ValueError(f"{key} of {name} is {list(tensor.shape)}, not {list(parameter.shape)}")
                 self.optimizer.state[parameter][key] = tensor.to(parameter.device)

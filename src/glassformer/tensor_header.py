@@ -1,0 +1,88 @@
+"""The header of a safetensors file, checked before any memory is taken for what it announces.
+
+Eight bytes give the length of a JSON object, which gives type, shape and place of each tensor. The library checks most
+of it too, but only while it reads the tensors.
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from glassformer.config import CheckpointError
+from glassformer.manifest import parse_object
+from glassformer.regular_files import MEGABYTE, open_regular
+
+LONGEST_HEADER = 16 * MEGABYTE
+MAX_TENSORS = 100_000
+MAX_DIMENSIONS = 8
+BITS = {
+    **dict.fromkeys(("BOOL", "I8", "U8", "F8_E4M3", "F8_E5M2"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("I64", "U64", "F64"), 64),
+}
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Type, as safetensors names it (``F32``), and shape of a stored tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        return math.prod(self.shape) * BITS[self.dtype] // 8
+
+
+def read_header(path: Path, within: Path) -> dict[str, TensorInfo]:
+    """Each tensor of the file; ``CheckpointError`` unless they fill it from the first byte to the last."""
+    try:
+        return _tensors(*_read(path, within))
+    except ValueError as error:
+        raise CheckpointError(f"{within}: {path.relative_to(within)} is damaged: {error}; copy it again") from None
+
+
+def _read(path: Path, within: Path) -> tuple[dict[str, Any], int]:
+    """The header, and the number of bytes after it."""
+    with open_regular(path, within) as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > size - 8:
+            raise ValueError("it ends within its header")
+        if length > LONGEST_HEADER:
+            raise ValueError(f"its header has {length:,} bytes, more than {LONGEST_HEADER:,}")
+        data = file.read(length)
+    if data.count(b"{") > 2 + MAX_TENSORS:
+        raise ValueError(f"it has more than {MAX_TENSORS:,} tensors")
+    header = parse_object(data, 4 * MAX_TENSORS)
+    if header is None:
+        raise ValueError("its header is not a JSON object of different names")
+    header.pop("__metadata__", None)
+    return header, size - 8 - length
+
+
+def _tensors(header: dict[str, Any], size: int) -> dict[str, TensorInfo]:
+    tensors, places = dict[str, TensorInfo](), list[tuple[int, int]]()
+    for name, entry in header.items():
+        match entry:
+            case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]} if dtype in BITS:
+                info = TensorInfo(dtype, tuple(shape))
+            case _:
+                raise ValueError(f"{name[:100]} has no type, shape and place that are known")
+        if len(shape) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
+            raise ValueError(f"{name[:100]} has a shape that no tensor has")
+        if isinstance(begin, bool) or isinstance(end, bool) or end - begin != info.n_bytes:
+            raise ValueError(f"{name[:100]} has not the bytes that its type and shape take")
+        tensors[name] = info
+        places.append((begin, end))
+    position = 0
+    for begin, end in sorted(places):
+        if begin != position:
+            raise ValueError("its tensors overlap, or leave a gap")
+        position = end
+    if position != size:
+        raise ValueError(f"its tensors have {position:,} bytes, and the file {size:,}")
+    return tensors
