@@ -100,7 +100,7 @@ def test_what_is_not_a_tokenizer_is_refused(tmp_path):
 
 def test_a_document_that_the_library_cannot_read_is_refused():
     content = pair().source.to_json()
-    content["pipeline"] = {"model": {"type": "of another time", "vocab": {}}}
+    content["pipeline"]["version"] = "9.0"
     content.pop("fingerprint")
     with pytest.raises(CheckpointError, match="install a matching tokenizers") as error:
         Tokenizer.from_json({**content, "fingerprint": fingerprint_of(content)})

@@ -12,6 +12,7 @@ from tokenizers import Regex, decoders, processors
 from glassformer.config import CheckpointError
 from glassformer.interop.sentencepiece import pipeline, read_sentencepiece
 from glassformer.text import Tokenizer, TokenizerPair
+from glassformer.text.allowed import library_errors
 from glassformer.text.foreign import KIND, UNNAMED, ForeignConfig, ForeignTokenizer
 from glassformer.text.words import JOINER
 
@@ -144,8 +145,9 @@ def read_pipeline(folder: Path, size: int) -> Pipeline:
 def pipeline_from(document: dict[str, Any], settings: dict[str, Any], size: int, folder: Path) -> Pipeline:
     """``CheckpointError`` where the library cannot read ``document``, or it has more entries than the model."""
     try:
-        encoder = tokenizers.Tokenizer.from_str(json.dumps(document))
-    except Exception:  # the compiled library raises nothing narrower
+        with library_errors("cannot be read"):
+            encoder = tokenizers.Tokenizer.from_str(json.dumps(document))
+    except CheckpointError:
         version = f"version {tokenizers.__version__} of tokenizers"
         raise CheckpointError(
             f"{folder}: tokenizer.json cannot be read by {version}; save it again with that"

@@ -8,6 +8,7 @@ import numpy as np
 import tokenizers
 
 from glassformer.config import CheckpointError, ConfigError
+from glassformer.text.allowed import check_pipeline, library_errors
 from glassformer.text.byte_level import BYTES, readable
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig
 from glassformer.text.tokenizer import Merge, Tokenizer, check_dropout, verify
@@ -38,10 +39,11 @@ class ForeignTokenizer(Tokenizer):
         self.kind = KIND
         self.special_tokens = dict(special_tokens)
         self._pipeline = pipeline
-        self._encoder = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
+        check_pipeline(pipeline)
+        with library_errors("cannot be read"):
+            # Neither padding nor truncation, which the library would otherwise set up from the document.
+            self._encoder = tokenizers.Tokenizer.from_str(json.dumps({**pipeline, "truncation": None, "padding": None}))
         self._encoder.encode_special_tokens = True  # text that looks like a special token is text
-        self._encoder.no_padding()
-        self._encoder.no_truncation()
         self.pad_id, self.start_id, self.end_id, self.unknown_id = (special_tokens[name] for name in SPECIAL_TOKENS)
         self._given = entries
         self._entries = _entries(self._encoder) if entries is None else list(entries)
@@ -58,18 +60,23 @@ class ForeignTokenizer(Tokenizer):
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
         verify(document, "tokenizer")
-        try:
-            return cls(document["special_tokens"], document["pipeline"], document.get("entries"))
-        except Exception as error:  # the compiled library raises nothing narrower
-            reason = str(error).partition("\n")[0]
-            raise CheckpointError(f"tokenizer: cannot be read ({reason}); install a matching tokenizers") from None
+        if document.get("kind") != KIND:
+            raise CheckpointError(f"tokenizer: its kind is not {KIND}; restore the original")
+        entries, names = document.get("entries"), document.get("special_tokens")
+        if entries is not None and not (isinstance(entries, list) and all(isinstance(one, str) for one in entries)):
+            raise CheckpointError("tokenizer: entries is no list of texts; restore the original")
+        if not isinstance(names, dict) or not all(type(id) is int for id in names.values()):
+            raise CheckpointError("tokenizer: special_tokens is no table of ids; restore the original")
+        with library_errors("cannot be read"):
+            return cls(names, document["pipeline"], entries)
 
     def normalize(self, text: str) -> str:
         return self.decode(self.encode(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         encode = self._encoder.encode_batch_fast if self._given is None else self._encoder.encode_batch  # with names
-        found = encode([whole_characters(text) for text in texts], add_special_tokens=False)
+        with library_errors("cannot encode"):
+            found = encode([whole_characters(text) for text in texts], add_special_tokens=False)
         return [self._prefix + [self._known(id, name) for id, name in zip(one.ids, one.tokens)] for one in found]
 
     def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:

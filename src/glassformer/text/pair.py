@@ -51,11 +51,15 @@ class TokenizerPair:
         """``CheckpointError`` when the document was edited or is no tokenizer; ``origin`` names it in the error."""
         verify(document, origin)
         try:
+            if not isinstance(document["config"], dict):
+                raise CheckpointError(f"{origin}: the tokenizer's config is not a section; restore the original")
             foreign = document["config"].get("kind") == KIND
-            config = (ForeignConfig if foreign else TextConfig).parse(document["config"], origin)
+            config = (ForeignConfig if foreign else TextConfig).parse_stored(document["config"], origin)
             tokenizer = ForeignTokenizer if foreign else tokenizer_class(config.kind)
             source = tokenizer.from_json(document["source"])
             target = tokenizer.from_json(document["target"]) if "target" in document else None
+            if {config.kind} != {one.kind for one in (source, target) if one is not None}:
+                raise CheckpointError(f"{origin}: the tokenizer's kind is not {config.kind}; restore the original")
         except (KeyError, ConfigError) as error:
             raise CheckpointError(f"{origin}: not a tokenizer of this version ({error}); train it again") from None
         return cls(config, source, target, document)

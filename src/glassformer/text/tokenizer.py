@@ -13,6 +13,7 @@ import tokenizers
 from numpy.typing import NDArray
 
 from glassformer.config import CheckpointError, ConfigError, DataError
+from glassformer.text.allowed import check_tokenizer, library_errors
 from glassformer.text.config import SPECIAL_TOKENS
 from glassformer.text.merges import MergeTable, dropper
 from glassformer.text.words import END_OF_WORD, JOINER, join_words, whole_characters
@@ -86,7 +87,9 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encoded = self._encoder.encode_batch_fast([whole_characters(text) for text in texts], add_special_tokens=False)
+        whole = [whole_characters(text) for text in texts]
+        with library_errors("cannot encode"):
+            encoded = self._encoder.encode_batch_fast(whole, add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
     def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
@@ -204,11 +207,9 @@ class Tokenizer:
     def from_json(cls, document: dict[str, Any]) -> Self:
         """``CheckpointError`` when the document was edited, or this version of ``tokenizers`` cannot read it."""
         verify(document, "tokenizer")
-        try:
+        check_tokenizer(document)
+        with library_errors("cannot be read"):
             return cls(document["kind"], document["special_tokens"], document["pipeline"])
-        except Exception as error:  # the compiled library raises nothing narrower
-            reason = str(error).partition("\n")[0]
-            raise CheckpointError(f"tokenizer: cannot be read ({reason}); install a matching tokenizers") from None
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -271,8 +272,11 @@ def check_dropout(dropout: float) -> None:
 
 def fingerprint(document: dict[str, Any]) -> str:
     """SHA-256, in hexadecimal, of the document as JSON with sorted keys and without spaces."""
-    canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    try:
+        canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+    except (RecursionError, UnicodeEncodeError):
+        raise CheckpointError("tokenizer: holds what no tokenizer does; restore the original") from None
 
 
 def verify(document: Any, origin: str) -> None:
