@@ -64,6 +64,7 @@ def test_alphabets_are_recognised_without_a_byte_order_mark(text: str, encoding:
 def test_no_text_in_utf8_is_taken_for_another_encoding(text: str) -> None:
     assert wide_encoding(text.encode()) is None
     assert wide_encoding(f"{text}\0{text}".encode()) is None
+    assert wide_encoding(b"one\0two\0three.") is None  # two NULs, both at odd places
 
 
 def test_a_tsv_without_any_tab_is_refused_by_its_first_line(tmp_path: Path) -> None:
