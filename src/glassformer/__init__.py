@@ -22,10 +22,9 @@ Configurations: ``read_config("configs/multi30k.toml")``; errors that a user can
 The guide is docs/python.md. Public names are imported when first used, so that importing the package costs nothing.
 """
 
-from typing import TYPE_CHECKING
-
 from glassformer.later import imported_later
 
+TYPE_CHECKING = False  # not from typing, as in ``later``
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace

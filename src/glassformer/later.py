@@ -1,15 +1,18 @@
 """Names of a package that are imported when first used, so that who needs few of them does not wait for all."""
 
 import sys
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # not from typing: until the command's ``main`` is reached, Ctrl-C cannot be handled
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
-def imported_later(package: str, homes: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def imported_later(package: str, homes: dict[str, str]) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
     """``__getattr__`` and ``__dir__`` of ``package`` (PEP 562); ``homes`` says in which of its modules each name is."""
 
-    def find(name: str) -> Any:
+    def find(name: str) -> "Any":
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"{package}.{homes[name]}"), name)

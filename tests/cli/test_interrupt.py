@@ -120,6 +120,25 @@ def test_ctrl_c_while_a_command_starts(moment: str) -> None:
     assert told in ("", "glassformer: error: nowhere.toml: no such file; name a configuration file in TOML\n")
 
 
+def test_hardly_anything_is_imported_before_ctrl_c_is_handled() -> None:
+    script = """
+import sys
+before = set(sys.modules)
+import glassformer.cli
+print(*sorted(set(sys.modules) - before))
+"""
+    with running("-S", "-c", script, stdout=subprocess.PIPE) as process:
+        found, _ = process.communicate(timeout=300)
+    ours = {"glassformer", "glassformer.cli", "glassformer.later"}
+    assert ours <= set(found.split())
+    assert set(found.split()) - ours <= {
+        "importlib",
+        "importlib._bootstrap",
+        "importlib._bootstrap_external",
+        "warnings",
+    }
+
+
 def test_ctrl_c_after_a_command_has_ended() -> None:
     script = """
 import atexit, os, signal, sys
