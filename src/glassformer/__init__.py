@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from glassformer.predict import Classifier, Encoder, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
     from glassformer.taps import tap, tracing
     from glassformer.train import parse_config, read_config
+    from glassformer.train.function import train
     from glassformer.translator import CrossAttention, Translation, Translator
 
 __version__ = "0.1.0"
@@ -61,6 +62,7 @@ _HOMES = {
     "tap": "taps",
     "trace": "explain",
     "tracing": "taps",
+    "train": "train",
     "walkthrough": "explain.tour",
 }
 
@@ -89,6 +91,7 @@ __all__ = [
     "tap",
     "trace",
     "tracing",
+    "train",
     "walkthrough",
 ]
 

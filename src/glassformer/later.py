@@ -10,12 +10,16 @@ if TYPE_CHECKING:
 
 
 def imported_later(package: str, homes: dict[str, str]) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
-    """``__getattr__`` and ``__dir__`` of ``package`` (PEP 562); ``homes`` says in which of its modules each name is."""
+    """``__getattr__`` and ``__dir__`` of ``package`` (PEP 562); ``homes`` says in which of its modules each name is.
+
+    A name that is its own home is that module, since importing the module makes it so.
+    """
 
     def find(name: str) -> "Any":
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        home = import_module(f"{package}.{homes[name]}")
+        return home if homes[name] == name else getattr(home, name)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

@@ -1,6 +1,17 @@
-"""Training: a configuration, a visible loop, and everything that resuming needs."""
+"""Training: call it to train to the end, or iterate over its events.
+
+``glassformer.train("configs/x.toml", run="runs/x", overrides=["train.max_steps=100"])`` trains, prints nothing, and
+returns a ``TrainingResult`` with the scores, the best checkpoint and ``load()``. The configuration may also be a
+dictionary or a ``RunConfig``; ``resume=True`` continues a run exactly.
+
+``glassformer.train.events(...)`` takes the same arguments and yields ``Started``, ``Progress``, ``Validated``,
+``Skipped`` and ``Finished`` while it trains. ``glassformer.train.train`` is the loop behind both.
+"""
+
+import sys
 
 from glassformer.train.config import OptimizerConfig, RunConfig, TrainConfig, ValidationConfig
+from glassformer.train.function import CallableModule, TrainingResult, events
 from glassformer.train.log import Event, Finished, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.loop import train
 from glassformer.train.tasks import parse_config, read_config
@@ -15,9 +26,13 @@ __all__ = [
     "Started",
     "Stepped",
     "TrainConfig",
+    "TrainingResult",
     "Validated",
     "ValidationConfig",
+    "events",
     "parse_config",
     "read_config",
     "train",
 ]
+
+sys.modules[__name__].__class__ = CallableModule
