@@ -79,7 +79,7 @@ class TokenAccount:
 
     def describe_lost(self, side: str) -> str:
         """Of text that does not come back exactly."""
-        shown = list(self.lost_most.items())[:CHARACTERS_SHOWN]
+        shown = sorted(self.lost_most.items(), key=lambda item: (-item[1], item[0]))[:CHARACTERS_SHOWN]
         most = ", ".join(f"{character!r} {count:,}" for character, count in shown)
         return (
             f"{side}characters that do not come back from their tokens: {self.lost:,} of {self.compared:,} compared "

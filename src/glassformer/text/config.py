@@ -64,6 +64,7 @@ class TextConfig(Config):
         """Fill in the defaults that depend on the kind."""
         if not isinstance(values, dict):
             return values
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}  # of JSON
         kind = values.get("kind", cls.model_fields["kind"].default)
         defaults: dict[str, Any] = {"normalization": "none"} if kind == "bytes" else {}
         return {**defaults, **({"byte_fallback": BYTE_FALLBACK} if kind == "bpe" else {}), **values}
