@@ -12,6 +12,7 @@ import glassformer.predict.generator
 from glassformer.config import ConfigError, DataError
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.predict import Generator
+from glassformer.text import TextConfig, train_tokenizers
 from glassformer.text.foreign import ForeignTokenizer
 from tiny_tasks import TinyTask, made
 
@@ -114,6 +115,20 @@ def test_a_kept_prompt_is_not_read_again(generator: Generator, monkeypatch: pyte
     assert not read
     generator.generate(["the bird sin"], max_length=2)
     assert read == [1]
+
+
+@pytest.mark.parametrize("text", [{"kind": "bytes", "vocab_size": 300}, {"kind": "bpe", "byte_fallback": True}])
+def test_pieces_of_bytes_end_to_end_are_what_is_generated(rotary: Generator, text: dict[str, Any]) -> None:
+    """Drawn from a model that knows nothing: many bytes are no character, and prompts are cut anywhere."""
+    lines = ["the dog  runs.\n    the bird sings.\n"] * 5
+    tokenizer = train_tokenizers(TextConfig.parse(text), lambda: iter(lines), lambda: iter(())).source
+    torch.manual_seed(0)
+    values = rotary.model.config.model_dump() | {"vocab_size": tokenizer.vocab_size}
+    generator = replace(rotary, model=GPT(GPTConfig.parse(values)).eval(), tokenizer=tokenizer)
+    for seed, prompt in enumerate(["the", "né à 日本", "the dog\n   "] * 5):
+        (whole,) = generator.generate([prompt], sample=True, seed=seed, max_length=12)
+        assert "".join(generator.stream(prompt, sample=True, seed=seed, max_length=12)) == whole
+        assert tokenizer.unknown_id not in tokenizer.encode(prompt)
 
 
 def test_streamed_pieces_are_whole_characters(rotary: Generator) -> None:
