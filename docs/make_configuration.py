@@ -90,6 +90,8 @@ def _type(annotation: Any) -> str:
     if origin in (list, tuple):
         items = [part for part in parts if part is not Ellipsis]
         return f"[{', '.join(map(_type, items))}{', …' if origin is list or len(items) < len(parts) else ''}]"
+    if origin is dict:
+        return f"{{{_type(parts[0])} = {_type(parts[1])}, …}}"
     return str(annotation.__name__)
 
 

@@ -1,7 +1,7 @@
 """Raw text in, raw text out: a model with its tokenizers. Validation, translation and scoring all go through here."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, Self
@@ -15,7 +15,17 @@ from glassformer.compiled import faster
 from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.evaluate.copying import copies
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
-from glassformer.generate import Decodable, DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate import (
+    Decodable,
+    DecodingConfig,
+    Ensemble,
+    Hypothesis,
+    Symbols,
+    TranslationDecodingConfig,
+    generate,
+    score_pairs,
+    token_biases,
+)
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.pieces import best_choices, united
 from glassformer.models.device import choose_device
@@ -114,7 +124,8 @@ class Translator:
                 raise CheckpointError(
                     f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}; an ensemble has one vocabulary"
                 )
-        decoding = DecodingConfig.parse_stored(loaded[0].config.get("decoding", {}), f"{loaded[0].path}/config.json")
+        stored = loaded[0].config.get("decoding", {})
+        decoding = TranslationDecodingConfig.parse_stored(stored, f"{loaded[0].path}/config.json")
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
         translator = cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
         translator.checkpoints = tuple(checkpoint.path for checkpoint in loaded)
@@ -130,7 +141,7 @@ class Translator:
 
     def _repr_html_(self) -> str:
         """What it is, and how it decodes where a call does not say otherwise."""
-        usual = DecodingConfig().model_dump()
+        usual = TranslationDecodingConfig().model_dump()
         settings = {name: value for name, value in self.decoding.model_dump().items() if value != usual[name]}
         facts = {
             "model": f"{self.models[0].config.kind}, {parameters_by_part(self.models[0])['total']:,} parameters",
@@ -154,7 +165,7 @@ class Translator:
     def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
         """The best translation of each text; ``hypotheses`` gives several.
 
-        ``options`` are those of ``DecodingConfig``: ``beam_size=4``, …
+        ``options`` are those of ``TranslationDecodingConfig``: ``beam_size=4``, …
         """
         self.configure(**options)
         refuse_several(options, "translate", "hypotheses")
@@ -201,7 +212,7 @@ class Translator:
             found = generate(
                 self._decodable(config),
                 sources,
-                self.symbols,
+                replace(self.symbols, bias=token_biases(config.logit_bias, self.tokenizers.target)),
                 config,
                 forced,
                 self.device,
@@ -213,7 +224,7 @@ class Translator:
             results[index] = several[0] if len(several) == 1 else self._joined(several, config)
         return results
 
-    def _translation(self, part: Part, hypothesis: Hypothesis, config: DecodingConfig) -> Translation:
+    def _translation(self, part: Part, hypothesis: Hypothesis, config: TranslationDecodingConfig) -> Translation:
         tokenizers, ids = self.tokenizers, hypothesis.tokens
         copied: dict[int, str] = {}
         if config.unknown == "copy" and tokenizers.target.unknown_id in ids and len(part.ids) > 1:
@@ -296,7 +307,7 @@ class Translator:
         target_ids = self.tokenizers.target.encode(one_text(target, "target"))
         warn_of_unknown(self.tokenizers.source, "source", [(1, source, source_ids)], stacklevel=2)
         warn_of_unknown(self.tokenizers.target, "target", [(1, target, target_ids)], stacklevel=2)
-        limit, read = self._limit(self.decoding), [[*source_ids, self.symbols.end]]
+        limit, read = self._limit(self.configure()), [[*source_ids, self.symbols.end]]
         warn_of_long("source", read, limit, "it is aligned as one text", stacklevel=2)
         return self._links(source, target, self.read_by(layer, head, shifted))
 
@@ -331,13 +342,13 @@ class Translator:
             usual.shifted if shifted is None else shifted,
         )
 
-    def configure(self, **options: Any) -> DecodingConfig:
+    def configure(self, **options: Any) -> TranslationDecodingConfig:
         """The stored decoding settings with ``options`` over them; an unknown one is refused with the nearest known."""
         if "n_best" in options and "beam_size" not in options:
             options["beam_size"] = max(options["n_best"], self.decoding.beam_size)
-        return DecodingConfig.parse({**self.decoding.model_dump(), **options}, "decoding")
+        return TranslationDecodingConfig.parse({**self.decoding.model_dump(), **options}, "decoding")
 
-    def _limit(self, config: DecodingConfig) -> Limit:
+    def _limit(self, config: TranslationDecodingConfig) -> Limit:
         built = min(model.config.max_length for model in self.models)
         if config.max_source is None:
             return Limit(min(built, self.longest_source or built), config.long_source)
@@ -347,7 +358,7 @@ class Translator:
 
     def too_long(self, texts: Sequence[str]) -> list[tuple[int, int]]:
         """(index, tokens) of the texts that are too long to be read at once."""
-        limit = self._limit(self.decoding).tokens
+        limit = self._limit(self.configure()).tokens
         lengths = [len(ids) for ids in self._sources(list_of_texts(texts, "texts"))]
         return [(index, length) for index, length in enumerate(lengths) if length > limit]
 

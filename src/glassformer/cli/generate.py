@@ -26,9 +26,12 @@ def command(
         list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: min_p=0.1")
     ] = None,
     max_length: Annotated[int | None, typer.Option(help="New tokens at most.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of the softmax when drawing.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of the softmax when drawing; 0: greedy.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="The text ends before this; may be given several times.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of the drawing.")] = None,
     sample: Annotated[bool | None, typer.Option("--sample/--search", help="Draw tokens, or search for them.")] = None,
     beam_size: Annotated[int | None, typer.Option(help="Hypotheses kept; more than 1 is a search.")] = None,
@@ -46,7 +49,7 @@ def command(
     from glassformer.allocator import keep_freed_memory
     from glassformer.predict import Generator
 
-    drawing = given(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample)
+    drawing = given(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample, stop=stop or None)
     options = settings(setting) | drawing | given(max_length=max_length, beam_size=beam_size, n_best=n_best)
     keep_freed_memory()
     with loading():

@@ -1,24 +1,36 @@
 """Choosing tokens: greedy search, beam search and sampling over one protocol, with one list of logit filters."""
 
 from glassformer.generate.candidates import LogitsError
-from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
+from glassformer.generate.config import (
+    DecodingConfig,
+    Hypothesis,
+    LanguageDecodingConfig,
+    TranslationDecodingConfig,
+    length_penalty,
+)
 from glassformer.generate.continuing import continue_texts, stream_text
 from glassformer.generate.ensemble import Ensemble
 from glassformer.generate.protocol import Decodable, Symbols
 from glassformer.generate.scoring import score_pairs
 from glassformer.generate.search import by_length, generate
+from glassformer.generate.strings import StopStrings, stop_strings, token_biases
 
 __all__ = [
     "Decodable",
     "DecodingConfig",
     "Ensemble",
     "Hypothesis",
+    "LanguageDecodingConfig",
     "LogitsError",
+    "StopStrings",
     "Symbols",
+    "TranslationDecodingConfig",
     "by_length",
     "continue_texts",
     "generate",
     "length_penalty",
     "score_pairs",
+    "stop_strings",
     "stream_text",
+    "token_biases",
 ]

@@ -1,6 +1,7 @@
 """Beam search: the ``beam_size`` best prefixes of each sentence, extended together."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from glassformer.generate.candidates import Extensions, LogitsError, extensions, log_sum, own, show
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
-from glassformer.generate.filters import Filter, apply, search_filters
+from glassformer.generate.filters import Filter, apply, reshaping_filters, search_filters
 from glassformer.generate.idle import keep
 from glassformer.generate.protocol import Decodable, Prompt
 from glassformer.generate.walk import finish
@@ -55,7 +56,7 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     however long it grew. Each sentence is searched as if it were alone. What still lives at the greatest length is cut
     there, so that no search takes more than ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
     """
-    filters = search_filters(prompt, config)
+    filters, reshaping = search_filters(prompt, config), reshaping_filters(prompt, config)
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
     device = prompt.source.device
     live = _Beam(
@@ -70,6 +71,8 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     going = [True] * len(prompt)
     while any(going):
         logits = own(model.step(live.tokens[:, :, -1].reshape(-1, 1), state))
+        if reshaping:
+            logits = apply(reshaping, logits, live.tokens.flatten(0, 1), _sentences(live))
         parents, normaliser = _extend(model, live, logits, filters, prompt, config)
         going = _undecided(live, prompt, normaliser, config)
         if not all(going):
@@ -96,8 +99,7 @@ def _extend(
     normaliser = log_sum(logits, config.compiled)
     late = _at_limit(live, prompt)
     ends = (logits[:, end] - normaliser).view(sentences, k) if late else None
-    of_row = live.sentence[:, None].expand(-1, k).reshape(-1)
-    allowed = apply(filters, logits, live.tokens.flatten(0, 1), of_row)
+    allowed = apply(filters, logits, live.tokens.flatten(0, 1), _sentences(live))
     found, going, some_end = extensions(allowed, normaliser, live.total, end, config.beam_size, config.compiled)
     show(model, found.tokens, found.totals, found.parents)
     if some_end:
@@ -110,7 +112,26 @@ def _extend(
         rows = rows + torch.arange(0, sentences * k, k, device=rows.device)[:, None]
     live.total = going.totals
     live.tokens, live.log_probs = _longer(live.tokens, rows, going.tokens), _longer(live.log_probs, rows, going.added)
+    if prompt.stopped is not None:
+        _stop(live, prompt.stopped, config)
     return rows, normaliser.view(sentences, k).sum(1)
+
+
+def _sentences(live: _Beam) -> Tensor:
+    """[rows] the sentence of each hypothesis."""
+    return live.sentence[:, None].expand(-1, live.tokens.size(1)).reshape(-1)
+
+
+def _stop(live: _Beam, stopped: Callable[[int, list[int]], bool], config: DecodingConfig) -> None:
+    """Finish the live hypotheses whose text holds a stop string."""
+    for row, sentence in enumerate(live.sentence.tolist()):
+        for place, total in enumerate(live.total[row].tolist()):
+            ids = live.tokens[row, place, 1:].tolist()
+            if total > -torch.inf and stopped(sentence, ids):
+                one = finish(ids, live.log_probs[row, place, 1:].tolist(), config, "stop")
+                _keep_best(live.finished[sentence], _Ranked(one.score, one), config)
+                live.ended[sentence] += 1
+                live.total[row, place] = -torch.inf
 
 
 def _longer(values: Tensor, rows: Tensor, newest: Tensor) -> Tensor:
@@ -176,7 +197,7 @@ def _undecided(live: _Beam, prompt: Prompt, normalisers: Tensor, config: Decodin
     going = []
     length = live.tokens.size(2) - 1
     penalty_now = length_penalty(config.length_penalty, length + 1, config.alpha)
-    totals, sums = torch.stack([live.total[:, 0], normalisers.to(live.total.dtype)]).tolist()
+    totals, sums = torch.stack([live.total.amax(1), normalisers.to(live.total.dtype)]).tolist()
     for row, (sentence, total) in enumerate(zip(live.sentence.tolist(), totals, strict=True)):
         if live.decided[sentence]:
             going.append(False)

@@ -1,13 +1,14 @@
 """How text is generated, and what comes out."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from glassformer.config import Config
 
-FinishReason = Literal["end", "length"]
+FinishReason = Literal["end", "length", "stop"]
 
 
 class DecodingConfig(Config):
@@ -27,18 +28,15 @@ class DecodingConfig(Config):
     """Tokens that the target may have more than the source; ``max_length`` is absolute and goes before it."""
     max_length: int | None = Field(None, gt=0, description="tokens at most")
     min_length: int = Field(0, ge=0, description="tokens at least")
-    max_source: int | None = Field(None, gt=1)
-    """Tokens of a text that a translator reads at once, the end included. Not given: ``data.max_length`` of the
-    training where the checkpoint stores it, else ``model.max_length``."""
-    long_source: Literal["split", "truncate", "refuse"] = "split"
-    """What becomes of longer texts: translated in pieces (sentences, where they can be told), read as far as
-    ``max_source``, or refused."""
-    unknown: Literal["drop", "copy"] = "drop"
-    """What becomes of ``<unk>`` in a translation: left out, or replaced by the word (unknown characters) of the source
-    that its attention reads, by the head that was guided in training if one was."""
     no_repeat_ngram: int = Field(0, ge=0, description="no n-gram of this length twice; 0 is off")
+    repetition_penalty: float = Field(1.0, ge=1)
+    """Divides the positive logits of tokens that are in the text already and multiplies the negative ones (Keskar et
+    al. 2019, arXiv:1909.05858); the prompt of a language model counts, the end token does not. 1 is off."""
+    logit_bias: dict[str, Annotated[float, Field(allow_inf_nan=True)]] = Field({})
+    """Numbers added to the logits of tokens, by the text of one token or by `#id`: `{"the" = -2, "#7" = 1}`; `-inf`
+    forbids one. Log-probabilities are of what the penalty and the bias leave."""
     sample: bool = Field(False, description="draw instead of search")
-    temperature: float = Field(1.0, gt=0, description="of the softmax when drawing")
+    temperature: float = Field(1.0, ge=0, description="of the softmax when drawing; 0 takes the most probable: greedy")
     top_k: int = Field(0, ge=0, description="draw from the k most probable; 0 is off")
     top_p: float = Field(1.0, gt=0, le=1, description="draw from the smallest set with this probability")
     min_p: float = Field(0.0, ge=0, le=1, description="draw from those at least this share as probable as the best")
@@ -49,6 +47,26 @@ class DecodingConfig(Config):
     batch_tokens: int = Field(4096, gt=0)
     """Padded source tokens decoded together, counted for each hypothesis; compiled, at most 1,024 whatever their
     hypotheses. It changes the speed, never the text."""
+
+    @field_validator("logit_bias", mode="before")
+    @classmethod
+    def _named_by_text(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {f"#{key}" if isinstance(key, int) else key: value for key, value in values.items()}
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _added(cls, values: dict[str, float]) -> dict[str, float]:
+        for key, value in values.items():
+            if math.isnan(value) or value == math.inf:
+                raise ValueError(f"{key!r} = {value} cannot be added to a logit; choose a finite number, or -inf")
+        return values
+
+    @field_serializer("logit_bias", when_used="json")
+    def _in_json(self, values: dict[str, float]) -> dict[str, Any]:
+        """JSON has no infinity."""
+        return {key: value if math.isfinite(value) else str(value) for key, value in values.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -64,6 +82,42 @@ class DecodingConfig(Config):
         return self
 
 
+class TranslationDecodingConfig(DecodingConfig):
+    """Section 6.1: beam 4 with length penalty α = 0.6, at most source + 50 tokens."""
+
+    max_source: int | None = Field(None, gt=1)
+    """Tokens of a text that a translator reads at once, the end included. Not given: ``data.max_length`` of the
+    training where the checkpoint stores it, else ``model.max_length``."""
+    long_source: Literal["split", "truncate", "refuse"] = "split"
+    """What becomes of longer texts: translated in pieces (sentences, where they can be told), read as far as
+    ``max_source``, or refused."""
+    unknown: Literal["drop", "copy"] = "drop"
+    """What becomes of ``<unk>`` in a translation: left out, or replaced by the word (unknown characters) of the source
+    that its attention reads, by the head that was guided in training if one was."""
+
+
+class LanguageDecodingConfig(DecodingConfig):
+    """Of a language model, which draws by default."""
+
+    beam_size: int = Field(1, gt=0)
+    """1 is greedy."""
+    sample: bool = Field(True, description="draw instead of search")
+    stop: tuple[str, ...] = ()
+    """Strings that end a text: it stops before the first that occurs in it, wherever its tokens are divided."""
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("stop")
+    @classmethod
+    def _not_empty(cls, strings: tuple[str, ...]) -> tuple[str, ...]:
+        if "" in strings:
+            raise ValueError("an empty stop string occurs at once, before any text; leave it out")
+        return strings
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One generated sequence, start and end tokens not included."""
@@ -75,7 +129,8 @@ class Hypothesis:
     token_log_probs: list[float] = field(repr=False)
     """In nats, of each of ``tokens``, and of the end token where ``finish_reason`` is ``end``."""
     finish_reason: FinishReason = "end"
-    """``end``: the end token was chosen. ``length``: the text was cut at its greatest length."""
+    """``end``: the end token was chosen. ``length``: the text was cut at its greatest length. ``stop``: before a stop
+    string, of which the last of ``tokens`` may hold a part."""
 
     def predicted(self, end: int) -> list[int]:
         """The token of each log-probability: ``tokens``, and the end token where it was chosen."""

@@ -4,8 +4,8 @@ Where a model sees no more than a ``window``, a text that has filled it goes on 
 the work of a text that fits, where reading all of the window anew at every token would be as many times as it is long.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -14,7 +14,9 @@ from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
 from glassformer.generate.protocol import Decodable, Prompt, Symbols, padded
 from glassformer.generate.search import by_length, side_by_side
-from glassformer.generate.walk import Choose, drawn, finish, greedy, most_probable, sample, walk
+from glassformer.generate.walk import Choose, chooser, finish, greedy, sample, walk
+
+Stopped = Callable[[int, list[int]], bool]
 
 
 @dataclass
@@ -49,7 +51,8 @@ class _Text:
 
     def add(self, tokens: list[int], log_probs: list[float], reason: FinishReason = "length") -> bool:
         """Whether the text goes on: only its window has ended."""
-        goes_on = 0 < len(tokens) == self.room and len(self.written) + len(tokens) < self.most
+        fills = 0 < len(tokens) == self.room and len(self.written) + len(tokens) < self.most
+        goes_on = fills and reason != "stop"
         self.written += tokens
         self.log_probs += log_probs[: len(tokens)] if goes_on else log_probs
         self.finish_reason = reason
@@ -63,19 +66,21 @@ def continue_texts(
     config: DecodingConfig,
     device: torch.device | None = None,
     window: int | None = None,
+    stopped: Stopped | None = None,
 ) -> list[list[Hypothesis]]:
     """For each prompt (one token at least, fewer than ``window``) its ``n_best`` continuations, best first; drawn ones
-    as drawn. ``max_length``, or else ``max_extra``, counts what is generated. A beam ends with the window."""
+    as drawn. ``max_length``, or else ``max_extra``, counts what is generated. A beam ends with the window.
+    ``stopped`` is True of a prompt's number, from 0, and the tokens behind it if a stop string ends them."""
     copies = config.n_best if config.sample else 1
     most = config.max_length or config.max_extra
     texts = [
         _Text(number, list(ids), draw, most, window) for number, ids in enumerate(prompts) for draw in range(copies)
     ]
     if not config.sample and config.beam_size > 1:
-        return _searched(model, texts, symbols, config, device)
+        return _searched(model, texts, symbols, config, device, stopped)
     going = texts
     while going:
-        found = _searched(model, going, symbols, config, device)
+        found = _searched(model, going, symbols, config, device, stopped)
         rounds = zip(going, found, strict=True)
         going = [text for text, (one,) in rounds if text.add(one.tokens, one.token_log_probs, one.finish_reason)]
     done = [finish(text.written, text.log_probs, config, text.finish_reason) for text in texts]
@@ -104,7 +109,12 @@ def stream_text(
 
 
 def _searched(
-    model: Decodable, texts: list[_Text], symbols: Symbols, config: DecodingConfig, device: torch.device | None
+    model: Decodable,
+    texts: list[_Text],
+    symbols: Symbols,
+    config: DecodingConfig,
+    device: torch.device | None,
+    stopped: Stopped | None,
 ) -> list[list[Hypothesis]]:
     """One round: until each has ended, or filled its window."""
 
@@ -112,6 +122,8 @@ def _searched(
     def search(batch: list[int]) -> list[list[Hypothesis]]:
         rows = [texts[index] for index in batch]
         prompt = _prompt(rows, symbols, config, device)
+        if stopped is not None:
+            prompt = replace(prompt, stopped=lambda row, ids: stopped(rows[row].number, rows[row].written + ids))
         with counting_texts([text.number for text in rows]):
             if config.sample:
                 return [[one] for one in sample(model, prompt, config, [text.draw for text in rows])]
@@ -130,7 +142,7 @@ def _searched(
 
 
 def _choice(texts: list[_Text], prompt: Prompt, config: DecodingConfig) -> Choose:
-    return drawn(prompt, config, [text.draw for text in texts]) if config.sample else most_probable(config)
+    return chooser(prompt, config, [text.draw for text in texts])
 
 
 def _prompt(texts: list[_Text], symbols: Symbols, config: DecodingConfig, device: torch.device | None) -> Prompt:

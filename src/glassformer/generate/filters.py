@@ -6,7 +6,7 @@ prompt each row belongs. What a filter is given it may overwrite: a pass over th
 of a decoder layer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -22,10 +22,20 @@ def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
     them. The greatest lengths are the searches' own bound, which no logits can pass."""
     end = prompt.symbols.end
     silent = {prompt.symbols.pad, prompt.symbols.start} - {end}  # M2M100 and NLLB start with the end symbol
+    silent |= {id for id, value in prompt.symbols.bias.items() if value == -torch.inf}
     filters: list[Filter] = [never(sorted(silent)), no_early_end(prompt)]
     if config.no_repeat_ngram:
         filters = [or_the_end([no_repeat_ngram(config.no_repeat_ngram, end, prompt.before), *filters], end)]
     return [forced_prefix(prompt, filters)] if any(prompt.prefixes) else filters
+
+
+def reshaping_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
+    """What changes the distribution itself, before its normaliser is computed: biases first, then the penalty."""
+    finite = {id: value for id, value in prompt.symbols.bias.items() if value != -torch.inf}
+    filters: list[Filter] = [logit_bias(finite)] if finite else []
+    if config.repetition_penalty != 1:
+        filters.append(repetition_penalty(config.repetition_penalty, prompt.symbols.end, prompt.before))
+    return filters
 
 
 def sampling_filters(config: DecodingConfig) -> list[Filter]:
@@ -121,6 +131,33 @@ def no_repeat_ngram(n: int, end: int, before: list[list[int]] | None = None) -> 
             rows, ids = torch.tensor(banned, device=logits.device).unbind(1)
             logits[rows, ids] = -torch.inf
         return logits
+
+    return apply
+
+
+def logit_bias(values: Mapping[int, float]) -> Filter:
+    """A number added to the logits of some tokens."""
+    ids, numbers = torch.tensor(list(values)), torch.tensor(list(values.values()))
+
+    def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        added = numbers.to(logits.device, logits.dtype).expand(len(logits), -1)
+        return logits.index_add_(1, ids.to(logits.device), added)
+
+    return apply
+
+
+def repetition_penalty(penalty: float, end: int, before: list[list[int]] | None = None) -> Filter:
+    """Positive logits of tokens that the text holds are divided by ``penalty``, negative ones multiplied (Keskar et al.
+    2019). ``before`` is the text that each sentence continues. The end token divides texts, and never is a repeat."""
+
+    def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
+        seen = torch.zeros_like(logits, dtype=torch.bool)
+        if before is not None:
+            for row, index in enumerate(sentence.tolist()):
+                seen[row, before[index]] = True
+        seen.scatter_(1, tokens[:, 1:], True)
+        seen[:, end] = False
+        return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
     return apply
 

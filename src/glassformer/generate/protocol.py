@@ -1,7 +1,7 @@
 """What a model must offer to be decoded, and the sentences that are decoded together."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -41,6 +41,8 @@ class Symbols:
     pad: int
     start: int
     end: int
+    bias: Mapping[int, float] = field(default_factory=dict)
+    """Added to the logits of these tokens; −∞ forbids one."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Prompt:
     """What the first step of each reads: the last token of a text that is continued; None: the start symbol."""
     before: list[list[int]] | None = None
     """All that stands before what is generated, where that is text of the same kind."""
+    stopped: Callable[[int, list[int]], bool] | None = None
+    """True if the text of this row ends with these tokens, since a stop string is complete."""
 
     @property
     def beginnings(self) -> Int[Tensor, " batch"]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassformer.generate.candidates import LogitsError, best, log_softmax, log_sum, own, show
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis, length_penalty
-from glassformer.generate.filters import Filter, apply, sampling_filters, search_filters
+from glassformer.generate.filters import Filter, apply, reshaping_filters, sampling_filters, search_filters
 from glassformer.generate.idle import keep
 from glassformer.generate.protocol import Decodable, Prompt
 from glassformer.taps import tracing
@@ -31,7 +31,12 @@ def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hyp
 
 def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
     """A token drawn from the filtered distribution at every step."""
-    return _collect(walk(model, prompt, config, drawn(prompt, config, draws)), prompt, config)
+    return _collect(walk(model, prompt, config, chooser(prompt, config, draws)), prompt, config)
+
+
+def chooser(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
+    """Drawing is greedy at a temperature of 0, its limit."""
+    return drawn(prompt, config, draws) if config.sample and config.temperature else most_probable(config)
 
 
 def most_probable(config: DecodingConfig) -> Choose:
@@ -64,12 +69,14 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
     """
     end, limits, first_limit = prompt.symbols.end, prompt.max_lengths, min(prompt.max_lengths)
     filters: list[Filter] = search_filters(prompt, config)
+    reshaping = reshaping_filters(prompt, config)
+    written: list[list[int]] = [[] for _ in range(len(prompt))]
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
     sentence = torch.arange(len(prompt), device=prompt.source.device)
     tokens = prompt.beginnings[:, None]
     rows, going = list(range(len(prompt))), [True] * len(prompt)
     while any(going):
-        logits = own(model.step(tokens[:, -1:], state))
+        logits = apply(reshaping, own(model.step(tokens[:, -1:], state)), tokens, sentence)
         normaliser = log_sum(logits, config.compiled)
         allowed = apply(filters, logits, tokens, sentence)
         if tracing():
@@ -88,6 +95,11 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
             yield [one for one, on in zip(newest, going, strict=True) if on]
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
         going = [on and token != end for on, (_, token, _) in zip(going, newest, strict=True)]
+        if prompt.stopped is not None:
+            for place, (row, token, _) in enumerate(newest):
+                if going[place]:
+                    written[row].append(token)
+                    going[place] = not prompt.stopped(row, written[row])
         if not all(going) and (kept := keep(torch.tensor(going, device=tokens.device))) is not None:
             state.select_sentences(kept)
             state.select(kept)
@@ -110,9 +122,13 @@ def _collect(steps: Iterator[Step], prompt: Prompt, config: DecodingConfig) -> l
             tokens[row].append(token)
             log_probs[row].append(value)
     hypotheses = []
-    for ids, values in zip(tokens, log_probs, strict=True):
-        ended = ids[-1:] == [prompt.symbols.end]
-        hypotheses.append(finish(ids[:-1] if ended else ids, values, config, "end" if ended else "length"))
+    for row, (ids, values) in enumerate(zip(tokens, log_probs, strict=True)):
+        reason: FinishReason = "length"
+        if ids[-1:] == [prompt.symbols.end]:
+            ids, reason = ids[:-1], "end"
+        elif prompt.stopped is not None and prompt.stopped(row, ids):
+            reason = "stop"
+        hypotheses.append(finish(ids, values, config, reason))
     return hypotheses
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from glassformer.generate import DecodingConfig
+from glassformer.generate import DecodingConfig, LanguageDecodingConfig
 from glassformer.text import Tokenizer
 
 
@@ -25,14 +25,32 @@ def decoding_to_theirs(decoding: DecodingConfig, max_length: int) -> tuple[dict[
         "max_length": max_length if decoding.max_length is None else min(decoding.max_length + 1, max_length),
         "num_return_sequences": decoding.n_best,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
-        "do_sample": decoding.sample,
+        "do_sample": draws(decoding),
+        **_repetition(decoding),
     }
+    notes += _not_written(decoding)
     if decoding.min_length:
         values["min_new_tokens"] = decoding.min_length
-    if decoding.sample:
+    if draws(decoding):
         values |= {"num_beams": 1, "temperature": decoding.temperature, "top_k": decoding.top_k}
         values |= {"top_p": decoding.top_p, "min_p": decoding.min_p or None}
     return {name: value for name, value in values.items() if value is not None}, notes
+
+
+def draws(decoding: DecodingConfig) -> bool:
+    """A temperature of 0 is greedy, and not a temperature there."""
+    return decoding.sample and decoding.temperature > 0
+
+
+def _repetition(decoding: DecodingConfig) -> dict[str, Any]:
+    return {} if decoding.repetition_penalty == 1 else {"repetition_penalty": decoding.repetition_penalty}
+
+
+def _not_written(decoding: DecodingConfig) -> list[str]:
+    """Settings that name text, where theirs name ids or need the tokenizer."""
+    stop = decoding.stop if isinstance(decoding, LanguageDecodingConfig) else ()
+    settings = {"logit_bias": decoding.logit_bias, "stop": list(stop)}
+    return [f"{name}={value} is not written; set it when you generate" for name, value in settings.items() if value]
 
 
 def _penalty_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
@@ -66,22 +84,24 @@ def continuing_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list
         **penalty,
         "max_new_tokens": decoding.max_length or decoding.max_extra,
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
-        "do_sample": decoding.sample,
+        "do_sample": draws(decoding),
+        **_repetition(decoding),
     }
+    notes += _not_written(decoding)
     if decoding.min_length:
         values["min_new_tokens"] = decoding.min_length
-    if decoding.sample:
+    if draws(decoding):
         values |= {"temperature": decoding.temperature, "top_k": decoding.top_k, "top_p": decoding.top_p}
         values |= {"min_p": decoding.min_p} if decoding.min_p else {}
     return values, notes
 
 
-def continuing_to_ours(theirs: dict[str, Any]) -> DecodingConfig:
+def continuing_to_ours(theirs: dict[str, Any]) -> LanguageDecodingConfig:
     """Of a language model."""
     values = _searched(theirs)
     if longest := theirs.get("max_new_tokens"):
         values["max_length"] = longest
-    return DecodingConfig.parse(values, "generation_config.json")
+    return LanguageDecodingConfig.parse(values, "generation_config.json")
 
 
 def _searched(theirs: dict[str, Any]) -> dict[str, Any]:
@@ -96,6 +116,8 @@ def _searched(theirs: dict[str, Any]) -> dict[str, Any]:
         values |= {name: theirs[name] for name in ("temperature", "top_p", "min_p") if theirs.get(name) is not None}
     if least := theirs.get("min_new_tokens"):
         values["min_length"] = least
+    if (penalty := theirs.get("repetition_penalty") or 1) >= 1:
+        values["repetition_penalty"] = penalty
     if ngram := theirs.get("no_repeat_ngram_size"):
         values["no_repeat_ngram"] = ngram
     return values

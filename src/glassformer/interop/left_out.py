@@ -45,6 +45,8 @@ def left_out(family: Family, theirs: dict[str, Any], folder: Path, held: Held) -
 def _of_generation(theirs: dict[str, Any], neutral: dict[str, Any], never: set[int]) -> dict[str, Any]:
     """``never``: what is never written here anyway, so that forbidding it says nothing."""
     found = {name: theirs[name] for name in neutral if theirs.get(name) not in (None, [], neutral[name])}
+    if found.get("repetition_penalty", 0) > 1:
+        del found["repetition_penalty"]
     for name in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"):
         if all(_ids(word) <= never and len(_ids(word)) == 1 for word in found.get(name, ())):
             found.pop(name, None)

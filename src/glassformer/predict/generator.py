@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +13,17 @@ from glassformer.allocator import fitting_memory
 from glassformer.config import ConfigError, DataError
 from glassformer.data.windows import logits_within_documents
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
-from glassformer.generate import DecodingConfig, Hypothesis, Symbols, continue_texts, stream_text
+from glassformer.generate import (
+    Hypothesis,
+    LanguageDecodingConfig,
+    StopStrings,
+    Symbols,
+    continue_texts,
+    stop_strings,
+    stream_text,
+    token_biases,
+)
+from glassformer.generate.walk import finish
 from glassformer.models.gpt import GPT
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
 from glassformer.models.size import summary
@@ -50,7 +59,7 @@ class Generator:
 
     model: GPT
     tokenizer: Tokenizer
-    decoding: DecodingConfig
+    decoding: LanguageDecodingConfig
     context: int
     """Tokens a window of training."""
     documents: str = "file"
@@ -70,7 +79,7 @@ class Generator:
         opened = open_run(path, ("language",), device)
         assert opened.tokenizer is not None
         stored = opened.config.get("decoding", {"sample": True, "beam_size": 1})
-        decoding = DecodingConfig.parse_stored(stored, f"{opened.path}/config.json")
+        decoding = LanguageDecodingConfig.parse_stored(stored, f"{opened.path}/config.json")
         context = opened.config.get("context", opened.model.config.max_length)
         documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
         return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)
@@ -86,8 +95,8 @@ class Generator:
         return min(self.context, config.max_length) if config.positions == "learned" else None
 
     def generate(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[str]:
-        """The best continuation of each prompt. ``options`` are those of ``DecodingConfig``: ``temperature=0.8``, …;
-        ``max_length``, else ``max_extra``, are new tokens."""
+        """The best continuation of each prompt. ``options`` are those of ``LanguageDecodingConfig``:
+        ``temperature=0.8``, ``stop=["\\n"]``, …; ``max_length``, else ``max_extra``, are new tokens."""
         refuse_several(options, "generate", "continuations")
         return [found[0].text for found in self.continuations(prompts, refuse_long, **options)]
 
@@ -104,9 +113,15 @@ class Generator:
         if not ids:
             return []
         with fitting_memory(max(map(len, ids)) + (config.max_length or config.max_extra)):
-            found = continue_texts(self._decodable(config), ids, self._symbols, config, self.device, self.window)
+            stops, symbols = StopStrings(config.stop), self._symbols(config)
+
+            def stopped(number: int, tokens: list[int]) -> bool:
+                return stops.complete(self._text(ids[number], tokens))
+
+            model, when = self._decodable(config), stopped if config.stop else None
+            found = continue_texts(model, ids, symbols, config, self.device, self.window, when)
         return [
-            [Generated(self._text(prompt, one.tokens), one) for one in several]
+            [self._generated(prompt, one, config) for one in several]
             for prompt, several in zip(ids, found, strict=True)
         ]
 
@@ -118,13 +133,18 @@ class Generator:
             return
         self._warn_of_unknown("prompt", [prompt])
         ids, tokens, told = self._prompt(1, prompt, config, refuse_long), list[int](), ""
-        for token in stream_text(self._decodable(config), ids, self._symbols, config, self.device, self.window):
+        stops, symbols = StopStrings(config.stop), self._symbols(config)
+        for token in stream_text(self._decodable(config), ids, symbols, config, self.device, self.window):
             tokens.append(token)
             text = self._text(ids, tokens)
+            if stops.complete(text):
+                break
+            text = text[: stops.open(text)]
             if text.startswith(told) and len(text) > len(told) and not text.endswith("\ufffd"):
                 yield text[len(told) :]
                 told = text
-        if rest := self._text(ids, tokens)[len(told) :]:
+        text = self._text(ids, tokens)
+        if rest := text[len(told) : stops.cut(text)]:
             yield rest
 
     def with_prompt(self, text: str) -> Self:
@@ -158,24 +178,23 @@ class Generator:
                 logits, ids, self.window or self.context, stride, end_id if opens else None, SCORED_TOKENS, self.device
             )
 
-    def configure(self, **options: Any) -> DecodingConfig:
+    def configure(self, **options: Any) -> LanguageDecodingConfig:
         """The stored decoding settings with ``options`` over them; a beam that is asked for is searched, not drawn."""
         if options.get("beam_size", 1) > 1 and "sample" not in options:
             options["sample"] = False
         values = {**self.decoding.model_dump(), **options}
         if not values["sample"] and "beam_size" not in options:
             values["beam_size"] = max(values["beam_size"], values["n_best"])
-        config = DecodingConfig.parse(values, "decoding")
-        if (config.max_source, config.long_source, config.unknown) != (None, "split", "drop"):
-            raise ConfigError("max_source, long_source and unknown are settings of translation; leave them out")
+        config = LanguageDecodingConfig.parse(values, "decoding")
+        stop_strings(config.stop, self.tokenizer), token_biases(config.logit_bias, self.tokenizer)
         if config.min_length > (most := config.max_length or config.max_extra):
             raise ConfigError(f"min_length={config.min_length} is more than the {most} new tokens; raise max_length")
         return config
 
-    @cached_property
-    def _symbols(self) -> Symbols:
+    def _symbols(self, config: LanguageDecodingConfig) -> Symbols:
         tokenizer = self.tokenizer
-        return Symbols(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id)
+        biases = token_biases(config.logit_bias, tokenizer)
+        return Symbols(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id, bias=biases)
 
     @property
     def _opens(self) -> bool:
@@ -184,7 +203,7 @@ class Generator:
     def _begun(self, ids: list[int]) -> list[int]:
         return [self.tokenizer.end_id, *ids] if self._opens or not ids else ids
 
-    def _prompt(self, number: int, text: str, config: DecodingConfig, refuse_long: bool) -> list[int]:
+    def _prompt(self, number: int, text: str, config: LanguageDecodingConfig, refuse_long: bool) -> list[int]:
         """The ids that are read; of a prompt that leaves no room, the last ones."""
         ids, window = self._begun(self.tokenizer.encode(text)), self.window
         if window is None or len(ids) < window:
@@ -208,7 +227,17 @@ class Generator:
         before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode([*prompt, *tokens])
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(tokens)
 
-    def _decodable(self, config: DecodingConfig) -> Any:
+    def _generated(self, prompt: list[int], found: Hypothesis, config: LanguageDecodingConfig) -> Generated:
+        """The text before the first stop string, with the tokens that it takes to write it."""
+        text = self._text(prompt, found.tokens)
+        if (cut := StopStrings(config.stop).cut(text)) is None:
+            return Generated(text, found)
+        text, count = text[:cut], len(found.tokens)
+        while count and self._text(prompt, found.tokens[: count - 1])[:cut] == text:
+            count -= 1
+        return Generated(text, finish(found.tokens[:count], found.token_log_probs[:count], config, "stop"))
+
+    def _decodable(self, config: LanguageDecodingConfig) -> Any:
         if config.precision == "int8":
             raise ConfigError("precision=int8 is not possible with this kind of model; float32 and bfloat16 are")
         low = config.precision == "bfloat16" and fast_in_bfloat16(self.device)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.config import CheckpointError, ConfigError
-from glassformer.generate import DecodingConfig
+from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
 from glassformer.models.device import choose_device
 from glassformer.run_folder import BEST, RunFolder
 from glassformer.train.build import build, with_sizes_of
@@ -140,5 +140,6 @@ def _measured(config: dict[str, Any], bleu_tokenize: str | None) -> list[Any]:
     how = {key: value for key, value in config["validation"].items() if key not in ("every", "patience", "tokenize")}
     decoding = config.get("decoding")
     if decoding is not None:  # keys that a later version has added measure as before by their defaults
-        decoding = DecodingConfig().model_dump(mode="json") | decoding
+        added = LanguageDecodingConfig().model_dump(mode="json") | TranslationDecodingConfig().model_dump(mode="json")
+        decoding = added | decoding
     return [how, bleu_tokenize, config["data"].get("validation"), decoding]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glassformer.config import CheckpointError
-from glassformer.generate import DecodingConfig, Symbols, continue_texts
+from glassformer.generate import DecodingConfig, LanguageDecodingConfig, Symbols, continue_texts
 from glassformer.interop.decoding import continuing_to_ours, continuing_to_theirs, never_written
 from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
 from glassformer.interop.portable import Around, Pipeline, foreign_pair, generation_settings, named_special, portable
@@ -56,7 +56,7 @@ class Language:
         return {"pad_token_id": pad, "bos_token_id": start, "eos_token_id": tokenizer.end_id}
 
     def write(self, folder: Path, held: Held) -> list[str]:
-        decoding = DecodingConfig.parse(held.values.get("decoding", {"sample": True, "beam_size": 1}), "decoding")
+        decoding = LanguageDecodingConfig.parse(held.values.get("decoding", {}), "decoding")
         said, notes = continuing_to_theirs(decoding)
         values = {**said, **self.settings(held), "suppress_tokens": never_written(held.tokenizer)}
         transformers.GenerationConfig(**values).save_pretrained(folder)

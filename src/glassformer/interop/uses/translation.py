@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.generate import DecodingConfig
+from glassformer.generate import TranslationDecodingConfig
 from glassformer.interop.decoding import decoding_to_ours, decoding_to_theirs, never_written
 from glassformer.interop.parity import Inputs, Logits, Sample
 from glassformer.interop.portable import generation_settings, read_tokenizers
@@ -35,7 +35,7 @@ class Translation:
 
     def write(self, folder: Path, held: Held) -> list[str]:
         tokenizers, config = held.pair, held.model.config
-        decoding = DecodingConfig.parse(held.values.get("decoding", {}), "decoding")
+        decoding = TranslationDecodingConfig.parse(held.values.get("decoding", {}), "decoding")
         values, notes = decoding_to_theirs(decoding, config.max_length)
         values |= {**_symbols(tokenizers.target), "suppress_tokens": never_written(tokenizers.target)}
         transformers.GenerationConfig(**values).save_pretrained(folder)

@@ -15,7 +15,7 @@ from glassformer.data.stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
 from glassformer.evaluate.likelihood import bits
 from glassformer.evaluate.sliding import sliding_likelihood
-from glassformer.generate import DecodingConfig
+from glassformer.generate import LanguageDecodingConfig
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.text import ByteTextConfig, TextSize
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
@@ -44,7 +44,7 @@ class LanguageRun(RunConfig):
     data: StreamConfig
     train: PlainTrainConfig = PlainTrainConfig()
     validation: LanguageValidation = LanguageValidation()
-    decoding: DecodingConfig = DecodingConfig(beam_size=1, sample=True)
+    decoding: LanguageDecodingConfig = LanguageDecodingConfig()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

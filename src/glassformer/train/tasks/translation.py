@@ -15,7 +15,7 @@ from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
 from glassformer.evaluate import bleu, chrf, tokenizer_for
 from glassformer.evaluate.translation import bleu_metric
 from glassformer.evaluate.word_links import in_decoder
-from glassformer.generate import DecodingConfig
+from glassformer.generate import TranslationDecodingConfig
 from glassformer.layers.mask import chosen
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
@@ -54,7 +54,7 @@ class TranslationRun(RunConfig):
     text: TextConfig = TextConfig()
     data: DataConfig
     validation: TranslationValidation = TranslationValidation()
-    decoding: DecodingConfig = DecodingConfig()
+    decoding: TranslationDecodingConfig = TranslationDecodingConfig()
     guided_alignment: GuidedAlignmentConfig = GuidedAlignmentConfig()
 
     @model_validator(mode="after")
@@ -177,7 +177,7 @@ class Translation:
         decoding = self.config.decoding
         longer = "split" if decoding.long_source == "refuse" else decoding.long_source  # no reason to end a training
         values = {**decoding.model_dump(), "n_best": 1, "sample": False, "long_source": longer}
-        translator = Translator([model], self.tokenizers, DecodingConfig.parse(values, "decoding"))
+        translator = Translator([model], self.tokenizers, TranslationDecodingConfig.parse(values, "decoding"))
         translator.longest_source = self.config.data.max_length
         with without_text_warnings():
             found = translator.translate(sources[:limit], beam_size=how.beam_size)
