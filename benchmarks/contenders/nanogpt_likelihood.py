@@ -1,0 +1,34 @@
+"""The likelihood of a text under a checkpoint of nanoGPT, printed as JSON: CHECKOUT CHECKPOINT TEXT_OF_UINT16.
+
+Every id but the first is predicted once, from a window that slides by half its length.
+"""
+
+import json
+import sys
+
+import numpy as np
+import torch
+
+from glassformer.evaluate.sliding import sliding_likelihood
+
+
+def main() -> None:
+    checkout, checkpoint, text = sys.argv[1:]
+    sys.path.insert(0, checkout)
+    from model import GPT, GPTConfig
+
+    stored = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    model = GPT(GPTConfig(**stored["model_args"])).eval()
+    model.load_state_dict(stored["model"])
+    context = stored["model_args"]["block_size"]
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        ids = ids.contiguous()  # which its loss needs
+        return model(ids, ids)[0]  # with targets it returns the logits of every position
+
+    found = sliding_likelihood(logits, np.fromfile(text, np.uint16), context, context // 2)
+    print(json.dumps({"nll": found.nll, "characters": found.tokens}))
+
+
+if __name__ == "__main__":
+    main()
