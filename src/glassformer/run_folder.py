@@ -288,16 +288,24 @@ def resolve(path: str | Path) -> Path:
 
 def _metrics_line(values: dict[str, Any]) -> bytes:
     """With a CRC-32 of itself: a figure in which a bit has changed is not taken for a measured one."""
-    return (json.dumps({**values, "crc32": f"{zlib.crc32(json.dumps(values).encode()):08x}"}) + "\n").encode()
+    return (json.dumps({**values, "crc32": _crc32(values)}) + "\n").encode()
+
+
+def _crc32(values: dict[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(values).encode()):08x}"
 
 
 def _parse_metrics(line: bytes) -> dict[str, Any] | None:
     """The values of a line; None if it is damaged. Earlier versions wrote lines without a CRC-32."""
     values = parse_object(line)
-    if values is None or "crc32" not in values:
+    if not values:
         return values
-    del values["crc32"]
-    return values if _metrics_line(values).rstrip(b"\n") == line else None
+    content = dict(values)
+    name, last = content.popitem()
+    if _metrics_line(content).rstrip(b"\n") == line:
+        return content
+    damaged = name == "crc32" or last == _crc32(content)  # the latter: its name has changed
+    return None if damaged else values
 
 
 def step_of(path: Path) -> int:
