@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,11 +35,11 @@ class _Stored(BaseModel):
     tokenizer: str | None = None
     decoding: dict[str, Any] = {}
     format: dict[str, Any] = {}
-    labels: list[str] | None = None
-    tags: list[str] | None = None
-    context: int | None = Field(None, gt=0)
-    max_length: int | None = Field(None, ge=3)
-    documents: Literal["file", "line", "blank_line"] = "file"
+    labels: list[str] = []
+    tags: list[str] = []
+    context: int = Field(1, gt=0)
+    max_length: int = Field(3, ge=3)
+    documents: str = "file"
     within_documents: bool = False
     bleu_tokenize: str = "13a"
     guided_alignment: _Reading = _Reading()
@@ -67,7 +67,7 @@ def check_settings(config: dict[str, Any], stored: Mapping[str, TensorInfo], ori
     model = check_stored(values.model, stored, origin)
     for key, size in (("labels", "n_classes"), ("tags", "n_tags")):
         names, count = getattr(values, key), getattr(model, size, 0)
-        if names is not None and len(names) != count:
+        if key in values.model_fields_set and len(names) != count:
             raise CheckpointError(
                 f"{origin}: {key} has {len(names)} names, and model.{size} is {count}; restore the original"
             )

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import DataError
+from glassformer.checkpoint import CONFIG
+from glassformer.config import CheckpointError, DataError
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.models.size import summary
 from glassformer.models.vit import ViT
@@ -42,8 +43,14 @@ class ImageClassifier:
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("images",), device)
-        form = ImageFormat.parse_stored(opened.stored("format"), f"{opened.path}/config.json")
-        return cls(opened.model, form, path=opened.path)
+        format, config = (
+            ImageFormat.parse_stored(opened.stored("format"), f"{opened.path}/{CONFIG}"),
+            opened.model.config,
+        )
+        sizes = (format.height, format.width), len(format.mean), len(format.deviation), len(format.classes)
+        if sizes != (config.image_size, config.n_channels, config.n_channels, config.n_classes):
+            raise CheckpointError(f"{opened.path}/{CONFIG}: format is not that of the model; restore the original")
+        return cls(opened.model, format, path=opened.path)
 
     @property
     def labels(self) -> tuple[str, ...]:
