@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hostile.bundles import Bundle, bundles, pristine
 from own_process import ENVIRONMENT
-
-from .bundles import Bundle, bundles, pristine
 
 ATTEMPT = Path(__file__).with_name("attempt.py")
 GROUPS = 8
