@@ -29,7 +29,8 @@ class DocumentsConfig(Config):
     weights: list[float] = Field(default=[])
     """Times an epoch sees each training path. None: all paths are one stream, seen once."""
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
-    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="longest line of a file; more is refused")
+    max_line_bytes: int = Field(default=100 * MAX_LINE_BYTES, gt=0)
+    """Longest line of a file; more is refused. Some corpora are one line of 100 MB, such as text8."""
 
     @field_validator("weights")
     @classmethod
