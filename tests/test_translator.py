@@ -115,7 +115,7 @@ def test_what_cannot_translate_is_refused_when_it_is_loaded(
         ({"lenght_penalty": "none"}, r"^decoding: unknown key lenght_penalty; did you mean length_penalty\?$"),
         ({"length_penalty": "gmt"}, r"^decoding: length_penalty='gmt': input should be 'none', 'average' or 'gnmt'$"),
         ({"n_best": 3, "beam_size": 2}, r"^decoding: n_best=3 hypotheses need beam_size of at least that, not 2$"),
-        ({"temperature": 0}, r"^decoding: temperature=0: input should be greater than 0$"),
+        ({"temperature": -1}, r"^decoding: temperature=-1: input should be greater than or equal to 0$"),
     ],
 )
 def test_options_that_cannot_be(translator: Translator, options: dict[str, Any], told: str) -> None:

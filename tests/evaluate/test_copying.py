@@ -133,7 +133,7 @@ def test_copying_works_in_pieces_and_in_ensembles() -> None:
 
 def test_copying_is_refused_where_there_is_no_source() -> None:
     generator = Generator(None, vocabulary("bpe"), DecodingConfig(), 8)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"^max_source, long_source and unknown are settings of translation; leave"):
+    with pytest.raises(ConfigError, match=r"^decoding: unknown key unknown; known: "):
         generator.configure(unknown="copy")
     with pytest.raises(ConfigError, match=r"^decoding: unknown='mark': input should be 'drop' or 'copy'$"):
         saying_unknown().translate(["a"], unknown="mark")

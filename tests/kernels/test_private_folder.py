@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.kernels.native import kernels
+from glassformer.kernels import native as native_module
 from glassformer.kernels.private_folder import NotPrivateError, PrivateFolder, code_folder, read
 from own_process import ENVIRONMENT
 
@@ -39,8 +39,8 @@ def native(tmp_path: Path) -> Path:
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     """Loads the kernels in a process of its own, whose compiler copies the library of this one."""
-    if kernels() is None:
-        pytest.skip("the kernels cannot be compiled here")
+    if native_module._kernels.__wrapped__() is None:  # again: an earlier test may have loaded them from another folder
+        pytest.skip("there is no C++ compiler here")
     with code_folder() as folder:
         made = max(folder.path.glob("*.so"), key=os.path.getmtime)
     compiler = tmp_path / "compiler"

@@ -72,10 +72,15 @@ def test_a_beam_ends_at_a_stop_string(rotary: Generator) -> None:
 @pytest.mark.parametrize("search", SEARCHES)
 def test_settings_together_as_alone_with_and_without_cache(rotary: Generator, search: dict[str, Any]) -> None:
     options = {"max_length": 20, "repetition_penalty": 1.4, "logit_bias": {"e": 1.0, "a": float("-inf")}, **search}
-    together = rotary.generate(PROMPTS, **options)
-    assert together == [rotary.generate([prompt], **options)[0] for prompt in PROMPTS]
-    assert together == rotary.generate(PROMPTS, use_cache=False, **options)
-    assert together != rotary.generate(PROMPTS, max_length=20, **search)
+
+    def generate(prompts: list[str], **more: Any) -> list[list[str]]:
+        return [[one.text for one in several] for several in rotary.continuations(prompts, **{**options, **more})]
+
+    together = generate(PROMPTS)
+    assert together == [generate([prompt])[0] for prompt in PROMPTS]
+    assert together == generate(PROMPTS, use_cache=False)
+    plain = rotary.continuations(PROMPTS, max_length=20, **search)
+    assert together != [[one.text for one in several] for several in plain]
     assert "a" not in "".join(together)
 
 

@@ -43,7 +43,7 @@ def wide_encoding(opening: bytes) -> str | None:
             return name
     sample = opening[:SAMPLE_BYTES]
     sample = sample[: len(sample) // 4 * 4]
-    if sample.count(0) < 2:
+    if sample.count(0) < 2 or not any(sample):
         return None
     blank = [not any(sample[place::4]) for place in range(4)]
     if len(sample) >= 8 and blank[2] and blank[3]:

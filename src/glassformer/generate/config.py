@@ -108,7 +108,7 @@ class LanguageDecodingConfig(DecodingConfig):
     @field_validator("stop", mode="before")
     @classmethod
     def _several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
+        return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
     @field_validator("stop")
     @classmethod

@@ -243,8 +243,10 @@ def _check_model(model: Any) -> int:
         if key not in ("vocab", "merges", "unk_id"):
             _check_setting(f"model {kind}.{key}", key, value)
     vocabulary = model.get("vocab")
-    _require(isinstance(vocabulary, list if kind == "Unigram" else dict) and bool(vocabulary), "has no vocabulary")
+    _require(isinstance(vocabulary, list if kind == "Unigram" else dict), "has no vocabulary")
     assert isinstance(vocabulary, list | dict)
+    if not vocabulary:  # all entries may be added tokens
+        return 0
     if isinstance(vocabulary, list):
         pieces = all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in vocabulary)
         _require(pieces, "has a piece that is not a text and a score")
