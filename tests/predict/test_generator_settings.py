@@ -81,7 +81,7 @@ def test_settings_together_as_alone_with_and_without_cache(rotary: Generator, se
     assert together == generate(PROMPTS, use_cache=False)
     plain = rotary.continuations(PROMPTS, max_length=20, **search)
     assert together != [[one.text for one in several] for several in plain]
-    assert "a" not in "".join(together)
+    assert "a" not in "".join(text for several in together for text in several)
 
 
 def test_the_prompt_counts_as_repeated(generator: Generator) -> None:
