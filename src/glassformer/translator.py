@@ -1,7 +1,7 @@
 """Raw text in, raw text out: a model with its tokenizers. Validation, translation and scoring all go through here."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, Self
@@ -23,11 +23,12 @@ from glassformer.generate import (
     Symbols,
     TranslationDecodingConfig,
     generate,
+    refuse_min_length,
     score_pairs,
     token_biases,
 )
 from glassformer.generate.candidates import counting_texts
-from glassformer.generate.pieces import best_choices, united
+from glassformer.generate.pieces import Translation, joined
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
@@ -38,27 +39,8 @@ from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import warn_of_unknown
 from glassformer.text.notebook import facts_as_html, weights_as_html
 from glassformer.text.reading import Limit, Part, read_in_parts, warn_of_long, with_end
-from glassformer.text.sentences import join_texts, joined_texts, words_before
+from glassformer.text.sentences import joined_texts, words_before
 from glassformer.trained import load_checked, trained
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One hypothesis as text; ``hypothesis`` holds its tokens and scores."""
-
-    text: str
-    hypothesis: Hypothesis
-    source: str = field(default="", repr=False)
-    pieces: tuple["Translation", ...] = field(default=(), repr=False)
-    """Of a source that was too long to be read at once: the translations of its parts, joined in ``text``.
-
-    In ``hypothesis`` their tokens follow each other, each piece with its end token."""
-    copied: Mapping[int, str] = field(default_factory=dict, repr=False)
-    """With ``unknown="copy"``: for the place of each ``<unk>`` in the hypothesis, the text that replaces it."""
-
-    @property
-    def score(self) -> float:
-        return self.hypothesis.score
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,7 +185,7 @@ class Translator:
                 self.tokenizers.target, "prefix", zip(numbers, beginnings, first, strict=True), stacklevel=3
             )
             forced = [ids for one, pieces in zip(first, parts, strict=True) for ids in [one, *[[]] * (len(pieces) - 1)]]
-        refuse_min_length(config, sources, self._longest_target)
+        refuse_min_length(config, [pieces[0].ids for pieces in parts if len(pieces) == 1], self._longest_target)
         longest = max(map(len, sources), default=0)
         with (
             fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)),
@@ -221,7 +203,7 @@ class Translator:
         searched = iter(found)
         for index, pieces in zip(full, parts, strict=True):
             several = [[self._translation(part, one, config) for one in next(searched)] for part in pieces]
-            results[index] = several[0] if len(several) == 1 else self._joined(several, config)
+            results[index] = several[0] if len(several) == 1 else joined(several, self.symbols.end, config)
         return results
 
     def _translation(self, part: Part, hypothesis: Hypothesis, config: TranslationDecodingConfig) -> Translation:
@@ -232,20 +214,6 @@ class Translator:
             source = tokenizers.source, part.text, part.ids[:-1]
             copied = copies(weights, source, (tokenizers.target, ids), self.reading.shifted)
         return Translation(tokenizers.target.decode(ids, copied), hypothesis, part.text, copied=copied)
-
-    def _joined(self, found: Sequence[Sequence[Translation]], config: DecodingConfig) -> list[Translation]:
-        """Of the translations of each piece those of the whole text."""
-        wholes = []
-        for ranks in best_choices([[one.hypothesis for one in several] for several in found], config):
-            pieces = tuple(several[rank] for several, rank in zip(found, ranks, strict=True))
-            sources = [one.source for one in pieces]
-            text = join_texts([one.text for one in pieces], sources)
-            hypothesis = united([one.hypothesis for one in pieces], self.symbols.end, config)
-            lengths = [len(one.hypothesis.token_log_probs) for one in pieces]
-            before = [0, *accumulate(lengths)]
-            copied = {n + place: text for n, one in zip(before, pieces) for place, text in one.copied.items()}
-            wholes.append(Translation(text, hypothesis, "".join(sources), pieces, copied))
-        return wholes
 
     def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Hypothesis]:
         """The hypothesis that each target is: its log-probability, token by token, and its score."""
@@ -394,18 +362,6 @@ class Translator:
                 self._faster[config.precision, config.compiled] = made_of, copies
             models = self._faster[config.precision, config.compiled][1]
         return models[0] if len(models) == 1 else Ensemble(models)
-
-
-def refuse_min_length(config: DecodingConfig, sources: Sequence[Sequence[int]], longest_target: int | None) -> None:
-    """More tokens at least than the shortest of ``sources`` may become at most is an error, not overlooked."""
-    shortest = min((len(ids) - 1 for ids in sources), default=config.min_length)  # without the end token
-    most = config.max_length or shortest + config.max_extra
-    most = most if longest_target is None else min(most, longest_target)
-    if config.min_length > most:
-        raise DataError(
-            f"min_length={config.min_length} is more than the {most} tokens that a text of {shortest} may become; "
-            "lower it, or raise max_extra or max_length"
-        )
 
 
 def _signs(model: nn.Module) -> list[Any]:

@@ -105,3 +105,12 @@ def test_pieces_that_were_cut_in_a_word_are_known() -> None:
     text = "the cat sleeps. " * 30 + "x" * 500
     pieces = split_text(text, 64, len)
     assert join_texts([re.sub(r"\s+$", "", piece) for piece in pieces], pieces) == text
+
+
+@pytest.mark.parametrize("mark", [".", "!", ",", ";", ".)"])
+def test_a_hundred_thousand_marks_are_cut_like_other_text(mark: str) -> None:
+    """Expressions that begin anew at every mark would take hours here."""
+    text = mark * 100_000
+    pieces = split_text(text, 1000, len)
+    assert "".join(pieces) == text
+    assert max(map(len, pieces)) <= 1000

@@ -18,7 +18,7 @@ from glassformer.config import CheckpointError, ConfigError
 from glassformer.manifest import digested, parse_digested
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
-from glassformer.train.resume import _measured
+from glassformer.train.resume import _measured, _overrides
 from glassformer.train.state import TrainState
 from tiny_run import TinyRun, run_to_the_end, state_of
 
@@ -360,3 +360,22 @@ def test_a_best_checkpoint_stays_best_when_a_version_adds_settings_of_decoding(t
     assert _measured(now, "13a") == _measured(before, "13a")
     now["decoding"]["max_source"] = 100
     assert _measured(now, "13a") != _measured(before, "13a")
+
+
+def test_a_run_of_a_version_without_newer_settings_is_resumed(tiny: TinyRun, tmp_path: Path) -> None:
+    """Settings that were added since change nothing by their defaults."""
+    config = tiny.config()
+    before = config.model_dump(mode="json")
+    del before["text"]["byte_fallback"], before["data"]["validation_share"]
+    assert _overrides(config, before, 0) == []
+    changed = tiny.config({"data.validation": [], "data.validation_share": 0.1})
+    with pytest.raises(ConfigError, match=r"a version that did not know data.validation_share and trains differently"):
+        _overrides(changed, before, 0)
+
+
+def test_a_default_that_changed_since_is_named_as_such(tiny: TinyRun) -> None:
+    config = tiny.config()
+    before = config.model_dump(mode="json")
+    before["optimizer"]["epsilon"] = 1e-7
+    with pytest.raises(ConfigError, match=r"^optimizer.epsilon is not given, and its default 1e-09 is not the 1e-07"):
+        _overrides(config, before, 0)

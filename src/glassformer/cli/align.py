@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from glassformer.text.pharaoh import GoldLinks
     from glassformer.translator import Translator
 
+_Layer = Annotated[int | None, typer.Option(help="Of the decoder, from 0. [default: the guided head's; else the last]")]
+_Head = Annotated[int | None, typer.Option(help="One head. [default: the guided one; else the mean of the layer's]")]
+_Shifted = Annotated[
+    bool | None,
+    typer.Option(
+        "--shifted/--naive",
+        help="Read where a word is the input, or where it is predicted. [default: as it was guided; else naive]",
+    ),
+]
+
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
     source: Annotated[str, typer.Argument(help="File of source lines.")],
     target: Annotated[str, typer.Argument(help="File of target lines.")],
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
-    layer: Annotated[
-        int | None, typer.Option(help="Of the decoder, from 0. [default: the guided head's; else the last]")
-    ] = None,
-    head: Annotated[
-        int | None, typer.Option(help="One head. [default: the guided one; else the mean of the layer's]")
-    ] = None,
-    shifted: Annotated[
-        bool | None,
-        typer.Option(
-            "--shifted/--naive",
-            help="Read where a word is the input, or where it is predicted. [default: as it was guided; else naive]",
-        ),
-    ] = None,
+    layer: _Layer = None,
+    head: _Head = None,
+    shifted: _Shifted = None,
     gold: Annotated[str | None, typer.Option(help="True links (0-0 1?2, or NAACL 2003): report the AER.")] = None,
     best_head: Annotated[
         bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")

@@ -43,20 +43,22 @@ def command(
     pictures = task_at(run) == "images"
     with loading():
         model: Any = (ImageClassifier if pictures else Classifier).load(run, device=device)
-    unknown: dict[str, LineWarnings] = {}
+    reports: list[LineWarnings] = []
     with writing(output) as stream:
         for file, done, lines in (_pictures if pictures else _given)(what or [], max_line_bytes):
             if not pictures:
                 _warn_of_length(model, lines)
             read: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
-            report = unknown.setdefault(file, LineWarnings(file)) if file else LineWarnings(None)
+            if file is None or done == 0:  # a file may be named twice
+                reports.append(LineWarnings(file))
+            report = reports[-1]
             with telling_lines(file, done), report.watched(len(lines)):
                 predictions = model.classify(read)
             for number, (line, found) in enumerate(zip(lines, predictions, strict=True), start=done + 1):
                 read_as = {"picture" if pictures else "text": line, **report.flags(number)}
                 stream.write((_json(read_as, found) if as_json else _text(line, found, top, pictures)) + "\n")
             stream.flush()
-    for report in unknown.values():
+    for report in reports:
         report.summarize()
 
 

@@ -181,7 +181,8 @@ def _data(run: str, config: "type[Config]", files: list[str], max_line_bytes: in
     values = {} if own is None else own.data.model_dump()
     kept = {name: value for name, value in values.items() if name in config.model_fields}
     unseen = {"train": files, "validation": [], "test": [], "weights": [], "validation_share": 0.0}
-    unseen["max_line_bytes"] = max(max_line_bytes, values.get("max_line_bytes", 0))
+    if max_line_bytes != MAX_LINE_BYTES:  # else what the run was trained with
+        unseen["max_line_bytes"] = max_line_bytes
     return config.parse(kept | {name: value for name, value in unseen.items() if name in config.model_fields}, "files")
 
 

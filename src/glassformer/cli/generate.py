@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from glassformer.cli.streams import Output
     from glassformer.predict import Generated, Generator
 
+_AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a prompt: scores, tokens, finish_reason.")]
+_RefuseLong = Annotated[
+    bool, typer.Option("--refuse-long", help="A prompt beyond the context is an error; else its end is kept.")
+]
+
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a language model.")],
@@ -32,16 +37,12 @@ def command(
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="The text ends before this; may be given several times.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the drawing.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
     sample: Annotated[bool | None, typer.Option("--sample/--search", help="Draw tokens, or search for them.")] = None,
     beam_size: Annotated[int | None, typer.Option(help="Hypotheses kept; more than 1 is a search.")] = None,
     n_best: Annotated[int | None, typer.Option(help="Continuations of each prompt.")] = None,
-    refuse_long: Annotated[
-        bool, typer.Option("--refuse-long", help="A prompt beyond the context is an error; else its end is kept.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a prompt: scores, tokens, finish_reason.")
-    ] = False,
+    refuse_long: _RefuseLong = False,
+    as_json: _AsJson = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,73 +17,98 @@ from glassformer.regular_files import MAX_LINE_BYTES
 if TYPE_CHECKING:
     from glassformer.translator import Translation, Translator
 
+_Setting = Annotated[
+    list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
+]
+_MaxSource = Annotated[
+    int | None, typer.Option(help="Tokens read at once; a longer text is cut. [default: the longest in training]")
+]
+_Truncate = Annotated[bool, typer.Option("--truncate", help="Leave out the rest of a text that is too long.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line: scores, tokens, finish_reason.")]
+
 
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
     file: Annotated[str, typer.Argument(help="What to translate, a sentence a line; - for stdin.")] = "-",
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     ensemble: Annotated[list[str] | None, typer.Option(help="A further run to decode together with.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
-    ] = None,
+    setting: _Setting = None,
     beam_size: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     n_best: Annotated[int | None, typer.Option(help="Translations of each line.")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw tokens instead of searching.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Of the drawing.")] = None,
-    max_source: Annotated[
-        int | None, typer.Option(help="Tokens read at once; a longer text is cut. [default: the longest in training]")
-    ] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Leave out the rest of a text that is too long.")
-    ] = False,
+    seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
+    max_source: _MaxSource = None,
+    truncate: _Truncate = False,
     refuse_long: Annotated[bool, typer.Option("--refuse-long", help="A text that is too long is an error.")] = False,
     prefix: Annotated[str | None, typer.Option(help="File with the beginning of each translation.")] = None,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line: scores, tokens, finish_reason.")
-    ] = False,
+    as_json: _AsJson = False,
     attention: Annotated[bool, typer.Option("--attention", help="With --json: the cross-attention of each.")] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Translate text, line by line."""
     from glassformer.allocator import keep_freed_memory
-    from glassformer.config import ConfigError, DataError
-    from glassformer.evaluate import write_pharaoh
+    from glassformer.config import DataError
 
-    if attention and not as_json:
-        raise ConfigError("--attention goes with --json; for a picture see glassformer figure --help")
-    if prefix == file == "-":
-        raise DataError("standard input cannot be both files; name a file for one of them")
-    if truncate and refuse_long:
-        raise ConfigError("--truncate and --refuse-long exclude each other; leave out one")
+    _check(attention and not as_json, prefix == file == "-", truncate and refuse_long)
     long_source = "truncate" if truncate else "refuse" if refuse_long else None
     options = settings(setting) | given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     options |= given(max_source=max_source, long_source=long_source)
     keep_freed_memory()
     with loading():
         translator = _loaded(run, ensemble or [], device)
-    several = translator.configure(**options).n_best > 1
-    starts = None if prefix is None else read_text(prefix, max_line_bytes)
-    done, reported = 0, LineWarnings({"text": file, "prefix": prefix or ""})
     with writing(output) as stream:
+        reported = LineWarnings({"text": file, "prefix": prefix or ""})
+        starts = None if prefix is None else read_text(prefix, max_line_bytes)
+        show = _Shown(translator, as_json, alignments, attention, translator.configure(**options).n_best > 1)
+        done = 0
         for lines in chunks(file, 512, max_line_bytes):
             fault = f"{prefix} has fewer lines than {file}"
             forced = None if starts is None else _beginnings(starts, len(lines), fault)
             with telling_lines(file, done), reported.watched(len(lines)):
                 translations = translator.hypotheses(lines, forced, **options)
             for line, found in zip(lines, translations, strict=True):
-                links = [write_pharaoh(translator.links(one)) for one in found] if alignments else None
-                number, done = done if several else None, done + 1
-                read = {"source": line, **reported.flags(done)}
-                text = _json(translator, read, found, links, attention) if as_json else _text(found, links, number)
-                stream.write(text + "\n")
+                done += 1
+                stream.write(show.text({"source": line, **reported.flags(done)}, found, done - 1) + "\n")
             stream.flush()
         if starts is not None and next(starts, None) is not None:
             raise DataError(
                 f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
             )
     reported.summarize()
+
+
+def _check(attention_alone: bool, stdin_twice: bool, both_lengths: bool) -> None:
+    """Refuse options that exclude each other."""
+    from glassformer.config import ConfigError, DataError
+
+    if attention_alone:
+        raise ConfigError("--attention goes with --json; for a picture see glassformer figure --help")
+    if stdin_twice:
+        raise DataError("standard input cannot be both files; name a file for one of them")
+    if both_lengths:
+        raise ConfigError("--truncate and --refuse-long exclude each other; leave out one")
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """How translations are written."""
+
+    translator: "Translator"
+    as_json: bool
+    alignments: bool
+    attention: bool
+    several: bool
+
+    def text(self, read: dict[str, Any], found: "list[Translation]", number: int) -> str:
+        """The translations of the line of that ``number``, from 0, as one line or several."""
+        from glassformer.evaluate import write_pharaoh
+
+        links = [write_pharaoh(self.translator.links(one)) for one in found] if self.alignments else None
+        if self.as_json:
+            return _json(self.translator, read, found, links, self.attention)
+        return _text(found, links, number if self.several else None)
 
 
 def _loaded(run: str, others: list[str], device: str) -> "Translator":

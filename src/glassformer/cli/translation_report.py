@@ -35,7 +35,7 @@ class Scoring(NamedTuple):
         return values
 
 
-class TestPairs(NamedTuple):
+class EvaluationPairs(NamedTuple):
     """What is translated, and what it is compared with; ``file`` names where the sources are from."""
 
     sources: list[str]
@@ -43,7 +43,7 @@ class TestPairs(NamedTuple):
     file: str
 
 
-def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> TestPairs:
+def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> EvaluationPairs:
     """The pairs of two files of lines, or as training reads them (a prefix, .tsv or .jsonl)."""
     from pathlib import Path
 
@@ -57,7 +57,7 @@ def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> TestPair
         sources, references = parallel_lines(files[0], files[1], max_line_bytes)
         if not sources:
             raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
-        return TestPairs(sources, references, files[0])
+        return EvaluationPairs(sources, references, files[0])
     if not files or (others and (len(files) > 1 or Path(others[0]).is_file())):
         named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
         raise DataError(
@@ -66,12 +66,12 @@ def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> TestPair
     languages = stored_languages(run)
     codes = {} if languages is None else {"source": languages[0], "target": languages[1]}
     config = DataConfig.parse({"train": files, "max_line_bytes": max_line_bytes, **codes}, "files")
-    return TestPairs(*read_pairs(config, files), files[0])
+    return EvaluationPairs(*read_pairs(config, files), " + ".join(files))
 
 
 def report(
     run: str,
-    pairs: TestPairs,
+    pairs: EvaluationPairs,
     device: str,
     against: str | None,
     options: dict[str, Any],

@@ -257,21 +257,24 @@ def _split(file: BinaryIO, ends: bool, limit: int) -> Iterator[bytes]:
     """Split chunks and not ``file.readline``, which takes longer than all the rest when it is given a limit."""
     end = b"\n" if ends else b""
     size = min(CHUNK_BYTES, limit)  # then only a line that began in an earlier chunk can be too long
-    number, rest, mark = 1, b"", BYTE_ORDER_MARK
+    number, mark = 1, BYTE_ORDER_MARK
+    begun, length = list[bytes](), 0  # the parts of a line without an end so far, joined once
     while chunk := file.read1(size):  # type: ignore[attr-defined]
-        line, *others = (rest + chunk).split(b"\n")
-        _check_length(line, limit, number)
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        length += len(first)
+        if length > limit:
+            _check_length(b"".join(begun), limit, number)
         if not others:
-            rest = line
             continue
-        yield line.removesuffix(b"\r").removeprefix(mark) + end
+        yield b"".join(begun).removesuffix(b"\r").removeprefix(mark) + end
         rest = others.pop()
+        begun, length = [rest], len(rest)
         for line in others:
             yield line.removesuffix(b"\r") + end
         number, mark = number + 1 + len(others), b""
-    if rest:
-        _check_length(rest, limit, number)
-        yield rest.removesuffix(b"\r").removeprefix(mark)
+    if length:
+        yield b"".join(begun).removesuffix(b"\r").removeprefix(mark)
 
 
 def _check_length(line: bytes, limit: int, number: int) -> None:

@@ -7,6 +7,7 @@ from glassformer.generate.config import (
     LanguageDecodingConfig,
     TranslationDecodingConfig,
     length_penalty,
+    refuse_min_length,
 )
 from glassformer.generate.continuing import continue_texts, stream_text
 from glassformer.generate.ensemble import Ensemble
@@ -29,6 +30,7 @@ __all__ = [
     "continue_texts",
     "generate",
     "length_penalty",
+    "refuse_min_length",
     "score_pairs",
     "stop_strings",
     "stream_text",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -178,7 +178,8 @@ def _cut(
             if total > -torch.inf and place not in ended:
                 ids, values = live.tokens[row, place, 1:].tolist(), live.log_probs[row, place, 1:].tolist()
                 cut = finish(ids, values, config, "length")
-                rank = (cut.log_prob + min(0.0, ends[row][place])) / penalty
+                cut = replace(cut, end_log_prob=min(0.0, ends[row][place]))
+                rank = (cut.log_prob + cut.end_log_prob) / penalty
                 _keep_best(live.finished[int(live.sentence[row])], _Ranked(rank, cut), config)
 
 

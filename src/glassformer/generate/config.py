@@ -1,12 +1,13 @@
 """How text is generated, and what comes out."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from glassformer.config import Config
+from glassformer.config import Config, DataError
 
 FinishReason = Literal["end", "length", "stop"]
 
@@ -34,7 +35,7 @@ class DecodingConfig(Config):
     al. 2019, arXiv:1909.05858); the prompt of a language model counts, the end token does not. 1 is off."""
     logit_bias: dict[str, Annotated[float, Field(allow_inf_nan=True)]] = Field({})
     """Numbers added to the logits of tokens, by the text of one token or by `#id`: `{"the" = -2, "#7" = 1}`; `-inf`
-    forbids one. Log-probabilities are of what the penalty and the bias leave."""
+    forbids one. Log-probabilities are of what the penalty and finite biases leave."""
     sample: bool = Field(False, description="draw instead of search")
     temperature: float = Field(1.0, ge=0, description="of the softmax when drawing; 0 takes the most probable: greedy")
     top_k: int = Field(0, ge=0, description="draw from the k most probable; 0 is off")
@@ -53,7 +54,10 @@ class DecodingConfig(Config):
     def _named_by_text(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return {f"#{key}" if isinstance(key, int) else key: value for key, value in values.items()}
+        return {
+            f"#{key}" if isinstance(key, int) else key: -math.inf if value == "-inf" else value
+            for key, value in values.items()
+        }
 
     @field_validator("logit_bias")
     @classmethod
@@ -131,10 +135,24 @@ class Hypothesis:
     finish_reason: FinishReason = "end"
     """``end``: the end token was chosen. ``length``: the text was cut at its greatest length. ``stop``: before a stop
     string, of which the last of ``tokens`` may hold a part."""
+    end_log_prob: float = field(default=0.0, repr=False)
+    """What the end token would add where a beam cut the text: only complete texts can be compared."""
 
     def predicted(self, end: int) -> list[int]:
         """The token of each log-probability: ``tokens``, and the end token where it was chosen."""
         return [*self.tokens, end] if len(self.token_log_probs) > len(self.tokens) else self.tokens
+
+
+def refuse_min_length(config: DecodingConfig, sources: Sequence[Sequence[int]], longest_target: int | None) -> None:
+    """More tokens at least than the shortest of ``sources`` may become at most is an error, not overlooked."""
+    shortest = min((len(ids) - 1 for ids in sources), default=config.min_length)  # without the end token
+    most = config.max_length or shortest + config.max_extra
+    most = most if longest_target is None else min(most, longest_target)
+    if config.min_length > most:
+        raise DataError(
+            f"min_length={config.min_length} is more than the {most} tokens that a text of {shortest} may become; "
+            "lower it, or raise max_extra or max_length"
+        )
 
 
 def length_penalty(kind: str, length: int, alpha: float) -> float:

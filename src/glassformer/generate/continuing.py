@@ -52,7 +52,7 @@ class _Text:
     def add(self, tokens: list[int], log_probs: list[float], reason: FinishReason = "length") -> bool:
         """Whether the text goes on: only its window has ended."""
         fills = 0 < len(tokens) == self.room and len(self.written) + len(tokens) < self.most
-        goes_on = fills and reason != "stop"
+        goes_on = fills and reason == "length"
         self.written += tokens
         self.log_probs += log_probs[: len(tokens)] if goes_on else log_probs
         self.finish_reason = reason
@@ -101,11 +101,14 @@ def stream_text(
     goes_on = True
     while goes_on:
         prompt, tokens = _prompt([text], symbols, config, device), list[int]()
+        reason: FinishReason = "length"
         for ((_, token, _),) in walk(model, prompt, config, _choice([text], prompt, config)):
-            if token != symbols.end:
+            if token == symbols.end:
+                reason = "end"
+            else:
                 tokens.append(token)
                 yield token
-        goes_on = text.add(tokens, [])
+        goes_on = text.add(tokens, [], reason)
 
 
 def _searched(

@@ -51,9 +51,11 @@ def stop_strings(strings: tuple[str, ...], tokenizer: Tokenizer) -> StopStrings:
 
 def _can_occur(text: str, tokenizer: Tokenizer) -> bool:
     """By itself, or beside a word, which keeps a space at its edge; within words, where tokens are words."""
+    if text in tokenizer.decode(tokenizer.encode(text)):
+        return True
     pieces = [tokenizer.decode([id]).strip() for id in range(tokenizer.vocab_size)]
     word = next((one for one in pieces if one.isalpha()), "")
-    beside = [text, word + text, text + word, word + text + word]
+    beside = [word + text, text + word, word + text + word]
     if any(text in tokenizer.decode(tokenizer.encode(one)) for one in beside):
         return True
     written = {character for piece in pieces for character in piece} | {" "}

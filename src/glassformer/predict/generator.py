@@ -98,7 +98,7 @@ class Generator:
         """The best continuation of each prompt. ``options`` are those of ``LanguageDecodingConfig``:
         ``temperature=0.8``, ``stop=["\\n"]``, …; ``max_length``, else ``max_extra``, are new tokens."""
         refuse_several(options, "generate", "continuations")
-        return [found[0].text for found in self.continuations(prompts, refuse_long, **options)]
+        return [found[0].text for found in self._continuations(prompts, refuse_long, options)]
 
     def continuations(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[list[Generated]]:
         """The ``n_best`` continuations of each prompt, best first, drawn ones as drawn.
@@ -106,10 +106,18 @@ class Generator:
         A text that fills the window of learned positions goes on from its last half; by beam search it ends there. Of
         a prompt that does not fit, the end is kept, with a warning, or ``refuse_long`` refuses it.
         """
+        return self._continuations(prompts, refuse_long, options)
+
+    def _continuations(
+        self, prompts: Sequence[str], refuse_long: bool, options: dict[str, Any]
+    ) -> list[list[Generated]]:
+        """Warns for the caller of the public method that calls this one."""
         prompts = list_of_texts(prompts, "prompts")
         config = self.configure(**options)
-        self._warn_of_unknown("prompt", prompts)
-        ids = [self._prompt(number, text, config, refuse_long) for number, text in enumerate(prompts, start=1)]
+        self._warn_of_unknown("prompt", prompts, stacklevel=4)
+        ids = []
+        for number, text in enumerate(prompts, start=1):
+            ids.append(self._prompt(number, text, config, refuse_long, stacklevel=4))
         if not ids:
             return []
         with fitting_memory(max(map(len, ids)) + (config.max_length or config.max_extra)):
@@ -203,7 +211,9 @@ class Generator:
     def _begun(self, ids: list[int]) -> list[int]:
         return [self.tokenizer.end_id, *ids] if self._opens or not ids else ids
 
-    def _prompt(self, number: int, text: str, config: LanguageDecodingConfig, refuse_long: bool) -> list[int]:
+    def _prompt(
+        self, number: int, text: str, config: LanguageDecodingConfig, refuse_long: bool, stacklevel: int = 3
+    ) -> list[int]:
         """The ids that are read; of a prompt that leaves no room, the last ones."""
         ids, window = self._begun(self.tokenizer.encode(text)), self.window
         if window is None or len(ids) < window:
@@ -215,12 +225,12 @@ class Generator:
         fault = f"has {len(ids):,} tokens, and the model sees {window}, the next one included"
         if refuse_long:
             raise TextError("prompt", number, f"{fault}; shorten it to {window - 1}")
-        warnings.warn(TextWarning("prompt", number, f"{fault}; its last {kept} are kept"), stacklevel=3)
+        warnings.warn(TextWarning("prompt", number, f"{fault}; its last {kept} are kept"), stacklevel=stacklevel)
         return ids[-kept:]
 
-    def _warn_of_unknown(self, what: str, texts: Sequence[str]) -> None:
+    def _warn_of_unknown(self, what: str, texts: Sequence[str], stacklevel: int = 3) -> None:
         encoded = self.tokenizer.encode_batch(list(texts))
-        warn_of_unknown(self.tokenizer, what, zip(count(1), texts, encoded), stacklevel=3)
+        warn_of_unknown(self.tokenizer, what, zip(count(1), texts, encoded), stacklevel=stacklevel)
 
     def _text(self, prompt: list[int], tokens: list[int]) -> str:
         """What stands behind the prompt once ``tokens`` do."""

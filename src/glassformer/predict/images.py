@@ -43,14 +43,12 @@ class ImageClassifier:
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("images",), device)
-        format, config = (
-            ImageFormat.parse_stored(opened.stored("format"), f"{opened.path}/{CONFIG}"),
-            opened.model.config,
-        )
-        sizes = (format.height, format.width), len(format.mean), len(format.deviation), len(format.classes)
+        form = ImageFormat.parse_stored(opened.stored("format"), f"{opened.path}/{CONFIG}")
+        config = opened.model.config
+        sizes = (form.height, form.width), len(form.mean), len(form.deviation), len(form.classes)
         if sizes != (config.image_size, config.n_channels, config.n_channels, config.n_classes):
             raise CheckpointError(f"{opened.path}/{CONFIG}: format is not that of the model; restore the original")
-        return cls(opened.model, format, path=opened.path)
+        return cls(opened.model, form, path=opened.path)
 
     @property
     def labels(self) -> tuple[str, ...]:

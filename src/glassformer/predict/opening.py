@@ -66,7 +66,8 @@ def stored_languages(path: str | Path) -> tuple[str, str] | None:
     """The codes of source and target of a translator's run or checkpoint folder; None where they are not stored."""
     folder = resolve(path)
     with refusing(f"{folder / CONFIG}: cannot be read"):
-        found = (parse_object((folder / CONFIG).read_bytes()) or {}).get("languages")
+        data = read_regular(folder / CONFIG, LARGEST[CONFIG], folder)
+        found = (parse_object(data, CONTAINERS[CONFIG]) or {}).get("languages")
     if not (isinstance(found, list) and len(found) == 2 and all(isinstance(code, str) and code for code in found)):
         return None
     return found[0], found[1]

@@ -48,7 +48,8 @@ def read_in_parts(
         if len(ids) <= limit.tokens:
             parts.append([Part(text, ids)])
         elif limit.longer == "truncate":
-            parts.append([Part(text, [*ids[: limit.tokens - 1], tokenizer.end_id])])
+            read = ids[: limit.tokens - 1]
+            parts.append([Part(tokenizer.decode(read), [*read, tokenizer.end_id])])
             long[number] = LongText(len(ids))
         else:
             pieces = split_text(text, limit.tokens, lambda piece: len(tokenizer.encode(piece)) + 1)

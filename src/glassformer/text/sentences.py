@@ -7,9 +7,10 @@ from unicodedata import combining
 
 from glassformer.config import DataError
 
+# A run of stops is matched once, from its first one: text may be thousands of dots.
 _CLOSING = r"[\"'”’»)\]}」』）】]*"
-_SENTENCE_END = re.compile(rf"(?P<stop>[.!?…؟।]+){_CLOSING}\s+|[。！？｡]+{_CLOSING}\s*|\n\s*")
-_CLAUSE_END = re.compile(rf"[.!?…;:,،؛]+{_CLOSING}\s+|[、，；：]+\s*")
+_SENTENCE_END = re.compile(rf"(?P<stop>(?<![.!?…؟।])[.!?…؟।]++){_CLOSING}\s+|[。！？｡]+{_CLOSING}\s*|\n\s*")
+_CLAUSE_END = re.compile(rf"(?<![.!?…;:,،؛])[.!?…;:,،؛]++{_CLOSING}\s+|[、，；：]+\s*")
 _SPACES = re.compile(r"\s+")
 _LAST_WORD = re.compile(r"\w+\Z")
 _ABBREVIATIONS = frozenset(
@@ -31,8 +32,8 @@ def split_text(text: str, limit: int, length: Callable[[str], int]) -> list[str]
 
     A text within the limit is one piece. Of a longer one each sentence is a piece, since sentences are what translators
     are trained on; where one is still too long, one may also begin with a small letter. A sentence beyond the limit is
-    halved until it fits: at the end of a clause or at a space
-    in its middle half, at any space, or else between two characters.
+    halved until it fits: at the end of a clause or at a space in its middle half, at any space, or else between two
+    characters.
 
     Raises ``DataError`` where a single character is longer than ``limit``.
     """

@@ -124,7 +124,7 @@ class Tokenizer:
         while known < len(document):
             first, stop = max(0, known - 1), min(known + MEASURED_TOKENS, len(document))
             after = self.decode(document[first:stop].tolist())
-            while after.endswith("\ufffd") and stop < len(document):
+            while after.endswith("\ufffd") and stop < min(known + MEASURED_TOKENS + 4, len(document)):
                 stop += 1
                 after = self.decode(document[first:stop].tolist())
             yield self.decode(document[first:known].tolist()), after

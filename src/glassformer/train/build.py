@@ -54,13 +54,10 @@ def with_sizes_of(config: RunConfig, model: Any, origin: str) -> tuple[RunConfig
     """``config`` with the settings of ``model`` wherever its own ``[model]`` gives none, and a line that lists them."""
     if not isinstance(model, dict) or model.get("kind") != getattr(config.model, "kind", None):
         return config, []
-    values = _filled(config.model, model)
-    if values == config.model.model_dump():
-        return config, []
-    filled = config.parse({**config.model_dump(), "model": values}, origin)
+    filled = config.parse({**config.model_dump(), "model": _filled(config.model, model)}, origin)
     before, after = config.model.model_dump(), filled.model.model_dump()
-    listed = ", ".join(f"{name}={after[name]!r}" for name in after if after[name] != before[name])
-    return filled, [f"{origin}: [model] takes {listed}"]
+    taken = [f"{name}={after[name]!r}" for name in after if after[name] != before[name]]
+    return (filled, [f"{origin}: [model] takes {', '.join(taken)}"]) if taken else (config, [])
 
 
 def _filled(config: Config, model: dict[str, Any]) -> dict[str, Any]:

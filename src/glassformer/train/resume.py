@@ -27,11 +27,17 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "da
 }
 """What a resumed run may set anew; everything else decides the weights, as the kind of device does, asked for apart."""
 
+MISSING = object()
+ADDED = {"text.byte_fallback": False, "data.validation_share": 0.0}
+"""Settings that were added since runs of earlier versions began, with the value at which they change nothing."""
 OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
     f"train.{name}"
     for name in ("precision", "label_smoothing", "dropout_warmup_steps", "accumulate", "ema", "threads", "loss")
 }
 """What ``train.override_on_resume`` lets a resumed run change: how the weights are updated from here on."""
+
+
+COMPARED_APART = OVERRIDABLE | {"validation.tokenize"}
 
 
 def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
@@ -51,7 +57,8 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     checkpoint = load_checked(found.path, training=True)
     assert checkpoint.training is not None
     before = checkpoint.training.values.get("config")
-    if not isinstance(before, dict) or not all(isinstance(values, dict | str) for values in before.values()):
+    sections = {"model", "data", "train", "optimizer", "validation"}
+    if not isinstance(before, dict) or not all(isinstance(before.get(name), dict) for name in sections):
         raise CheckpointError(f"{found.path}: training_state has no configuration; start a new run")
     if config.train.start_from:  # which this run may have taken sizes from
         config, _ = with_sizes_of(config, before.get("model"), str(found.path))
@@ -82,7 +89,7 @@ def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int
             if {section, name} & MAY_CHANGE:
                 continue
             if key not in saved.get(section, {}):
-                if value in (None, []):
+                if value in (None, []) or ADDED.get(name, MISSING) == value:
                     continue  # as a key that was added since is when it changes nothing
                 raise ConfigError(
                     f"the run was begun by a version that did not know {name} and trains differently; "
@@ -90,13 +97,15 @@ def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int
                 )
             before = saved[section][key]
             if value != before:
-                _check_override(config, name, before, value)
+                _check_override(config, name, before, value, key in getattr(config, section).model_fields_set)
                 found.append(Override(step, name, before, value))
     return found
 
 
-def _check_override(config: RunConfig, name: str, before: object, now: object) -> None:
+def _check_override(config: RunConfig, name: str, before: object, now: object, given: bool) -> None:
     fault = f"{name}={now!r}, but the run began with {before!r}"
+    if not given:
+        fault = f"{name} is not given, and its default {now!r} is not the {before!r} that the run began with"
     if name not in OVERRIDABLE or (name == "train.ema" and not (before and now)):  # there is no average to go on with
         raise ConfigError(f"{fault}; resume with that, or start anew")
     if not config.train.override_on_resume:
@@ -105,12 +114,15 @@ def _check_override(config: RunConfig, name: str, before: object, now: object) -
 
 
 def _changes(config: RunConfig, saved: dict[str, dict[str, Any]]) -> list[str]:
-    """The settings that may always change and did, by intent or by a damaged ``config.toml``."""
+    """The settings that may always change and did, by intent or by a damaged ``config.toml``.
+
+    The tokenizer of BLEU is compared apart, since ``auto`` may choose the one that was named.
+    """
     return [
         f"{section}.{key} {saved[section][key]!r} → {value!r}"
         for section, values in config.model_dump(mode="json", exclude={"task"}).items()
         for key, value in values.items()
-        if key in saved.get(section, {}) and value != saved[section][key] and f"{section}.{key}" not in OVERRIDABLE
+        if key in saved.get(section, {}) and value != saved[section][key] and f"{section}.{key}" not in COMPARED_APART
     ]
 
 

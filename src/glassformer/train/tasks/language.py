@@ -15,7 +15,7 @@ from glassformer.data.stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
 from glassformer.evaluate.likelihood import bits
 from glassformer.evaluate.sliding import sliding_likelihood
-from glassformer.generate import LanguageDecodingConfig
+from glassformer.generate import LanguageDecodingConfig, stop_strings, token_biases
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.text import ByteTextConfig, TextSize
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
@@ -72,6 +72,8 @@ class LanguageModelling:
         texts = partial(training_texts, config.data, tokens_span_lines=config.text.kind == "bytes")
         self.tokenizers = one_vocabulary(config.text, texts, origin)
         tokenizer = self.tokenizers.source
+        stop_strings(config.decoding.stop, tokenizer)  # refused now, not when the run is used
+        token_biases(config.decoding.logit_bias, tokenizer)
         streams = training_streams(config.data, tokenizer)
         for stream in streams:
             stream.account.check_unknown(config.text, config.train.start_from)

@@ -15,7 +15,7 @@ from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
 from glassformer.evaluate import bleu, chrf, tokenizer_for
 from glassformer.evaluate.translation import bleu_metric
 from glassformer.evaluate.word_links import in_decoder
-from glassformer.generate import TranslationDecodingConfig
+from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
 from glassformer.layers.mask import chosen
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
@@ -27,7 +27,7 @@ from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, projected_cross_entropy
 from glassformer.train.task import Document, HeldOut, Lines, Origin, Told
 from glassformer.train.tasks.vocabulary import kept_vocabulary
-from glassformer.translator import Translator, refuse_min_length
+from glassformer.translator import Translator
 
 TEXTS_SEEN = 5000
 """Target texts that ``validation.tokenize = "auto"`` looks at."""
@@ -67,6 +67,11 @@ class TranslationRun(RunConfig):
             raise ValueError(
                 f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
                 "learned positions; lower the first or raise the second"
+            )
+        if self.model.positions == "learned" and (self.decoding.max_source or 0) > self.model.max_length:
+            raise ValueError(
+                f"decoding.max_source={self.decoding.max_source} is more than the model.max_length="
+                f"{self.model.max_length} learned positions; lower the first or raise the second"
             )
         if self.model.positions == "learned" and self.text.bpe_dropout:
             raise ValueError(
@@ -111,6 +116,7 @@ class Translation:
         self.config = config
         self._pairs = read_pairs(config.data, config.data.validation) if config.data.validation else None
         self.tokenizers = _tokenizers(config, origin)
+        token_biases(config.decoding.logit_bias, self.tokenizers.target)  # refused now, not at the first validation
         accounts = list[Lines]()
         if config.data.validation_share:
             sources, targets, account = held_out_pairs(config.data, self.tokenizers)
