@@ -215,7 +215,7 @@ def test_a_classifier_starts_from_an_imported_encoder(tmp_path: Path) -> None:
         "text": {"max_unknown_rate": 0.5},
         "data": {"train": [write_lines(tmp_path / "train.tsv", lines)], "max_length": 16, "batch_tokens": 128},
         "optimizer": {"kind": "adamw", "schedule": "constant", "learning_rate": 0.003, "warmup_steps": 2},
-        "train": {"max_steps": 60, "threads": 1, "start_from": str(tmp_path / "ours")},
+        "train": {"max_steps": 200, "threads": 1, "start_from": str(tmp_path / "ours")},
     }
     run_to_the_end(parse_config(values, "test"), tmp_path / "run")
     found = Classifier.load(tmp_path / "run").classify(["a dog runs", "a cat in the snow"])
