@@ -1,5 +1,6 @@
 """A search ends whatever the logits are, and says which text has logits that are not finite."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -164,6 +165,5 @@ def test_the_command_names_the_line_and_ends_with_2(
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert (
-        f"error: {tmp_path / 'text'}, line 2: has logits that are not finite at step 1: the weights or" in done.stderr
-    )
+    fault = re.escape(f"error: {tmp_path / 'text'}, line 2: has logits that are not finite at step ")
+    assert re.search(rf"{fault}\d+: the weights or", done.stderr)  # which step overflows depends on the route
