@@ -1,11 +1,11 @@
-"""A GPT on this project's source code: byte-level here, of characters in nanoGPT, in the same time on the same text.
+"""Compare a byte-level GPT on this project's source code with nanoGPT's character model, at equal training time.
 
     git clone https://github.com/karpathy/nanoGPT NANOGPT
     python -m benchmarks.code_model --seconds 600 --nanogpt NANOGPT
 
-Every tenth file is held out whole. Each side first runs a little to learn its speed, then for as many steps as fit the
-time, so that its schedule ends with it. Both are measured alike: each token or character of the held-out text once,
-from a window that slides by half its length. nanoGPT has the setting that its README gives for a CPU; without
+Every tenth file is held out. A short trial measures the speed of each side. The side then trains for as many steps as
+fit the time, so its schedule ends with the training. Both evaluations predict each token or character of the held-out
+text once, from a window that slides by half its length. nanoGPT uses the CPU settings of its README. Without
 ``--nanogpt`` only this project is measured. The result is ``benchmarks/results/code_model.json``.
 """
 
@@ -30,7 +30,7 @@ from glassformer.config import read_toml
 
 ROOT = Path(__file__).parents[1]
 HELD_OUT_EVERY = 10
-TRIAL_SHARE = 0.05  # of the seconds, to learn how fast a side is
+TRIAL_SHARE = 0.05  # share of --seconds that measures the speed of a side
 NANOGPT_ON_CPU = {
     "device": "cpu",
     "compile": False,
@@ -44,7 +44,7 @@ NANOGPT_ON_CPU = {
     "dropout": 0.0,
     "always_save_checkpoint": True,
 }
-TRIAL_STEPS = 150  # more than the 100 in which its rate rises
+TRIAL_STEPS = 150  # longer than nanoGPT's warmup of 100 steps
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings over configs/code.toml")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings that override configs/code.toml")
     options = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def write_texts(folder: Path) -> dict[str, int]:
-    """``train.txt`` and ``held_out.txt``: whole files end to end; and their bytes."""
+    """Write ``train.txt`` and ``held_out.txt``, each a concatenation of files; return their sizes in bytes."""
     parts: dict[str, list[str]] = {"train": [], "held_out": []}
     for number, path in enumerate(sorted((ROOT / "src").rglob("*.py"))):
         text = path.read_text(encoding="utf-8")
@@ -83,7 +83,7 @@ def write_texts(folder: Path) -> dict[str, int]:
 
 
 def ours(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The command trains and evaluates. A trial that the clock ends says how many steps it takes."""
+    """Train and evaluate with the command. A trial limited in time determines the number of steps."""
     run, trial = folder / "run", folder / "trial"
     data = {"train": [str(folder / "train.txt")], "validation": [str(folder / "held_out.txt")]}
     settings = [f"data.{key}={json.dumps(value)}" for key, value in data.items()]
@@ -91,20 +91,20 @@ def ours(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     settings += ["validation.every=1000000", *options.overrides]
     glassformer = [sys.executable, "-m", "glassformer"]
     train = [*glassformer, "train", str(ROOT / "configs" / "code.toml"), *settings]
-    said = finished([*train, f"train.max_seconds={options.seconds * TRIAL_SHARE}", "--run", str(trial)])
-    reached = re.findall(r"^step (\d+)", said, re.MULTILINE)
-    steps = max(1, int(int(reached[-1]) / TRIAL_SHARE))
+    output = run_command([*train, f"train.max_seconds={options.seconds * TRIAL_SHARE}", "--run", str(trial)])
+    trial_steps = re.findall(r"^step (\d+)", output, re.MULTILINE)
+    steps = max(1, int(int(trial_steps[-1]) / TRIAL_SHARE))
     began = time.perf_counter()
-    finished([*train, f"train.max_steps={steps}", f"train.max_seconds={options.seconds}", "--run", str(run)])
+    run_command([*train, f"train.max_steps={steps}", f"train.max_seconds={options.seconds}", "--run", str(run)])
     seconds = time.perf_counter() - began
     context = int(read_toml(run / "config.toml")["data"]["context"])
     evaluate = [*glassformer, "evaluate", str(run), str(folder / "held_out.txt"), "--stride", str(context // 2)]
-    scores = json.loads(finished([*evaluate, "--json"]))
+    scores = json.loads(run_command([*evaluate, "--json"]))
     return {"steps": steps, "seconds": round(seconds, 1), "overrides": options.overrides, "test": scores}
 
 
 def nanogpt(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """Its ``train.py`` in a process of its own, then every held-out character once."""
+    """Run nanoGPT's ``train.py``, then compute the likelihood of the held-out characters."""
     checkout = options.nanogpt.resolve()
     texts = {name: (folder / f"{name}.txt").read_text(encoding="utf-8") for name in ("train", "held_out")}
     data = folder / "data" / "code"
@@ -115,34 +115,34 @@ def nanogpt(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         np.array([ids[character] for character in texts[name]], np.uint16).tofile(data / file)
     names = {"vocab_size": len(characters), "itos": dict(enumerate(characters)), "stoi": ids}
     (data / "meta.pkl").write_bytes(pickle.dumps(names))
-    for part in ("train.py", "model.py", "configurator.py", "config"):  # it reads all from where it runs
+    for part in ("train.py", "model.py", "configurator.py", "config"):  # train.py reads them from its working directory
         (folder / part).symlink_to(checkout / part)
 
     def train(steps: int) -> str:
         values = {**NANOGPT_ON_CPU, "dataset": "code", "out_dir": str(folder / "nanogpt"), "max_iters": steps}
         values |= {"lr_decay_iters": steps, "eval_interval": steps}
         command = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
-        return finished([*command, *(f"--{key}={value}" for key, value in values.items())], folder)
+        return run_command([*command, *(f"--{key}={value}" for key, value in values.items())], folder)
 
-    times = [float(found) for found in re.findall(r"time ([\d.]+)ms", train(TRIAL_STEPS))][5:-1]
+    times = [float(value) for value in re.findall(r"time ([\d.]+)ms", train(TRIAL_STEPS))][5:-1]
     steps = max(TRIAL_STEPS, int(options.seconds * 1000 / statistics.median(times)))
     began = time.perf_counter()
     train(steps)
     seconds = time.perf_counter() - began
     script = str(ROOT / "benchmarks" / "contenders" / "nanogpt_likelihood.py")
-    measured = [sys.executable, script, str(checkout), str(folder / "nanogpt" / "ckpt.pt"), str(data / "val.bin")]
-    found = json.loads(finished(measured, folder).splitlines()[-1])  # before it, nanoGPT counts its parameters
+    command = [sys.executable, script, str(checkout), str(folder / "nanogpt" / "ckpt.pt"), str(data / "val.bin")]
+    likelihood = json.loads(run_command(command, folder).splitlines()[-1])  # nanoGPT first prints its parameter count
     test = {
-        "bits_per_character": found["nll"] / math.log(2) / found["characters"],
-        "bits_per_byte": found["nll"] / math.log(2) / len(texts["held_out"][1:].encode()),
-        "tokens": found["characters"],
+        "bits_per_character": likelihood["nll"] / math.log(2) / likelihood["characters"],
+        "bits_per_byte": likelihood["nll"] / math.log(2) / len(texts["held_out"][1:].encode()),
+        "tokens": likelihood["characters"],
     }
     return {"steps": steps, "seconds": round(seconds, 1), "test": test}
 
 
-def finished(command: list[str], place: Path = ROOT) -> str:
-    """What ``command`` prints; what it has to say of a failure ends this program."""
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, preexec_fn=ends_with_parent)
+def run_command(command: list[str], folder: Path = ROOT) -> str:
+    """Run ``command`` and return its output. Exit with its error output if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=ends_with_parent)
     if done.returncode:
         raise SystemExit(f"{' '.join(command[:4])} … ended with {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout + done.stderr if "train" in command or "train.py" in command else done.stdout

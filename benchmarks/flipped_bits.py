@@ -1,14 +1,15 @@
-"""Flip single bits in token caches and run folders, use them, and count what becomes of it.
+"""Flip single bits in token caches and run folders, use the damaged files, and count the outcomes.
 
     python benchmarks/flipped_bits.py --caches 1000 --runs 2000 --seed 1
 
-A file is drawn first, then a bit of it, so that short files are hit as often as long ones. A cache is prepared again
-and compared id by id. A run is used in four ways, each compared with the run that was not touched: its best checkpoint
-translates, it is resumed with its own ``config.toml`` to the end, its metrics are read, every checkpoint is loaded.
+Each flip draws a file first, then one of its bits, so short files are hit as often as long ones. A damaged cache is
+prepared again and compared id by id. A damaged run is used in four ways: its best checkpoint translates, it is resumed
+to the end with its own ``config.toml``, its metrics are read, and every checkpoint is loaded. Each result is compared
+with that of the undamaged run.
 
-``rebuilt``: the cache was made again, with a warning that names the file. ``refused``: an error of one line.
-``named``: a message that there is none of otherwise. ``without_effect``: all results are equal to the last bit.
-``silent``: a result differs and nothing was said. Prints a JSON report and exits with 1 if anything was silent.
+``rebuilt``: the cache was prepared again, with a warning that names the file. ``refused``: a one-line error.
+``named``: a message that the undamaged files do not produce. ``without_effect``: all results are equal to the last bit.
+``silent``: a result differs without a message. Prints a JSON report and exits with 1 if any outcome was silent.
 """
 
 import argparse
@@ -68,12 +69,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--caches", type=int, default=1000, help="bits flipped in token caches")
     parser.add_argument("--runs", type=int, default=2000, help="bits flipped in run folders with their checkpoints")
-    parser.add_argument("--seed", type=int, default=1, help="of the bits")
+    parser.add_argument("--seed", type=int, default=1, help="random seed for the choice of bits")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        kernels()  # before their cache, as every other, moves into the folder
+        kernels()  # build them before XDG_CACHE_HOME changes
         os.environ["XDG_CACHE_HOME"] = name
-        os.chdir(name)  # all paths are relative, so that no flipped bit of one leads out of this folder
+        os.chdir(name)  # relative paths: a flipped bit in one cannot lead out of this folder
         write_data()
         draw, silent = random.Random(options.seed), list[str]()
         caches = flip_in_caches(options.caches, draw, silent)
@@ -138,7 +139,7 @@ def as_bytes(array: np.ndarray) -> bytes:
 
 
 def flip_in_run(count: int, draw: random.Random, silent: list[str]) -> Flips:
-    """A run stopped after ``SAVED_STEPS`` of its steps, copied anew for each bit."""
+    """Flip bits in copies of a run that stopped after ``SAVED_STEPS`` steps, one bit for each copy."""
     stopped, copy = Path("stopped"), Path("run")
     stops = iter([False] * (SAVED_STEPS - 1) + [True])
     list(train(parse_config(RUN), RunFolder.create(stopped), asked_to_stop=lambda: next(stops)))
@@ -164,7 +165,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def checkpoints(run: Path) -> list[str]:
-    """Of every checkpoint: a person may name each of them."""
+    """States of all checkpoints, because a user may load any of them."""
     return [state_of(path) for path in RunFolder.open(run).checkpoints()]
 
 
@@ -173,7 +174,7 @@ def translations(run: Path) -> list[str]:
 
 
 def resumed(run: Path) -> list[Any]:
-    """Weights, optimizer, counters, the best checkpoint and the metrics after the rest of the steps."""
+    """Weights, optimizer, counters, best checkpoint and metrics after the remaining steps."""
     folder = RunFolder.open(run)
     for event in train(read_config(run / "config.toml"), folder, resume=True):
         if isinstance(event, Started):
@@ -195,7 +196,7 @@ def state_of(checkpoint: Path) -> str:
 
 
 def flip(files: list[Path], draw: random.Random) -> tuple[Path, int]:
-    """Change one bit of one of the files; which."""
+    """Flip one random bit in a random file; return the file and the bit number."""
     file = draw.choice([file for file in files if file.stat().st_size])
     data = bytearray(file.read_bytes())
     bit = draw.randrange(8 * len(data))
@@ -205,14 +206,14 @@ def flip(files: list[Path], draw: random.Random) -> tuple[Path, int]:
 
 
 def attempt(use: Callable[[], Any]) -> Outcome:
-    """The result and what was said; an error that is one line is said, any other ends the benchmark."""
-    with warnings.catch_warnings(record=True) as told:
+    """Result of ``use`` and its messages. User errors count as messages; any other error ends the benchmark."""
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         try:
             result = use()
         except (GlassformerError, OSError) as error:
-            result, told = REFUSED, [error]
-    return result, [str(getattr(one, "message", one)) for one in told]
+            result, messages = REFUSED, [error]
+    return result, [str(getattr(message, "message", message)) for message in messages]
 
 
 def judge(found: Outcome, expected: Outcome) -> str:

@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=10, help="how often the training is killed")
     parser.add_argument("--seed", type=int, default=1, help="of corpus, training and moments")
-    parser.add_argument("--steps", type=int, help="length of the training. [default: 600, or 24 a moment]")
+    parser.add_argument("--steps", type=int, help="training steps. [default: 24 a moment, at least 600]")
     options = parser.parse_args()
     options.steps = options.steps or max(600, 24 * options.moments)
     with tempfile.TemporaryDirectory() as name:

@@ -1,11 +1,11 @@
-"""Which checkpoint is taken as the best where the target language writes no spaces.
+"""Test the choice of the best checkpoint for a target language without spaces.
 
     python -m benchmarks.no_spaces --data ../shared/data/multi30k/raw
     python -m benchmarks.no_spaces --data ../shared/data/multi30k/raw --tokenize 13a --name no_spaces_13a
 
-Multi30k's German without its spaces stands for such a language. Each seed trains ``configs/multi30k_quick.toml``,
-validates often, and reports the score and the loss of every validation beside the checkpoint that was chosen.
-The result is ``benchmarks/results/NAME.json``. The goal: the validation of the lowest loss, or one beside it.
+The target language is Multi30k's German with its spaces removed. Each seed trains ``configs/multi30k_quick.toml``,
+validates often, and reports the score and loss of every validation and the chosen checkpoint. The result is
+``benchmarks/results/NAME.json``. Goal: the chosen validation has the lowest loss, or is next to the one that has.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def without_spaces(data: Path, folder: Path) -> Path:
-    """Training and validation pairs of ``data`` in ``folder``, the target lines without any white space."""
+    """Copy training and validation pairs of ``data`` to ``folder``, with white space removed from target lines."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("train", "val"):
         (folder / f"{name}.en").write_bytes((data / f"{name}.en").read_bytes())
@@ -44,7 +44,7 @@ def without_spaces(data: Path, folder: Path) -> Path:
 
 
 def measure(arguments: argparse.Namespace, corpus: Path, seed: int) -> dict[str, Any]:
-    """One training: every validation, the checkpoint that was chosen, and its distance from that of the lowest loss."""
+    """Train once; return every validation, the chosen checkpoint, and its distance from the lowest loss."""
     values = read_toml(ROOT / "configs" / "multi30k_quick.toml")
     values["data"] |= {"train": [str(corpus / "train")], "validation": [str(corpus / "val")]}
     values["validation"] |= {"every": 200, "max_sentences": 200, "tokenize": arguments.tokenize}
@@ -63,25 +63,25 @@ def measure(arguments: argparse.Namespace, corpus: Path, seed: int) -> dict[str,
     steps = [point["step"] for point in curve]
     lowest = min(curve, key=lambda point: point["nll"])["step"]
     chosen = step_of(best.checkpoint)
-    found = {
+    choice = {
         "seed": seed,
         "tokenize": load_checkpoint(best.checkpoint).config["bleu_tokenize"],
         "chosen": chosen,
         "lowest_loss": lowest,
         "validations_apart": abs(steps.index(chosen) - steps.index(lowest)),
     }
-    print(json.dumps(found), flush=True)
-    return {**found, "validations": curve}
+    print(json.dumps(choice), flush=True)
+    return {**choice, "validations": curve}
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with train.en, train.de, val.en, val.de")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of the runs and of the corpus")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder for the runs and the corpus")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--tokenize", default="auto", help="validation.tokenize")
-    parser.add_argument("--name", default="no_spaces", help="of the result and the runs")
-    parser.add_argument("overrides", nargs="*", help="settings over the configuration, as train.max_steps=400")
+    parser.add_argument("--name", default="no_spaces", help="name of the result file and of the runs")
+    parser.add_argument("overrides", nargs="*", help="overriding settings, such as train.max_steps=400")
     arguments = parser.parse_args()
     settings = [f"--tokenize {arguments.tokenize}", *arguments.overrides]
     arguments.command = f"python -m benchmarks.no_spaces {' '.join(settings)}"

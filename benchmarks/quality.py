@@ -74,7 +74,7 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 
 def _unknown(translator: Translator, sources: list[str], references: list[str]) -> int:
-    """How many tokens of the test set, both sides, the vocabulary does not know."""
+    """Number of unknown tokens in both sides of the test set."""
     pair = translator.tokenizers
     encoded = ((pair.source, pair.source.encode_batch(sources)), (pair.target, pair.target.encode_batch(references)))
     return sum(ids.count(tokenizer.unknown_id) for tokenizer, texts in encoded for ids in texts)
@@ -82,7 +82,7 @@ def _unknown(translator: Translator, sources: list[str], references: list[str]) 
 
 def score(translator: Translator, sources: list[str], references: list[str]) -> dict[str, Any]:
     began = time.perf_counter()
-    with warnings.catch_warnings(action="ignore"):  # unknown characters are counted in the result
+    with warnings.catch_warnings(action="ignore"):  # measure() reports unknown tokens
         found = translator.translate(sources)
     seconds = round(time.perf_counter() - began, 1)
     return {

@@ -1,10 +1,10 @@
-"""Whether every text comes back: random Unicode texts and this project's source, encoded and decoded again.
+"""Test that every text survives encoding and decoding: random Unicode texts and this project's source.
 
     python -m benchmarks.roundtrip --texts 100000 --seed 1
 
-A vocabulary of bytes, and one of words with byte fallback, are learned from the project's source. The second collapses
-spaces, so what it must give back is the normalized text. A third of the texts is drawn from all of Unicode, a third
-from one script each, and a third mixes letters with spaces, signs, controls and what looks like a special token.
+Two tokenizers are learned from the project's source: byte-level BPE, and BPE with byte fallback. The second one
+normalizes spaces, so its expected output is the normalized text. A third of the texts is drawn from all of Unicode and
+a third from one script each. The last third mixes letters, spaces, symbols, controls and lookalikes of special tokens.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("src/**/*", "tests/**/*.py", "benchmarks/*.py", "docs/*.md", "configs/*.toml", "*.md")
-CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]  # all but surrogates, which are no text
+CODE_POINTS = [*range(0xD800), *range(0xE000, 0x110000)]  # all except surrogates, which are not characters
 SCRIPTS = [range(0x20, 0x7F), range(0xA0, 0x250), range(0x370, 0x530), range(0x590, 0x780), range(0x900, 0xE00)]
 SCRIPTS += [range(0x1100, 0x1200), range(0x3040, 0x3100), range(0x4E00, 0xA000), range(0xAC00, 0xD7A4)]
 SCRIPTS += [range(0x1F300, 0x1FB00), range(0x20000, 0x20100), range(0xE0000, 0xE0080)]
 HARD = [*" \n\t\r\0\ufeff\u200d\u0301￭Ġ▁", "\r\n", "  ", "    ", "<s>", "</s>", "<unk>", "<pad>", "<0x41>", "'s", "'ll"]
-LONGEST = 100  # pieces of a text
+LONGEST = 100  # characters or strings in a random text
 KINDS: dict[str, dict[str, Any]] = {
     "bytes": {"kind": "bytes", "vocab_size": 8000},
     "byte fallback": {"kind": "bpe", "byte_fallback": True, "vocab_size": 8000},
@@ -47,23 +47,23 @@ def main() -> None:
         "kinds": {},
     }
     for name, choices in KINDS.items():
-        tokenizer = learned(choices, source)
+        tokenizer = learn(choices, source)
         expected: Callable[[str], str] = str if name == "bytes" else tokenizer.normalize
-        found: dict[str, Any] = {"vocab_size": tokenizer.vocab_size}
-        found["source"] = failures(tokenizer, iter(source), expected)
-        found["random"] = failures(tokenizer, random_texts(options.texts, options.seed), expected)
-        report["kinds"][name] = found
-        print(f"{name}: {found}", flush=True)
+        counts: dict[str, Any] = {"vocab_size": tokenizer.vocab_size}
+        counts["source"] = failures(tokenizer, iter(source), expected)
+        counts["random"] = failures(tokenizer, random_texts(options.texts, options.seed), expected)
+        report["kinds"][name] = counts
+        print(f"{name}: {counts}", flush=True)
     results = ROOT / "benchmarks" / "results" / "roundtrip.json"
     results.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def learned(choices: dict[str, Any], texts: list[str]) -> Tokenizer:
+def learn(choices: dict[str, Any], texts: list[str]) -> Tokenizer:
     return train_tokenizers(TextConfig.parse(choices), lambda: iter(texts), lambda: iter(())).source
 
 
 def failures(tokenizer: Tokenizer, texts: Iterator[str], expected: Callable[[str], str]) -> dict[str, int]:
-    """Texts that do not come back, and those of which something is unknown or became a special token."""
+    """Count texts changed by encoding and decoding, and texts whose ids include a special token (such as unknown)."""
     special = set(tokenizer.special_tokens.values())
     count = characters = tokens = changed = unknown = 0
     while batch := list(islice(texts, 1000)):
@@ -88,7 +88,7 @@ def random_texts(count: int, seed: int) -> Iterator[str]:
 
 
 def source_texts() -> Iterator[str]:
-    """The project's files that are text."""
+    """The project's text files."""
     for path in sorted({path for pattern in SOURCES for path in ROOT.glob(pattern) if path.is_file()}):
         try:
             yield path.read_bytes().decode()

@@ -1,6 +1,6 @@
-"""The likelihood of a text under a checkpoint of nanoGPT, printed as JSON: CHECKOUT CHECKPOINT TEXT_OF_UINT16.
+"""Print the likelihood of a text under a nanoGPT checkpoint as JSON: CHECKOUT CHECKPOINT TEXT_OF_UINT16.
 
-Every id but the first is predicted once, from a window that slides by half its length.
+Every id except the first is predicted once, from a window that slides by half its length.
 """
 
 import json
@@ -23,11 +23,11 @@ def main() -> None:
     context = stored["model_args"]["block_size"]
 
     def logits(ids: torch.Tensor) -> torch.Tensor:
-        ids = ids.contiguous()  # which its loss needs
-        return model(ids, ids)[0]  # with targets it returns the logits of every position
+        ids = ids.contiguous()  # nanoGPT's loss needs it
+        return model(ids, ids)[0]  # with targets, it returns logits for every position
 
-    found = sliding_likelihood(logits, np.fromfile(text, np.uint16), context, context // 2)
-    print(json.dumps({"nll": found.nll, "characters": found.tokens}))
+    likelihood = sliding_likelihood(logits, np.fromfile(text, np.uint16), context, context // 2)
+    print(json.dumps({"nll": likelihood.nll, "characters": likelihood.tokens}))
 
 
 if __name__ == "__main__":
