@@ -19,23 +19,24 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 install_import_hook(modules_with_shapes(), "shape_checker.check")
 
 REQUIRED_IN_CI = ("Chromium", "playwright", "axe-core", "compiler")
-"""Words in the reasons for which no test may be skipped where ``CI=true``."""
+"""Words in skip reasons that make a skipped test fail if ``CI=true``."""
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that CI would skip for want of a browser or a compiler."""
+    """Fail a test that CI would skip because a browser or compiler is missing."""
     return _without_skips((yield))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a file of tests."""
+    """Fail a test module that CI would skip for the same reason."""
     return _without_skips((yield))
 
 
 def _without_skips(report: Report) -> Report:
-    words = REQUIRED_IN_CI[:-1] if os.environ.get("CXX") == "false" else REQUIRED_IN_CI  # tested without it on purpose
+    without_compiler = os.environ.get("CXX") == "false"
+    words = REQUIRED_IN_CI[:-1] if without_compiler else REQUIRED_IN_CI
     if os.environ.get("CI") == "true" and report.skipped and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2]
         if any(word in reason for word in words):

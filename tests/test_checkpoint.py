@@ -309,7 +309,7 @@ def test_the_fingerprint_does_not_depend_on_order_or_strides() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_weights_that_are_not_finite_are_refused_by_tensor(tmp_path: Path, value: float) -> None:
+def test_load_checkpoint_names_the_tensor_that_is_not_finite(tmp_path: Path, value: float) -> None:
     table = weights()["encoder.q.weight"].clone()
     table[0, 5] = table[3, 2] = value
     path = save(tmp_path / "c", weights={**weights(), "encoder.q.weight": table})
@@ -321,6 +321,6 @@ def test_weights_that_are_not_finite_are_refused_by_tensor(tmp_path: Path, value
     )
 
 
-def test_weights_whose_sum_overflows_are_finite(tmp_path: Path) -> None:
+def test_load_checkpoint_accepts_finite_weights_whose_sum_overflows(tmp_path: Path) -> None:
     large = {"large": torch.full((4, 4), 3e38), "mixed": torch.tensor([3e38, 3e38, -3e38, -3e38])}
     assert fingerprint(load_checkpoint(save(tmp_path / "c", weights=large)).weights) == fingerprint(large)

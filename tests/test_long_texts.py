@@ -1,4 +1,4 @@
-"""Texts that are too long to be read at once: translated in pieces, read in part, or refused; never in silence."""
+"""Texts longer than ``max_source``: split, truncated or refused, never silently."""
 
 import math
 import warnings
@@ -25,7 +25,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
 
 
 @pytest.fixture(autouse=True)
-def _unknown_is_no_matter() -> Iterator[None]:
+def _ignore_unknown_text() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* the vocabulary does not know ")
         yield
@@ -39,13 +39,13 @@ def of_length(caught: pytest.WarningsRecorder) -> list[warnings.WarningMessage]:
     return [one for one in caught if isinstance(one.message, LongTextWarning)]
 
 
-def test_what_is_read_at_once_is_the_longest_text_of_the_training(translator: Translator) -> None:
+def test_longest_source_is_the_training_max_length(translator: Translator) -> None:
     assert translator.longest_source == 256
     assert translator.too_long([LONG, "I"]) == [(0, length(translator, LONG))]
     assert length(translator, LONG) < translator.models[0].config.max_length
 
 
-def test_a_long_text_is_translated_sentence_by_sentence(translator: Translator) -> None:
+def test_long_text_is_translated_sentence_by_sentence(translator: Translator) -> None:
     with pytest.warns(LongTextWarning) as caught:
         found = translator.hypotheses(["I love you", LONG, "", SENTENCES[1]])
     (whole,) = found[1]
@@ -62,7 +62,7 @@ def test_a_long_text_is_translated_sentence_by_sentence(translator: Translator) 
     assert warning.filename == __file__
 
 
-def test_several_long_texts_are_one_warning(translator: Translator) -> None:
+def test_several_long_texts_produce_one_warning(translator: Translator) -> None:
     with pytest.warns(LongTextWarning, match=r"^text 2: .* pieces \(1 more text likewise\)$") as caught:
         translator.translate(["I", LONG, "you", LONG])
     assert len(of_length(caught)) == 1
@@ -71,7 +71,7 @@ def test_several_long_texts_are_one_warning(translator: Translator) -> None:
 @pytest.mark.parametrize(
     "text", [WORDS, "x" * 2000, "tree, " * 300, "日本語" * 300], ids=["words", "word", "clauses", "ja"]
 )
-def test_a_long_text_without_sentences_is_translated_in_pieces_that_fit(translator: Translator, text: str) -> None:
+def test_long_text_without_sentences_is_translated_in_pieces_that_fit(translator: Translator, text: str) -> None:
     with pytest.warns(LongTextWarning):
         (whole,) = translator.hypotheses([text], max_source=50, max_extra=0)[0]
     assert "".join(piece.source for piece in whole.pieces) == text
@@ -79,8 +79,8 @@ def test_a_long_text_without_sentences_is_translated_in_pieces_that_fit(translat
     assert [piece.source for piece in whole.pieces] == split_text(text, 50, lambda piece: length(translator, piece))
 
 
-def test_short_texts_are_what_they_were(translator: Translator) -> None:
-    """Bit for bit, whether a long text stands beside them, and whether a limit is set that they do not reach."""
+def test_short_texts_are_not_affected_by_long_texts_or_limits(translator: Translator) -> None:
+    """Bit for bit, with a long text in the same call, and with a limit that they do not reach."""
     alone = translator.hypotheses(SENTENCES, n_best=2)
     with pytest.warns(LongTextWarning):
         beside = translator.hypotheses([*SENTENCES, LONG], n_best=2)
@@ -89,7 +89,7 @@ def test_short_texts_are_what_they_were(translator: Translator) -> None:
     assert not any(one.pieces for found in alone for one in found)
 
 
-def test_a_text_at_the_limit_is_whole_and_one_beyond_it_is_not(translator: Translator) -> None:
+def test_only_texts_beyond_max_source_are_split(translator: Translator) -> None:
     text = "the cat sleeps"
     tokens = length(translator, text)
     assert translator.hypotheses([text], max_source=tokens) == translator.hypotheses([text])
@@ -98,7 +98,7 @@ def test_a_text_at_the_limit_is_whole_and_one_beyond_it_is_not(translator: Trans
     assert len(whole.pieces) > 1
 
 
-def test_a_long_text_can_be_truncated_or_refused(translator: Translator) -> None:
+def test_long_text_is_truncated_or_refused_on_request(translator: Translator) -> None:
     ids = translator.tokenizers.source.encode(WORDS)[:29]
     start = translator.tokenizers.source.decode(ids)
     assert translator.tokenizers.source.encode(start) == ids
@@ -112,7 +112,7 @@ def test_a_long_text_can_be_truncated_or_refused(translator: Translator) -> None
         translator.score([WORDS], ["je"], max_source=30, long_source="refuse")
 
 
-def test_scores_of_a_whole_are_those_of_its_pieces(translator: Translator) -> None:
+def test_scores_of_a_long_text_combine_those_of_its_pieces(translator: Translator) -> None:
     with pytest.warns(LongTextWarning):
         (found,) = translator.hypotheses([LONG], n_best=3)
     assert len(found) == 3
@@ -129,7 +129,7 @@ def test_scores_of_a_whole_are_those_of_its_pieces(translator: Translator) -> No
     assert len({tuple(one.hypothesis.tokens) for one in found}) == 3
 
 
-def test_drawn_pieces_are_joined_in_the_order_in_which_they_were_drawn(translator: Translator) -> None:
+def test_sampled_pieces_are_joined_in_sampling_order(translator: Translator) -> None:
     with pytest.warns(LongTextWarning):
         (found,) = translator.hypotheses([LONG], sample=True, n_best=2)
     drawn = translator.hypotheses(SENTENCES, sample=True, n_best=2)
@@ -137,7 +137,7 @@ def test_drawn_pieces_are_joined_in_the_order_in_which_they_were_drawn(translato
         assert [piece.text for piece in whole.pieces] == [one[rank].text for one in drawn] * 20
 
 
-def test_a_prefix_is_that_of_the_first_piece(translator: Translator) -> None:
+def test_prefix_applies_to_the_first_piece(translator: Translator) -> None:
     with pytest.warns(LongTextWarning):
         (found,) = translator.hypotheses([LONG], ["je"])
     assert found[0].text.startswith("je")
@@ -146,22 +146,22 @@ def test_a_prefix_is_that_of_the_first_piece(translator: Translator) -> None:
     assert found[0].pieces[1:] == plain.pieces[1:]
 
 
-def test_links_of_a_whole_are_those_of_its_pieces(translator: Translator) -> None:
+def test_links_of_a_long_text_are_those_of_its_pieces(translator: Translator) -> None:
     with pytest.warns(LongTextWarning):
         (whole,) = translator.hypotheses([LONG])[0]
     links, source, target = translator.links(whole), LONG.split(), whole.text.split()
     assert sorted(j for _, j in links) == list(range(len(target)))
-    expected, words, said = [], 0, 0
+    expected, n_source, n_target = [], 0, 0
     for piece in whole.pieces:
-        expected += [(i + words, j + said) for i, j in translator.align(piece.source, piece.text)]
-        words, said = words + len(piece.source.split()), said + len(piece.text.split())
+        expected += [(i + n_source, j + n_target) for i, j in translator.align(piece.source, piece.text)]
+        n_source, n_target = n_source + len(piece.source.split()), n_target + len(piece.text.split())
     assert links == sorted(expected)
-    assert (words, said) == (len(source), len(target))
+    assert (n_source, n_target) == (len(source), len(target))
     (short,) = translator.hypotheses(SENTENCES[:1])[0]
     assert translator.links(short) == translator.align(SENTENCES[0], short.text)
 
 
-def test_score_and_align_take_a_long_text_as_one_and_say_so(translator: Translator) -> None:
+def test_score_and_align_read_a_long_text_at_once_with_a_warning(translator: Translator) -> None:
     with pytest.warns(LongTextWarning, match="; it is scored as one text$"):
         (scored,) = translator.score([LONG], ["je t'aime"])
     assert math.isfinite(scored.log_prob)
@@ -170,7 +170,7 @@ def test_score_and_align_take_a_long_text_as_one_and_say_so(translator: Translat
 
 
 @pytest.mark.parametrize("kind", ["encoder_decoder", "learned", "ensemble"])
-def test_every_kind_of_translator_cuts_long_texts(kind: str) -> None:
+def test_every_translator_model_splits_long_texts(kind: str) -> None:
     words = [f"w{number}" for number in range(30)]
     translator = random_translator(words, max_length=16, **({"positions": "learned"} if kind == "learned" else {}))
     if kind == "ensemble":
@@ -185,7 +185,7 @@ def test_every_kind_of_translator_cuts_long_texts(kind: str) -> None:
             translator.translate([text], max_source=17)
 
 
-def test_best_choices_are_the_best_of_all() -> None:
+def test_best_choices_ranks_combinations_of_pieces() -> None:
     def made(values: list[float]) -> list[Hypothesis]:
         return [Hypothesis([5], value, value, [value / 2] * 2) for value in values]
 

@@ -147,7 +147,7 @@ def test_a_best_that_cannot_be_is_refused(run: RunFolder) -> None:
             run.best()
 
 
-def test_a_flipped_bit_never_chooses_another_best(run: RunFolder) -> None:
+def test_best_checkpoint_record_detects_every_flipped_bit(run: RunFolder) -> None:
     for step in (1, 2, 3):
         run.set_best(save_step(run, step), "bleu", 12.5 + step)
     path = run.path / "best.json"
@@ -160,7 +160,7 @@ def test_a_flipped_bit_never_chooses_another_best(run: RunFolder) -> None:
             run.best()
 
 
-def test_a_best_of_an_earlier_version_is_read(run: RunFolder) -> None:
+def test_best_checkpoint_record_without_a_digest_is_read(run: RunFolder) -> None:
     path = save_step(run, 1)
     (run.path / "best.json").write_text('{"checkpoint": "step_00000001", "metric": "bleu", "value": 30.0}\n')
     assert run.best() == Best(path, "bleu", 30.0)
@@ -204,7 +204,7 @@ def test_a_line_cut_anywhere_is_dropped(run: RunFolder, cut: int) -> None:
     assert [values["step"] for values in run.metrics()] == ([1, 3] if cut < 11 else [1, 2, 3])
 
 
-def test_a_flipped_bit_in_the_metrics_changes_no_figure_without_a_warning(run: RunFolder) -> None:
+def test_metrics_report_every_flipped_bit_that_matters(run: RunFolder) -> None:
     lines = [{"event": "progress", "step": step, "loss": 1 / (step + 2)} for step in range(3)]
     for line in lines:
         run.append_metrics(line)
@@ -225,7 +225,7 @@ def test_a_flipped_bit_in_the_metrics_changes_no_figure_without_a_warning(run: R
     assert effects > 6 * len(whole)
 
 
-def test_metrics_of_an_earlier_version_are_read_and_kept(run: RunFolder) -> None:
+def test_metrics_without_checksums_are_read_and_kept(run: RunFolder) -> None:
     old = [{"event": "progress", "step": step} for step in (1, 2)]
     run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in old))
     run.append_metrics({"event": "progress", "step": 3})

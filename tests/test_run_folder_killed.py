@@ -85,7 +85,7 @@ def test_a_second_training_is_refused_until_the_first_is_killed(run: RunFolder, 
 
 
 @pytest.mark.parametrize("deleted", ["deleted", "replaced"])
-def test_deleting_the_file_of_the_lock_lets_nobody_in(run: RunFolder, deleted: str) -> None:
+def test_run_lock_holds_after_its_file_is_deleted(run: RunFolder, deleted: str) -> None:
     with python(HOLD, run.path, "none") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
@@ -101,10 +101,8 @@ def test_deleting_the_file_of_the_lock_lets_nobody_in(run: RunFolder, deleted: s
         when_free(run)
 
 
-def test_a_file_system_that_locks_only_files_is_locked_by_the_file(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As NFS does, where a folder cannot be opened for writing."""
+def test_run_lock_uses_the_file_if_folders_cannot_be_locked(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like NFS, where a folder cannot be opened for writing."""
     lock = fcntl.flock
 
     def of_files(descriptor: int, operation: int) -> None:
@@ -117,7 +115,7 @@ def test_a_file_system_that_locks_only_files_is_locked_by_the_file(
         pass
 
 
-def test_a_folder_replaced_while_it_is_locked_is_not_entered(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_lock_refuses_a_folder_replaced_meanwhile(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = fcntl.flock
 
     def replacing(descriptor: int, operation: int) -> None:

@@ -251,8 +251,8 @@ def test_a_view_of_a_tensor_is_its_matrices(make_model: Callable[..., EncoderDec
     assert "−inf" not in recorded.view("decoder.layers.0.self_attention.masked_scores")._repr_html_()
 
 
-def test_a_glob_edits_every_tensor_that_it_matches(make_model: Callable[..., EncoderDecoder]) -> None:
-    """As the names one by one do, and several patterns in their order."""
+def test_edit_glob_applies_to_every_matching_tensor(make_model: Callable[..., EncoderDecoder]) -> None:
+    """Equals editing each name, and several patterns apply in order."""
     model, (source, target) = make_model(), inputs()
     with trace(model) as plain:
         model(source, target)
@@ -269,7 +269,7 @@ def test_a_glob_edits_every_tensor_that_it_matches(make_model: Callable[..., Enc
     assert recorded[WEIGHTS].eq(1).all()
 
 
-def test_an_edit_that_returns_no_tensor_says_so(make_model: Callable[..., EncoderDecoder]) -> None:
+def test_edit_that_returns_no_tensor_is_refused(make_model: Callable[..., EncoderDecoder]) -> None:
     model, (source, target) = make_model(), inputs()
 
     def in_place(weights: Tensor) -> None:
@@ -290,7 +290,7 @@ def test_an_edit_that_returns_no_tensor_says_so(make_model: Callable[..., Encode
         model(source, target)
 
 
-def test_a_pattern_that_matches_nothing_to_edit_is_refused(make_model: Callable[..., EncoderDecoder]) -> None:
+def test_edit_pattern_without_a_match_is_refused(make_model: Callable[..., EncoderDecoder]) -> None:
     model, (source, target) = make_model(), inputs()
     with (
         pytest.raises(ConfigError, match=r"no tensor to edit under '\*\.weight'; did you mean .*\.weights\?$"),

@@ -19,7 +19,7 @@ from glassformer.train import Event, RunConfig, parse_config, train
 from glassformer.translator import Translator
 
 CLOCK = {"seconds", "validation_seconds", "source_tokens_per_second", "target_tokens_per_second", "crc32"}
-"""Fields of ``metrics.jsonl`` that the clock decides, and the sum over all of them."""
+"""Fields of ``metrics.jsonl`` that depend on the clock, with the checksum of the line."""
 
 
 @dataclass(frozen=True)

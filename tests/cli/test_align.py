@@ -128,8 +128,8 @@ def test_a_guided_head_is_the_one_that_is_asked(cli: Cli, tiny: TinyRun, files: 
     assert written.out.splitlines() == [write_pharaoh(translator.align(*pair, 0, 1, True)) for pair in texts]
 
 
-def test_possible_links_are_no_errors(cli: Cli, tiny: TinyRun, files: list[str], tmp_path: Path) -> None:
-    """Both forms of a file in which every other link is only possible have the rate that Och and Ney define."""
+def test_alignment_error_rate_ignores_possible_links(cli: Cli, tiny: TinyRun, files: list[str], tmp_path: Path) -> None:
+    """Both gold formats, with every other link possible, give the error rate of Och and Ney (2003)."""
     gold = [sorted(read_pharaoh(line)) for line in lines(files[2])]
     sure = [set(links[::2]) for links in gold]
     possible = [set(links) for links in gold]

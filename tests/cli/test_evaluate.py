@@ -1,4 +1,4 @@
-"""``glassformer evaluate``: the files that it reads, and the metrics that it computes."""
+"""``glassformer evaluate``: input files and metrics."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ def score(cli: Cli, tiny: TinyRun) -> Callable[..., dict[str, Any]]:
     return run
 
 
-def test_every_form_that_training_reads_has_the_scores_of_the_two_files(
+def test_evaluate_scores_every_training_format_alike(
     tiny: TinyRun, pairs: list[tuple[str, str]], score: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     expected = score(tiny.folder / "validation.en", tiny.folder / "validation.fr")
@@ -58,7 +58,7 @@ def test_every_form_that_training_reads_has_the_scores_of_the_two_files(
     assert score(*halves)["sentences"] == len(pairs)
 
 
-def test_the_languages_are_those_of_the_checkpoint_wherever_it_lies(
+def test_evaluate_reads_languages_from_a_copied_checkpoint(
     tiny: TinyRun, pairs: list[tuple[str, str]], score: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     alone = shutil.copytree(resolve(tiny.run), tmp_path / "alone")
@@ -66,7 +66,7 @@ def test_the_languages_are_those_of_the_checkpoint_wherever_it_lies(
     assert score(jsonl, model=alone) == score(jsonl)
 
 
-def test_metrics_are_those_that_are_named_in_that_order(
+def test_evaluate_reports_the_selected_metrics_in_order(
     cli: Cli, tiny: TinyRun, score: Callable[..., dict[str, Any]]
 ) -> None:
     file = tiny.folder / "validation"
@@ -79,7 +79,7 @@ def test_metrics_are_those_that_are_named_in_that_order(
     assert f"{report['wer']['score']:.2f}" in lines[1]
 
 
-def test_what_cannot_be_measured(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+def test_evaluate_rejects_unusable_files_and_metrics(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
     file, alone = tiny.folder / "validation", write_lines(tmp_path / "one.tsv", ["one column"])
     assert refused("evaluate", tiny.run, alone) == (
         f"{alone}, line 1: holds no pair of texts: has one column and no tab; put a tab between source and target, "
@@ -101,7 +101,7 @@ def test_what_cannot_be_measured(refused: Refused, tiny: TinyRun, tmp_path: Path
     ("name", "file", "unit"),
     [("classification", "train.tsv", "texts"), ("tagging", "train.conll", "words"), ("images", "train.npz", "images")],
 )
-def test_rates_and_confusion_by_class(
+def test_evaluate_reports_rates_and_confusion_by_class(
     cli: Cli, task: Callable[[str], TinyTask], tmp_path: Path, name: str, file: str, unit: str
 ) -> None:
     tiny = task(name)
@@ -124,7 +124,7 @@ def test_rates_and_confusion_by_class(
         assert f">{label}</text>" in svg
 
 
-def test_tags_with_prefixes_are_scored_as_spans_too(cli: Cli, task: Callable[[str], TinyTask], tmp_path: Path) -> None:
+def test_evaluate_scores_prefixed_tags_as_spans(cli: Cli, task: Callable[[str], TinyTask], tmp_path: Path) -> None:
     tiny = task("tagging")
     text = (tiny.folder / "train.conll").read_text(encoding="utf-8")
     for old, new in ((" DET", " B-NP"), (" NOUN", " I-NP"), (" VERB", " O")):
@@ -150,7 +150,7 @@ def many_classes(n_classes: int) -> Confusion:
     return Confusion.of(predicted * 3, labels * 3)
 
 
-def test_seventy_seven_classes_are_listed_the_worst_first() -> None:
+def test_rates_table_lists_the_lowest_f1_first() -> None:
     confusion = many_classes(77)
     lines = rates_table(confusion.report(), "texts").splitlines()
     assert len(lines) == 1 + 77 + 3
@@ -163,15 +163,15 @@ def test_seventy_seven_classes_are_listed_the_worst_first() -> None:
     assert confusion_text(Confusion.of(list("abcdefghijklm"), list("abcdefghijklm"))) == "no errors"
 
 
-def test_the_picture_of_seventy_seven_classes_has_every_class() -> None:
+def test_confusion_figure_labels_all_77_classes() -> None:
     view = confusion_view(many_classes(77), "texts")
     assert view.pooled() is view
-    assert view.svg().count(">intent_000_w…deed<") == 2  # beside its row and above its column
+    assert view.svg().count(">intent_000_w…deed<") == 2  # row label and column label
     assert "0.5 or more: brightest" in view.svg()
     assert "pooled by max" in confusion_view(many_classes(300), "texts").svg()
 
 
-def test_a_figure_is_for_classes_and_of_a_known_kind(
+def test_evaluate_figure_needs_classes_and_a_known_format(
     refused: Refused, tiny: TinyRun, task: Callable[[str], TinyTask], tmp_path: Path
 ) -> None:
     told = refused("evaluate", tiny.run, tiny.folder / "validation", "--figure", "x.svg")

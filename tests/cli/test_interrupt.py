@@ -110,17 +110,17 @@ main()
         "glassformer.config",
     ],
 )
-def test_ctrl_c_while_a_command_starts(moment: str) -> None:
-    """From the first module that ``main`` imports, before any handler is there, to the first one of a verb."""
+def test_ctrl_c_during_startup_ends_the_command(moment: str) -> None:
+    """From the first import of ``main``, before the handler is installed, to the first import of a command."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with running("-c", AT_AN_IMPORT, moment, "train", "nowhere.toml", **pipes) as process:
-        said, told = process.communicate(timeout=300)
-    assert said == "interrupted\n"
+        out, err = process.communicate(timeout=300)
+    assert out == "interrupted\n"
     assert process.returncode == 130
-    assert told in ("", "glassformer: error: nowhere.toml: no such file; name a configuration file in TOML\n")
+    assert err in ("", "glassformer: error: nowhere.toml: no such file; name a configuration file in TOML\n")
 
 
-def test_hardly_anything_is_imported_before_ctrl_c_is_handled() -> None:
+def test_few_modules_are_imported_before_the_ctrl_c_handler() -> None:
     script = """
 import sys
 before = set(sys.modules)
@@ -148,9 +148,9 @@ sys.argv[1:] = ["--version"]
 main()
 """
     with running("-c", script, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        said, told = process.communicate(timeout=300)
-    assert said.startswith("glassformer ")
-    assert (process.returncode, told) == (130, "")
+        out, err = process.communicate(timeout=300)
+    assert out.startswith("glassformer ")
+    assert (process.returncode, err) == (130, "")
 
 
 def test_only_the_main_thread_decides_what_ctrl_c_does() -> None:

@@ -1,4 +1,4 @@
-"""Long lines on the command line: bounded, reported with their line, and consistent in every form of output."""
+"""Long lines on the command line: limits, messages with line numbers, and consistent output formats."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def of_length(err: str) -> list[str]:
     return [line for line in err.splitlines() if "does not know" not in line]
 
 
-def test_translate_cuts_long_lines_and_reports_them_once(cli: Cli, tiny: TinyRun) -> None:
+def test_translate_splits_long_lines_and_warns_once(cli: Cli, tiny: TinyRun) -> None:
     result = cli("translate", tiny.run, stdin=f"the cat\n{LONG}\nyou sleep\n{LONG}\n")
     assert result.code == 0
     first, summary = of_length(result.err)
@@ -34,7 +34,7 @@ def test_translate_cuts_long_lines_and_reports_them_once(cli: Cli, tiny: TinyRun
     assert cli("translate", tiny.run, stdin="the cat\nyou sleep\n").out.splitlines() == [lines[0], lines[2]]
 
 
-def test_json_holds_the_pieces_of_both_sides(cli: Cli, tiny: TinyRun) -> None:
+def test_translate_json_has_the_pieces_of_both_sides(cli: Cli, tiny: TinyRun) -> None:
     result = cli("translate", tiny.run, "--json", "--alignments", "--attention", stdin=f"the cat\n{LONG}\n")
     short, long = map(json.loads, result.out.splitlines())
     assert "pieces" not in short
@@ -49,7 +49,7 @@ def test_json_holds_the_pieces_of_both_sides(cli: Cli, tiny: TinyRun) -> None:
     assert isinstance(short["translations"][0]["cross_attention"], dict)
 
 
-def test_truncate_and_refuse_long(cli: Cli, refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+def test_translate_truncates_or_refuses_long_lines(cli: Cli, refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
     result = cli("translate", tiny.run, "--truncate", "--max-source", 10, "--json", stdin=f"I\n{LONG}\n")
     (told,) = of_length(result.err)
     assert re.fullmatch(START + r", line 2: \d+ tokens are more than the 10 that .*; the rest is left out", told)
@@ -66,8 +66,8 @@ def test_truncate_and_refuse_long(cli: Cli, refused: Refused, tiny: TinyRun, tmp
     assert "max_source=1: input should be greater than 1" in refused("translate", tiny.run, "--max-source", 1)
 
 
-def test_learned_positions_are_no_obstacle_any_more(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
-    """Except where a text cannot be cut."""
+def test_translate_splits_long_lines_with_learned_positions(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    """``score`` cannot cut its texts, so it still refuses them."""
     values = {"model.positions": "learned", "model.max_length": 40, "data.max_length": 40}
     config = tiny.config({**values, "train.max_steps": 1, "data.validation": []})
     run_to_the_end(config, tmp_path / "run")
@@ -86,7 +86,7 @@ def test_learned_positions_are_no_obstacle_any_more(cli: Cli, tiny: TinyRun, tmp
     ["the old cat sees a tree " * 1000, "she sees a tree. The cat sleeps. " * 860, "x" * 100_000],
     ids=["words", "sentences", "one word"],
 )
-def test_lines_of_thousands_of_words_end(cli: Cli, tiny: TinyRun, line: str) -> None:
+def test_translate_finishes_lines_of_thousands_of_words(cli: Cli, tiny: TinyRun, line: str) -> None:
     result = cli("translate", tiny.run, "--json", "-s", "max_extra=0", "--beam-size", 1, stdin=f"{line}\n")
     assert result.code == 0
     pieces = json.loads(result.out)["pieces"]

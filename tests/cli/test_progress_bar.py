@@ -1,4 +1,4 @@
-"""The progress bar of a training: it moves with every step, a few times a second, and only on a terminal."""
+"""Training progress bar: updates at every step, limited in rate, only on a terminal."""
 
 import io
 from pathlib import Path
@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
 
 
 def screen_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """Called in the test itself: what captures output replaces stderr between fixtures and test."""
+    """Screen on a fake terminal. Not a fixture, because pytest replaces stderr between fixtures and test."""
     monkeypatch.setattr("sys.stderr", Terminal())
     monkeypatch.setenv("TERM", "xterm")
     return Screen(100)
@@ -28,7 +28,7 @@ def screen_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Screen:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds that the screen reads."""
+    """Clock of the screen, in seconds; set ``clock[0]``."""
     seconds = [100.0]
     monkeypatch.setattr(glassformer.cli.train, "monotonic", lambda: seconds[0])
     return seconds
@@ -43,7 +43,7 @@ def completed(screen: Screen) -> float:
     return screen.bar.tasks[0].completed
 
 
-def test_each_step_is_an_event_for_those_who_ask(tiny: TinyRun, tmp_path: Path) -> None:
+def test_each_step_yields_stepped_events(tiny: TinyRun, tmp_path: Path) -> None:
     events = list(train(tiny.config(SETTINGS), RunFolder.create(tmp_path / "run"), each_step=True))
     assert [event.step for event in events if isinstance(event, Stepped)] == [1, 2, 3, 4, 5, 6, 7]
     assert "stepped" not in (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -52,7 +52,7 @@ def test_each_step_is_an_event_for_those_who_ask(tiny: TinyRun, tmp_path: Path) 
     assert [type(event) for event in others] == [type(event) for event in events if not isinstance(event, Stepped)]
 
 
-def test_the_bar_moves_between_two_reports(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_progress_bar_moves_between_reports(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     with screen_on_a_terminal(monkeypatch) as screen:
         screen.show(started(0))
         for step in (1, 2, 3):
@@ -61,7 +61,7 @@ def test_the_bar_moves_between_two_reports(monkeypatch: pytest.MonkeyPatch, cloc
             assert completed(screen) == step
 
 
-def test_the_bar_moves_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_progress_bar_updates_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     with screen_on_a_terminal(monkeypatch) as screen:
         screen.show(started(0))
         seen = set()
@@ -72,9 +72,7 @@ def test_the_bar_moves_at_most_ten_times_a_second(monkeypatch: pytest.MonkeyPatc
     assert 1 <= len(seen) <= 2
 
 
-def test_the_bar_of_a_resumed_run_begins_where_the_run_stopped(
-    monkeypatch: pytest.MonkeyPatch, clock: list[float]
-) -> None:
+def test_progress_bar_of_a_resumed_run_starts_at_its_step(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
     with screen_on_a_terminal(monkeypatch) as screen:
         screen.show(started(40))
         assert completed(screen) == 40
@@ -82,7 +80,7 @@ def test_the_bar_of_a_resumed_run_begins_where_the_run_stopped(
         assert screen.bar.tasks[0].speed is None
 
 
-def test_a_log_has_no_bar() -> None:
+def test_progress_bar_is_absent_from_logs() -> None:
     with Screen(100) as screen:
         assert screen.bar is None
         screen.show(Stepped(1))

@@ -1,4 +1,4 @@
-"""Names, paths and messages of others cannot steer the terminal that they are printed on."""
+"""Control characters in names, paths and messages do not reach the terminal."""
 
 import os
 import pty
@@ -25,7 +25,7 @@ SHOWN = r"\x1b]0;title\x07\x1b[2J\x9b31m\x7f\u202eevil\u2066\n\r"
 
 
 def on_a_terminal(*arguments: object) -> str:
-    """What the command writes to a terminal, as stdout and stderr together."""
+    """Output of a command on a terminal, stdout and stderr combined."""
     main, side = pty.openpty()
     command = [sys.executable, "-W", "ignore", "-m", "glassformer", *map(str, arguments)]
     environment = ENVIRONMENT | {"TERM": "xterm", "COLUMNS": "200"}
@@ -42,21 +42,21 @@ def on_a_terminal(*arguments: object) -> str:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 1 << 16)
-    except OSError:  # the other side is closed
+    except OSError:  # the child closed the terminal
         return b""
 
 
-def test_every_control_character_is_shown_and_nothing_else_changes() -> None:
+def test_visible_escapes_only_control_characters() -> None:
     assert visible(HOSTILE) == SHOWN
     assert visible("a\tb\nc", keep="\n\t") == "a\tb\nc"
     plain = "é 日本語 🚀 עברית \u200f \u00a0 \\x1b"
     assert visible(plain) == plain
     every = "".join(map(chr, range(0x110000)))
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", visible(every))
-    assert visible(every).encode()  # no lone surrogate either
+    assert visible(every).encode()  # lone surrogates are escaped too
 
 
-def test_notes_and_warnings_are_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_and_warnings_are_printed_on_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def command() -> None:
         note(HOSTILE)
         with warnings.catch_warnings():
@@ -70,42 +70,42 @@ def test_notes_and_warnings_are_one_line(cli: Cli, monkeypatch: pytest.MonkeyPat
     assert result.err.splitlines() == [SHOWN, f"glassformer: warning: {SHOWN}", f"glassformer: error: {SHOWN}"]
 
 
-def test_a_file_name_with_escapes_and_newlines_is_one_line(refused: Refused, tmp_path: Path) -> None:
+def test_errors_escape_control_characters_in_file_names(refused: Refused, tmp_path: Path) -> None:
     line = refused("train", tmp_path / f"run{HOSTILE}.toml")
     assert f"run{SHOWN}.toml: no such file" in line
 
 
-def test_data_for_a_program_are_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_piped_output_keeps_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     say(HOSTILE)
     assert capsys.readouterr().out == f"{HOSTILE}\n"
 
 
-def test_a_path_on_a_terminal_is_shown(tiny: TinyRun, tmp_path: Path) -> None:
+def test_terminal_output_escapes_paths(tiny: TinyRun, tmp_path: Path) -> None:
     (tmp_path / "a\x1b[2Jb").symlink_to(tiny.run)
     shown = on_a_terminal("info", tmp_path / "a\x1b[2Jb")
     assert rf"{tmp_path}/a\x1b[2Jb/checkpoints" in shown
     assert "\x1b" not in shown
 
 
-def test_the_walkthrough_shows_its_text_and_keeps_its_colors(tiny: TinyRun) -> None:
+def test_walkthrough_escapes_text_and_keeps_its_colors(tiny: TinyRun) -> None:
     shown = on_a_terminal("walkthrough", tiny.run, "the \x1b]0;title\x1b[2J cat \u202e sleeps", "--step", "1")
     assert r"the \x1b]0;title\x1b[2J cat \u202e sleeps" in shown
     assert "\x1b]" not in shown
     assert "\x1b[2J" not in shown
     assert "\u202e" not in shown
-    assert "\x1b[1m" in shown  # its own: bold
+    assert "\x1b[1m" in shown  # the command's own bold
 
 
-def test_the_bar_of_a_training_still_moves(tiny: TinyRun, tmp_path: Path) -> None:
+def test_progress_bar_keeps_its_terminal_codes(tiny: TinyRun, tmp_path: Path) -> None:
     config = tiny.write_config(tmp_path / "config.toml", {"train.max_steps": 2})
     shown = on_a_terminal("train", config, "--run", tmp_path / "run\x1b[2J")
     assert r"run\x1b[2J" in shown
     assert "\x1b[2J" not in shown
     assert "2/2" in shown
-    assert "\x1b[2K" in shown  # the line of the bar is drawn again
+    assert "\x1b[2K" in shown  # the bar erases its line to redraw it
 
 
-def test_the_console_keeps_the_lines_of_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_console_keeps_line_breaks(capsys: pytest.CaptureFixture[str]) -> None:
     screen = console(width=40)
     screen.print("one\ntwo \x1b[2J", markup=False)
     assert capsys.readouterr().out == "one\ntwo \\x1b[2J\n"

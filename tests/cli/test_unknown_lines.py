@@ -1,4 +1,4 @@
-"""Verbs that read text warn of what the vocabulary does not know: at its first line, and in sum."""
+"""Commands warn of unknown text at its first line and print totals."""
 
 import json
 import warnings
@@ -20,37 +20,37 @@ LINES = ["the cat", "Привет cat", "", "🚀 sleeps", "she sleeps"]
 KNOWN = [LINES[0], LINES[2], LINES[4]]
 
 
-def told(file: str) -> list[str]:
-    """What a verb prints about ``LINES``."""
+def messages_about(file: str) -> list[str]:
+    """Messages of a command about ``LINES``."""
     share = "2 of 5 lines have text that the vocabulary does not know, 7 different: 'П', 'р', 'и' and 4 more"
     return [f"{START}{file}, line 2: {FIRST}", f"{START}{file}: {share}"]
 
 
-def test_translate_warns_once_and_sums_up(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+def test_translate_warns_once_of_unknown_text_and_prints_totals(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     file = write_lines(tmp_path / "text", LINES)
     plain = cli("translate", tiny.run, file)
     assert plain.code == 0
-    assert plain.err.splitlines() == told(file)
-    assert cli("translate", tiny.run, stdin="\n".join(LINES)).err.splitlines() == told("standard input")
+    assert plain.err.splitlines() == messages_about(file)
+    assert cli("translate", tiny.run, stdin="\n".join(LINES)).err.splitlines() == messages_about("standard input")
     known = cli("translate", tiny.run, stdin="\n".join(KNOWN))
     assert known.err == ""
     assert known.out.splitlines() == [plain.out.splitlines()[place] for place in (0, 2, 4)]
 
 
-def test_lines_are_counted_across_the_parts_that_a_file_is_read_in(cli: Cli, tiny: TinyRun) -> None:
+def test_unknown_line_numbers_count_across_chunks(cli: Cli, tiny: TinyRun) -> None:
     lines = ["she sleeps"] * 600 + ["🚀"]
     result = cli("translate", tiny.run, "-s", "max_length=1", "--beam-size", 1, stdin="\n".join(lines))
     assert result.err == f"{START}standard input, line 601: the vocabulary does not know '🚀'; read as <unk>\n"
 
 
-def test_json_flags_every_line_with_unknown_text(cli: Cli, tiny: TinyRun) -> None:
+def test_translate_json_flags_every_line_with_unknown_text(cli: Cli, tiny: TinyRun) -> None:
     lines = cli("translate", tiny.run, "--json", "--alignments", stdin="\n".join(LINES))
     found = [json.loads(line).get("unknown") for line in lines.out.splitlines()]
     assert found == [None, list("Привет"), None, ["🚀"], None]
-    assert lines.err.splitlines() == told("standard input")
+    assert lines.err.splitlines() == messages_about("standard input")
 
 
-def test_score_and_align_name_the_side(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+def test_score_and_align_name_the_side_with_unknown_text(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "s", ["the 🚀", "the cat"]), write_lines(tmp_path / "t", ["le", "le П"])
     warned = [f"{START}{source}, line 1: the vocabulary does not know '🚀'; read as <unk>"]
     warned += [f"{START}{target}, line 2: the vocabulary does not know 'П'; read as <unk>"]
@@ -63,7 +63,7 @@ def test_score_and_align_name_the_side(cli: Cli, tiny: TinyRun, tmp_path: Path) 
     assert cli("align", tiny.run, source, target).err.splitlines() == warned
 
 
-def test_translate_names_the_file_of_prefixes(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+def test_translate_names_the_prefix_file_with_unknown_text(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     starts = write_lines(tmp_path / "starts", ["le", "le Ж"])
     result = cli("translate", tiny.run, "--prefix", starts, "--json", stdin="the cat\nthe cat 🚀\n")
     assert f"{START}{starts}, line 2: the vocabulary does not know 'Ж'; read as <unk>" in result.err.splitlines()
@@ -72,10 +72,10 @@ def test_translate_names_the_file_of_prefixes(cli: Cli, tiny: TinyRun, tmp_path:
     assert (second["unknown"], second["unknown_prefix"]) == (["🚀"], ["Ж"])
 
 
-def test_evaluate_warns_of_the_source(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+def test_evaluate_warns_of_unknown_source_text(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "s", LINES), write_lines(tmp_path / "t", ["le chat"] * 5)
     result = cli("evaluate", tiny.run, source, target, "--against", tiny.run)
-    assert result.err.splitlines() == told(source)
+    assert result.err.splitlines() == messages_about(source)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,9 @@ def test_evaluate_warns_of_the_source(cli: Cli, tiny: TinyRun, tmp_path: Path) -
         ("embed", "masked", ""),
     ],
 )
-def test_verbs_of_other_tasks_warn_likewise(cli: Cli, tmp_path: Path, verb: str, task: str, suffix: str) -> None:
+def test_commands_of_other_tasks_warn_of_unknown_text(
+    cli: Cli, tmp_path: Path, verb: str, task: str, suffix: str
+) -> None:
     run = stored(tmp_path, task)
     lines = ["a small dog", "a Ж dog", "Ж 🚀 cat"]
     text = "".join(f"{line}{suffix}\n" for line in lines)
@@ -104,14 +106,14 @@ def test_verbs_of_other_tasks_warn_likewise(cli: Cli, tmp_path: Path, verb: str,
 
 
 @pytest.mark.parametrize(("verb", "task"), [("classify", "classification"), ("generate", "language")])
-def test_a_text_on_the_command_line_is_no_line_of_a_file(cli: Cli, tmp_path: Path, verb: str, task: str) -> None:
+def test_unknown_text_in_an_argument_has_no_line_number(cli: Cli, tmp_path: Path, verb: str, task: str) -> None:
     result = cli(verb, stored(tmp_path, task), "a Ж dog")
     what = "prompt" if verb == "generate" else "text"
     assert f"{START}{what} 1: the vocabulary does not know 'Ж'; read as <unk>" in result.err.splitlines()
 
 
 @pytest.mark.parametrize("task", ["classification", "tagging", "masked", "language"])
-def test_predictors_warn_once_a_call_where_they_are_called(tmp_path: Path, task: str) -> None:
+def test_predictors_warn_once_a_call_of_unknown_text(tmp_path: Path, task: str) -> None:
     model = predict.load(stored(tmp_path, task))
     methods = {"classification": "classify", "tagging": "tag", "masked": "fill", "language": "generate"}
     call, texts = getattr(model, methods[task]), ["a [MASK] dog", "Ж [MASK]", "🚀 [MASK]"]
@@ -121,7 +123,7 @@ def test_predictors_warn_once_a_call_where_they_are_called(tmp_path: Path, task:
     assert warning.message.found == {2: ["Ж"], 3: ["🚀"]}
 
 
-def test_a_translator_warns_where_it_is_called(tiny: TinyRun) -> None:
+def test_translator_warns_at_the_calling_line(tiny: TinyRun) -> None:
     for call in (tiny.translator.translate, tiny.translator.hypotheses):
         with pytest.warns(UnknownWarning) as caught:
             call(["the cat", "", "🚀"])
@@ -129,7 +131,7 @@ def test_a_translator_warns_where_it_is_called(tiny: TinyRun) -> None:
         assert caught[0].filename == __file__
 
 
-def test_validation_reads_unknown_text_without_a_warning(tiny: TinyRun, tmp_path: Path) -> None:
+def test_validation_does_not_warn_of_unknown_text(tiny: TinyRun, tmp_path: Path) -> None:
     for language in ("en", "fr"):
         write_lines(tmp_path / f"unseen.{language}", ["the 🚀", "Привет"])
     config = tiny.config({"data.validation": [str(tmp_path / "unseen")], "train.max_steps": 2, "validation.every": 2})

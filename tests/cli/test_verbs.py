@@ -126,7 +126,7 @@ def test_json_holds_every_token_and_its_probability(cli: Cli, tiny: TinyRun) -> 
             assert len(one["alignment"].split()) == len(one["text"].split())
 
 
-def test_json_of_a_text_that_is_cut_holds_no_end(cli: Cli, tiny: TinyRun) -> None:
+def test_translate_json_of_a_cut_text_has_no_end_token(cli: Cli, tiny: TinyRun) -> None:
     for search in (["--beam-size", 1], ["--sample"]):
         out = cli("translate", tiny.run, "--json", "-s", "max_length=2", *search, stdin=f"{LINES[2]}\n").out
         (one,) = json.loads(out)["translations"]
@@ -168,7 +168,7 @@ def test_an_ensemble_of_one_model_twice_is_the_model(cli: Cli, tiny: TinyRun) ->
     )
 
 
-def test_a_long_line_is_read_at_once_where_max_source_allows_it(cli: Cli, tiny: TinyRun) -> None:
+def test_translate_reads_long_lines_at_once_up_to_max_source(cli: Cli, tiny: TinyRun) -> None:
     """Sinusoidal positions go on for ever. The tail decides too, so nothing was cut off."""
     text = "the cat " * 400 + "sleeps"
     options = ("-s", "max_length=3", "--max-source", 2000, "--json")

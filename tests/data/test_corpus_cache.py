@@ -150,7 +150,7 @@ def test_a_damaged_cache_is_built_again(
     assert list(Path(config.cache).iterdir()) == [built]
 
 
-def test_a_flipped_bit_in_any_file_of_the_cache_is_named(
+def test_token_cache_names_the_file_with_a_flipped_bit(
     config: DataConfig, tokenizers: TokenizerPair, built: Path
 ) -> None:
     before = sentences(prepare(config, config.train, tokenizers))
@@ -165,8 +165,10 @@ def test_a_flipped_bit_in_any_file_of_the_cache_is_named(
             assert sentences(corpus) == before
 
 
-def test_a_cache_without_digests_is_left_alone(config: DataConfig, tokenizers: TokenizerPair) -> None:
-    """One of format 1 is of no use, which is no reason to warn."""
+def test_token_cache_without_digests_is_rebuilt_without_a_warning(
+    config: DataConfig, tokenizers: TokenizerPair
+) -> None:
+    """A cache of format 1 is not usable, but it is not damaged."""
     key = cache_module.fingerprint(config, config.train, tokenizers)
     old = Path(config.cache) / f"{key[:32]}-1"
     old.mkdir(parents=True)
@@ -175,7 +177,7 @@ def test_a_cache_without_digests_is_left_alone(config: DataConfig, tokenizers: T
     assert len(list(Path(config.cache).iterdir())) == 2
 
 
-def test_equal_token_ids_have_equal_digests(config: DataConfig, tokenizers: TokenizerPair, built: Path) -> None:
+def test_corpus_digest_depends_only_on_token_ids(config: DataConfig, tokenizers: TokenizerPair, built: Path) -> None:
     first = prepare(config, config.train, tokenizers).content_digest
     shutil.rmtree(built)
     assert prepare(config, config.train, tokenizers).content_digest == first

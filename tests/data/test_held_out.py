@@ -1,4 +1,4 @@
-"""The share of the training examples that is held out for validation."""
+"""Validation on a held-out share of the training examples."""
 
 import json
 import random
@@ -30,7 +30,7 @@ def vocabulary() -> TokenizerPair:
 
 
 @given(st.lists(st.text(), min_size=1, max_size=2), st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_share_holds_out_the_same_and_more(texts: list[str], one: float, other: float) -> None:
+def test_larger_validation_share_contains_the_smaller(texts: list[str], one: float, other: float) -> None:
     smaller, larger = sorted((one, other))
     assert is_held_out(texts, smaller) <= is_held_out(texts, larger)
     assert not is_held_out(texts, 0.0)
@@ -38,7 +38,7 @@ def test_a_larger_share_holds_out_the_same_and_more(texts: list[str], one: float
     assert is_held_out([f"  {text}\t" for text in texts], one) == is_held_out(texts, one)
 
 
-def test_the_share_is_that_of_different_texts() -> None:
+def test_validation_share_counts_distinct_texts() -> None:
     for share in (0.01, 0.05, 0.5):
         found = sum(is_held_out([f"text number {number}"], share) for number in range(20_000)) / 20_000
         assert found == pytest.approx(share, rel=0.1)
@@ -46,13 +46,13 @@ def test_the_share_is_that_of_different_texts() -> None:
     assert not all(borders)
 
 
-def test_what_is_held_out_never_changes() -> None:
-    """Stored runs resume with the same division: pinned."""
+def test_held_out_choice_is_pinned() -> None:
+    """Resumed runs must hold out the same examples, so the hash must not change."""
     held_out = [number for number in range(100) if is_held_out([f"example {number}"], 0.05)]
     assert held_out == [8, 32, 42, 50, 68, 71, 74]
 
 
-def test_pairs_are_on_one_side_each(write_pairs, make_config, tokenizers: TokenizerPair) -> None:
+def test_validation_share_divides_pairs(write_pairs, make_config, tokenizers: TokenizerPair) -> None:
     config = make_config(validation_share=SHARE, train=[write_pairs(PAIRS, "a"), write_pairs(PAIRS[:50], "b")])
     corpora = [prepare(config, [path], tokenizers) for path in config.train]
     sources, targets, account = held_out_pairs(config, tokenizers)
@@ -74,10 +74,10 @@ def test_pairs_are_on_one_side_each(write_pairs, make_config, tokenizers: Tokeni
     assert [one.read for one in account.files] == [one.account.files[0].held_out for one in corpora]
     assert account.source.tokens == 2 * len(sources)
     everything = prepare(make_config(train=config.train), config.train[:1], tokenizers)
-    assert everything.account.kept == 400  # another entry of the cache
+    assert everything.account.kept == 400  # a separate cache entry
 
 
-def test_pairs_with_one_source_are_on_one_side(write_pairs, make_config, tokenizers: TokenizerPair) -> None:
+def test_validation_share_keeps_equal_sources_together(write_pairs, make_config, tokenizers: TokenizerPair) -> None:
     pairs = [(source, f"w{number}") for source, _ in PAIRS for number in range(3)]
     random.Random(0).shuffle(pairs)
     config = make_config(validation_share=SHARE, train=[write_pairs(pairs)])
@@ -88,7 +88,7 @@ def test_pairs_with_one_source_are_on_one_side(write_pairs, make_config, tokeniz
     assert not trained & set(sources)
 
 
-def test_held_out_pairs_are_filtered_as_training_pairs_are(
+def test_held_out_pairs_are_filtered_like_training_pairs(
     tmp_path: Path, make_config: Callable[..., DataConfig], tokenizers: TokenizerPair
 ) -> None:
     rows = [f"{source}\t{target}" for source, target in PAIRS]
@@ -107,8 +107,8 @@ def test_held_out_pairs_are_filtered_as_training_pairs_are(
     assert sum(whole.dropped.values()) == 6
 
 
-def test_labelled_examples_are_on_one_side_each(tmp_path: Path, vocabulary: TokenizerPair) -> None:
-    """Also a text that is there twice, with two labels."""
+def test_validation_share_divides_labelled_examples(tmp_path: Path, vocabulary: TokenizerPair) -> None:
+    """A text that occurs twice, with two labels, stays on one side."""
     rows = [(text, str(number % 3)) for number, text in enumerate(TEXTS)] + [(text, "3") for text in TEXTS[:100]]
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps({"text": a, "label": b}) + "\n" for a, b in rows), encoding="utf-8")
@@ -126,7 +126,7 @@ def test_labelled_examples_are_on_one_side_each(tmp_path: Path, vocabulary: Toke
     assert train.fingerprint != prepare_labelled(config, config.train, vocabulary.source).fingerprint
 
 
-def test_tagged_sentences_are_on_one_side_each(tmp_path: Path, vocabulary: TokenizerPair) -> None:
+def test_validation_share_divides_tagged_sentences(tmp_path: Path, vocabulary: TokenizerPair) -> None:
     sentences = ["".join(f"{word} {'AB'[len(word) % 2]}\n" for word in text.split()) for text in TEXTS * 2]
     path = tmp_path / "x.conll"
     path.write_text("\n".join(sentences), encoding="utf-8")
@@ -140,7 +140,7 @@ def test_tagged_sentences_are_on_one_side_each(tmp_path: Path, vocabulary: Token
     assert list(tagged_texts(config)) == texts[0]
 
 
-def test_a_share_that_cannot_be_is_refused(
+def test_invalid_validation_shares_are_refused(
     tmp_path: Path, write_pairs, make_config, tokenizers: TokenizerPair, vocabulary: TokenizerPair
 ) -> None:
     for make in (DataConfig.parse, LabelledConfig.parse, TaggedConfig.parse):

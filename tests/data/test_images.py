@@ -177,7 +177,7 @@ def deep(folder: Path) -> None:
 
 
 def with_shape(folder: Path, kind: str, shape: tuple[int, ...], dtype: str = "|u1") -> str:
-    """An array of 64 bytes whose header says otherwise."""
+    """Write an array of 64 bytes with a false header."""
     array, labels = io.BytesIO(), io.BytesIO()
     np.lib.format.write_array_header_1_0(array, {"descr": dtype, "fortran_order": False, "shape": shape})
     array.write(bytes(64))
@@ -198,7 +198,7 @@ def with_shape(folder: Path, kind: str, shape: tuple[int, ...], dtype: str = "|u
     "shape", [(10**12, 28, 28), (2**31, 2**31, 2), (2**63,), (2**64, 1, 1), (10**30,), (-1, 8, 8), (True, 8, 8)]
 )
 @pytest.mark.parametrize("dtype", ["|u1", "<f8", "<U0", "|V0"])
-def test_an_array_said_to_be_larger_than_its_file_is_refused(
+def test_array_headers_larger_than_their_file_are_refused(
     tmp_path: Path, kind: str, shape: tuple[int, ...], dtype: str
 ) -> None:
     with pytest.raises(DataError, match="is no whole file of NumPy arrays"):

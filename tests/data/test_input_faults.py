@@ -1,4 +1,4 @@
-"""Input files in another encoding, under another name, or without the separator of their format."""
+"""Input files with a wrong encoding, a wrong name, or without the separator of their format."""
 
 import gzip
 from collections.abc import Callable
@@ -42,7 +42,7 @@ TEXT = "date,text\tlabel\n2024-01-01,1\tfine\n"
 
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("encoding", WIDE)
-def test_every_reader_of_text_names_a_wide_encoding(tmp_path: Path, name: str, encoding: str) -> None:
+def test_text_readers_name_utf16_and_utf32(tmp_path: Path, name: str, encoding: str) -> None:
     for file, save in ((tmp_path / name, bytes), (tmp_path / f"{name}.gz", gzip.compress)):
         if name == "pieces.txt" and file.suffix == ".gz":
             continue
@@ -55,19 +55,19 @@ def test_every_reader_of_text_names_a_wide_encoding(tmp_path: Path, name: str, e
 
 @pytest.mark.parametrize("text", ["Hi", "Les élèves dorment.", "Кто там стоит у двери?", "a"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_alphabets_are_recognised_without_a_byte_order_mark(text: str, encoding: str) -> None:
-    expected = None if text == "a" else WIDE[encoding]  # four bytes at most say too little
+def test_wide_encodings_are_recognised_without_a_byte_order_mark(text: str, encoding: str) -> None:
+    expected = None if text == "a" else WIDE[encoding]  # up to four bytes are not enough to decide
     assert wide_encoding(text.encode(encoding)) == expected
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")))
-def test_no_text_in_utf8_is_taken_for_another_encoding(text: str) -> None:
+def test_utf8_is_never_mistaken_for_a_wide_encoding(text: str) -> None:
     assert wide_encoding(text.encode()) is None
     assert wide_encoding(f"{text}\0{text}".encode()) is None
-    assert wide_encoding(b"one\0two\0three.") is None  # two NULs, both at odd places
+    assert wide_encoding(b"one\0two\0three.") is None  # two NULs, both at odd offsets
 
 
-def test_a_tsv_without_any_tab_is_refused_by_its_first_line(tmp_path: Path) -> None:
+def test_tsv_without_tabs_is_refused_at_its_first_line(tmp_path: Path) -> None:
     path = str(tmp_path / "x.tsv")
     Path(path).write_text("\na dog, ein Hund\na cat, eine Katze\n", encoding="utf-8")
     fault = f"{path}, line 2: has one column and no tab, as in every line; put a tab between source and target"
@@ -76,7 +76,7 @@ def test_a_tsv_without_any_tab_is_refused_by_its_first_line(tmp_path: Path) -> N
     assert str(caught.value) == fault
 
 
-def test_a_validation_line_without_a_tab_is_named(tmp_path: Path) -> None:
+def test_validation_tsv_names_a_line_without_a_tab(tmp_path: Path) -> None:
     path = str(tmp_path / "x.tsv.gz")
     Path(path).write_bytes(gzip.compress(b"a\tb\nno tab here\n"))
     with pytest.raises(DataError) as caught:
@@ -85,7 +85,7 @@ def test_a_validation_line_without_a_tab_is_named(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}, line 2: holds no pair of texts: {fault}"
 
 
-def test_a_labelled_tsv_with_another_separator_names_the_missing_tab(tmp_path: Path) -> None:
+def test_labelled_tsv_with_another_separator_names_the_missing_tab(tmp_path: Path) -> None:
     path = str(tmp_path / "x.tsv")
     Path(path).write_text("text;label\ngood;yes\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:
@@ -94,7 +94,7 @@ def test_a_labelled_tsv_with_another_separator_names_the_missing_tab(tmp_path: P
     assert str(caught.value) == f"{path}, line 1: no column 'text': {fault}"
 
 
-def test_a_pattern_that_matches_nothing_names_its_folder_and_what_is_there(tmp_path: Path) -> None:
+def test_pattern_without_a_match_names_its_folder_and_files(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.txt"):
         (tmp_path / name).write_text("x\n", encoding="utf-8")
     pattern = f"{tmp_path}/*.tsv"
@@ -111,7 +111,7 @@ def test_a_pattern_that_matches_nothing_names_its_folder_and_what_is_there(tmp_p
         READERS["x.tsv"](f"{tmp_path}/empty/*.tsv")
 
 
-def test_a_pattern_that_matches_lists_the_names(tmp_path: Path) -> None:
+def test_pattern_where_a_name_is_expected_lists_its_matches(tmp_path: Path) -> None:
     for number in range(7):
         (tmp_path / f"{number}.tsv").write_text("a\tb\n", encoding="utf-8")
     with pytest.raises(DataError, match="patterns are not expanded here; name each file") as caught:
@@ -119,7 +119,7 @@ def test_a_pattern_that_matches_lists_the_names(tmp_path: Path) -> None:
     assert str(caught.value).endswith(f"{tmp_path}/3.tsv, {tmp_path}/4.tsv and 2 more")
 
 
-def test_a_misspelled_name_gets_the_nearest_one(tmp_path: Path) -> None:
+def test_misspelled_file_name_suggests_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text("a\tb\n", encoding="utf-8")
     for read in (READERS["x.tsv"], READERS["x.txt"]):
         with pytest.raises(DataError, match=f"did you mean {tmp_path}/train.tsv[?]$"):

@@ -1,4 +1,4 @@
-"""Lines have a limit: a file without line ends, of any size, is refused in bounded memory."""
+"""Line length limits: files without line ends are refused in bounded memory."""
 
 import gzip
 import io
@@ -21,7 +21,7 @@ LIMIT = 100
 
 
 class Stdin:
-    """Standard input that holds ``data``, a few bytes a read, as a pipe gives them."""
+    """Standard input that returns ``data`` a few bytes at a time, like a pipe."""
 
     def __init__(self, data: bytes) -> None:
         self.buffer = io.BufferedReader(io.BytesIO(data), buffer_size=7)
@@ -33,9 +33,7 @@ class Stdin:
     ends=st.booleans(),
     limit=st.integers(1, 12),
 )
-def test_lines_within_the_limit_are_those_of_the_file_and_the_first_longer_one_is_refused(
-    data: bytes, ends: bool, limit: int
-) -> None:
+def test_read_lines_yields_lines_up_to_the_limit_then_refuses(data: bytes, ends: bool, limit: int) -> None:
     lines = io.BytesIO(data).readlines()
     whole = [line.removesuffix(b"\n").removesuffix(b"\r") for line in lines]
     expected = [
@@ -56,7 +54,7 @@ def test_lines_within_the_limit_are_those_of_the_file_and_the_first_longer_one_i
                 next(found)
 
 
-def test_a_line_is_read_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_lines_yields_each_line_of_a_pipe_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [b"one\ntw", b"o\n"]
 
     class Pipe(io.RawIOBase):
@@ -64,7 +62,7 @@ def test_a_line_is_read_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) 
             return True
 
         def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-            piece = pieces.pop(0)  # raises where more is read than is needed
+            piece = pieces.pop(0)  # raises IndexError if more is read than necessary
             buffer[: len(piece)] = piece
             return len(piece)
 
@@ -77,7 +75,7 @@ def test_a_line_is_read_as_soon_as_it_is_there(monkeypatch: pytest.MonkeyPatch) 
 
 
 def readers(folder: Path) -> dict[str, Callable[[str], Iterator[object]]]:
-    """Every reader of lines, by the name of a file that it reads."""
+    """All line readers, keyed by an example file name."""
     common = {"max_line_bytes": LIMIT, "train": [str(folder / "unused")]}
 
     def pairs(path: str) -> Iterator[object]:
@@ -108,9 +106,7 @@ def readers(folder: Path) -> dict[str, Callable[[str], Iterator[object]]]:
 
 
 @pytest.mark.parametrize("name", list(readers(Path())))
-def test_every_reader_of_training_text_names_the_line_that_is_too_long_and_the_setting(
-    tmp_path: Path, name: str
-) -> None:
+def test_training_readers_name_the_overlong_line_and_the_setting(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(b"text\tlabel\n" + b"x" * (LIMIT + 1) + b"\n")
     (tmp_path / "p.de").write_bytes(b"a\nb\n")
@@ -123,7 +119,7 @@ def test_every_reader_of_training_text_names_the_line_that_is_too_long_and_the_s
     )
 
 
-def test_a_compressed_file_of_one_endless_line_is_refused(tmp_path: Path) -> None:
+def test_compressed_file_with_one_endless_line_is_refused(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "bomb.txt.gz", "wb") as file:
         file.write(bytes(11_000_000))
     with pytest.raises(DataError, match="line 1: has more than 10,000,000 bytes; break the line, or raise --max-line"):

@@ -39,7 +39,7 @@ def is_usable(line: bytes, ratio: float, tokenizer: Tokenizer) -> bool:
 def test_read_is_kept_and_dropped(
     tokenizers: TokenizerPair, lines: list[bytes], duplicates: bool, ratio: float
 ) -> None:
-    assume(wide_encoding(lines[0]) is None)  # which is refused, whatever stands below
+    assume(wide_encoding(lines[0]) is None)  # a wide encoding is refused, whatever follows
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "p.tsv"
         path.write_bytes(b"\n".join(lines) + b"\n")
@@ -219,7 +219,7 @@ def test_accounts_add_up_and_survive_json(write_pairs, make_config, tokenizers) 
     assert accounts[0].source.tokens == 1  # adding left the parts alone
 
 
-def test_what_does_not_come_back_of_a_sample_of_lines_is_told(write_pairs, make_config, tokenizers) -> None:
+def test_account_reports_lost_characters_of_a_sample(write_pairs, make_config, tokenizers) -> None:
     write_pairs([("w1  w2 é" if i % 16 == 0 else "w1   w2", "w1") for i in range(40)])
     account = prepare(make_config(), make_config().train, tokenizers).account
     assert (account.source.compared, account.target.compared) == (3 * 8, 3 * 2)

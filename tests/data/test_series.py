@@ -53,7 +53,7 @@ def test_a_table_is_read_whole_and_in_the_order_asked_for(write) -> None:
 
 
 class Name(str):
-    """Counts how often it is compared."""
+    """A column name that counts comparisons."""
 
     compared = 0
 
@@ -64,8 +64,8 @@ class Name(str):
     __hash__ = str.__hash__
 
 
-def test_columns_are_not_searched_for_one_by_one(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a table of 100,000 columns takes as long as one of 1,000 a hundred times."""
+def test_read_table_looks_up_columns_in_linear_time(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of comparisons is linear in the number of columns."""
     n = 2_000
     header = [Name(f"column {number}") for number in range(n)]
     lines = [(1, header), (2, [str(number) for number in range(n)])]
@@ -78,8 +78,8 @@ def test_columns_are_not_searched_for_one_by_one(write, monkeypatch: pytest.Monk
         assert Name.compared < 20 * n
 
 
-def test_a_value_far_from_the_training_rows_is_named(make, write) -> None:
-    """Finite in float32, but not in standard deviations."""
+def test_series_value_far_from_the_training_rows_is_named(make, write) -> None:
+    """1e38 is finite in float32; in standard deviations it is not."""
     values = VALUES[:, :1].repeat(2, axis=1) * [1.0, 1e-9]
     values[55, 1] = 1e38
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What is no regular file is refused by its name, without being opened."""
+"""Special files are refused by name before they are opened."""
 
 import os
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from glassformer.regular_files import UnsuitableFileError, open_regular, read_re
 from glassformer.run_folder import RunFolder
 
 
-def test_a_regular_file_is_read_and_one_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+def test_read_regular_refuses_files_beyond_the_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     assert read_regular(tmp_path / "file", 5) == b"12345"
     with pytest.raises(UnsuitableFileError, match=r"^has 5 bytes, more than the 4 such a file may have$"):
         read_regular(tmp_path / "file", 4)
 
 
-def test_a_link_is_followed_within_its_folder_and_not_out_of_it(tmp_path: Path) -> None:
+def test_open_regular_follows_links_only_within_the_folder(tmp_path: Path) -> None:
     inside = tmp_path / "folder"
     inside.mkdir()
     for place in (tmp_path, inside):
@@ -51,7 +51,7 @@ def best(path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_toml, table, picture, best])
-def test_a_pipe_is_refused_where_a_file_is_read(tmp_path: Path, read: Callable[[Path], object]) -> None:
+def test_file_readers_refuse_a_pipe(tmp_path: Path, read: Callable[[Path], object]) -> None:
     if read is picture:
         pytest.importorskip("PIL")
     os.mkfifo(tmp_path / "pipe")

@@ -276,8 +276,8 @@ CODE = "def f(a):\n    if a:\n\n\t\treturn  a\n\n\n    # 日本 'it's'\n  \n" * 
 
 
 @pytest.mark.parametrize("piece_characters", [7, 64, 1 << 16])
-def test_bytes_of_a_file_are_encoded_as_the_whole_file_is(config, write, monkeypatch, piece_characters):
-    """Tokens hold line ends and the spaces behind them, so the file is not encoded line by line."""
+def test_stream_encodes_a_byte_level_file_in_pieces_as_one_text(config, write, monkeypatch, piece_characters):
+    """Byte-level tokens include line ends and following spaces, so line-by-line encoding would differ."""
     monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", piece_characters)
     tokenizer = learned("bytes", CODE)
     stream = prepare_stream(config(write("a.txt", CODE)), config(write("a.txt", CODE)).train, tokenizer)
@@ -287,7 +287,7 @@ def test_bytes_of_a_file_are_encoded_as_the_whole_file_is(config, write, monkeyp
 
 
 @pytest.mark.parametrize("documents", ["line", "blank_line"])
-def test_bytes_of_documents_in_a_file_come_back(config, write, documents):
+def test_stream_restores_byte_level_documents(config, write, documents):
     tokenizer = learned("bytes", CODE)
     found = config(write("a.txt", CODE), documents=documents)
     stream = prepare_stream(found, found.train, tokenizer)
@@ -297,20 +297,20 @@ def test_bytes_of_documents_in_a_file_come_back(config, write, documents):
     assert texts(stream, tokenizer) == expected
 
 
-def test_the_text_that_bytes_are_learned_from_holds_line_ends(config, write):
+def test_training_texts_keep_line_ends_for_byte_level_tokenizers(config, write):
     found = config(write("a.txt", CODE))
     assert "".join(training_texts(found, tokens_span_lines=True)) == CODE
     assert len(list(training_texts(found, tokens_span_lines=True))) == 1
 
 
-def test_a_text_without_a_place_to_cut_is_one_piece(config, write, monkeypatch):
+def test_training_texts_do_not_cut_text_without_boundaries(config, write, monkeypatch):
     monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", 4)
     for text in ("x" * 100, "\n" * 100, "a" + "\n" * 50):
         found = config(write("a.txt", text))
         assert "".join(training_texts(found, tokens_span_lines=True)) == text
 
 
-def test_characters_that_do_not_come_back_are_accounted_for(config, write):
+def test_stream_account_counts_lost_characters(config, write):
     text = "a  b\n\n\tc É\n"
     found = config(write("a.txt", text))
     lossy = learned("word", "a b c")
@@ -319,20 +319,20 @@ def test_characters_that_do_not_come_back_are_accounted_for(config, write):
         "characters that do not come back from their tokens: 7 of 11 compared (63.64%), "
         "most often '\\n' 3, ' ' 2, '\\t' 1"
     )
-    again = prepare_stream(found, found.train, lossy).account  # from the cache
+    again = prepare_stream(found, found.train, lossy).account  # second call reads the cache
     assert again == account
     exact = prepare_stream(found, found.train, learned("bytes", "a b c")).account
     assert (exact.source.compared, exact.source.lost) == (11, 0)
     assert len(exact.lines()) == 2
 
 
-def test_characters_of_dropped_documents_are_not_compared(config, write):
+def test_stream_account_ignores_dropped_documents(config, write):
     found = config(write("a.txt", b"a  b\n  \n\xff  c\n"), documents="line")
     account = prepare_stream(found, found.train, learned("word", "a b c")).account
     assert (account.source.compared, account.source.lost) == (4, 1)
 
 
-def test_a_pattern_is_every_file_that_matches_each_a_document(config, write, tmp_path):
+def test_stream_reads_each_file_of_a_pattern_as_a_document(config, write, tmp_path):
     tokenizer = learned("bytes", CODE)
     for folder in ("src/b", "src/a"):
         (tmp_path / folder).mkdir(parents=True)
@@ -351,7 +351,7 @@ def test_a_pattern_is_every_file_that_matches_each_a_document(config, write, tmp
         prepare_stream(found, [str(tmp_path / "src" / "none*.py")], tokenizer)
 
 
-def test_many_files_are_told_in_one_line_and_those_with_faults_by_name(config, write):
+def test_stream_account_summarizes_files_and_names_faulty_ones(config, write):
     for number in range(30):
         write(f"{number:02}.py", b"\xff" if number == 7 else f"x = {number}\n")
     found = config("*.py")

@@ -1,4 +1,4 @@
-"""The Python of docs/python.md and docs/extras.md runs as it stands, on runs of the names that it uses."""
+"""Run the Python code of docs/python.md and docs/extras.md on tiny runs with the same names."""
 
 import re
 from pathlib import Path
@@ -16,12 +16,12 @@ from tiny_tasks import made
 DOCS = Path(__file__).parents[2] / "docs"
 RUNS = {"shakespeare": "language", "bert": "masked", "banking77": "classification", "tags": "tagging"}
 ELSEWHERE = ("Training",)
-"""Sections whose code has tests of its own."""
+"""Sections that other tests cover."""
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the runs that the pages name."""
+    """Working directory with the runs that the pages name."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "multi30k").symlink_to(tiny_run.made(tmp_path_factory).run)
     for name, task in RUNS.items():
@@ -46,7 +46,7 @@ def run(page: str, names: dict[str, Any], *titles: str) -> None:
                 exec(compile(block, f"{page}, {title}, block {number}", "exec"), names)
 
 
-def test_the_page_about_python_runs(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_page_runs(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     run("python.md", names)
     printed = capsys.readouterr().out
@@ -58,16 +58,14 @@ def test_the_page_about_python_runs(workplace: Path, capsys: pytest.CaptureFixtu
     assert names["vectors"].norm(dim=1).allclose(torch.ones(2))
 
 
-def test_the_curve_of_a_run_is_read_from_its_metrics(workplace: Path) -> None:
+def test_extras_page_reads_a_curve_from_metrics(workplace: Path) -> None:
     names: dict[str, Any] = {}
     run("extras.md", names, "TensorBoard")
     assert names["curve"]
     assert all(nll > 0 for _, nll in names["curve"])
 
 
-def test_an_exported_ctranslate2_folder_decodes_as_described(
-    workplace: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_extras_page_decodes_with_ctranslate2(workplace: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     try:
         required("ctranslate2", "ctranslate2")
     except ConfigError as error:
@@ -83,7 +81,7 @@ def test_an_exported_ctranslate2_folder_decodes_as_described(
 
 
 @pytest.mark.parametrize("page", ["python.md", "extras.md"])
-def test_every_verb_and_extra_that_a_page_names_exists(page: str) -> None:
+def test_pages_name_only_existing_commands_and_extras(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
     verbs = {command.name for command in app.registered_commands}
     commands = "".join(re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
@@ -94,11 +92,11 @@ def test_every_verb_and_extra_that_a_page_names_exists(page: str) -> None:
 
 
 def declared(project: str) -> list[str]:
-    """The extras of pyproject.toml."""
+    """Extras in pyproject.toml."""
     table = project.split("[project.optional-dependencies]\n")[1].split("\n[")[0]
     return re.findall(r"^(\w+) = ", table, re.MULTILINE)
 
 
-def test_every_extra_is_described() -> None:
+def test_extras_page_describes_every_extra() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", (DOCS / "extras.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert rows == declared((DOCS.parent / "pyproject.toml").read_text(encoding="utf-8"))

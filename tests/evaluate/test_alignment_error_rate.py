@@ -83,16 +83,16 @@ def test_pharaoh_refuses_what_is_not_a_link(link):
         read_pharaoh(f"0-0 {link}")
 
 
-def test_gold_links_are_sure_or_possible():
-    """The forms 1?2 and 1p2 are possible; a link that is both is sure."""
+def test_read_gold_reads_sure_and_possible_links():
+    """``1?2`` and ``1p2`` are possible links; a link that is listed as both is sure."""
     (one, empty) = read_gold(["0-0 1?2 2p2 1-1 1?1", ""], [(3, 3), (1, 1)])
     assert one.sure == {(0, 0), (1, 1)}
     assert one.possible == {(0, 0), (1, 1), (1, 2), (2, 2)}
     assert empty == (frozenset(), frozenset())
 
 
-def test_gold_links_of_the_shared_task():
-    """Counted from 1, sure where nothing is said, with or without a confidence; word 0 is nobody's partner."""
+def test_read_gold_reads_the_shared_task_format():
+    """Indices from 1, sure by default, optional confidence; word 0 marks words without a partner."""
     lines = ["0001 1 1 S", "1 2 3 P 0.7", "", "0003 1 2", "3 2 0 S", "3 0 1 P", "3 2 2 1.0"]
     first, second, third = read_gold(lines, [(2, 3), (5, 5), (2, 2)])
     assert first == ({(0, 0)}, {(0, 0), (1, 2)})
@@ -100,7 +100,7 @@ def test_gold_links_of_the_shared_task():
     assert third == ({(0, 1), (1, 1)}, {(0, 1), (1, 1)})
 
 
-def test_error_rate_of_a_gold_file_by_hand():
+def test_alignment_error_rate_of_a_gold_file_matches_hand_calculation():
     """|S| = 3, |A| = 4, |A∩S| = 2, |A∩P| = 3: 1 - 5 / 7."""
     gold = read_gold(["1 1 1 S", "1 2 2 P", "2 1 1 S", "2 2 2 S"], [(2, 2), (2, 3)])
     proposed = [read_pharaoh("0-0 1-1"), read_pharaoh("0-0 1-2")]
@@ -120,7 +120,7 @@ def test_error_rate_of_a_gold_file_by_hand():
         (["0 1 1"], "line 1: there is no sentence 0; the text has 1 to 2"),
     ],
 )
-def test_gold_files_that_cannot_be_used_name_the_line(lines, message):
+def test_read_gold_names_the_invalid_line(lines, message):
     with pytest.raises(DataError) as caught:
         read_gold(lines, [(1, 1), (1, 2)])
     assert str(caught.value).startswith(message)

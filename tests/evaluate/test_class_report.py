@@ -1,4 +1,4 @@
-"""Rates by class, averages, confusion and spans: known answers, and the identities between them."""
+"""Rates by class, averages, confusion and spans: known answers and identities."""
 
 import numpy as np
 import pytest
@@ -12,8 +12,8 @@ from glassformer.evaluate.spans import Span, mark_spans, span_report, spans
 LABELS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), min_size=1, max_size=30)
 
 
-def test_rates_by_hand() -> None:
-    """a: 2 right of 4 predicted and 2 true; b: 1 of 2 and 3; c is never predicted."""
+def test_class_report_matches_hand_calculation() -> None:
+    """a: 2 correct, 4 predicted, 2 true; b: 1 correct, 2 predicted, 3 true; c is never predicted."""
     confusion = Confusion.of(list("aabaab"), list("aabbbc"))
     assert confusion.labels == ("a", "b", "c")
     assert confusion.counts.tolist() == [[2, 0, 0], [2, 1, 0], [0, 1, 0]]
@@ -29,7 +29,7 @@ def test_rates_by_hand() -> None:
 
 
 @given(LABELS)
-def test_with_one_class_an_example_the_micro_rates_are_the_accuracy(pairs: list[tuple[str, str]]) -> None:
+def test_micro_rates_equal_accuracy_for_single_labels(pairs: list[tuple[str, str]]) -> None:
     predicted, true = map(list, zip(*pairs))
     confusion = Confusion.of(predicted, true)
     report = confusion.report()
@@ -43,7 +43,7 @@ def test_with_one_class_an_example_the_micro_rates_are_the_accuracy(pairs: list[
         assert swapped.classes[name][:3] == pytest.approx((rates.recall, rates.precision, rates.f1))
 
 
-def test_labels_that_do_not_occur_are_left_out_and_others_keep_their_order() -> None:
+def test_class_report_omits_absent_labels_and_keeps_the_order() -> None:
     confusion = Confusion.of(["x", "a"], ["a", "a"], labels=("x", "never", "a"))
     assert confusion.labels == ("x", "a")
     with pytest.raises(DataError, match="label 'b' is not among the 1 labels"):
@@ -52,8 +52,8 @@ def test_labels_that_do_not_occur_are_left_out_and_others_keep_their_order() -> 
         Confusion.of(["a"], ["a", "b"])
 
 
-def test_span_rates_have_the_known_answers_of_an_entity_recogniser() -> None:
-    """The end of the first span is right and its start is not, so that it does not count; the second one does."""
+def test_span_report_matches_a_known_entity_example() -> None:
+    """The first span has a correct end but a wrong start, so only the second span counts."""
     true = [["O", "O", "O", "B-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
     predicted = [["O", "O", "B-MISC", "I-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
     report = span_report(predicted, true)
@@ -65,22 +65,22 @@ def test_span_rates_have_the_known_answers_of_an_entity_recogniser() -> None:
 @pytest.mark.parametrize(
     ("tags", "expected"),
     [
-        ("B-X I-X B-X O I-X", [("X", 0, 2), ("X", 2, 3), ("X", 4, 5)]),  # IOB2, and an I that nothing comes before
-        ("I-X I-X B-X I-Y", [("X", 0, 2), ("X", 2, 3), ("Y", 3, 4)]),  # IOB1: B parts neighbours of one type
+        ("B-X I-X B-X O I-X", [("X", 0, 2), ("X", 2, 3), ("X", 4, 5)]),  # IOB2, and an I without a preceding B
+        ("I-X I-X B-X I-Y", [("X", 0, 2), ("X", 2, 3), ("Y", 3, 4)]),  # IOB1: B separates adjacent spans of one type
         ("S-X B-X I-X E-X I-X", [("X", 0, 1), ("X", 1, 4), ("X", 4, 5)]),  # BIOES
         ("U-X B-X L-X O", [("X", 0, 1), ("X", 1, 3)]),  # BILOU
-        ("B-X I-Y E-X", [("X", 0, 1), ("Y", 1, 2), ("X", 2, 3)]),  # types that do not fit
+        ("B-X I-Y E-X", [("X", 0, 1), ("Y", 1, 2), ("X", 2, 3)]),  # mismatched types
         ("B-X", [("X", 0, 1)]),
         ("O O", []),
         ("NOUN B-a-b I-a-b", [("a-b", 1, 3)]),
     ],
 )
-def test_spans_of_every_scheme(tags: str, expected: list[tuple[str, int, int]]) -> None:
+def test_spans_reads_every_tag_scheme(tags: str, expected: list[tuple[str, int, int]]) -> None:
     assert spans(tags.split()) == [Span(*one) for one in expected]
 
 
 @given(st.lists(st.sampled_from(["O", *(f"{prefix}-{kind}" for prefix in "BIESLU" for kind in "XY")]), max_size=12))
-def test_spans_are_in_order_without_overlap(tags: list[str]) -> None:
+def test_spans_are_ordered_and_disjoint(tags: list[str]) -> None:
     found = spans(tags)
     covered = [place for span in found for place in range(span.start, span.end)]
     assert covered == [place for place, tag in enumerate(tags) if tag != "O"]
@@ -92,14 +92,14 @@ def test_spans_are_in_order_without_overlap(tags: list[str]) -> None:
     assert spans(as_iob2) == found
 
 
-def test_equal_spans_of_different_sentences_are_different() -> None:
+def test_span_report_distinguishes_sentences() -> None:
     report = span_report([["B-X"], ["O"]], [["B-X"], ["B-X"]])
     assert report.classes["X"] == pytest.approx((1, 1 / 2, 2 / 3, 2))
     assert span_report([["O"]], [["O"]]).averages["micro"] == (0, 0, 0, 0)
     assert set_report([("a", 1)], []).classes == {"a": (0, 0, 0, 0)}
 
 
-def test_tags_with_prefixes_are_told_from_others() -> None:
+def test_prefixed_tags_are_recognised() -> None:
     assert mark_spans(["O", "B-PER", "I-PER"])
     assert mark_spans(["I-NP", "O"])
     assert not mark_spans(["NOUN", "VERB", "O"])

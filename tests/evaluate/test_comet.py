@@ -1,4 +1,4 @@
-"""COMET through a stand-in of its library: the calls, the scores, and what is refused."""
+"""COMET with a fake library: calls, scores and errors."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The part of unbabel-comet 2.2.7 that is used; a sentence scores 0.9 where it is its reference, else 0.5."""
+    """Fake of unbabel-comet 2.2.7: scores 0.9 for a sentence equal to its reference, otherwise 0.5."""
     calls: dict[str, Any] = {}
 
     def predict(samples: list[dict[str, str]], **options: Any) -> Any:
@@ -44,17 +44,17 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def test_scores_are_the_mean_of_the_sentences(folder: Path, library: Any) -> None:
+def test_comet_score_is_the_mean_over_sentences(folder: Path, library: Any) -> None:
     found = corpus_scores({"comet": Comet(folder, SOURCES)}, ["a dog", "cat"], REFERENCES)["comet"]
     assert found.score == pytest.approx(0.7)
     assert found.signature == "nrefs:1|model:model|version:2.2.7"
     assert library.calls["loaded"] == str(folder / "checkpoints" / "model.ckpt")
-    assert library.calls["local"] is True  # nothing is fetched
+    assert library.calls["local"] is True  # no downloads
     assert library.calls["samples"][1] == {"src": "eine Katze", "mt": "cat", "ref": "a cat"}
     assert library.calls["options"] == {"batch_size": 16, "gpus": 0, "progress_bar": False, "num_workers": 0}
 
 
-def test_two_systems_are_compared(folder: Path, library: Any) -> None:
+def test_comet_compares_two_systems(folder: Path, library: Any) -> None:
     metric = Comet(folder, SOURCES * 20)
     found = paired_bootstrap(
         REFERENCES * 20, ["a dog", "cat"] * 20, REFERENCES * 20, samples=50, metrics={"comet": metric}
@@ -63,7 +63,7 @@ def test_two_systems_are_compared(folder: Path, library: Any) -> None:
     assert found["comet"].signature == "nrefs:1|model:model|seed:12345|bs:50|version:2.2.7"
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path, folder: Path, library: Any) -> None:
+def test_comet_refuses_a_folder_without_a_model(tmp_path: Path, folder: Path, library: Any) -> None:
     with pytest.raises(DataError, match=r"has no checkpoints/model\.ckpt; name the folder of a downloaded COMET model"):
         Comet(tmp_path, SOURCES)
     (folder / "hparams.yaml").unlink()
@@ -71,29 +71,27 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path, folder: Path, libra
         Comet(folder, SOURCES)
 
 
-def test_a_model_that_does_not_load_is_refused_in_one_line(folder: Path, library: Any) -> None:
+def test_comet_reports_a_model_that_fails_to_load_in_one_line(folder: Path, library: Any) -> None:
     broken = folder.rename(folder.with_name("broken"))
     with pytest.raises(DataError) as caught:
         Comet(broken, SOURCES)
     assert str(caught.value) == f"{broken}: COMET cannot load it (no tokenizer in the cache); give a model that it can"
 
 
-def test_a_score_that_is_not_finite_is_refused(folder: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comet_refuses_a_score_that_is_not_finite(folder: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     metric = Comet(folder, SOURCES)
     monkeypatch.setattr(metric.model, "predict", lambda samples, **_: SimpleNamespace(scores=[0.1, float("nan")]))
     with pytest.raises(DataError, match="COMET scores sentence 2 as nan"):
         metric.counts(REFERENCES, REFERENCES)
 
 
-def test_without_the_library_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comet_names_the_extra_if_the_library_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(ConfigError, match=r"COMET is not installed; pip install 'glassformer\[comet\]'"):
         Comet(folder, SOURCES)
 
 
-def test_a_library_that_lacks_another_one_names_it(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comet_names_a_missing_dependency(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "comet.py").write_text("import package_that_is_not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "comet", raising=False)
@@ -102,7 +100,7 @@ def test_a_library_that_lacks_another_one_names_it(
         Comet(folder, SOURCES)
 
 
-def test_a_system_is_scored_once(folder: Path, library: Any) -> None:
+def test_comet_scores_each_system_once(folder: Path, library: Any) -> None:
     metric = Comet(folder, SOURCES)
     first = metric.counts(["a dog", "cat"], REFERENCES)
     library.calls.clear()

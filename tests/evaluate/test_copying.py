@@ -1,4 +1,4 @@
-"""Unknown tokens of a translation are replaced by what the attention reads in the source."""
+"""Unknown tokens of a translation are replaced with the attended source text."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def vocabulary(kind: str) -> Tokenizer:
 
 
 def attending(tokenizer: Tokenizer, source: str, target: list[int], looks: dict[int, int]) -> dict[int, str]:
-    """What is copied if step i of the decoder looks at source token ``looks[i]``, most of the time."""
+    """Copies if decoder step i attends mostly to source token ``looks[i]``."""
     ids = tokenizer.encode(source)
     weights = torch.full((len(target) + 1, len(ids) + 1), 0.01)
     for step, token in looks.items():
@@ -37,7 +37,7 @@ def attending(tokenizer: Tokenizer, source: str, target: list[int], looks: dict[
     return naive
 
 
-def test_an_unknown_word_is_the_word_that_it_looks_at_known_or_not() -> None:
+def test_copy_replaces_an_unknown_word_with_the_attended_word() -> None:
     tokenizer = vocabulary("word")
     unknown, tree = tokenizer.unknown_id, tokenizer.encode("tree")[0]
     found = attending(tokenizer, SOURCE, [unknown, tree, unknown, unknown], {0: 4, 1: 5, 2: 2, 3: 1})
@@ -47,7 +47,7 @@ def test_an_unknown_word_is_the_word_that_it_looks_at_known_or_not() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char"])
-def test_a_run_of_unknown_characters_is_the_run_that_it_looks_at(kind: str) -> None:
+def test_copy_replaces_a_run_of_unknown_characters_with_the_attended_run(kind: str) -> None:
     tokenizer = vocabulary(kind)
     source, target = tokenizer.encode(SOURCE), tokenizer.encode("the ЖЖ, tree 🚀🚀"[: None if kind == "char" else -1])
     rocket = max(place for place, id in enumerate(source) if id == tokenizer.unknown_id)
@@ -62,14 +62,14 @@ def test_a_run_of_unknown_characters_is_the_run_that_it_looks_at(kind: str) -> N
     assert tokenizer.decode(target, found).startswith("the 🚀")
 
 
-def test_without_unknown_characters_in_the_source_there_is_nothing_to_copy() -> None:
+def test_copy_drops_unknown_tokens_if_the_source_has_none() -> None:
     tokenizer = vocabulary("bpe")
     assert attending(tokenizer, "the cat", [tokenizer.unknown_id], {0: 0}) == {}
     assert attending(tokenizer, SOURCE, tokenizer.encode("the cat"), {}) == {}
 
 
-def saying_unknown(**values: Any) -> Translator:
-    """A translator that answers with three unknown words, whatever it is asked."""
+def unknown_translator(**values: Any) -> Translator:
+    """A translator that generates only unknown tokens."""
     translator = random_translator(LINES, output_bias=True, **values)
     with torch.no_grad():
         for model in translator.models:
@@ -79,8 +79,8 @@ def saying_unknown(**values: Any) -> Translator:
 
 @pytest.mark.parametrize("reading", [HeadReading(), HeadReading(0, 1, True), HeadReading(-1, 0, False)])
 @pytest.mark.parametrize("search", [{"beam_size": 1}, {"beam_size": 3, "n_best": 2}, {"sample": True}])
-def test_a_translator_copies_by_the_head_that_align_reads(reading: HeadReading, search: dict[str, Any]) -> None:
-    translator = saying_unknown()
+def test_translator_copies_with_the_head_used_by_align(reading: HeadReading, search: dict[str, Any]) -> None:
+    translator = unknown_translator()
     translator.reading = reading
     found = translator.hypotheses([SOURCE], max_length=3, unknown="copy", **search)[0]
     weights = translator.cross_attention(SOURCE, "Ы Ы Ы").weights[reading.layer]
@@ -91,8 +91,8 @@ def test_a_translator_copies_by_the_head_that_align_reads(reading: HeadReading, 
     assert found[0].copied == dict(enumerate(expected))
 
 
-def test_unknown_words_are_dropped_unless_copying_is_chosen() -> None:
-    translator = saying_unknown()
+def test_translator_drops_unknown_words_by_default() -> None:
+    translator = unknown_translator()
     (plain,) = translator.hypotheses([SOURCE], max_length=3)[0]
     (copied,) = translator.hypotheses([SOURCE], max_length=3, unknown="copy")[0]
     assert plain.text == ""
@@ -103,12 +103,12 @@ def test_unknown_words_are_dropped_unless_copying_is_chosen() -> None:
     assert together[1] == [copied]
 
 
-def test_what_is_known_stays_as_it_was() -> None:
+def test_copy_leaves_known_tokens_unchanged() -> None:
     translator = random_translator(LINES)
     assert translator.hypotheses(LINES, unknown="copy") == translator.hypotheses(LINES)
 
 
-def test_a_recurrent_model_copies_by_its_only_attention() -> None:
+def test_recurrent_translator_copies_with_its_attention() -> None:
     pair = random_translator(LINES).tokenizers
     model = small_model("recurrent", vocab_size=pair.source.vocab_size).float()
     translator = Translator([model], pair, DecodingConfig())
@@ -117,8 +117,8 @@ def test_a_recurrent_model_copies_by_its_only_attention() -> None:
     assert found.text == SOURCE.split()[int(weights[0, :-1].argmax())]
 
 
-def test_copying_works_in_pieces_and_in_ensembles() -> None:
-    translator = saying_unknown()
+def test_translator_copies_in_pieces_and_in_ensembles() -> None:
+    translator = unknown_translator()
     with pytest.warns(LongTextWarning):
         (whole,) = translator.hypotheses([f"{SOURCE}. {SOURCE}"], max_source=8, max_length=2, unknown="copy")[0]
     assert whole.text == " ".join(piece.text for piece in whole.pieces)
@@ -131,11 +131,11 @@ def test_copying_works_in_pieces_and_in_ensembles() -> None:
     assert twice[0][0].text == alone[0][0].text
 
 
-def test_copying_is_refused_where_there_is_no_source() -> None:
+def test_language_model_refuses_unknown_copy() -> None:
     generator = Generator(None, vocabulary("bpe"), DecodingConfig(), 8)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"^decoding: unknown key unknown; known: "):
         generator.configure(unknown="copy")
     with pytest.raises(ConfigError, match=r"^decoding: unknown='mark': input should be 'drop' or 'copy'$"):
-        saying_unknown().translate(["a"], unknown="mark")
+        unknown_translator().translate(["a"], unknown="mark")
     with pytest.warns(UnknownWarning):
-        saying_unknown().translate([SOURCE], max_length=3, unknown="copy")
+        unknown_translator().translate([SOURCE], max_length=3, unknown="copy")

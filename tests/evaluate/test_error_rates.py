@@ -1,4 +1,4 @@
-"""Edit distance, WER, CER, TER and exact match: known answers, and properties of a distance."""
+"""Edit distance, WER, CER, TER and exact match: known answers and distance properties."""
 
 import pytest
 import sacrebleu
@@ -14,7 +14,7 @@ STRINGS = st.text("ab ", max_size=9)
 
 
 def by_table(first: str, second: str) -> int:
-    """The distance as Wagner and Fischer compute it, cell by cell."""
+    """Edit distance by the table of Wagner and Fischer (1974)."""
     row = list(range(len(second) + 1))
     for i, one in enumerate(first, 1):
         before, row[0] = row[0], i
@@ -35,24 +35,24 @@ def by_table(first: str, second: str) -> int:
         ("né", "ne\u0301", 2),  # characters are code points
     ],
 )
-def test_edit_distance_has_known_answers(first: str, second: str, distance: int) -> None:
+def test_edit_distance_matches_known_answers(first: str, second: str, distance: int) -> None:
     assert edit_distance(first, second) == distance
     assert edit_distance(second, first) == distance
 
 
 @given(STRINGS, STRINGS)
-def test_edit_distance_is_that_of_the_whole_table(first: str, second: str) -> None:
+def test_edit_distance_equals_the_wagner_fischer_table(first: str, second: str) -> None:
     assert edit_distance(first, second) == by_table(first, second)
 
 
-def test_edit_distance_of_words_longer_than_a_machine_word() -> None:
+def test_edit_distance_handles_texts_longer_than_a_machine_word() -> None:
     words = [f"w{number}" for number in range(300)]
     assert edit_distance(words, words[:100] + words[101:]) == 1
     assert edit_distance(words, ["x", *words[1:150], "y", *words[150:]]) == 2
 
 
-def test_wer_by_hand() -> None:
-    """A substitution and a deletion in 6 words, an insertion in 2: 3 of 8; case and punctuation count."""
+def test_wer_matches_hand_calculation() -> None:
+    """A substitution and a deletion in 6 words, an insertion in 2: 3 / 8. Case and punctuation count."""
     references = ["the cat sat on the mat", "Good day"]
     assert wer(["the cat sit on mat", "Good old day"], references).score == 100 * 3 / 8
     assert wer(["the cat sat on the mat.", "good day"], references).score == 100 * 2 / 8
@@ -61,20 +61,20 @@ def test_wer_by_hand() -> None:
     assert wer([""], ["a b"]).score == 100
 
 
-def test_cer_by_hand() -> None:
-    """The spaces are characters: 1 edit in 5, and in 3."""
+def test_cer_matches_hand_calculation() -> None:
+    """Spaces count as characters: 1 edit in 5 characters, and 1 in 3."""
     assert cer(["ab  c", "xyz"], ["ab cd", "xyz"]).score == 100 * 2 / 8
     assert cer(["東京都"], ["東京"]).score == 50
     assert cer(["A"], ["a"]).score == 100
 
 
-def test_without_any_reference_unit_the_rate_is_that_of_ter() -> None:
+def test_error_rates_of_empty_references_equal_ter() -> None:
     for metric in (wer, cer, ter):
         assert metric(["", ""], ["", ""]).score == 0
         assert metric(["a", ""], ["", ""]).score == 100
 
 
-def test_ter_is_that_of_sacrebleu() -> None:
+def test_ter_equals_sacrebleu() -> None:
     hypotheses, references = ["on the mat sat the cat", "a dog"], ["the cat sat on the mat", "A dog"]
     assert ter(hypotheses, references).score == sacrebleu.metrics.TER().corpus_score(hypotheses, [references]).score
     assert ter(hypotheses, references).score == pytest.approx(100 * 2 / 8)  # two shifts; case is ignored
@@ -82,12 +82,12 @@ def test_ter_is_that_of_sacrebleu() -> None:
     assert ter(hypotheses, references).signature == f"nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|{version}"
 
 
-def test_signatures_say_that_nothing_is_normalized() -> None:
+def test_error_rate_signatures_state_no_normalization() -> None:
     assert wer(["a"], ["a"]).signature == "nrefs:1|case:mixed|unit:word|norm:no"
     assert cer(["a"], ["a"]).signature == "nrefs:1|case:mixed|unit:char|norm:no"
 
 
-def test_scores_of_several_metrics_at_once() -> None:
+def test_corpus_scores_equal_the_single_metrics() -> None:
     hypotheses, references = ["a b c d e", "x"], ["a b c d e", "y"]
     found = corpus_scores(corpus_metrics(METRICS, "none"), hypotheses, references)
     assert list(found) == ["bleu", "chrf", "ter", "wer", "cer", "exact"]
@@ -104,7 +104,7 @@ def test_scores_of_several_metrics_at_once() -> None:
         corpus_scores(corpus_metrics(["wer"]), ["a"], references)
 
 
-def test_every_metric_is_compared_by_resampling() -> None:
+def test_paired_bootstrap_supports_every_metric() -> None:
     references = [f"{number} the dog sees a small cat" for number in range(40)]
     worse = [line.replace("small", "big") if number % 2 else line for number, line in enumerate(references)]
     found = paired_bootstrap(references, references, worse, samples=100, metrics=METRICS)
@@ -120,7 +120,7 @@ def test_every_metric_is_compared_by_resampling() -> None:
 
 
 @pytest.mark.parametrize("tokenize", TOKENIZERS)
-def test_every_tokenizer_scores_equal_texts_as_equal(tokenize: str) -> None:
+def test_bleu_of_equal_texts_is_100_with_every_tokenizer(tokenize: str) -> None:
     if tokenize in EXTRAS:
         pytest.importorskip("MeCab" if tokenize == "ja-mecab" else "mecab_ko")
     line = "東京の天気は 晴れ です 。 서울의 날씨"

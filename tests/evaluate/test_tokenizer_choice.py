@@ -1,4 +1,4 @@
-"""Which of sacreBLEU's tokenizers fits a text: its writing system decides."""
+"""Choice of sacreBLEU's tokenizer by the writing system of a text."""
 
 import importlib.util
 import re
@@ -29,7 +29,7 @@ WITHOUT_SPACES = {
 
 @pytest.fixture
 def mecab(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Japanese segmentation is installed, as far as can be seen without importing it."""
+    """Pretend that MeCab is installed: ``find_spec`` finds it."""
     find = importlib.util.find_spec
     monkeypatch.setattr(
         glassformer.evaluate.translation,
@@ -45,36 +45,36 @@ def no_mecab(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("language", WITH_SPACES)
-def test_text_with_spaces_keeps_the_usual_tokenizer(language: str) -> None:
+def test_text_with_spaces_selects_13a(language: str) -> None:
     assert tokenizer_for(WITH_SPACES[language]) == "13a"
 
 
 @pytest.mark.parametrize("language", WITHOUT_SPACES)
-def test_text_without_spaces_is_compared_by_characters(language: str) -> None:
+def test_text_without_spaces_selects_char(language: str) -> None:
     assert tokenizer_for(WITHOUT_SPACES[language]) == "char"
 
 
-def test_chinese_has_a_tokenizer_of_its_own() -> None:
+def test_chinese_text_selects_zh() -> None:
     assert tokenizer_for(CHINESE) == "zh"
 
 
-def test_japanese_is_segmented_where_that_is_installed(mecab: pytest.MonkeyPatch) -> None:
+def test_japanese_text_selects_mecab_if_installed(mecab: pytest.MonkeyPatch) -> None:
     assert tokenizer_for(JAPANESE) == "ja-mecab"
 
 
 @pytest.mark.usefixtures("no_mecab")
-def test_japanese_is_compared_by_characters_elsewhere() -> None:
+def test_japanese_text_selects_char_without_mecab() -> None:
     assert tokenizer_for(JAPANESE) == "char"
 
 
-def test_no_text_keeps_the_usual_tokenizer() -> None:
+def test_empty_text_selects_13a() -> None:
     assert tokenizer_for([]) == "13a"
     assert tokenizer_for(["", "  "]) == "13a"
 
 
 @pytest.mark.usefixtures("no_mecab")
 @pytest.mark.parametrize(("tokenize", "extra"), [("ja-mecab", "ja"), ("ko-mecab", "ko")])
-def test_a_tokenizer_that_is_not_installed_names_its_package(tokenize: str, extra: str) -> None:
+def test_missing_tokenizer_names_its_package(tokenize: str, extra: str) -> None:
     fault = f"tokenize={tokenize!r} needs MeCab and a dictionary, which are not installed"
     way_out = f"pip install 'sacrebleu[{extra}]', or choose from 13a, char, intl, none, zh"
     with pytest.raises(ConfigError, match=re.escape(f"{fault}; {way_out}")):

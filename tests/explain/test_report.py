@@ -186,7 +186,7 @@ def test_figure_1_is_drawn_to_the_configuration(values: dict[str, object], held:
     assert "3 ×" in read.text and "2 ×" in read.text
     assert all(text in parts for text in held) and not any(text in parts for text in lacking)
     boxes = read.having("class", "box")
-    assert len(boxes) % 2 == 0  # one drawing for wide windows, one for narrow ones
+    assert len(boxes) % 2 == 0  # one diagram for wide windows, one for narrow windows
     assert len(boxes) // 2 == {"pre": 21, "post": 14}[str(values.get("norm_order", "post"))] + 2 * (
         (values.get("positions") != "rotary") + ("embedding" in values)
     )
@@ -209,7 +209,7 @@ def test_a_normalised_embedding_is_told_as_it_is(embedding: str, positions: str)
     assert chain[-1] == "target_embedding.one_hot" or chain[-1] == "source_embedding.one_hot"
 
 
-def test_the_last_step_shows_logits_and_probabilities_of_the_five_most_probable_words(example: Example) -> None:
+def test_last_step_shows_logits_and_probabilities_of_the_top_five(example: Example) -> None:
     last = walkthrough(example)[-1]
     best = example.trace["output_projection.probabilities"][0, 0].topk(5).indices
     for table, tap in zip(last.tables, ("logits", "probabilities"), strict=True):
@@ -221,14 +221,14 @@ def test_the_last_step_shows_logits_and_probabilities_of_the_five_most_probable_
         assert all(check.passed for check in table.checks())
 
 
-def test_a_changed_logit_of_the_second_best_word_fails_the_last_step() -> None:
+def test_last_step_fails_if_the_second_best_logit_changes() -> None:
     example = examine(random_translator(LINES), *LINES)
     second = example.trace["output_projection.logits"][0, 0].topk(2).indices[1]
     example.trace["output_projection.logits"][0, 0, second] += 0.25
     assert not walkthrough(example)[-1].passed
 
 
-def test_the_summary_names_the_most_probable_words_and_their_source_words(example: Example, page: str) -> None:
+def test_summary_names_the_top_words_and_their_source_words(example: Example, page: str) -> None:
     steps, alignment = walkthrough(example), alignment_of(example)
     assert alignment is not None
     summary = summary_of(steps, [False] * len(steps), alignment)
@@ -243,7 +243,7 @@ def test_the_summary_names_the_most_probable_words_and_their_source_words(exampl
     assert "Summary" in Reader(page).text
 
 
-def test_the_summary_of_a_tampered_step_is_marked_as_failed() -> None:
+def test_summary_marks_a_tampered_step_as_failed() -> None:
     example = examine(random_translator(LINES), *LINES)
     example.trace["encoder.layers.0.self_attention.weights"][0, 1, 2, 3] = 0.25
     page = report(example)
@@ -253,11 +253,11 @@ def test_the_summary_of_a_tampered_step_is_marked_as_failed() -> None:
 
 
 @pytest.mark.parametrize(("length", "name"), [(60, ""), (61, "long"), (161, "longer"), (481, "longest")])
-def test_a_headline_has_smaller_letters_the_longer_it_is(length: int, name: str) -> None:
+def test_headline_class_follows_its_length(length: int, name: str) -> None:
     assert length_class("x" * length) == name
 
 
-def test_marks_of_word_boundaries_are_explained_where_they_occur() -> None:
+def test_legend_explains_only_word_boundary_marks_in_use() -> None:
     assert legend(["dog</w>", "￭."]) == (
         "</w> ends a word: a space follows, or the text ends. ￭ joins: no space stands on that side."
     )

@@ -222,7 +222,7 @@ def test_it_fits_the_window(browser: Any, file: Path, tmp_path: Path, scheme: st
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of two words of 900 characters without a place to break."""
+    """A report with two unbreakable words of 900 characters."""
     lines = ["x" * 900 + " dog", "der " + "y" * 900]
     path = tmp_path_factory.mktemp("unbroken") / "report.html"
     path.write_text(report(examine(random_translator(lines), *lines)), encoding="utf-8")
@@ -230,7 +230,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [390, 1024, 1280])
-def test_a_page_with_900_unbroken_characters_does_not_scroll_sideways(
+def test_report_with_900_unbroken_characters_does_not_scroll_sideways(
     browser: Any, unbroken: Path, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SIZES, "given", {"width": width, "height": 900})
@@ -240,7 +240,7 @@ def test_a_page_with_900_unbroken_characters_does_not_scroll_sideways(
         assert opened.all(outside) == 0
 
 
-def test_the_headline_shrinks_with_its_length(browser: Any, file: Path, unbroken: Path) -> None:
+def test_report_headline_shrinks_with_its_length(browser: Any, file: Path, unbroken: Path) -> None:
     sizes = []
     for path in (file, unbroken):
         with Opened(browser, path, "light", "phone") as opened:
@@ -249,7 +249,7 @@ def test_the_headline_shrinks_with_its_length(browser: Any, file: Path, unbroken
 
 
 @pytest.mark.parametrize(("size", "drawn"), [("desktop", "wide"), ("phone", "narrow")])
-def test_the_drawing_of_the_model_fits_the_window(browser: Any, file: Path, size: str, drawn: str) -> None:
+def test_model_diagram_fits_the_window(browser: Any, file: Path, size: str, drawn: str) -> None:
     with Opened(browser, file, "light", size) as opened:
         visible = "[...document.querySelectorAll('.drawing')].filter(e => e.checkVisibility())"
         assert opened.all(f"() => {visible}.map(e => e.classList.contains('{drawn}'))") == [True]
@@ -258,14 +258,14 @@ def test_the_drawing_of_the_model_fits_the_window(browser: Any, file: Path, size
         assert opened.all(f"{edges}.every(box => box.left >= 0 && box.right <= innerWidth)")
 
 
-def test_the_table_of_the_last_step_is_shown_whole(browser: Any, file: Path) -> None:
+def test_last_step_table_fits_without_scrolling(browser: Any, file: Path) -> None:
     for size in SIZES:
         with Opened(browser, file, "light", size) as opened:
             assert opened.all("() => (e => e.scrollWidth <= e.clientWidth)(document.querySelector('#step-12 .words'))")
 
 
 @pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_the_contents_name_the_section_in_view(browser: Any, file: Path, size: str) -> None:
+def test_table_of_contents_marks_the_visible_section(browser: Any, file: Path, size: str) -> None:
     with Opened(browser, file, "light", size) as opened:
         for section in ("summary", "step-3", "step-12", "alignment"):
             opened.all(f"() => document.getElementById('{section}').scrollIntoView()")

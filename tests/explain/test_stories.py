@@ -192,8 +192,8 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("task", UNKNOWN)
-def test_what_stands_behind_an_unknown_token_is_shown_beside_it(task: str) -> None:
-    """In the labels, in the tables that a terminal prints, and in the chips of the report."""
+def test_walkthrough_shows_the_text_of_unknown_tokens(task: str) -> None:
+    """In labels, in terminal tables and in the token chips of the report."""
     lines = ["a small dog sees the big cat", "the cat runs"]
     example = UNKNOWN[task](random_translator(lines), small_bert())
     tokens = [*example.tokens("encoder"), *example.tokens("decoder")]

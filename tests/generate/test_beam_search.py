@@ -40,19 +40,19 @@ def may_follow(tokens: tuple[int, ...], token: int, prefix: Sequence[int], confi
     return token not in (PAD, START) and not repeated
 
 
-class Wanted(NamedTuple):
+class Expected(NamedTuple):
     tokens: tuple[int, ...]
     rank: float
-    """The score of the text with its end."""
+    """Score with the end token."""
     score: float
 
 
 def textbook_beam(
     model: EncoderDecoder, source: list[int], config: DecodingConfig, prefix: Sequence[int] = ()
-) -> list[Wanted]:
-    """Of the 2k best extensions those that end are finished and the k best others live; until none lives.
+) -> list[Expected]:
+    """Textbook beam search: of the 2k best extensions, ended ones are finished and the k best others stay live.
 
-    At the greatest length what lives and has not ended is cut, and ranked as if it had.
+    At the maximum length, live hypotheses are cut and ranked as if they had ended.
     """
     live, finished = [((), 0.0)], []
     for length in range(config.max_length + 1):
@@ -61,7 +61,7 @@ def textbook_beam(
         for (tokens, total), row in zip(live, next_log_probs(model, source, [tokens for tokens, _ in live])):
             allowed = [token for token in range(len(row)) if may_follow(tokens, token, prefix, config)]
             extended += [((*tokens, token), total + row[token]) for token in allowed or [END]]
-            ends[tokens] = Wanted(tokens, (total + row[END]) / over[0], total / over[1])
+            ends[tokens] = Expected(tokens, (total + row[END]) / over[0], total / over[1])
         extended = sorted(extended, key=lambda one: -one[1])[: 2 * config.beam_size]
         ended = [tokens[:-1] for tokens, _ in extended if tokens[-1] == END]
         finished += [ends[tokens]._replace(score=ends[tokens].rank) for tokens in ended]
@@ -73,10 +73,10 @@ def textbook_beam(
     return sorted(finished, key=lambda one: -one.rank)[: config.n_best]
 
 
-def assert_same(found: list[Hypothesis], wanted: list[Wanted]) -> None:
-    assert [tuple(h.tokens) for h in found] == [one.tokens for one in wanted]
-    assert [h.score for h in found] == pytest.approx([one.score for one in wanted], abs=1e-10)
-    assert [h.finish_reason == "length" for h in found] == [one.score != one.rank for one in wanted]
+def assert_same(found: list[Hypothesis], expected: list[Expected]) -> None:
+    assert [tuple(h.tokens) for h in found] == [one.tokens for one in expected]
+    assert [h.score for h in found] == pytest.approx([one.score for one in expected], abs=1e-10)
+    assert [h.finish_reason == "length" for h in found] == [one.score != one.rank for one in expected]
 
 
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
@@ -91,9 +91,9 @@ def test_a_beam_that_holds_every_prefix_is_exhaustive_search(
         for tokens in itertools.product(words, repeat=length):
             log_probs = [next_log_probs(model, source, [tokens[:i]])[0][t] for i, t in enumerate((*tokens, END))]
             score = sum(log_probs) / penalty(kind, length + 1, alpha)
-            everything.append(Wanted(tokens, score, score))
+            everything.append(Expected(tokens, score, score))
     everything.sort(key=lambda one: -one.score)
-    config = DecodingConfig(  # twice as many candidates as prefixes and tokens: every end is one
+    config = DecodingConfig(  # 2k exceeds all prefixes times tokens, so every end is a candidate
         beam_size=2 * len(words) ** longest, patience=0, n_best=20, max_length=longest, length_penalty=kind, alpha=alpha
     )
     assert_same(generate(model, [source], symbols, config)[0], everything[:20])

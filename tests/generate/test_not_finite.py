@@ -1,4 +1,4 @@
-"""A search ends whatever the logits are, and says which text has logits that are not finite."""
+"""Searches end for any logits; logits that are not finite raise an error that names the text."""
 
 import re
 import subprocess
@@ -40,7 +40,7 @@ SOURCES = [[5, 3, 8, 4, 2], [7, 2], [3, 3, 6, 2]]
 
 @dataclass
 class Scripted:
-    """Word 3 for ever, and after ``good`` steps ``bad`` logits; fails after twenty steps, where a search has no end."""
+    """Predict word 3, after ``good`` steps ``bad`` logits. More than 20 steps mean an endless search."""
 
     bad: list[float]
     good: int = 0
@@ -51,7 +51,7 @@ class Scripted:
         return self
 
     def select(self, rows: Tensor) -> None:
-        """No past."""
+        """This model has no cache."""
 
     select_sentences = select
 
@@ -69,7 +69,7 @@ INF, NAN = float("inf"), float("nan")
     "bad", [[NAN] * 4, [0.0, 0.0, 0.0, NAN], [0.0, NAN, 1.0, 2.0], [0.0, 0.0, INF, 1.0], [-INF] * 4]
 )
 @pytest.mark.parametrize("compiled", [False, True])
-def test_logits_that_are_not_finite_are_refused_at_their_step(
+def test_search_names_the_step_with_logits_that_are_not_finite(
     symbols: Symbols, search: str, bad: list[float], compiled: bool
 ) -> None:
     for good in (0, 3):
@@ -79,7 +79,7 @@ def test_logits_that_are_not_finite_are_refused_at_their_step(
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_search_ends_at_the_greatest_length(symbols: Symbols, search: str) -> None:
+def test_search_ends_at_max_length(symbols: Symbols, search: str) -> None:
     model = Scripted([0.0, 0.0, -99.0, 9.0, *[3.0] * 12])
     (found,) = generate(model, [[3, 2]], symbols, DecodingConfig(max_length=7, **SEARCHES[search]))
     assert found[0].tokens == [3] * 7
@@ -88,7 +88,7 @@ def test_a_search_ends_at_the_greatest_length(symbols: Symbols, search: str) -> 
     assert model.steps == 8
 
 
-def spoiled(model: torch.nn.Module, value: float) -> torch.nn.Module:
+def corrupted(model: torch.nn.Module, value: float) -> torch.nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(value)
@@ -98,10 +98,10 @@ def spoiled(model: torch.nn.Module, value: float) -> torch.nn.Module:
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("route", ["PyTorch", "ensemble", "bfloat16", "compiled", "int8"])
-def test_weights_that_are_not_finite_end_a_translation(
+def test_translation_refuses_weights_that_are_not_finite(
     make_model: Maker, symbols: Symbols, route: str, value: str, search: str
 ) -> None:
-    model = spoiled(make_model().float(), VALUES[value])
+    model = corrupted(make_model().float(), VALUES[value])
     if route == "ensemble":
         model = Ensemble([make_model().float(), model])
     elif route == "bfloat16":
@@ -115,16 +115,16 @@ def test_weights_that_are_not_finite_end_a_translation(
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_a_score_that_is_not_finite_is_refused(make_model: Maker, symbols: Symbols, value: str) -> None:
+def test_comet_refuses_a_score_that_is_not_finite(make_model: Maker, symbols: Symbols, value: str) -> None:
     with pytest.raises(LogitsError, match="text 1 has logits that are not finite at step 1"):
-        score_pairs(spoiled(make_model(), VALUES[value] * 1e300), SOURCES, [[3]] * 3, symbols, DecodingConfig())
+        score_pairs(corrupted(make_model(), VALUES[value] * 1e300), SOURCES, [[3]] * 3, symbols, DecodingConfig())
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("value", VALUES)
-def test_weights_that_are_not_finite_end_a_continuation(symbols: Symbols, value: str, search: str) -> None:
+def test_continuation_refuses_weights_that_are_not_finite(symbols: Symbols, value: str, search: str) -> None:
     small = {"vocab_size": 12, "d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 1, "max_length": 16, "dropout": 0}
-    model = spoiled(GPT(GPTConfig.parse(small)).eval(), VALUES[value])
+    model = corrupted(GPT(GPTConfig.parse(small)).eval(), VALUES[value])
     config = DecodingConfig(max_length=30, **SEARCHES[search])
     window = None if search == "beam" else 16
     with pytest.raises(LogitsError, match=r"text [12] has logits that are not finite at step 1"):
@@ -139,7 +139,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     return made(tmp_path_factory)
 
 
-SPOIL = """
+CORRUPT_WEIGHTS = """
 import sys, torch
 from glassformer.cli import main
 value = float(sys.argv.pop(1))
@@ -156,14 +156,23 @@ main()
 
 
 @pytest.mark.parametrize(("value", "options"), [("nan", ["--beam-size", "1"]), ("1e38", ["-s", "compiled=false"])])
-def test_the_command_names_the_line_and_ends_with_2(
+def test_translate_command_names_the_line_with_logits_that_are_not_finite(
     tiny: TinyRun, tmp_path: Path, value: str, options: list[str]
 ) -> None:
-    """In a process of its own, which is ended if the search is not; the weights are spoiled once they are loaded."""
+    """Weights are corrupted after loading. A separate process allows a time limit for an endless search."""
     (tmp_path / "text").write_text("\nthe cat sleeps\n", encoding="utf-8")
-    command = [sys.executable, "-c", SPOIL, value, "translate", str(tiny.run), str(tmp_path / "text"), *options]
+    command = [
+        sys.executable,
+        "-c",
+        CORRUPT_WEIGHTS,
+        value,
+        "translate",
+        str(tiny.run),
+        str(tmp_path / "text"),
+        *options,
+    ]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert done.stdout == ""
     fault = re.escape(f"error: {tmp_path / 'text'}, line 2: has logits that are not finite at step ")
-    assert re.search(rf"{fault}\d+: the weights or", done.stderr)  # which step overflows depends on the route
+    assert re.search(rf"{fault}\d+: the weights or", done.stderr)  # the overflowing step depends on the route

@@ -1,4 +1,4 @@
-"""Repetition penalty, biased tokens and temperature 0: against formulas, alone and together, on every route."""
+"""Repetition penalty, logit bias and temperature 0: formulas, batches and routes."""
 
 from collections.abc import Callable
 
@@ -21,8 +21,8 @@ def biased(bias: dict[int, float]) -> Symbols:
     return Symbols(pad=0, start=1, end=2, bias=bias)
 
 
-def test_repetition_penalty_is_its_formula() -> None:
-    """Keskar et al. 2019; the end (2) is exempt, and so is the token that was read first."""
+def test_repetition_penalty_equals_its_formula() -> None:
+    """Keskar et al. (2019); the end token (2) and the start token are exempt."""
     logits = torch.randn(3, 9, generator=torch.Generator().manual_seed(1))
     tokens, sentence, before = (
         torch.tensor([[1, 4, 4, 2], [1, 5, 3, 8], [7, 6, 6, 6]]),
@@ -30,16 +30,16 @@ def test_repetition_penalty_is_its_formula() -> None:
         [[5], [2, 8]],
     )
     seen = [{4, 8}, {5, 3, 8}, {6, 8}]
-    wanted = logits.clone()
+    expected = logits.clone()
     for row, ids in enumerate(seen):
         for id in ids:
-            wanted[row, id] = logits[row, id] / 1.3 if logits[row, id] > 0 else logits[row, id] * 1.3
+            expected[row, id] = logits[row, id] / 1.3 if logits[row, id] > 0 else logits[row, id] * 1.3
     found = repetition_penalty(1.3, 2, before)(logits.clone(), tokens, sentence)
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(found, expected)
     assert (found != logits).sum() == 7
 
 
-def test_repetition_penalty_is_that_of_transformers() -> None:
+def test_repetition_penalty_equals_transformers() -> None:
     transformers = pytest.importorskip("transformers")
     logits, tokens = torch.randn(4, 30), torch.randint(3, 30, (4, 12))
     theirs = transformers.RepetitionPenaltyLogitsProcessor(1.7)(tokens, logits.clone())
@@ -48,15 +48,15 @@ def test_repetition_penalty_is_that_of_transformers() -> None:
     torch.testing.assert_close(found, theirs)
 
 
-def test_a_bias_is_added_to_the_logits() -> None:
+def test_logit_bias_is_added_to_the_logits() -> None:
     logits = torch.randn(2, 6)
     found = logit_bias({3: 2.5, 5: -1.0})(logits.clone(), torch.ones(2, 1), torch.arange(2))
     torch.testing.assert_close(found - logits, torch.tensor([[0, 0, 0, 2.5, 0, -1.0]]).expand(2, -1))
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_a_search_with_both_is_that_of_the_reshaped_distribution(make_peaked: Maker, search: dict[str, object]) -> None:
-    """Each log-probability is that of the softmax over the logits after bias and penalty."""
+def test_search_log_probabilities_follow_bias_and_penalty(make_peaked: Maker, search: dict[str, object]) -> None:
+    """Each log-probability comes from the softmax over logits after bias and penalty."""
     model, config = make_peaked(3), DecodingConfig(max_length=8, repetition_penalty=1.8, **search)
     plain = generate(model, SOURCES, biased({}), DecodingConfig(max_length=8, **search))
     found = generate(model, SOURCES, biased({4: 1.5, 7: -2.0}), config)
@@ -75,9 +75,7 @@ def test_a_search_with_both_is_that_of_the_reshaped_distribution(make_peaked: Ma
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_reshaped_texts_do_not_depend_on_the_batch_nor_on_the_route(
-    make_peaked: Maker, search: dict[str, object]
-) -> None:
+def test_bias_and_penalty_do_not_depend_on_batch_or_route(make_peaked: Maker, search: dict[str, object]) -> None:
     model, symbols = make_peaked(3).float(), biased({4: 1.5, 7: -2.0, 5: float("-inf")})
     config = DecodingConfig(max_length=8, repetition_penalty=1.8, **search)
     together = [[h.tokens for h in one] for one in generate(model, SOURCES, symbols, config)]
@@ -90,19 +88,19 @@ def test_reshaped_texts_do_not_depend_on_the_batch_nor_on_the_route(
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_without_an_end_every_text_is_cut(make_peaked: Maker, search: dict[str, object]) -> None:
+def test_search_with_a_forbidden_end_runs_to_max_length(make_peaked: Maker, search: dict[str, object]) -> None:
     found = generate(make_peaked(2), SOURCES, biased({2: float("-inf")}), DecodingConfig(max_length=5, **search))
     assert {(len(h.tokens), h.finish_reason) for one in found for h in one} == {(5, "length")}
 
 
-def test_a_forced_prefix_holds_a_forbidden_token(make_peaked: Maker) -> None:
+def test_forced_prefix_may_contain_a_forbidden_token(make_peaked: Maker) -> None:
     for search in SEARCHES:
         config = DecodingConfig(max_length=5, **search)
         found = generate(make_peaked(2), SOURCES[:1], biased({6: float("-inf")}), config, [[6, 6]])
         assert all(h.tokens[:2] == [6, 6] and 6 not in h.tokens[2:] for h in found[0])
 
 
-def test_a_temperature_of_0_is_greedy(make_peaked: Maker, symbols: Symbols) -> None:
+def test_temperature_0_equals_greedy_search(make_peaked: Maker, symbols: Symbols) -> None:
     for seed in range(3):
         model = make_peaked(seed)
         cold = generate(model, SOURCES, symbols, DecodingConfig(sample=True, n_best=2, temperature=0, max_length=9))
@@ -123,17 +121,17 @@ def test_a_temperature_of_0_is_greedy(make_peaked: Maker, symbols: Symbols) -> N
         ({"stop": ["."]}, "unknown key stop"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(values: dict[str, object], fault: str) -> None:
+def test_decoding_config_rejects_invalid_values(values: dict[str, object], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         DecodingConfig.parse(values, "decoding")
 
 
-def test_an_empty_stop_string_is_refused() -> None:
+def test_decoding_config_rejects_an_empty_stop_string() -> None:
     with pytest.raises(ConfigError, match="an empty stop string occurs at once"):
         LanguageDecodingConfig.parse({"stop": ["x", ""]}, "decoding")
 
 
-def test_a_forbidden_token_survives_json_and_toml(tmp_path: object) -> None:
+def test_decoding_config_round_trips_a_forbidden_token(tmp_path: object) -> None:
     config = LanguageDecodingConfig.parse({"logit_bias": {"the": float("-inf"), 7: 1.5}, "stop": "\n\n"})
     assert config.logit_bias == {"the": float("-inf"), "#7": 1.5}
     config.write(f"{tmp_path}/c.toml")
@@ -141,14 +139,14 @@ def test_a_forbidden_token_survives_json_and_toml(tmp_path: object) -> None:
     assert LanguageDecodingConfig.parse(config.model_dump(mode="json")) == config
 
 
-def test_stop_strings_are_those_of_the_whole_text() -> None:
-    """However a text comes in pieces, what is left is what stands before the first occurrence in all of it."""
+def test_stop_strings_cut_streamed_and_complete_text_alike() -> None:
+    """For every chunk size, the result ends before the first occurrence in the complete text."""
     stops = StopStrings(("abcd", "bc", "x\n"))
-    for whole, wanted in [("zabcdz", 1), ("zabcz", 2), ("zab", None), ("ax\nbc", 1), ("ax bc", 3)]:
+    for whole, expected in [("zabcdz", 1), ("zabcz", 2), ("zab", None), ("ax\nbc", 1), ("ax bc", 3)]:
         for size in range(1, 6):
             text = ""
             for start in range(0, len(whole), size):
                 text += whole[start : start + size]
                 if stops.complete(text):
                     break
-            assert stops.cut(text) == wanted == stops.cut(whole)
+            assert stops.cut(text) == expected == stops.cut(whole)

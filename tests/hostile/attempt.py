@@ -1,8 +1,8 @@
-"""Load bundles one after the other, with little memory, and tell how each ended: a line of JSON each.
+"""Load and use checkpoints one by one, with limited memory; print each outcome as a line of JSON.
 
     python attempt.py FOLDER < NAMES
 
-A process of its own, since what is tried may hang, take all memory, or end it.
+Runs in a separate process, because an attempt may hang, exhaust memory or crash.
 """
 
 import json
@@ -20,7 +20,7 @@ TEXTS = ["the doctor carries them."]
 
 
 def attempt(folder: Path) -> dict[str, str]:
-    """How loading and using the checkpoint ended."""
+    """Load and use the checkpoint; return the outcome."""
     try:
         translator = glassformer.load(folder)
         return {"end": "used", "message": str(translator.translate(TEXTS))}
@@ -38,7 +38,7 @@ def data_bytes() -> int:
 
 def main(pristine: Path) -> None:
     warnings.simplefilter("ignore")
-    attempt(pristine)  # what is imported on the way is no extra memory
+    attempt(pristine)  # imports do not count as extra memory
     limit = data_bytes() + EXTRA
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     for line in sys.stdin:

@@ -1,7 +1,7 @@
-"""Checkpoints that somebody has made to do harm, each with a manifest that fits it.
+"""Malicious checkpoints, each with a matching manifest.
 
-Digests protect against damage and not against malice: whoever writes a folder can compute them too. So every bundle
-here is consistent with its own manifest, and what is tested is what lies behind that.
+Digests protect against damage, not against malice: an attacker can compute them too. So each bundle matches its own
+manifest, and the tests cover the checks behind it.
 """
 
 import copy
@@ -25,14 +25,14 @@ NO_SIZES = (-1, 0, 1.5, 32.0, True, "32", [], {}, [32], float("nan"), float("inf
 
 
 class Bundle(NamedTuple):
-    """``write`` makes the folder."""
+    """A malicious checkpoint; ``write`` creates its folder."""
 
     name: str
     write: Callable[[Path], None]
 
 
 def bundles(seed: int = 0) -> Iterator[Bundle]:
-    """All of them. ``seed`` chooses bytes and values where there are too many to take each."""
+    """Yield all bundles. ``seed`` selects values where there are too many to try each."""
     yield from _settings()
     yield from _tokenizers()
     yield from _headers()
@@ -43,24 +43,24 @@ def bundles(seed: int = 0) -> Iterator[Bundle]:
 
 
 def pristine(folder: Path) -> None:
-    """The checkpoint that the others are made from, which can be used."""
+    """Write the valid checkpoint from which the others are derived."""
     shutil.copytree(BASE, folder)
 
 
 def canonical(document: dict[str, Any]) -> str:
-    """SHA-256 as ``tokenizer.json`` holds it of itself."""
+    """Fingerprint of a ``tokenizer.json`` document (SHA-256)."""
     content = {key: value for key, value in document.items() if key != "fingerprint"}
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def seal(folder: Path) -> None:
-    """Write the manifest anew."""
+    """Rewrite the manifest."""
     write_manifest(folder, FILES)
 
 
 def _edited(name: str, file: str, edit: Callable[[Any], Any]) -> Bundle:
-    """``edit`` changes the JSON document in ``file``; what it returns, if anything, is written as it is."""
+    """Bundle with an edited JSON file. If ``edit`` returns text, that text is written instead."""
 
     def write(folder: Path) -> None:
         pristine(folder)
@@ -128,7 +128,7 @@ def _replaced(name: str, file: str, data: bytes) -> Bundle:
 
 
 def _tokenizer(name: str, edit: Callable[[Any], None]) -> Bundle:
-    """A change of ``tokenizer.json`` after which all fingerprints are those of the new content."""
+    """Bundle with an edited ``tokenizer.json`` and matching fingerprints."""
 
     def write(folder: Path) -> None:
         pristine(folder)
@@ -236,13 +236,13 @@ def split(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def joined(header: dict[str, Any] | bytes, tensors: bytes, length: int | None = None) -> bytes:
-    """The file of both; ``length`` is written instead of that of the header."""
+    """Safetensors file from header and tensors; ``length`` overrides the header's length."""
     written = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(written) if length is None else length) + written + tensors
 
 
 def _header(name: str, edit: Callable[[dict[str, Any], str], None]) -> Bundle:
-    """``edit`` changes the header, of which it is given a name of a tensor."""
+    """Bundle with an edited header; ``edit`` receives the header and the name of a tensor."""
 
     def write(folder: Path) -> None:
         pristine(folder)
@@ -304,7 +304,7 @@ def _sparse(folder: Path) -> None:
 
 
 def _weights() -> Iterator[Bundle]:
-    """Values that are not finite, one of each kind in a tensor, at its beginning, middle and end."""
+    """NaN, inf and -inf at the beginning, middle and end of the weights."""
     for name, value in (("nan", float("nan")), ("inf", float("inf")), ("-inf", float("-inf"))):
         for place in (0, 0.5, 1):
             yield Bundle(f"model.safetensors: {name} at {place}", lambda folder, v=value, p=place: _value(folder, v, p))
@@ -378,7 +378,7 @@ def _special_files() -> Iterator[Bundle]:
 
     def listen(path: Path) -> None:
         before = os.getcwd()
-        os.chdir(path.parent)  # the name of a socket is short
+        os.chdir(path.parent)  # socket paths are limited in length
         with socket.socket(socket.AF_UNIX) as one:
             one.bind(path.name)
         os.chdir(before)
@@ -410,7 +410,7 @@ def _special_files() -> Iterator[Bundle]:
 
 
 def _random(generator: random.Random) -> Iterator[Bundle]:
-    """A value of ``config.json`` or ``tokenizer.json`` replaced by one of another type, wherever it stands."""
+    """Random values of ``config.json`` or ``tokenizer.json`` replaced with values of another type."""
     odd: tuple[Any, ...] = (-(10**18), {"a": {}}, [[]], True, "\0", 1e300)
     config = json.loads((BASE / "config.json").read_text(encoding="utf-8"))
     for number in range(24):

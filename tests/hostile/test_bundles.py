@@ -1,4 +1,4 @@
-"""Every hostile checkpoint is refused in one line, with little memory and nothing on the terminal."""
+"""Hostile checkpoints are refused in one line, with limited memory and without other output."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ GROUPS = 8
 
 
 def ends(tried: list[Bundle], folder: Path) -> list[dict[str, str]]:
-    """How each of them ends."""
+    """Outcomes of loading each bundle."""
     pristine(folder / "pristine")
     command = [sys.executable, str(ATTEMPT), str(folder / "pristine")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -39,7 +39,7 @@ def ends(tried: list[Bundle], folder: Path) -> list[dict[str, str]]:
     return found
 
 
-def test_there_are_at_least_two_hundred_bundles_of_different_names() -> None:
+def test_bundles_have_at_least_200_unique_names() -> None:
     names = [bundle.name for bundle in bundles()]
     assert len(names) >= 200
     assert len(set(names)) == len(names)
@@ -53,7 +53,7 @@ def test_hostile_bundles_are_refused_in_one_line(tmp_path: Path, group: int) -> 
         assert len(end["message"]) < 1000, end
 
 
-def test_the_bundle_that_the_others_are_made_from_is_used(tmp_path: Path) -> None:
+def test_pristine_bundle_is_loaded_and_translates(tmp_path: Path) -> None:
     (end,) = ends([Bundle("pristine", pristine)], tmp_path)
     assert end["end"] == "used"
     assert "le médecin les porte." in end["message"]

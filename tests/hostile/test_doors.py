@@ -1,4 +1,4 @@
-"""Hostile checkpoints at every verb that opens one, and hostile training states."""
+"""Hostile checkpoints in every command that opens one, and hostile training states."""
 
 import json
 import shutil
@@ -34,8 +34,15 @@ def run(tiny: tiny_run.TinyRun, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny.run, tmp_path / "run"))
 
 
+@pytest.fixture
+def resume(refused: Refused, tiny: tiny_run.TinyRun, run: Path, tmp_path: Path) -> Callable[[], str]:  # noqa: F811
+    """Resume the run; return the one-line error."""
+    config = tiny.write_config(tmp_path / "resumed.toml", {"train.max_steps": 50})
+    return lambda: refused("train", config, "--run", run, "--resume")
+
+
 def edit(checkpoint: Path, file: str, path: str, value: Any, names: list[str]) -> None:
-    """Set one value in a JSON file of a checkpoint, and write its manifest anew."""
+    """Set one value in a JSON file of a checkpoint and rewrite the manifest."""
     document = json.loads((checkpoint / file).read_text(encoding="utf-8"))
     *parents, last = path.split(".")
     section = document
@@ -48,7 +55,7 @@ def edit(checkpoint: Path, file: str, path: str, value: Any, names: list[str]) -
 
 @pytest.mark.parametrize("path", list(SETTINGS))
 @pytest.mark.parametrize("verb", ["info", "translate", "tokenize", "average", "export", "walkthrough"])
-def test_hostile_settings_are_refused_by_every_verb(refused: Refused, run: Path, path: str, verb: str) -> None:  # noqa: F811
+def test_every_command_refuses_hostile_settings(refused: Refused, run: Path, path: str, verb: str) -> None:  # noqa: F811
     for checkpoint in (run / "checkpoints").iterdir():
         edit(checkpoint, "config.json", path, SETTINGS[path], [*FILES, *STATE])
     rest: dict[str, list[object]] = {
@@ -59,8 +66,9 @@ def test_hostile_settings_are_refused_by_every_verb(refused: Refused, run: Path,
 
 
 @pytest.mark.parametrize("path", list(SETTINGS))
-def test_hostile_settings_are_refused_where_a_training_starts_from_them_or_is_resumed(
+def test_start_from_and_resume_refuse_hostile_settings(
     refused: Refused,  # noqa: F811
+    resume: Callable[[], str],
     tiny: tiny_run.TinyRun,
     run: Path,
     tmp_path: Path,
@@ -70,8 +78,7 @@ def test_hostile_settings_are_refused_where_a_training_starts_from_them_or_is_re
         edit(checkpoint, "config.json", path, SETTINGS[path], [*FILES, *STATE])
     begun = tiny.write_config(tmp_path / "begun.toml", {"train.start_from": str(run)})
     assert "config.json" in refused("train", begun, "--run", tmp_path / "new")
-    config = tiny.write_config(tmp_path / "resumed.toml", {"train.max_steps": 50})
-    assert "config.json" in refused("train", config, "--run", run, "--resume")
+    assert "config.json" in resume()
 
 
 STATES = {
@@ -84,18 +91,11 @@ STATES = {
 
 
 @pytest.mark.parametrize("path", list(STATES))
-def test_a_hostile_training_state_is_refused(
-    refused: Refused,  # noqa: F811
-    tiny: tiny_run.TinyRun,
-    run: Path,
-    tmp_path: Path,
-    path: str,
-) -> None:
-    config = tiny.write_config(tmp_path / "resumed.toml", {"train.max_steps": 50})
+def test_resume_refuses_a_hostile_training_state(resume: Callable[[], str], run: Path, path: str) -> None:
     newest = sorted((run / "checkpoints").iterdir())[-1]
     for value in STATES[path]:
         edit(newest, STATE[0], path, value, [*FILES, *STATE])
-        line = refused("train", config, "--run", run, "--resume")
+        line = resume()
         assert str(run) in line or line.startswith("the run was begun by a version that did not know ")
 
 
@@ -113,20 +113,15 @@ def reshape(tensors: dict[str, torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("change", [shorten, forget, reshape])
-def test_tensors_that_are_not_of_the_training_are_refused(
-    refused: Refused,  # noqa: F811
-    tiny: tiny_run.TinyRun,
-    run: Path,
-    tmp_path: Path,
-    change: Callable[[dict[str, torch.Tensor]], None],
+def test_resume_refuses_tensors_that_do_not_match_the_run(
+    resume: Callable[[], str], run: Path, change: Callable[[dict[str, torch.Tensor]], None]
 ) -> None:
     newest = sorted((run / "checkpoints").iterdir())[-1]
     tensors = load_file(newest / STATE[1])
     change(tensors)
     save_file(tensors, newest / STATE[1])
     write_manifest(newest, [*FILES, *STATE])
-    config = tiny.write_config(tmp_path / "resumed.toml", {"train.max_steps": 50})
-    line = refused("train", config, "--run", run, "--resume")
+    line = resume()
     assert line.startswith(f"{newest}: training_state is not that of this run (")
 
 
@@ -144,18 +139,18 @@ OTHERS: dict[str, list[tuple[str, Any]]] = {
 
 
 def use(checkpoint: Path, task: str) -> None:
-    """Load the checkpoint, and do what its task does."""
+    """Load the checkpoint and run its task once."""
     model = load(checkpoint)
-    given = GIVEN[task](checkpoint.parent)
+    example = GIVEN[task](checkpoint.parent)
     if task == "forecasting":
-        model.forecast_file(str(given))
+        model.forecast_file(str(example))
     else:
         verbs = {"language": "generate", "masked": "fill", "tagging": "tag"}
-        getattr(model, verbs.get(task, "classify"))([given])
+        getattr(model, verbs.get(task, "classify"))([example])
 
 
 @pytest.mark.parametrize("task", list(OTHERS))
-def test_hostile_values_of_every_task_are_refused(tmp_path: Path, task: str) -> None:
+def test_load_refuses_hostile_values_of_every_task(tmp_path: Path, task: str) -> None:
     use(stored(tmp_path / "pristine", task), task)
     for number, (path, value) in enumerate([*OTHERS[task], ("model.n_layers", 10**7), ("model.d_model", 10**9)]):
         checkpoint = stored(tmp_path / str(number), task)
@@ -165,5 +160,5 @@ def test_hostile_values_of_every_task_are_refused(tmp_path: Path, task: str) -> 
         assert "\n" not in str(caught.value), (path, value)
 
 
-def test_the_checkpoint_of_a_run_is_found_as_before(tiny: tiny_run.TinyRun) -> None:
+def test_resolve_finds_a_loadable_checkpoint_of_a_run(tiny: tiny_run.TinyRun) -> None:
     assert load(resolve(tiny.run)).translate(["a dog runs."])

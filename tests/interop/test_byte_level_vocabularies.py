@@ -1,4 +1,4 @@
-"""Byte-level vocabularies there and back: theirs imported and exported again, and ours in their classes."""
+"""Byte-level vocabularies: import from, export to and agreement with transformers."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ HARD = (
 
 
 def llama_3() -> tokenizers.Tokenizer:
-    """Another pattern than GPT-2's before the bytes, digits in threes, and a start symbol before every text."""
+    """Tokenizer in the form of Llama 3: own split pattern, digits in threes, a start token."""
     pattern = (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -63,12 +63,12 @@ def tokenizer_of(path: Path) -> Tokenizer:
 
 
 def plain(reader: Any, text: str) -> list[int]:
-    """What looks like a special token read as text."""
+    """Encode without special tokens: their names are text."""
     return list(reader(text, split_special_tokens=True)["input_ids"])
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama 3", "llama 2"])
-def test_their_vocabulary_makes_the_round_trip(family: str, tmp_path: Path) -> None:
+def test_byte_level_vocabularies_survive_import_and_export(family: str, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs"
     if family == "llama 3":
         llama_3_folder(theirs)
@@ -76,7 +76,7 @@ def test_their_vocabulary_makes_the_round_trip(family: str, tmp_path: Path) -> N
         folder(theirs, "GPT2LMHeadModel" if family == "gpt2" else "LlamaForCausalLM")
     import_folder(str(theirs), tmp_path / "ours", ["a do"])
     export_folder(tmp_path / "ours", tmp_path / "again", ["a do"])
-    (tmp_path / "again" / OWN).unlink()  # as if someone else had made the folder
+    (tmp_path / "again" / OWN).unlink()  # like a folder from another tool
     import_folder(str(tmp_path / "again"), tmp_path / "back", ["a do"])
     readers = [transformers.AutoTokenizer.from_pretrained(tmp_path / name) for name in ("theirs", "again")]
     ours = [tokenizer_of(tmp_path / name) for name in ("ours", "back")]
@@ -87,11 +87,11 @@ def test_their_vocabulary_makes_the_round_trip(family: str, tmp_path: Path) -> N
         decoded = {reader.decode(ids, skip_special_tokens=True) for reader in readers}
         assert {*decoded, *(tokenizer.decode(ids) for tokenizer in ours)} == decoded
         assert len(decoded) == 1
-        if family != "llama 2":  # which begins every text with a space
+        if family != "llama 2":  # Llama 2 adds a space at the start
             assert decoded == {text}
 
 
-def test_tokens_of_their_bytes_are_readable(tmp_path: Path) -> None:
+def test_imported_byte_level_tokens_are_readable(tmp_path: Path) -> None:
     import_folder(str(llama_3_folder(tmp_path / "theirs")), tmp_path / "ours", ["a do"])
     tokenizer = tokenizer_of(tmp_path / "ours")
     shown = tokenizer.tokens(tokenizer.encode("A dog ж\n"))
@@ -100,7 +100,7 @@ def test_tokens_of_their_bytes_are_readable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_our_bytes_in_their_classes(name: str, tmp_path: Path) -> None:
+def test_exported_byte_level_model_matches_transformers(name: str, tmp_path: Path) -> None:
     model = GPT if name == "gpt2" else {**GPT, **LLAMA}
     run = checkpoint(tmp_path / "ours", model, {"task": "language"}, "bytes")
     theirs = export_folder(run, tmp_path / "theirs", ["A dog"]).path
@@ -118,7 +118,7 @@ def test_our_bytes_in_their_classes(name: str, tmp_path: Path) -> None:
     assert [one[0]["generated_text"] for one in found] == continued
 
 
-def test_the_first_space_of_an_exported_continuation_is_kept(tmp_path: Path) -> None:
+def test_exported_tokenizer_keeps_the_first_space(tmp_path: Path) -> None:
     run = checkpoint(tmp_path / "ours", GPT, {"task": "language"}, "bytes")
     theirs, tokenizer = export_folder(run, tmp_path / "theirs", ["A dog"]).path, tokenizer_of(run)
     reader = transformers.AutoTokenizer.from_pretrained(theirs)

@@ -165,8 +165,8 @@ def test_a_start_that_is_the_end(kind: str, made: Callable[..., Path], tmp_path:
         assert told["suppress_tokens"] == [1]
 
 
-def test_biases_that_our_record_denies_become_parameters(made: Callable[..., Path], tmp_path: Path) -> None:
-    """The weights decide, as where training elsewhere has changed biases of zero."""
+def test_import_keeps_biases_that_the_stored_config_denies(made: Callable[..., Path], tmp_path: Path) -> None:
+    """The weights decide, because training elsewhere may change biases from zero."""
     import_folder(str(made()), tmp_path / "first")
     export_folder(tmp_path / "first", tmp_path / "again")
     own = json.loads((tmp_path / "again" / "glassformer.json").read_text())

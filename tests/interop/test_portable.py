@@ -46,7 +46,7 @@ def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path:
             assert whole.decode(ids) == ours.decode(ids)
 
 
-def test_bytes_of_rare_characters_encode_and_decode_as_ours(tmp_path: Path) -> None:
+def test_portable_tokenizer_matches_byte_fallback(tmp_path: Path) -> None:
     config = TextConfig.parse({"byte_fallback": True, "vocab_size": 400})
     ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
     portable(ours).save(str(tmp_path / "tokenizer.json"))

@@ -1,4 +1,4 @@
-"""Encoders of sentences as sentence-transformers stores them: imported, pooled alike, fine-tuned, exported again."""
+"""Sentence encoders in sentence-transformers format: import, pooling, fine-tuning and export."""
 
 import importlib.util
 import json
@@ -24,13 +24,13 @@ from interop.small_folders import folder
 from tiny_run import run_to_the_end, write_lines
 
 TEXTS = [*LINES[:4], "", "a", "A dog runs.", "a dog runs. " * 20]
-"""None with the name of a special token in it, which is text here and that token there."""
+"""Without names of special tokens: here they are text, in transformers they are tokens."""
 FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 OLD = "sentence_transformers.models."
 
 
 def sentence_folder(path: Path, pooling: Any = "mean", normalize: bool = True, max_length: int = 16) -> Path:
-    """In the form of today, or (``pooling`` a list) with the flags of earlier days."""
+    """Write a folder in the current format, or, if ``pooling`` is a list, in the old one with flags."""
     folder(path, "BertModel")
     steps = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")][: 2 + normalize]
     write(
@@ -56,7 +56,7 @@ def read(path: Path) -> Any:
 
 @torch.inference_mode()
 def reference(path: Path, pooling: str, normalize: bool, max_length: int = 16) -> torch.Tensor:
-    """By transformers, and the formulas of pooling as sentence-transformers documents them, each text alone."""
+    """Vectors by transformers and the documented pooling formulas, one text at a time."""
     model = transformers.AutoModel.from_pretrained(path).eval()
     reader = transformers.AutoTokenizer.from_pretrained(path)
     rows = []
@@ -70,7 +70,7 @@ def reference(path: Path, pooling: str, normalize: bool, max_length: int = 16) -
 
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", ["mean"], ["cls"]])
-def test_embed_pools_and_normalizes_as_the_folder_names(pooling: Any, normalize: bool, tmp_path: Path) -> None:
+def test_embed_uses_pooling_and_normalization_of_the_folder(pooling: Any, normalize: bool, tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs", pooling, normalize)
     mode = pooling[0] if isinstance(pooling, list) else pooling
     imported = import_folder(str(theirs), tmp_path / "ours", ["A dog runs!"])
@@ -92,7 +92,7 @@ def test_embed_pools_and_normalizes_as_the_folder_names(pooling: Any, normalize:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_embed_is_what_sentence_transformers_gives(pooling: str, normalize: bool, tmp_path: Path) -> None:
+def test_embed_equals_sentence_transformers(pooling: str, normalize: bool, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
     theirs = sentence_folder(tmp_path / "theirs", pooling, normalize)
@@ -104,7 +104,7 @@ def test_embed_is_what_sentence_transformers_gives(pooling: str, normalize: bool
         assert (ours - found).abs().max() <= 1e-5
 
 
-def test_an_export_names_the_pooling_again(tmp_path: Path) -> None:
+def test_export_writes_the_pooling_configuration(tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs", "cls")
     import_folder(str(theirs), tmp_path / "ours")
     exported = export_folder(tmp_path / "ours", tmp_path / "again")
@@ -119,10 +119,10 @@ def test_an_export_names_the_pooling_again(tmp_path: Path) -> None:
     for name in ("back", "bare"):
         import_folder(str(exported.path), tmp_path / name)
         assert load_checkpoint(tmp_path / name).config.items() >= {"pooling": "cls", "normalize": True}.items()
-        (exported.path / OWN).unlink(missing_ok=True)  # as if someone else had made the folder
+        (exported.path / OWN).unlink(missing_ok=True)  # like a folder from another tool
 
 
-def test_a_pooling_that_was_changed_after_an_export_is_read(tmp_path: Path) -> None:
+def test_import_reads_a_pooling_changed_after_export(tmp_path: Path) -> None:
     import_folder(str(sentence_folder(tmp_path / "theirs", "cls")), tmp_path / "ours")
     exported = export_folder(tmp_path / "ours", tmp_path / "again").path
     write(exported / "1_Pooling" / "config.json", {"pooling_mode": "max"})
@@ -130,8 +130,8 @@ def test_a_pooling_that_was_changed_after_an_export_is_read(tmp_path: Path) -> N
     assert Encoder.load(tmp_path / "back").pooling == "max"
 
 
-def test_a_plain_bert_is_imported_without_a_head(tmp_path: Path) -> None:
-    """Nothing names a pooling: the mean, as before, and every position is used."""
+def test_plain_bert_is_imported_without_a_head(tmp_path: Path) -> None:
+    """Without a pooling configuration, the mean is used, and every position."""
     theirs = folder(tmp_path / "theirs", "BertModel")
     notes = import_folder(str(theirs), tmp_path / "ours").notes
     assert notes == ["the pooler, which no vector of a text is made by, is left out"]
@@ -143,7 +143,7 @@ def test_a_plain_bert_is_imported_without_a_head(tmp_path: Path) -> None:
     assert not (export_folder(tmp_path / "ours", tmp_path / "again").path / "modules.json").exists()
 
 
-def test_weights_named_as_within_a_class_with_a_head(tmp_path: Path) -> None:
+def test_bert_weights_with_a_class_prefix_are_imported(tmp_path: Path) -> None:
     theirs = folder(tmp_path / "theirs", "BertModel")
     weights = load_file(theirs / "model.safetensors")
     prefixed = {f"bert.{name}": weight for name, weight in weights.items()}
@@ -152,7 +152,7 @@ def test_weights_named_as_within_a_class_with_a_head(tmp_path: Path) -> None:
     assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - reference(theirs, "mean", False, 60)).abs().max() <= 1e-5
 
 
-def test_a_masked_model_keeps_its_pooling_too(tmp_path: Path) -> None:
+def test_masked_model_keeps_its_pooling(tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs", "max")
     folder(theirs, "BertForMaskedLM")
     import_folder(str(theirs), tmp_path / "ours")
@@ -161,7 +161,7 @@ def test_a_masked_model_keeps_its_pooling_too(tmp_path: Path) -> None:
     assert len(Filler.load(tmp_path / "ours").fill(["A [MASK] runs."])[0].blanks) == 1
 
 
-def test_a_folder_that_keeps_its_transformer_apart(tmp_path: Path) -> None:
+def test_transformer_in_a_subfolder_is_imported(tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs")
     modules = read(theirs / "modules.json")
     modules[0]["path"] = "0_Transformer"
@@ -174,7 +174,7 @@ def test_a_folder_that_keeps_its_transformer_apart(tmp_path: Path) -> None:
     assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - expected).abs().max() <= 1e-5
 
 
-def test_a_tokenizer_that_cuts_and_pads_by_itself_does_neither(tmp_path: Path) -> None:
+def test_import_disables_truncation_and_padding_of_the_tokenizer(tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs")
     expected = reference(theirs, "mean", True)
     document = read(theirs / "tokenizer.json")
@@ -186,7 +186,7 @@ def test_a_tokenizer_that_cuts_and_pads_by_itself_does_neither(tmp_path: Path) -
     assert (Encoder.load(tmp_path / "ours").embed(TEXTS) - expected).abs().max() <= 1e-5
 
 
-def test_prompts_are_left_out_with_a_note(tmp_path: Path) -> None:
+def test_import_reports_omitted_prompts(tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs")
     write(theirs / "config_sentence_transformers.json", {"prompts": {"query": "query: ", "document": ""}})
     assert import_folder(str(theirs), tmp_path / "ours").notes[-1] == (
@@ -194,7 +194,7 @@ def test_prompts_are_left_out_with_a_note(tmp_path: Path) -> None:
     )
 
 
-def test_fill_refuses_with_the_reason_and_the_verb(tmp_path: Path) -> None:
+def test_filler_refuses_an_encoder_and_suggests_embed(tmp_path: Path) -> None:
     import_folder(str(folder(tmp_path / "theirs", "BertModel")), tmp_path / "ours")
     with pytest.raises(
         CheckpointError, match=r"task=embedding, .* it has no head, only vectors; use glassformer embed"
@@ -202,7 +202,7 @@ def test_fill_refuses_with_the_reason_and_the_verb(tmp_path: Path) -> None:
         Filler.load(tmp_path / "ours")
 
 
-def test_a_classifier_starts_from_an_imported_encoder(tmp_path: Path) -> None:
+def test_classifier_trains_from_an_imported_encoder(tmp_path: Path) -> None:
     import_folder(str(sentence_folder(tmp_path / "theirs")), tmp_path / "ours")
     lines = ["text\tlabel", "a dog runs\tgood", "a cat in the snow\tbad"] + [
         "a dog runs\tgood",
@@ -236,7 +236,7 @@ OUTSIDE = [{"path": "", "type": OLD + "Transformer"}, {"path": "../other", "type
 
 
 @pytest.mark.parametrize(
-    ("name", "document", "said"),
+    ("name", "document", "fragment"),
     [
         ("modules.json", DENSE, "modules.json lists Transformer, Pooling, Dense; only Transformer, Pooling and"),
         ("modules.json", OUTSIDE, "modules.json names '../other', which is no folder inside"),
@@ -256,18 +256,18 @@ OUTSIDE = [{"path": "", "type": OLD + "Transformer"}, {"path": "../other", "type
         ("sentence_bert_config.json", {"max_seq_length": "long"}, "a longest text of 'long' tokens"),
     ],
 )
-def test_a_step_without_a_counterpart_is_refused(name: str, document: Any, said: str, tmp_path: Path) -> None:
+def test_import_refuses_unsupported_modules(name: str, document: Any, fragment: str, tmp_path: Path) -> None:
     theirs = changed(sentence_folder(tmp_path / "theirs"), name, document)
     with pytest.raises(GlassformerError) as caught:
         import_folder(str(theirs), tmp_path / "ours")
-    assert said in str(caught.value)
+    assert fragment in str(caught.value)
     assert not (tmp_path / "ours").exists()
 
 
-def test_lower_case_is_refused_where_the_tokenizer_tells_cases_apart(tmp_path: Path) -> None:
+def test_import_refuses_do_lower_case_with_a_cased_tokenizer(tmp_path: Path) -> None:
     limits = {"max_seq_length": 16, "do_lower_case": True}
     theirs = changed(sentence_folder(tmp_path / "theirs"), "sentence_bert_config.json", limits)
-    import_folder(str(theirs), tmp_path / "ours")  # its tokenizer lower-cases by itself
+    import_folder(str(theirs), tmp_path / "ours")  # this tokenizer lower-cases
     document = read(theirs / "tokenizer.json")
     document["normalizer"]["lowercase"] = False
     write(theirs / "tokenizer.json", document)
@@ -275,15 +275,15 @@ def test_lower_case_is_refused_where_the_tokenizer_tells_cases_apart(tmp_path: P
         import_folder(str(theirs), tmp_path / "other")
 
 
-def test_a_class_with_another_head_is_refused_without_bad_advice(tmp_path: Path) -> None:
+def test_import_refuses_another_head_and_suggests_supported_classes(tmp_path: Path) -> None:
     theirs = folder(tmp_path / "theirs", "BertForQuestionAnswering")
     with pytest.raises(ConfigError, match="draws the weights it lacks at random") as caught:
         import_folder(str(theirs), tmp_path / "ours")
     assert "BertModel" in str(caught.value)
 
 
-def test_every_kind_of_pooling_is_of_texts_alone() -> None:
-    """A text's vector does not depend on the texts in its batch, whatever the pooling."""
+def test_pooling_does_not_depend_on_the_batch() -> None:
+    """A vector does not depend on the other texts in the batch, for every pooling."""
     config, bert = MODELS["bert"]
     torch.manual_seed(1)
     sizes = {"vocab_size": 30, "d_model": 12, "n_heads": 2, "d_ff": 8, "n_layers": 1, "max_length": 9}

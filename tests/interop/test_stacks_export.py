@@ -88,7 +88,7 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
     assert fingerprint(first.weights) == fingerprint(back.weights)
     assert (first.config, first.tokenizer) == (back.config, back.tokenizer)
 
-    (exported.path / OWN).unlink()  # as if someone else had made the folder
+    (exported.path / OWN).unlink()  # like a folder from another tool
     bare = load_checkpoint(import_folder(str(exported.path), tmp_path / "bare", texts).path)
     assert fingerprint(first.weights) == fingerprint(bare.weights)
     for key in ("labels", "tags", "format", "documents"):
@@ -112,12 +112,12 @@ BY_CONSTANTS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BY_CONSTANTS)
-def test_gpt2_form_expresses_a_smaller_model_by_constants(name: str, tmp_path: Path) -> None:
-    changes, said = BY_CONSTANTS[name]
+def test_gpt2_export_writes_missing_parts_as_constants(name: str, tmp_path: Path) -> None:
+    changes, note = BY_CONSTANTS[name]
     ours = checkpoint(tmp_path / "ours", {**GPT, **changes}, {"task": "language"}, "char")
     exported = export_folder(ours, tmp_path / "theirs", ["A dog runs"])
     assert exported.kind == "gpt2"
-    assert exported.notes[0].startswith(said)
+    assert exported.notes[0].startswith(note)
     assert exported.parity.differences["float64"] <= 1e-12
 
     first = load_checkpoint(ours)
@@ -125,14 +125,14 @@ def test_gpt2_form_expresses_a_smaller_model_by_constants(name: str, tmp_path: P
     assert fingerprint(first.weights) == fingerprint(back.weights)
     assert first.config == back.config
 
-    (exported.path / OWN).unlink()  # as if someone else had made the folder
+    (exported.path / OWN).unlink()  # like a folder from another tool
     bare = load_checkpoint(import_folder(str(exported.path), tmp_path / "bare", ["A dog runs"]).path)
     assert bare.config["model"]["bias"] is True
     assert bare.config["model"]["positions"] == "learned"
 
 
-def test_the_shakespeare_preset_is_exported(tmp_path: Path) -> None:
-    """As shipped, but for its text and five steps instead of 2,000."""
+def test_shakespeare_preset_is_exported(tmp_path: Path) -> None:
+    """The shipped preset, with other text and 5 steps instead of 2,000."""
     preset = Path(__file__).parents[2] / "configs" / "shakespeare_char.toml"
     text = write_lines(tmp_path / "text.txt", [f"A dog runs through line {number}." for number in range(99)])
     changes = ["train.max_steps=5", "train.threads=1", f"data.train=['{text}']"]
@@ -142,7 +142,7 @@ def test_the_shakespeare_preset_is_exported(tmp_path: Path) -> None:
     assert [note for note in exported.notes if "biases of zero" in note]
 
 
-def test_constants_that_were_trained_elsewhere_become_parameters(tmp_path: Path) -> None:
+def test_import_keeps_constants_changed_by_training_elsewhere(tmp_path: Path) -> None:
     ours = checkpoint(tmp_path / "ours", {**GPT, "bias": False}, {"task": "language"}, "char")
     folder = export_folder(ours, tmp_path / "theirs").path
     weights = load_file(folder / "model.safetensors")

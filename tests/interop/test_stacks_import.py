@@ -87,7 +87,7 @@ def test_every_text_comes_back_and_none_is_padding(tmp_path: Path) -> None:
 
 
 def of_words() -> tokenizers.Tokenizer:
-    """Neither bytes nor an unknown symbol; the end is the third entry."""
+    """BPE tokenizer without bytes or an unknown token; the end token has id 2."""
     words = ["<pad>", "<s>", "<end>", *"abcdefgh ", "ab", "cd"]
     tokenizer = tokenizers.Tokenizer(models.BPE({word: id for id, word in enumerate(words)}, [("a", "b"), ("c", "d")]))
     tokenizer.decoder = decoders.Fuse()
@@ -99,14 +99,14 @@ NAMED = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "<end>"}
 
 
 @pytest.mark.parametrize("where", ["tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"])
-def test_symbols_that_only_the_tokenizer_names(where: str, tmp_path: Path) -> None:
-    """A GPT-2 with a vocabulary of its own: ``config.json`` has no padding, and the end of GPT-2's own vocabulary."""
+def test_import_reads_special_tokens_named_only_by_the_tokenizer(where: str, tmp_path: Path) -> None:
+    """A GPT-2 with another vocabulary: ``config.json`` names neither padding nor end token."""
     theirs = folder(tmp_path / "theirs", "GPT2LMHeadModel", vocab_size=14, bos_token_id=None, eos_token_id=None)
     values = json.loads((theirs / "config.json").read_text())
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         values.pop(name, None)
     tokenizer, settings = of_words(), {"tokenizer_class": "PreTrainedTokenizerFast", **NAMED}
-    if where == "tokenizer.json":  # the end must be said by config.json then
+    if where == "tokenizer.json":  # then config.json must name the end token
         values["eos_token_id"] = 2
         tokenizer.enable_padding(pad_id=0, pad_token="<pad>")
         settings = {"tokenizer_class": "PreTrainedTokenizerFast"}

@@ -1,4 +1,4 @@
-"""Compiled code is loaded only from a folder, and a file, that nobody else can have written."""
+"""Compiled code is loaded only from folders and files that no other user can write."""
 
 import os
 import shutil
@@ -32,14 +32,14 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files 
 
 @pytest.fixture
 def native(tmp_path: Path) -> Path:
-    """Where the folder is to be; it is not there yet."""
+    """Path of the kernel folder, which does not exist yet."""
     return tmp_path / "cache" / "glassformer" / "native"
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Loads the kernels in a process of its own, whose compiler copies the library of this one."""
-    if native_module._kernels.__wrapped__() is None:  # again: an earlier test may have loaded them from another folder
+    """Load the kernels in a separate process with a fake compiler that copies this process's library."""
+    if native_module._kernels.__wrapped__() is None:  # not cached: a test may have changed the folder
         pytest.skip("there is no C++ compiler here")
     with code_folder() as folder:
         made = max(folder.path.glob("*.so"), key=os.path.getmtime)
@@ -59,7 +59,7 @@ def load(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def plant(tmp_path: Path, native: Path, load: Load) -> Callable[[], Path]:
-    """Puts a library with its digest where the kernels are, which leaves a file behind when it is loaded."""
+    """Replace the kernel library, with a valid digest, by one that creates a file when it is loaded."""
     if not (compiler := shutil.which("gcc") or shutil.which("cc")):
         pytest.skip("no C compiler")
     (tmp_path / "planted.c").write_text(PLANTED)
@@ -81,7 +81,9 @@ def compilations(tmp_path: Path) -> int:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
-def test_folder_and_files_are_private_under_every_umask(load: Load, native: Path, tmp_path: Path, umask: int) -> None:
+def test_kernel_folder_and_files_are_private_under_every_umask(
+    load: Load, native: Path, tmp_path: Path, umask: int
+) -> None:
     for _ in range(2):
         done = load(umask)
         assert (done.stdout, done.stderr) == ("True\n", "")
@@ -91,17 +93,15 @@ def test_folder_and_files_are_private_under_every_umask(load: Load, native: Path
     assert len(list(native.iterdir())) == 2
 
 
-def test_a_planted_library_would_be_loaded_from_a_private_folder(
-    load: Load, plant: Callable[[], Path], tmp_path: Path
-) -> None:
-    """So that the tests below show what they are to show."""
+def test_planted_library_in_a_private_folder_is_loaded(load: Load, plant: Callable[[], Path], tmp_path: Path) -> None:
+    """Control for the tests below: without their faults, the planted library is loaded."""
     plant()
     load()
     assert (tmp_path / "planted").exists()
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o707, 0o777])
-def test_a_folder_that_others_can_write_is_refused_with_a_warning(
+def test_kernels_refuse_a_folder_writable_by_others(
     load: Load, plant: Callable[[], Path], native: Path, tmp_path: Path, mode: int
 ) -> None:
     plant()
@@ -114,7 +114,7 @@ def test_a_folder_that_others_can_write_is_refused_with_a_warning(
 
 
 @pytest.mark.parametrize("mode", [0o660, 0o606])
-def test_a_library_that_others_can_write_is_compiled_again(
+def test_kernels_recompile_a_library_writable_by_others(
     load: Load, plant: Callable[[], Path], tmp_path: Path, mode: int
 ) -> None:
     library = plant()
@@ -126,9 +126,7 @@ def test_a_library_that_others_can_write_is_compiled_again(
     assert (load().stderr, compilations(tmp_path)) == ("", 2)
 
 
-def test_a_link_in_place_of_folder_or_library_is_not_followed(
-    load: Load, plant: Callable[[], Path], native: Path, tmp_path: Path
-) -> None:
+def test_kernels_do_not_follow_links(load: Load, plant: Callable[[], Path], native: Path, tmp_path: Path) -> None:
     library = plant()
     library.rename(tmp_path / "elsewhere.so")
     library.symlink_to(tmp_path / "elsewhere.so")
@@ -144,7 +142,7 @@ def test_a_link_in_place_of_folder_or_library_is_not_followed(
 
 @as_root
 @pytest.mark.parametrize("whose", ["folder", "library"])
-def test_what_belongs_to_another_user_is_not_loaded(
+def test_kernels_refuse_files_of_another_user(
     load: Load, plant: Callable[[], Path], native: Path, tmp_path: Path, whose: str
 ) -> None:
     library = plant()
@@ -155,14 +153,14 @@ def test_what_belongs_to_another_user_is_not_loaded(
     assert not (tmp_path / "planted").exists()
 
 
-def test_a_parent_that_others_can_write_does_not_open_the_folder(native: Path, tmp_path: Path) -> None:
-    """Whoever moves the folder away and puts a link, or another's folder, in its place is refused."""
+def test_private_folder_survives_replacement_in_a_writable_parent(native: Path, tmp_path: Path) -> None:
+    """An open folder keeps its descriptor, so a replacement at its path is not used."""
     folder = PrivateFolder(native)
     native.parent.chmod(0o777)
     native.rename(tmp_path / "moved")
     native.mkdir()
     folder.store("library", b"code")
-    assert not list(native.iterdir())  # it went into the folder that was checked
+    assert not list(native.iterdir())  # stored in the checked folder
     found = folder.open("library")
     assert found is not None
     assert read(found) == b"code"
@@ -171,7 +169,7 @@ def test_a_parent_that_others_can_write_does_not_open_the_folder(native: Path, t
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "no digest", "half a digest", "a FIFO"])
-def test_a_damaged_file_is_not_opened(native: Path, damage: str) -> None:
+def test_private_folder_does_not_open_damaged_files(native: Path, damage: str) -> None:
     folder = PrivateFolder(native)
     folder.store("library", b"code")
     library, digest = native / "library", native / "library.sha256"
@@ -195,7 +193,7 @@ def test_a_damaged_file_is_not_opened(native: Path, damage: str) -> None:
     folder.close()
 
 
-def test_a_file_in_the_way_is_an_error(native: Path) -> None:
+def test_private_folder_reports_a_file_or_link_in_its_place(native: Path) -> None:
     native.parent.mkdir(parents=True)
     native.write_bytes(b"")
     with pytest.raises(NotADirectoryError):
@@ -207,7 +205,7 @@ def test_a_file_in_the_way_is_an_error(native: Path) -> None:
 
 
 @pytest.mark.parametrize("home", ["/dev/null", "/proc/nowhere"])
-def test_without_a_home_nothing_stays_behind_and_nothing_is_said(load: Load, tmp_path: Path, home: str) -> None:
+def test_kernels_without_a_home_leave_no_files_or_messages(load: Load, tmp_path: Path, home: str) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     done = load(XDG_CACHE_HOME="", HOME=home, TMPDIR=str(temporary))
@@ -215,15 +213,15 @@ def test_without_a_home_nothing_stays_behind_and_nothing_is_said(load: Load, tmp
     assert not list(temporary.iterdir())
 
 
-def test_two_processes_at_once_both_load(load: Load, native: Path) -> None:
+def test_kernels_load_in_concurrent_processes(load: Load, native: Path) -> None:
     with ThreadPoolExecutor(4) as several:
         found = [one.result() for one in [several.submit(load) for _ in range(4)]]
     assert {(done.stdout, done.stderr) for done in found} == {("True\n", "")}
     assert len(list(native.iterdir())) == 2
 
 
-def test_a_compiler_of_blanks_counts_as_none(load: Load) -> None:
-    """One of the usual ones is taken, or where there is none it is said."""
+def test_blank_cxx_is_ignored(load: Load) -> None:
+    """The usual compilers are tried; without any, a warning follows."""
     done = load(CXX=" ", PATH="/nowhere")
     assert done.stdout == "False\n"
     assert "no C++ compiler is found" in done.stderr

@@ -1,4 +1,4 @@
-"""What is no list of texts, and what is no text, is refused by name in every public method that reads texts."""
+"""Public methods reject arguments that are not texts or lists of texts, by argument name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ LISTS: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "tag probabilities": ("tagging", "sentences", lambda used, texts: used.predictions(texts)),
     "classify pictures": ("images", "pictures", lambda used, texts: used.classify(texts)),
 }
-"""The task, the argument, and the call, for every method that reads a list."""
+"""Task, argument name and call for every method that takes a list."""
 ONES: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "align source": ("translation", "source", lambda used, text: used.align(text, "a")),
     "align target": ("translation", "target", lambda used, text: used.align("a", text)),
@@ -56,11 +56,11 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
 
 
 @pytest.mark.parametrize("method", LISTS)
-def test_one_string_or_none_for_a_list_is_refused_by_name(method: str, used: Callable[[str], Any]) -> None:
+def test_list_arguments_reject_a_string_or_none(method: str, used: Callable[[str], Any]) -> None:
     task, name, call = LISTS[method]
     with pytest.raises(DataError, match=rf"^{name} is one string, 'a dog'; give a list, as in \["):
         call(used(task), "a dog")
-    if method != "prefixes":  # None is no prefixes there
+    if method != "prefixes":  # prefixes=None means no prefixes
         with pytest.raises(DataError, match=rf"^{name} is None; give a list"):
             call(used(task), None)
     with pytest.raises(DataError, match=rf"^{name} is of type int; give a list"):
@@ -68,7 +68,7 @@ def test_one_string_or_none_for_a_list_is_refused_by_name(method: str, used: Cal
 
 
 @pytest.mark.parametrize("method", [name for name in LISTS if "pictures" not in name])
-def test_none_within_a_list_is_refused_with_its_place(method: str, used: Callable[[str], Any]) -> None:
+def test_list_arguments_reject_none_items_by_index(method: str, used: Callable[[str], Any]) -> None:
     task, name, call = LISTS[method]
     for wrong, shown in ((None, "None"), (3, "of type int")):
         with pytest.raises(DataError, match=rf"^{name}\[1\] is {shown}; give a "):
@@ -76,13 +76,13 @@ def test_none_within_a_list_is_refused_with_its_place(method: str, used: Callabl
 
 
 @pytest.mark.parametrize("method", ONES)
-def test_none_for_one_text_is_refused_by_name(method: str, used: Callable[[str], Any]) -> None:
+def test_text_arguments_reject_none(method: str, used: Callable[[str], Any]) -> None:
     task, name, call = ONES[method]
     with pytest.raises(DataError, match=rf"^{name} is (None|of type int); give one string"):
         call(used(task), None)
 
 
-def test_pairs_and_words_are_checked_too(used: Callable[[str], Any]) -> None:
+def test_pairs_words_and_pictures_are_checked(used: Callable[[str], Any]) -> None:
     with pytest.raises(DataError, match=r"^texts\[0\] is of type tuple; give a string, or a pair of strings"):
         used("classification").classify([("a", None)])
     with pytest.raises(DataError, match=r"^sentences\[0\]\[1\] is None; give a string"):
@@ -91,7 +91,7 @@ def test_pairs_and_words_are_checked_too(used: Callable[[str], Any]) -> None:
         used("images").classify([None])
 
 
-def test_a_tuple_and_a_generator_are_lists(used: Callable[[str], Any]) -> None:
+def test_tuples_and_generators_are_accepted_as_lists(used: Callable[[str], Any]) -> None:
     translator = used("translation")
     texts = ["a dog runs", "the cat"]
     assert translator.translate(tuple(texts)) == translator.translate(texts)
@@ -100,7 +100,7 @@ def test_a_tuple_and_a_generator_are_lists(used: Callable[[str], Any]) -> None:
     torch.testing.assert_close(encoder.embed(tuple(texts)), encoder.embed(texts))
 
 
-def test_n_best_is_refused_where_one_text_each_is_returned(used: Callable[[str], Any]) -> None:
+def test_translate_and_generate_reject_n_best(used: Callable[[str], Any]) -> None:
     translator, generator = used("translation"), used("language")
     with pytest.raises(ConfigError, match=r"^n_best=3: translate returns one text each; use hypotheses\(…, n_best=3\)"):
         translator.translate(["a dog"], n_best=3)
@@ -110,7 +110,7 @@ def test_n_best_is_refused_where_one_text_each_is_returned(used: Callable[[str],
     assert translator.translate(["a dog"], n_best=1) == translator.translate(["a dog"], beam_size=4)
 
 
-def test_a_loaded_encoder_refuses_as_its_tasks_do(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_encoder_rejects_a_string_for_a_list(tmp_path_factory: pytest.TempPathFactory) -> None:
     run: Path = made(tmp_path_factory, "classification").run
     with pytest.raises(GlassformerError, match="texts is one string"):
         Encoder.load(run).embed("a dog")

@@ -1,4 +1,4 @@
-"""What objects show of themselves: in one line, in a notebook, and in ``help``."""
+"""Display of objects: ``repr``, notebook HTML and ``help``."""
 
 import html.parser
 import pydoc
@@ -31,7 +31,7 @@ SHOWN = {
 
 
 class Balanced(html.parser.HTMLParser):
-    """Every element is closed, and none loads or runs anything."""
+    """HTML parser that requires closed elements, and none that loads or runs anything."""
 
     def __init__(self, document: str) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
 
 
 @pytest.mark.parametrize("task", STEPS)
-def test_a_predictor_says_what_it_is(task: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_predictor_repr_describes_the_model(task: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = made(tmp_path_factory, task).run
     shown = repr(glassformer.load(run))
     assert re.search(SHOWN[task], shown)
     assert str(run) in shown
 
 
-def test_a_translator_says_what_it_is(tiny: TinyRun, translator: Translator) -> None:
+def test_translator_repr_describes_the_model(tiny: TinyRun, translator: Translator) -> None:
     loaded = repr(Translator.load(tiny.run))
     assert re.search(r"^<Translator: encoder_decoder, [\d,]+ parameters, vocabulary of \d+, ", loaded)
     assert str(tiny.run) in loaded
@@ -78,7 +78,7 @@ def test_a_translator_says_what_it_is(tiny: TinyRun, translator: Translator) -> 
     assert repr(translator).endswith(f"vocabulary of {translator.tokenizers.source.vocab_size}>")
 
 
-def test_an_example_and_its_attention_say_what_they_are(translator: Translator) -> None:
+def test_example_and_attention_repr_give_sizes(translator: Translator) -> None:
     example = glassformer.examine(translator, "a dog runs", "the cat")
     tensors = len(example.trace)
     assert repr(example) == f"<Example: 'a dog runs' → 'the cat', 4 source and 3 target tokens, {tensors} tensors>"
@@ -86,7 +86,7 @@ def test_an_example_and_its_attention_say_what_they_are(translator: Translator) 
     assert repr(attention) == "<CrossAttention: 2 layers × 2 heads, 3 target × 4 source tokens>"
 
 
-def test_text_in_a_notebook_is_escaped_and_every_element_closed(translator: Translator) -> None:
+def test_notebook_html_is_escaped_and_balanced(translator: Translator) -> None:
     example = glassformer.examine(translator, f"{CODE} & more", "the cat")
     attention = translator.cross_attention(f"{CODE} & more", CODE)
     for shown in (translator, example, attention):
@@ -96,14 +96,14 @@ def test_text_in_a_notebook_is_escaped_and_every_element_closed(translator: Tran
     assert CODE in Balanced(attention._repr_html_()).words
 
 
-def test_the_attention_in_a_notebook_is_the_mean_of_the_last_layer(translator: Translator) -> None:
+def test_notebook_attention_is_the_mean_of_the_last_layer(translator: Translator) -> None:
     attention = translator.cross_attention("a dog runs", "the cat")
     cells = [float(word) for word in Balanced(attention._repr_html_()).words if re.fullmatch(r"\d\.\d\d", word)]
     expected = attention.weights[-1].mean(0)
     torch.testing.assert_close(torch.tensor(cells).reshape(expected.shape), expected, atol=0.0051, rtol=0)
 
 
-def test_a_long_text_is_cut_in_a_notebook_and_counted() -> None:
+def test_notebook_html_cuts_and_counts_long_texts() -> None:
     words = [f"w{number}" for number in range(90)]
     shown = CrossAttention(words, words[:50], torch.full((1, 1, 50, 90), 1 / 90))._repr_html_()
     assert "10 further rows and 50 further columns" in shown
@@ -112,12 +112,12 @@ def test_a_long_text_is_cut_in_a_notebook_and_counted() -> None:
     assert "w41" not in shown
 
 
-def test_an_example_without_attention_is_displayed(translator: Translator) -> None:
+def test_example_without_attention_has_notebook_html(translator: Translator) -> None:
     example = glassformer.examine(translator, "a dog", "the cat", keep="memory")
     Balanced(example._repr_html_())
 
 
-def test_walkthrough_follows_a_translator_an_example_and_a_run(tiny: TinyRun, tmp_path: Path) -> None:
+def test_walkthrough_accepts_a_translator_an_example_and_a_run(tiny: TinyRun, tmp_path: Path) -> None:
     translator = Translator.load(tiny.run)
     text = "the dog runs"
     steps = glassformer.walkthrough(translator, text)
@@ -134,14 +134,14 @@ def test_walkthrough_follows_a_translator_an_example_and_a_run(tiny: TinyRun, tm
     assert "characters" in repr(page)
 
 
-def test_walkthrough_follows_the_other_tasks(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_walkthrough_accepts_a_classification_run(tmp_path_factory: pytest.TempPathFactory) -> None:
     run = made(tmp_path_factory, "classification").run
     assert len(glassformer.walkthrough(run, "the dog runs.")) == 7
     assert len(glassformer.walkthrough(run, "the dog runs.", "the cat sleeps.")) == 7
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda translator: glassformer.walkthrough(translator), "given is None; give one string"),
         (lambda translator: glassformer.walkthrough(translator, "  "), "given is empty"),
@@ -153,17 +153,19 @@ def test_walkthrough_follows_the_other_tasks(tmp_path_factory: pytest.TempPathFa
         ),
     ],
 )
-def test_what_cannot_be_followed_is_refused(call: Callable[[Any], Any], said: str, translator: Translator) -> None:
-    with pytest.raises(DataError, match=said):
+def test_walkthrough_and_report_reject_invalid_inputs(
+    call: Callable[[Any], Any], message: str, translator: Translator
+) -> None:
+    with pytest.raises(DataError, match=message):
         call(translator)
 
 
-def test_a_run_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_walkthrough_rejects_a_missing_run(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="none"):
         glassformer.walkthrough(tmp_path / "none", "a dog")
 
 
-def test_help_begins_with_a_guide_and_lists_the_public_names() -> None:
+def test_help_starts_with_a_guide_and_lists_public_names() -> None:
     shown = pydoc.plain(pydoc.render_doc(glassformer))
     guide = shown.split("PACKAGE CONTENTS")[0]
     assert 'glassformer.load("runs/multi30k")' in guide
@@ -173,7 +175,7 @@ def test_help_begins_with_a_guide_and_lists_the_public_names() -> None:
 
 
 @pytest.mark.parametrize("name", glassformer.__all__)
-def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
+def test_public_names_have_docstrings(name: str) -> None:
     found = getattr(glassformer, name)
     assert found.__doc__
-    assert not found.__doc__.startswith(f"{name}("), "dataclasses write their signature where there is none"
+    assert not found.__doc__.startswith(f"{name}("), "a dataclass without a docstring shows its signature"

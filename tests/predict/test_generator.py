@@ -14,7 +14,6 @@ from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.predict import Generator
 from glassformer.text import TextConfig, train_tokenizers
 from glassformer.text.foreign import ForeignTokenizer
-from tiny_tasks import TinyTask, made
 
 PROMPTS = ["the dog ", "a", "", "the bird s"]
 OPTIONS: list[dict[str, Any]] = [
@@ -24,24 +23,6 @@ OPTIONS: list[dict[str, Any]] = [
     {"sample": True, "top_k": 4, "top_p": 0.9, "min_p": 0.01, "temperature": 1.5},
     {"sample": False, "no_repeat_ngram": 2, "min_length": 6},
 ]
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyTask:
-    return made(tmp_path_factory, "language")
-
-
-@pytest.fixture(scope="module")
-def generator(tiny: TinyTask) -> Generator:
-    return Generator.load(tiny.run)
-
-
-@pytest.fixture(scope="module")
-def rotary(generator: Generator) -> Generator:
-    """Without learned positions, and so without an end; random, so that no token is certain."""
-    torch.manual_seed(3)
-    values = generator.model.config.model_dump() | {"positions": "rotary"}
-    return replace(generator, model=GPT(GPTConfig.parse(values)).eval())
 
 
 def told(generator: Generator, prompts: list[str], **options: Any) -> list[list[str]]:
@@ -118,8 +99,8 @@ def test_a_kept_prompt_is_not_read_again(generator: Generator, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("text", [{"kind": "bytes", "vocab_size": 300}, {"kind": "bpe", "byte_fallback": True}])
-def test_pieces_of_bytes_end_to_end_are_what_is_generated(rotary: Generator, text: dict[str, Any]) -> None:
-    """Drawn from a model that knows nothing: many bytes are no character, and prompts are cut anywhere."""
+def test_streamed_bytes_join_to_the_generated_text(rotary: Generator, text: dict[str, Any]) -> None:
+    """A random model samples many invalid bytes, and prompts are cut anywhere."""
     lines = ["the dog  runs.\n    the bird sings.\n"] * 5
     tokenizer = train_tokenizers(TextConfig.parse(text), lambda: iter(lines), lambda: iter(())).source
     torch.manual_seed(0)

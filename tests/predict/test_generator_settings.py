@@ -1,4 +1,4 @@
-"""Stop strings, biases and penalties of a language model: in batches, in pieces, and on the command line."""
+"""Stop strings, logit bias and repetition penalty of language models: batches, streams and command line."""
 
 import json
 from dataclasses import replace
@@ -9,31 +9,13 @@ import torch
 
 from cli.conftest import Cli, cli, refused  # noqa: F401 - fixtures
 from glassformer.config import ConfigError
-from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.predict import Generator
-from tiny_tasks import TinyTask, made
+from tiny_tasks import TinyTask
 
 PROMPTS = ["the dog ", "a", "", "the bird s"]
 SEARCHES: list[dict[str, Any]] = [{"sample": False}, {"sample": True, "seed": 3}, {"beam_size": 3, "n_best": 2}]
 SPANS = [[(4, 5)], [(6, 8), (3, 5)], [(20, 26), (30, 31)]]
-"""Where the stop strings stand in the text that is generated without them."""
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyTask:
-    return made(tmp_path_factory, "language")
-
-
-@pytest.fixture(scope="module")
-def generator(tiny: TinyTask) -> Generator:
-    return Generator.load(tiny.run)
-
-
-@pytest.fixture(scope="module")
-def rotary(generator: Generator) -> Generator:
-    torch.manual_seed(3)
-    values = generator.model.config.model_dump() | {"positions": "rotary"}
-    return replace(generator, model=GPT(GPTConfig.parse(values)).eval())
+"""Spans of the stop strings in the text generated without them."""
 
 
 def before(text: str, stop: list[str]) -> str:
@@ -43,10 +25,10 @@ def before(text: str, stop: list[str]) -> str:
 @pytest.mark.parametrize("spans", SPANS, ids=str)
 @pytest.mark.parametrize("options", SEARCHES[:2])
 @pytest.mark.parametrize("kind", ["generator", "rotary"])
-def test_a_text_ends_before_the_first_stop_string(
+def test_generation_ends_before_the_first_stop_string(
     request: pytest.FixtureRequest, kind: str, options: dict[str, Any], spans: list[tuple[int, int]]
 ) -> None:
-    """It is the text without stop strings, up to there; past the window too; in one piece or several."""
+    """Equals the text without stop strings up to that point, beyond the window and in streams too."""
     model: Generator = request.getfixturevalue(kind)
     whole = model.generate(PROMPTS, max_length=40, **options)
     stop = [text[slice(*span)] for text, span in zip(whole, spans, strict=False) if text[slice(*span)]]
@@ -60,7 +42,7 @@ def test_a_text_ends_before_the_first_stop_string(
     assert any(one.hypothesis.finish_reason == "stop" for (one,) in found)
 
 
-def test_a_beam_ends_at_a_stop_string(rotary: Generator) -> None:
+def test_beam_search_ends_at_a_stop_string(rotary: Generator) -> None:
     for stop in (["e"], ["s.", " d"], ["o", "s"]):
         found = rotary.continuations(PROMPTS, max_length=12, stop=stop, **SEARCHES[2])
         for prompt, several in zip(PROMPTS, found, strict=True):
@@ -70,7 +52,7 @@ def test_a_beam_ends_at_a_stop_string(rotary: Generator) -> None:
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_settings_together_as_alone_with_and_without_cache(rotary: Generator, search: dict[str, Any]) -> None:
+def test_bias_and_penalty_do_not_depend_on_batch_or_cache(rotary: Generator, search: dict[str, Any]) -> None:
     options = {"max_length": 20, "repetition_penalty": 1.4, "logit_bias": {"e": 1.0, "a": float("-inf")}, **search}
 
     def generate(prompts: list[str], **more: Any) -> list[list[str]]:
@@ -84,18 +66,18 @@ def test_settings_together_as_alone_with_and_without_cache(rotary: Generator, se
     assert "a" not in "".join(text for several in together for text in several)
 
 
-def test_the_prompt_counts_as_repeated(generator: Generator) -> None:
+def test_repetition_penalty_counts_the_prompt(generator: Generator) -> None:
     ids = generator.tokenizer.encode("the dog")
     row = generator.model(torch.tensor([ids]))[0, -1]
     for id in set(ids):
         row[id] = row[id] / 5 if row[id] > 0 else row[id] * 5
     (found,) = generator.continuations(["the dog"], sample=False, repetition_penalty=5.0, max_length=1)
     assert found[0].hypothesis.tokens == [int(row[3:].argmax()) + 3]
-    wanted = row.log_softmax(-1)[found[0].hypothesis.tokens[0]].item()
-    assert found[0].hypothesis.token_log_probs[0] == pytest.approx(wanted, abs=1e-5)
+    expected = row.log_softmax(-1)[found[0].hypothesis.tokens[0]].item()
+    assert found[0].hypothesis.token_log_probs[0] == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_temperature_of_0_is_greedy(generator: Generator) -> None:
+def test_temperature_0_equals_greedy_search(generator: Generator) -> None:
     assert generator.generate(PROMPTS, temperature=0) == generator.generate(PROMPTS, sample=False)
 
 
@@ -109,7 +91,9 @@ def test_a_temperature_of_0_is_greedy(generator: Generator) -> None:
         ({"logit_bias": {9999: 1}}, r"#9999 is not in this vocabulary; its ids go from #0 to #\d+$"),
     ],
 )
-def test_what_cannot_be_is_refused(generator: Generator, options: dict[str, Any], fault: str) -> None:
+def test_generator_rejects_invalid_stop_strings_and_biases(
+    generator: Generator, options: dict[str, Any], fault: str
+) -> None:
     generator = replace(generator, decoding=generator.decoding.model_copy(update={"stop": ()}))
     if options.get("stop") == ["x", "Ω"]:
         options = {"stop": ["e", "Ω"]}
@@ -117,17 +101,17 @@ def test_what_cannot_be_is_refused(generator: Generator, options: dict[str, Any]
         generator.generate(["the"], **options)
 
 
-def test_the_command_takes_stop_strings_and_biases(cli: Cli, tiny: TinyTask, generator: Generator) -> None:  # noqa: F811
+def test_generate_command_accepts_stop_strings_and_biases(cli: Cli, language: TinyTask, generator: Generator) -> None:  # noqa: F811
     options = {"temperature": 0, "max_length": 20, "stop": [".", "b"], "logit_bias": {"d": -3.0}}
-    told = ["--temperature", 0, "--max-length", 20, "--stop", ".", "--stop", "b", "-s", "logit_bias={d = -3.0}"]
-    (wanted,) = generator.continuations(["the "], **options)
-    assert cli("generate", tiny.run, "the ", *told) == (0, f"the {wanted[0].text}\n", "")
-    (one,) = json.loads(cli("generate", tiny.run, "the ", "--json", *told)[1])["continuations"]
-    assert one["text"] == wanted[0].text
+    arguments = ["--temperature", 0, "--max-length", 20, "--stop", ".", "--stop", "b", "-s", "logit_bias={d = -3.0}"]
+    (expected,) = generator.continuations(["the "], **options)
+    assert cli("generate", language.run, "the ", *arguments) == (0, f"the {expected[0].text}\n", "")
+    (one,) = json.loads(cli("generate", language.run, "the ", "--json", *arguments)[1])["continuations"]
+    assert one["text"] == expected[0].text
     assert one["finish_reason"] == "stop"
     assert "".join(one["tokens"]) == one["text"]
     assert len(one["tokens"]) == len(one["token_log_probs"])
 
 
-def test_the_command_refuses_a_stop_string_that_never_comes(refused: Any, tiny: TinyTask) -> None:  # noqa: F811
-    assert refused("generate", tiny.run, "the", "--stop", "🚀").startswith("stop='🚀' can never occur: ")
+def test_generate_command_refuses_a_stop_string_that_cannot_occur(refused: Any, language: TinyTask) -> None:  # noqa: F811
+    assert refused("generate", language.run, "the", "--stop", "🚀").startswith("stop='🚀' can never occur: ")

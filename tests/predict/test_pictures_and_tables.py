@@ -110,7 +110,7 @@ def test_tables_that_cannot_be_forecast(forecaster: Forecaster, series: TinyTask
 
 
 @pytest.mark.parametrize("value", ["1e300", "-1e39"])
-def test_values_beyond_float32_are_refused_by_line_and_column(
+def test_forecaster_refuses_values_beyond_float32_by_line_and_column(
     forecaster: Forecaster, series: TinyTask, tmp_path: Path, value: str
 ) -> None:
     header, *rows = (series.folder / "series.csv").read_text().splitlines()
@@ -124,7 +124,7 @@ def test_values_beyond_float32_are_refused_by_line_and_column(
 
 
 @pytest.mark.parametrize("value", [1e300, 1e38, 1e30, -1e25])
-def test_a_forecast_is_finite_or_refused(forecaster: Forecaster, value: float) -> None:
+def test_forecast_is_finite_or_refused(forecaster: Forecaster, value: float) -> None:
     tables = np.zeros((1, 24, 2))
     tables[0, 5, 1] = value
     try:

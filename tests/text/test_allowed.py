@@ -1,4 +1,4 @@
-"""Which stored tokenizers reach the compiled library."""
+"""Checks of stored tokenizers before the compiled library reads them."""
 
 import copy
 import json
@@ -20,7 +20,7 @@ SLOW = [r"(a+)+$", r"(a|aa)*b", r"(?:x{1,9}){5}", r"(a)\1", r"\k<name>", r"a*a*a
 
 
 def llama_3() -> tokenizers.Tokenizer:
-    """Split by the expression, bytes, and an end of text beyond the vocabulary."""
+    """Tokenizer in the form of Llama 3: split pattern, bytes, an end token after the vocabulary."""
     tokenizer = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")], ignore_merges=True))
     split = pre_tokenizers.Split(Regex(LLAMA_3), "isolated")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
@@ -31,7 +31,7 @@ def llama_3() -> tokenizers.Tokenizer:
 
 
 def llama_2() -> tokenizers.Tokenizer:
-    """Characters, with bytes for the rest."""
+    """Tokenizer in the form of Llama 2: characters with byte fallback."""
     names = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a"]
     vocabulary = {name: id for id, name in enumerate(names)}
     tokenizer = tokenizers.Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True, fuse_unk=True))
@@ -43,7 +43,7 @@ def llama_2() -> tokenizers.Tokenizer:
 
 
 @pytest.mark.parametrize("make", [llama_3, llama_2])
-def test_pipelines_of_models_that_are_imported_are_allowed(make) -> None:
+def test_check_pipeline_accepts_llama_tokenizers(make) -> None:
     check_pipeline(json.loads(make().to_str()))
 
 
@@ -59,19 +59,19 @@ def test_pipelines_of_models_that_are_imported_are_allowed(make) -> None:
         },
     ],
 )
-def test_everything_that_is_learned_here_is_allowed(choices) -> None:
+def test_check_tokenizer_accepts_every_learned_tokenizer(choices) -> None:
     lines = ["Two dogs run.", "T-Shirts, über <s> 日本。"] * 3
     pair = train_tokenizers(TextConfig.parse(choices), lambda: iter(lines), lambda: iter(lines))
     check_tokenizer(pair.source.to_json())
 
 
 @pytest.mark.parametrize("expression", [LLAMA_3, GPT_2, r"\d{1,3}", r"[!-/:-~]+|\p{L}+\s?", r"(?=[(*+)])x"])
-def test_expressions_that_take_linear_time_are_allowed(expression: str) -> None:
+def test_check_pipeline_accepts_linear_time_expressions(expression: str) -> None:
     check_pipeline(splitting(expression))
 
 
 @pytest.mark.parametrize("expression", SLOW)
-def test_expressions_that_may_take_exponential_time_are_refused(expression: str) -> None:
+def test_check_pipeline_refuses_exponential_time_expressions(expression: str) -> None:
     with pytest.raises(CheckpointError, match=r"pre_tokenizer Split.pattern whose expression could take very long"):
         check_pipeline(splitting(expression))
 
@@ -83,7 +83,7 @@ def splitting(expression: str) -> dict:
     return pipeline
 
 
-def test_a_panic_of_the_library_is_an_error_of_one_line_and_ctrl_c_is_not() -> None:
+def test_library_errors_converts_panics_but_not_ctrl_c() -> None:
     panic = type("PanicException", (BaseException,), {"__module__": "pyo3_runtime"})
     with (
         pytest.raises(CheckpointError, match=r"^tokenizer: cannot encode \(index 3 out of range\); install a matching"),

@@ -1,4 +1,4 @@
-"""Byte fallback: what the vocabulary of words and their parts lacks is encoded as bytes, and nothing is unknown."""
+"""Byte fallback: BPE encodes characters outside the vocabulary as bytes."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ TOKENIZER = trained(LINES)
 
 @pytest.mark.parametrize("pre_tokenizer", ["punctuation", "whitespace"])
 @pytest.mark.parametrize("text", HARD)
-def test_a_text_of_unknown_characters_comes_back(pre_tokenizer, text):
+def test_byte_fallback_restores_unknown_characters(pre_tokenizer, text):
     tokenizer = trained([*LINES, "<0x41> <0x42>"] * 2, pre_tokenizer=pre_tokenizer)
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == tokenizer.normalize(text)
@@ -40,21 +40,21 @@ def test_a_text_of_unknown_characters_comes_back(pre_tokenizer, text):
 
 @settings(max_examples=500, deadline=None)
 @given(st.text(max_size=60))
-def test_nothing_is_unknown_and_every_text_comes_back_normalized(text):
+def test_byte_fallback_round_trips_normalized_text(text):
     ids = TOKENIZER.encode(text)
     assert TOKENIZER.unknown_id not in ids
     assert TOKENIZER.decode(ids) == TOKENIZER.normalize(text)
 
 
-def test_text_of_known_characters_is_encoded_as_without_fallback():
-    """All characters are frequent here, so the merges are the same; only the ids move by the 256 bytes."""
+def test_byte_fallback_does_not_change_known_text():
+    """All characters are frequent here, so the merges are equal and the ids shift by 256."""
     plain = trained(LINES, byte_fallback=False, vocab_size=244)
     assert TOKENIZER.vocab_size == plain.vocab_size + 256
     for line in LINES:
         assert TOKENIZER.tokens(TOKENIZER.encode(line)) == plain.tokens(plain.encode(line))
 
 
-def test_the_bytes_follow_the_special_tokens_and_count_into_the_size():
+def test_fallback_bytes_follow_the_special_tokens():
     tokenizer = trained(LINES, vocab_size=310, extra_special=["[MASK]"])
     assert tokenizer.vocab_size == 310
     assert tokenizer.tokens([4, 5, 260]) == ["[MASK]", "<0x00>", "<0xFF>"]
@@ -63,7 +63,7 @@ def test_the_bytes_follow_the_special_tokens_and_count_into_the_size():
         trained(LINES, vocab_size=270)
 
 
-def test_characters_rarer_than_min_frequency_are_left_to_bytes():
+def test_byte_fallback_encodes_rare_characters_as_bytes():
     lines = [*["aaa bbb ccc"] * 5, "日 日 日", "本 本"]
     tokenizer = trained(lines, min_frequency=3)
     assert tokenizer.tokens(tokenizer.encode("本")) == ["<0xE6>", "<0x9C>", "<0xAC>", "</w>"]
@@ -73,13 +73,13 @@ def test_characters_rarer_than_min_frequency_are_left_to_bytes():
     assert trained(["xyz"], min_frequency=9).decode(trained(["xyz"], min_frequency=9).encode("xyz")) == "xyz"
 
 
-def test_bytes_that_are_no_text_decode_to_replacement_characters():
+def test_invalid_bytes_decode_to_replacement_characters():
     ids = TOKENIZER.encode("a 日")
     assert TOKENIZER.decode(ids[:-2]) == "a \ufffd"
     assert TOKENIZER.decode(ids[:-1]) == "a 日"
 
 
-def test_word_of_counts_bytes_as_parts_of_their_word():
+def test_word_of_assigns_bytes_to_their_word():
     for text in HARD:
         normalized = TOKENIZER.normalize(text)
         words = TOKENIZER.word_of(TOKENIZER.encode(text))
@@ -89,20 +89,20 @@ def test_word_of_counts_bytes_as_parts_of_their_word():
 
 @settings(max_examples=200, deadline=None)
 @given(st.text("abдogs日 .🚀", max_size=40), st.floats(0, 1), st.integers(0, 2**32))
-def test_dropout_changes_the_segmentation_and_never_the_text(text, dropout, seed):
+def test_dropout_changes_only_the_segmentation(text, dropout, seed):
     ids = TOKENIZER.encode(text)
     resampled = TOKENIZER.resample(ids, dropout, np.random.default_rng(seed))
     assert TOKENIZER.decode(resampled) == TOKENIZER.normalize(text)
     assert TOKENIZER.resample(ids, 0.0, np.random.default_rng(seed)) == ids
 
 
-def test_merging_by_hand_begins_with_bytes():
+def test_merges_of_start_with_bytes():
     steps = TOKENIZER.merges_of("日dogs")
     assert steps[-1].symbols == TOKENIZER.tokens(TOKENIZER.encode("日dogs"))
     assert steps[0].symbols[:3] == ["<0xE6>", "<0x97>", "<0xA5>"]
 
 
-def test_a_pair_comes_back_whole(tmp_path):
+def test_tokenizer_pair_round_trips_through_json(tmp_path):
     config = TextConfig(vocab_size=400, byte_fallback=True, joint=False)
     written = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES[:2]))
     written.save(tmp_path / "tokenizer.json")
@@ -112,7 +112,7 @@ def test_a_pair_comes_back_whole(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "why"), [("word", "has no parts"), ("char", "has no parts"), ("bytes", "has all")])
-def test_fallback_of_other_kinds_is_refused(kind, why):
+def test_byte_fallback_requires_bpe(kind, why):
     with pytest.raises(ConfigError, match=f'byte_fallback=true needs kind="bpe": "{kind}" {why}'):
         TextConfig.parse({"kind": kind, "byte_fallback": True})
     assert not TextConfig.parse({"kind": kind}).byte_fallback

@@ -1,4 +1,4 @@
-"""Byte-level BPE: every text comes back exactly, encoded as GPT-2's scheme does."""
+"""Byte-level BPE in GPT-2's scheme: lossless for every text."""
 
 import random
 import unicodedata
@@ -46,7 +46,7 @@ TOKENIZER = trained(CODE)
 
 
 @pytest.mark.parametrize("text", HARD)
-def test_hard_texts_come_back_exactly(text):
+def test_byte_level_round_trips_difficult_texts(text):
     ids = TOKENIZER.encode(text)
     assert TOKENIZER.decode(ids) == text
     assert TOKENIZER.normalize(text) == text
@@ -55,23 +55,23 @@ def test_hard_texts_come_back_exactly(text):
 
 @settings(max_examples=500, deadline=None)
 @given(st.text(max_size=80))
-def test_every_text_comes_back_exactly(text):
+def test_byte_level_round_trips_every_text(text):
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from(" \n\tab1'.\u3000é日s"), max_size=40), st.integers(0, 40))
-def test_text_cut_before_a_space_has_the_tokens_of_both_parts(text, place):
-    """What pieces of a document may be cut by."""
+def test_byte_level_encodes_text_cut_before_a_space_in_parts(text, place):
+    """This property allows documents to be encoded in pieces."""
     if text[place : place + 1] in (" ", "\n") and not text[place - 1 : place].isspace() and place:
         assert TOKENIZER.encode(text[:place]) + TOKENIZER.encode(text[place:]) == TOKENIZER.encode(text)
 
 
-def test_half_a_surrogate_pair_is_read_as_a_replacement_character():
+def test_byte_level_replaces_lone_surrogates():
     assert TOKENIZER.decode(TOKENIZER.encode("a\ud83db")) == "a\ufffdb"
 
 
-def test_the_vocabulary_is_the_special_tokens_then_all_bytes_then_merges():
+def test_byte_level_vocabulary_has_special_tokens_bytes_merges():
     smallest = trained(["a"], vocab_size=260)
     assert smallest.vocab_size == 260
     assert smallest.decode(smallest.encode("日本\n")) == "日本\n"
@@ -82,20 +82,20 @@ def test_the_vocabulary_is_the_special_tokens_then_all_bytes_then_merges():
     assert trained(CODE, merges=7).vocab_size == 267
 
 
-def test_the_alphabet_is_that_of_the_compiled_library():
+def test_byte_characters_equal_the_library_alphabet():
     assert sorted(byte_characters()) == sorted(pre_tokenizers.ByteLevel.alphabet())
     assert byte_characters()[ord(" ")] == "Ġ"
     assert byte_characters()[ord("\n")] == "Ċ"
 
 
-def test_too_small_a_vocabulary_and_no_text_are_refused():
+def test_byte_level_training_refuses_small_vocabularies_and_empty_text():
     with pytest.raises(DataError, match=r"vocab_size=259 is too small: .*the 256 bytes beside 4 .* at least 260"):
         trained(CODE, vocab_size=259)
     with pytest.raises(DataError, match="no text"):
         trained(["", " \n"])
 
 
-def test_tokens_are_readable_and_parts_of_characters_are_shown_as_bytes():
+def test_byte_level_tokens_are_readable():
     assert TOKENIZER.tokens(TOKENIZER.encode("return\n    return 日本")) == ["return", "\n   ", " return", " 日本"]
     assert TOKENIZER.tokens(TOKENIZER.encode("日")) == ["<0xE6><0x97>", "<0xA5>"]
     assert trained(["return"] * 3).tokens(TOKENIZER.encode("é")[:1]) == ["<0xC3>"]
@@ -103,7 +103,7 @@ def test_tokens_are_readable_and_parts_of_characters_are_shown_as_bytes():
     assert readable("\ufffd".encode()) == "\ufffd"
 
 
-def test_bytes_that_are_no_text_decode_to_replacement_characters():
+def test_invalid_bytes_decode_to_replacement_characters():
     ids = TOKENIZER.encode("é")
     plain = trained(["a"], vocab_size=260)
     assert plain.decode(plain.encode("xé")[:-1]) == "x\ufffd"
@@ -124,7 +124,7 @@ def test_word_of_agrees_with_split():
     assert TOKENIZER.word_of([1, *TOKENIZER.encode("a b"), 2, 3]) == [-1, 0, 0, 1, -1, 1]
 
 
-def test_word_of_bytes_of_one_character_is_the_word_of_the_character():
+def test_words_of_pieces_joins_the_bytes_of_a_character():
     assert words_of_pieces([b"a", b"\xe3", b"\x80\x80", b"b", b"\xe6\x97", b"\xa5", b"", b" \t"]) == [
         *[0, 0, 0, 1, 1, 1],
         *[-1, 1],
@@ -133,14 +133,14 @@ def test_word_of_bytes_of_one_character_is_the_word_of_the_character():
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=40) | st.sampled_from(CODE), st.floats(0, 1), st.integers(0, 2**32))
-def test_dropout_changes_the_segmentation_and_never_the_text(text, dropout, seed):
+def test_dropout_changes_only_the_segmentation(text, dropout, seed):
     ids = [1, *TOKENIZER.encode(text), 2]
     resampled = TOKENIZER.resample(ids, dropout, np.random.default_rng(seed))
     assert TOKENIZER.decode(resampled) == text
     assert (resampled[0], resampled[-1]) == (1, 2)
 
 
-def test_dropout_of_nothing_is_encode_and_of_all_is_single_bytes():
+def test_dropout_0_equals_encode_and_1_gives_single_bytes():
     for text in [*CODE, *HARD[:-2]]:
         ids = TOKENIZER.encode(text)
         assert TOKENIZER.resample(ids, 0.0, np.random.default_rng(0)) == ids
@@ -150,7 +150,7 @@ def test_dropout_of_nothing_is_encode_and_of_all_is_single_bytes():
 
 
 @pytest.mark.parametrize("text", ["return", "    if name", "isn't", "日", "return self.count\n", "Hello, 日本"])
-def test_merging_by_hand_ends_where_the_compiled_library_does(text):
+def test_merges_of_end_at_the_library_encoding(text):
     symbols = list[str]()
     words = [word for word, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)]
     for word in words:
@@ -160,7 +160,7 @@ def test_merging_by_hand_ends_where_the_compiled_library_does(text):
     assert symbols == TOKENIZER.tokens(TOKENIZER.encode(text))
 
 
-def test_normalization_is_off_unless_given_and_then_warned_of():
+def test_byte_level_normalization_is_off_by_default_and_warns():
     assert TextConfig(kind="bytes").normalization == "none"
     assert TextConfig(kind="bpe").normalization == TextConfig().normalization == "nfc"
     assert ByteTextConfig().kind == "bytes"
@@ -183,12 +183,12 @@ def test_normalization_is_off_unless_given_and_then_warned_of():
         assert tokenizer.decode(tokenizer.encode(text)) == tokenizer.normalize(text) == expected
 
 
-def test_a_special_token_of_signs_alone_is_refused():
+def test_special_token_without_a_letter_is_refused():
     with pytest.raises(ConfigError, match="'<_>' in extra_special has no letter"):
         TextConfig.parse({"kind": "bytes", "extra_special": ["<_>"]})
 
 
-def test_a_pair_comes_back_whole(tmp_path):
+def test_tokenizer_pair_round_trips_through_json(tmp_path):
     config = TextConfig(kind="bytes", vocab_size=300)
     written = train_tokenizers(config, lambda: iter(CODE), lambda: iter(CODE[:1]))
     written.save(tmp_path / "tokenizer.json")
@@ -199,7 +199,7 @@ def test_a_pair_comes_back_whole(tmp_path):
     assert [read.source.decode(read.source.encode(text)) for text in HARD] == HARD
 
 
-def test_random_unicode_of_all_planes_comes_back_exactly():
+def test_byte_level_round_trips_random_unicode():
     draw = random.Random(3)
     planes = [*range(0xD800), *range(0xE000, 0x110000, 7)]
     texts = ["".join(map(chr, draw.choices(planes, k=draw.randint(1, 40)))) for _ in range(500)]

@@ -1,4 +1,4 @@
-"""Long texts are cut into pieces that fit, at the best places, and nothing of them is lost."""
+"""Splitting long texts into pieces that fit, at the best boundaries, without loss."""
 
 import random
 import re
@@ -26,7 +26,7 @@ def length_in(kind: str) -> Callable[[str], int]:
 
 @pytest.mark.parametrize("kind", ["bpe", "char", "word"])
 @pytest.mark.parametrize("seed", range(6))
-def test_pieces_fit_and_give_the_text_back(kind: str, seed: int) -> None:
+def test_split_text_pieces_fit_and_join_to_the_text(kind: str, seed: int) -> None:
     draw, length = random.Random(seed), length_in(kind)
     for size in (1, 5, 40, 400):
         text = "".join(draw.choices(ALPHABET, k=size))
@@ -38,7 +38,7 @@ def test_pieces_fit_and_give_the_text_back(kind: str, seed: int) -> None:
         assert split_text(text, 10**6, length) == [text]
 
 
-def test_a_text_that_is_too_long_is_cut_behind_each_sentence() -> None:
+def test_split_text_cuts_after_each_sentence() -> None:
     text = 'Dr. J. Smith has 3.5 dogs, e.g. this one. "Really?" he asked. Yes! No… Ok.  日本。本「日。」語！ A.'
     expected = ["Dr. J. Smith has 3.5 dogs, e.g. this one. ", '"Really?" he asked. ', "Yes! ", "No… ", "Ok.  "]
     expected += ["日本。", "本「日。」", "語！ ", "A."]
@@ -47,13 +47,13 @@ def test_a_text_that_is_too_long_is_cut_behind_each_sentence() -> None:
     assert split_text(text, 1000, len) == [text]
 
 
-def test_sentences_in_small_letters_are_told_where_their_text_is_too_long() -> None:
+def test_split_text_accepts_lower_case_sentences_if_needed() -> None:
     text = "the cat sleeps . it is old! dr. x sees it. ok."
     assert sentences(text) == [text]
     assert split_text(text, 30, len) == ["the cat sleeps . ", "it is old! ", "dr. x sees it. ", "ok."]
 
 
-def test_a_long_sentence_is_cut_at_a_clause_then_at_a_space_then_in_a_word() -> None:
+def test_split_text_prefers_clauses_then_spaces_then_words() -> None:
     clauses = "the cat sleeps in the old tree, and the dog sees it there"
     assert split_text(clauses, 40, len) == ["the cat sleeps in the old tree, ", "and the dog sees it there"]
     words = "the cat sleeps and the dogs see"
@@ -62,13 +62,13 @@ def test_a_long_sentence_is_cut_at_a_clause_then_at_a_space_then_in_a_word() -> 
     assert split_text("a " + "x" * 40, 30, len) == ["a ", "x" * 20, "x" * 20]
 
 
-def test_characters_that_belong_together_stay_together() -> None:
+def test_split_text_keeps_combined_characters_together() -> None:
     family = "👩\u200d👩\u200d👧"
     assert all(not piece.startswith(("\u200d", "👧")) or piece == family for piece in split_text(family * 8, 12, len))
     assert not any(piece.startswith("\u0301") for piece in split_text("e\u0301" * 101, 30, len))
 
 
-def test_a_limit_without_room_for_one_character_is_refused() -> None:
+def test_split_text_refuses_a_limit_below_one_character() -> None:
     with pytest.raises(DataError, match=r"^max_source=2 has no room for the 3 tokens of 'a'; raise it$"):
         split_text("aaaa", 2, lambda text: len(text) + 2)
 
@@ -76,8 +76,8 @@ def test_a_limit_without_room_for_one_character_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["x" * 100_000, "the cat " * 12_000, "。" * 50_000, "a." * 50_000, "a. " * 30_000, " " * 100_000]
 )
-def test_very_long_texts_are_cut_without_searching_them_again_and_again(text: str) -> None:
-    """Counted in characters that are measured: each halving measures the text once."""
+def test_split_text_measures_long_texts_in_linear_time(text: str) -> None:
+    """Counts the measured characters: each halving measures the text once."""
     measured = 0
 
     def length(piece: str) -> int:
@@ -90,7 +90,7 @@ def test_very_long_texts_are_cut_without_searching_them_again_and_again(text: st
     assert measured <= 14 * len(text)
 
 
-def test_translations_are_joined_as_their_script_is_written() -> None:
+def test_join_texts_follows_the_script() -> None:
     assert join_texts(["Un chat.", "Il dort."], ["A cat. ", "It sleeps."]) == "Un chat. Il dort."
     assert join_texts(["A cat.", "It sleeps."], ["猫。", "寝る。"]) == "A cat. It sleeps."
     assert join_texts(["猫。", "寝る。"], ["A cat. ", "It sleeps."]) == "猫。寝る。"
@@ -100,7 +100,7 @@ def test_translations_are_joined_as_their_script_is_written() -> None:
     assert join_texts(["고양이", "잔다"], ["a ", "b"]) == "고양이 잔다"
 
 
-def test_pieces_that_were_cut_in_a_word_are_known() -> None:
+def test_split_text_marks_pieces_cut_in_a_word() -> None:
     assert [ends_in_word(piece) for piece in ("ab", "ab ", "ab.", "日本", "")] == [True, False, False, False, False]
     text = "the cat sleeps. " * 30 + "x" * 500
     pieces = split_text(text, 64, len)
@@ -108,8 +108,8 @@ def test_pieces_that_were_cut_in_a_word_are_known() -> None:
 
 
 @pytest.mark.parametrize("mark", [".", "!", ",", ";", ".)"])
-def test_a_hundred_thousand_marks_are_cut_like_other_text(mark: str) -> None:
-    """Expressions that begin anew at every mark would take hours here."""
+def test_split_text_cuts_100_000_punctuation_marks(mark: str) -> None:
+    """Expressions that restart at every mark would take hours here."""
     text = mark * 100_000
     pieces = split_text(text, 1000, len)
     assert "".join(pieces) == text

@@ -1,4 +1,4 @@
-"""Text that a vocabulary does not know is named: character by character, or word by word."""
+"""Unknown text is reported by character or by word."""
 
 import warnings
 
@@ -43,21 +43,21 @@ def foreign() -> ForeignTokenizer:
 @pytest.mark.parametrize("kind", ["bpe", "char", "word"])
 @pytest.mark.parametrize("values", [{}, {"lowercase": True, "normalization": "nfkc"}, {"pre_tokenizer": "whitespace"}])
 @pytest.mark.parametrize("text", TEXTS)
-def test_every_unknown_token_has_its_text(kind: str, values: dict[str, object], text: str) -> None:
+def test_unknown_tokens_map_to_their_text(kind: str, values: dict[str, object], text: str) -> None:
     tokenizer = vocabulary(kind, **values)
     unknown = tokenizer.unknown(text)
     assert len(unknown) == tokenizer.encode(text).count(tokenizer.unknown_id)
     assert all(tokenizer.unknown_id in tokenizer.encode(part) for part in unknown)
 
 
-def test_unknown_parts_are_characters_or_words_in_their_order() -> None:
+def test_unknown_lists_characters_or_words_in_order() -> None:
     assert vocabulary("bpe").unknown("the Привет, the 🚀") == [*"Привет", "🚀"]
     assert vocabulary("char").unknown("Пи the 🚀") == ["П", "и", "🚀"]
     assert vocabulary("word").unknown("the Привет, 🚀!") == ["Привет", "🚀", "!"]
     assert vocabulary("bpe").unknown("the cat sleeps") == []
 
 
-def test_unknown_parts_of_a_foreign_vocabulary_are_as_they_were_written() -> None:
+def test_unknown_of_a_foreign_vocabulary_keeps_the_spelling() -> None:
     assert foreign().unknown("The Dog, Привет cat") == ["Dog", "Привет"]
     assert foreign().unknown("the cat") == []
 
@@ -72,7 +72,7 @@ def warned(texts: list[str]) -> UnknownWarning:
     return one.message
 
 
-def test_one_warning_names_the_first_text_and_counts_the_others() -> None:
+def test_unknown_warning_names_the_first_text_and_counts_others() -> None:
     warning = warned(["the cat", "Привет", "🚀", "the", "🚀🚀"])
     assert warning.found == {2: list("Привет"), 3: ["🚀"], 5: ["🚀"]}
     told = "text 2: the vocabulary does not know 'П', 'р', 'и' and 3 more; read as <unk> (2 more texts likewise)"
@@ -80,7 +80,7 @@ def test_one_warning_names_the_first_text_and_counts_the_others() -> None:
     assert str(warned(["🚀"])) == "text 1: the vocabulary does not know '🚀'; read as <unk>"
 
 
-def test_parts_of_one_text_are_reported_together() -> None:
+def test_unknown_warning_merges_the_parts_of_a_text() -> None:
     tokenizer = vocabulary("bpe")
     pair = [(1, text, tokenizer.encode(text)) for text in ("the 🚀", "🚀 ö")]
     with pytest.warns(UnknownWarning) as caught:
@@ -88,7 +88,7 @@ def test_parts_of_one_text_are_reported_together() -> None:
     assert [warning.message.found for warning in caught] == [{1: ["🚀", "ö"]}]  # type: ignore[union-attr]
 
 
-def test_known_text_and_ignored_warnings_are_silent() -> None:
+def test_unknown_warning_is_silent_for_known_text() -> None:
     tokenizer = vocabulary("bpe")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -97,7 +97,7 @@ def test_known_text_and_ignored_warnings_are_silent() -> None:
             warn_of_unknown(tokenizer, "text", [(1, "🚀", tokenizer.encode("🚀"))])
 
 
-def test_listed_escapes_what_cannot_be_printed_and_cuts_what_is_long() -> None:
+def test_listed_escapes_unprintable_and_cuts_long_text() -> None:
     assert listed(["\x1b", "\u200b"]) == r"'\x1b', '\u200b'"
     assert listed(["x" * 1000]) == f"'{'x' * 20}…'"
     assert str(TextError("text", 3, "is empty")) == "text 3 is empty"

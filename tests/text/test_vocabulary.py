@@ -213,11 +213,11 @@ def test_merges_stop_at_the_number_asked_for_and_are_the_first_of_more() -> None
     assert few.decode(few.encode("lowest wider")) == "lowest wider"
 
 
-# Size of the text of tokens
+# Text size of tokens
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "char", "bytes"])
-def test_the_size_of_tokens_is_that_of_what_they_decode_to(kind, monkeypatch):
+def test_text_size_equals_that_of_the_decoded_text(kind, monkeypatch):
     text = "Der Hund läuft.  Two\ndogs 日本 run – on grass! " * 30
     tokenizer = trained([text], [], kind=kind, vocab_size=300, min_frequency=1).source
     ids = tokenizer.encode(text)

@@ -1,4 +1,4 @@
-"""Which checkpoint is the best: by the metric, and of equal values the one with the lower loss."""
+"""Choice of the best checkpoint: by the metric, then by the lower loss."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ EACH_STEP = {"validation.every": 1, "train.max_steps": 4}
 
 @pytest.fixture
 def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Validations give these (BLEU, loss) one after the other."""
+    """Set the (BLEU, loss) of successive validations."""
 
     def score(*values: tuple[float, float]) -> None:
         left = list(values)
@@ -42,7 +42,7 @@ def warnings(events: list[Any]) -> list[str | None]:
 
 @pytest.fixture(scope="module")
 def without_spaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Data whose target language writes no spaces: BLEU's usual tokenizer sees one word a sentence."""
+    """Data with a target language without spaces: BLEU's 13a tokenizer sees one word a sentence."""
     folder = tmp_path_factory.mktemp("without_spaces")
     pairs = sample_corpus(310, seed=5)
     for name, part in {"train": pairs[10:], "validation": pairs[:10]}.items():
@@ -51,9 +51,7 @@ def without_spaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {"data.train": [str(folder / "train")], "data.validation": [str(folder / "validation")]}
 
 
-def test_where_bleu_is_zero_throughout_the_lowest_loss_is_the_best(
-    tiny: TinyRun, tmp_path: Path, without_spaces: dict[str, Any]
-) -> None:
+def test_lowest_loss_is_best_while_bleu_is_zero(tiny: TinyRun, tmp_path: Path, without_spaces: dict[str, Any]) -> None:
     settings = without_spaces | {"validation.tokenize": "13a", "validation.every": 10, "text.kind": "char"}
     events = run_to_the_end(tiny.config(settings), tmp_path / "run")
     validated = [event for event in events if isinstance(event, Validated)]
@@ -63,9 +61,7 @@ def test_where_bleu_is_zero_throughout_the_lowest_loss_is_the_best(
     assert resolve(tmp_path / "run").name == f"step_{10 * (1 + losses.index(min(losses))):08d}"
 
 
-def test_the_tokenizer_of_bleu_follows_the_target_text(
-    tiny: TinyRun, tmp_path: Path, without_spaces: dict[str, Any]
-) -> None:
+def test_bleu_tokenizer_follows_the_target_text(tiny: TinyRun, tmp_path: Path, without_spaces: dict[str, Any]) -> None:
     started, *_ = run_to_the_end(tiny.config(without_spaces | {"train.max_steps": 1}), tmp_path / "run")
     assert isinstance(started, Started)
     assert "validation: BLEU by sacreBLEU's tokenizer char (validation.tokenize=auto)" in started.accounts
@@ -73,7 +69,7 @@ def test_the_tokenizer_of_bleu_follows_the_target_text(
     assert load_checkpoint(resolve(tiny.run)).config["bleu_tokenize"] == "13a"
 
 
-def test_without_validation_data_the_training_text_decides(
+def test_bleu_tokenizer_follows_training_text_without_validation(
     tiny: TinyRun, tmp_path: Path, without_spaces: dict[str, Any]
 ) -> None:
     settings = without_spaces | {"train.max_steps": 1, "data.validation": []}
@@ -83,27 +79,27 @@ def test_without_validation_data_the_training_text_decides(
     assert load_checkpoint(resolve(tmp_path / "run")).config["bleu_tokenize"] == "char"
 
 
-def test_equal_scores_are_decided_by_the_loss(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
+def test_equal_scores_choose_the_lower_loss(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
     scored((5.0, 3.0), (5.0, 2.0), (5.0, 2.0), (4.0, 1.0))
     events = run_to_the_end(tiny.config(EACH_STEP), tmp_path / "run")
     assert bests(events) == [True, True, False, False]
     assert resolve(tmp_path / "run").name == "step_00000002"
 
 
-def test_a_higher_score_wins_over_a_lower_loss(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
+def test_higher_score_beats_a_lower_loss(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
     scored((0.0, 1.0), (2.0, 4.0), (3.0, 5.0), (3.0, float("nan")))
     events = run_to_the_end(tiny.config(EACH_STEP), tmp_path / "run")
     assert bests(events) == [True, True, True, False]
 
 
-def test_a_resumed_run_knows_the_loss_of_its_best(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
+def test_resume_restores_the_loss_of_the_best_checkpoint(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
     scored((5.0, 3.0), (5.0, 2.0), (5.0, 2.5), (5.0, 1.0))
     run_to_the_end(tiny.config(EACH_STEP | {"train.max_steps": 2}), tmp_path / "run")
     events = run_to_the_end(tiny.config(EACH_STEP), tmp_path / "run", resume=True)
     assert bests(events) == [False, True]
 
 
-def test_a_bleu_that_stays_zero_warns_once(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
+def test_bleu_of_zero_warns_once(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
     scored((0.0, 4.0), (0.0, 3.0), (0.0, 2.0), (1.0, 1.0))
     begun = run_to_the_end(tiny.config(EACH_STEP | {"train.max_steps": 1}), tmp_path / "run")
     events = run_to_the_end(tiny.config(EACH_STEP), tmp_path / "run", resume=True)
@@ -118,14 +114,16 @@ def test_a_bleu_that_stays_zero_warns_once(tiny: TinyRun, tmp_path: Path, scored
 
 
 @pytest.mark.parametrize("metric", ["chrf", "loss"])
-def test_another_metric_does_not_warn_of_bleu(tiny: TinyRun, tmp_path: Path, scored: Any, metric: str) -> None:
+def test_other_metrics_do_not_warn_of_zero_bleu(tiny: TinyRun, tmp_path: Path, scored: Any, metric: str) -> None:
     scored((0.0, 4.0), (0.0, 3.0), (0.0, 2.0), (0.0, 1.0))
     events = run_to_the_end(tiny.config(EACH_STEP | {"validation.metric": metric}), tmp_path / "run")
     assert warnings(events) == [None] * 4
 
 
-def test_the_chosen_tokenizer_when_named_keeps_the_best(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
-    """As in a run that was begun when 13a was the default, and is resumed with ``auto``."""
+def test_best_checkpoint_stays_if_auto_resolves_to_the_same_tokenizer(
+    tiny: TinyRun, tmp_path: Path, scored: Any
+) -> None:
+    """Like a run started when 13a was the default and resumed with ``auto``."""
     scored((5.0, 1.0), (5.0, 2.0), (4.0, 2.0))
     settings = EACH_STEP | {"train.max_steps": 1}
     run_to_the_end(tiny.config(settings | {"validation.tokenize": "13a"}), tmp_path / "run")

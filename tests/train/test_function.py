@@ -1,4 +1,4 @@
-"""``glassformer.train(config)``: training from Python, whatever has been imported before."""
+"""``glassformer.train(config)``: training from Python."""
 
 import inspect
 import json
@@ -27,7 +27,7 @@ SHORT = {
 }
 
 
-def test_a_file_a_dictionary_and_a_configuration_train_the_same(tiny: TinyRun, tmp_path: Path) -> None:
+def test_train_accepts_a_file_a_dictionary_and_a_config(tiny: TinyRun, tmp_path: Path) -> None:
     run_to_the_end(tiny.config(SHORT), tmp_path / "expected")
     expected = state_of(tmp_path / "expected")
     file = tiny.write_config(tmp_path / "tiny.toml", SHORT)
@@ -37,7 +37,7 @@ def test_a_file_a_dictionary_and_a_configuration_train_the_same(tiny: TinyRun, t
         assert state_of(result.run) == expected
 
 
-def test_the_result_knows_scores_and_best_and_loads_the_model(
+def test_training_result_has_scores_and_best_and_loads_the_model(
     tiny: TinyRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = glassformer.train(tiny.settings(SHORT), run=tmp_path / "run")
@@ -51,7 +51,7 @@ def test_the_result_knows_scores_and_best_and_loads_the_model(
     assert len(result.load().translate(["the cat sleeps"])) == 1
 
 
-def test_overrides_and_resume_are_those_of_the_command_line(tiny: TinyRun, tmp_path: Path) -> None:
+def test_train_overrides_and_resume_match_the_command(tiny: TinyRun, tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     settings = tiny.settings(SHORT)
     glassformer.train(settings, run=whole, overrides=["train.max_steps=5"])
@@ -63,7 +63,7 @@ def test_overrides_and_resume_are_those_of_the_command_line(tiny: TinyRun, tmp_p
         glassformer.train(settings, run=parts)
 
 
-def test_a_file_names_its_run_and_nothing_else_does(
+def test_train_derives_the_run_folder_only_from_a_file(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -83,7 +83,7 @@ def test_a_file_names_its_run_and_nothing_else_does(
         ("nowhere.toml", {}, "nowhere.toml: no such file"),
     ],
 )
-def test_what_is_no_configuration_is_refused(
+def test_train_rejects_invalid_configurations(
     tmp_path: Path, config: Any, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -91,7 +91,7 @@ def test_what_is_no_configuration_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_events_are_those_of_the_loop(tiny: TinyRun, tmp_path: Path) -> None:
+def test_events_yields_the_events_of_the_loop(tiny: TinyRun, tmp_path: Path) -> None:
     found = list(events(tiny.settings(SHORT), run=tmp_path / "run", each_step=True))
     assert isinstance(found[0], Started)
     assert isinstance(found[-1], Finished)
@@ -99,7 +99,7 @@ def test_events_are_those_of_the_loop(tiny: TinyRun, tmp_path: Path) -> None:
     assert sum(isinstance(event, Validated) for event in found) == 2
 
 
-def test_a_bleu_that_stays_zero_is_a_warning(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_warns_of_zero_bleu(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = {"nll": 1.0, "bleu": 0.0, "chrf": 0.0}
     monkeypatch.setattr(glassformer.train.loop, "without_dropout", lambda *_: scores)
     with pytest.warns(UserWarning, match="BLEU is 0: while it is") as caught:
@@ -107,7 +107,7 @@ def test_a_bleu_that_stays_zero_is_a_warning(tiny: TinyRun, tmp_path: Path, monk
     assert [warning.filename for warning in caught] == [__file__]
 
 
-def test_it_says_how_it_is_called() -> None:
+def test_train_has_a_signature_and_help() -> None:
     assert list(inspect.signature(glassformer.train).parameters) == ["config", "run", "overrides", "resume"]
     page = pydoc.plain(pydoc.render_doc(glassformer.train))
     assert 'glassformer.train("configs/x.toml", run="runs/x", overrides=["train.max_steps=100"])' in page
@@ -123,8 +123,8 @@ def test_it_says_how_it_is_called() -> None:
         "import glassformer.predict",
     ],
 )
-def test_it_is_called_whatever_was_imported_before(tiny: TinyRun, tmp_path: Path, before: str) -> None:
-    """And its modules stay modules afterwards."""
+def test_train_is_callable_after_any_import_order(tiny: TinyRun, tmp_path: Path, before: str) -> None:
+    """Its submodules stay modules afterwards."""
     settings = tiny.settings({"train.max_steps": 1, "data.validation": []})
     program = f"""
 import json, sys

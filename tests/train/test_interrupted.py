@@ -1,4 +1,4 @@
-"""Checkpoints that an interruption saves are there to resume from, and for nothing else."""
+"""Checkpoints of interruptions serve only to resume."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +22,13 @@ SETTINGS = {
 
 
 def stopped_after(steps: int) -> Callable[[], bool]:
-    """``asked_to_stop`` that is true from the step ``steps`` of this process on."""
+    """``asked_to_stop`` that is true from step ``steps`` of this process on."""
     left = iter([False] * (steps - 1))
     return lambda: next(left, True)
 
 
 def train_until(tiny: TinyRun, path: Path, *stops: int, **changes: Any) -> None:
-    """Begin a run and stop it, as Ctrl-C does, at each of the steps ``stops``."""
+    """Start a run and stop it, as Ctrl-C does, at each of the steps ``stops``."""
     config, before = tiny.config(SETTINGS | changes), 0
     for stop in stops:
         run = RunFolder.open(path) if before else RunFolder.create(path)
@@ -41,13 +41,13 @@ def names(path: Path) -> list[str]:
     return [checkpoint.name for checkpoint in RunFolder.open(path).checkpoints()]
 
 
-def test_interruptions_push_no_scheduled_checkpoint_out(tiny: TinyRun, tmp_path: Path) -> None:
+def test_interruptions_do_not_displace_scheduled_checkpoints(tiny: TinyRun, tmp_path: Path) -> None:
     train_until(tiny, tmp_path / "run", 9, 10, 11)
     assert names(tmp_path / "run") == ["step_00000004", "step_00000008", "step_00000011"]
 
 
-def test_a_run_that_was_interrupted_ends_as_one_that_was_not(tiny: TinyRun, tmp_path: Path) -> None:
-    """With the same checkpoints, the same weights, and the same training state."""
+def test_interrupted_run_ends_like_an_undisturbed_run(tiny: TinyRun, tmp_path: Path) -> None:
+    """Checkpoints, weights and training state are equal."""
     run_to_the_end(tiny.config(SETTINGS), tmp_path / "undisturbed")
     train_until(tiny, tmp_path / "run", 3, 4, 7)
     run_to_the_end(tiny.config(SETTINGS), tmp_path / "run", resume=True)
@@ -58,7 +58,7 @@ def test_a_run_that_was_interrupted_ends_as_one_that_was_not(tiny: TinyRun, tmp_
     assert interrupted["checkpoints"] == ["step_00000008", "step_00000012"]
 
 
-def test_a_time_limit_between_saves_is_an_interruption(tiny: TinyRun, tmp_path: Path) -> None:
+def test_max_seconds_between_saves_counts_as_interruption(tiny: TinyRun, tmp_path: Path) -> None:
     run_to_the_end(tiny.config(SETTINGS | {"train.max_seconds": 1e-6}), tmp_path / "run")
     run = RunFolder.open(tmp_path / "run")
     assert names(run.path) == ["step_00000001"]
@@ -68,13 +68,13 @@ def test_a_time_limit_between_saves_is_an_interruption(tiny: TinyRun, tmp_path: 
 
 
 @pytest.mark.parametrize("changes", [{"train.max_steps": 3}, {"train.max_steps": 4, "train.max_seconds": 1e6}])
-def test_the_last_step_is_no_interruption(tiny: TinyRun, tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_last_step_is_not_an_interruption(tiny: TinyRun, tmp_path: Path, changes: dict[str, Any]) -> None:
     run_to_the_end(tiny.config(SETTINGS | changes), tmp_path / "run")
     run = RunFolder.open(tmp_path / "run")
     assert run.scheduled() == run.checkpoints()
 
 
-def test_a_stop_at_a_scheduled_save_or_validation_is_scheduled(tiny: TinyRun, tmp_path: Path) -> None:
+def test_stop_at_a_scheduled_save_or_validation_is_scheduled(tiny: TinyRun, tmp_path: Path) -> None:
     train_until(tiny, tmp_path / "saved", 4)
     assert len(RunFolder.open(tmp_path / "saved").scheduled()) == 1
     validation = {"data.validation": [str(tiny.folder / "validation")], "validation.every": 3}
@@ -82,10 +82,10 @@ def test_a_stop_at_a_scheduled_save_or_validation_is_scheduled(tiny: TinyRun, tm
     assert len(RunFolder.open(tmp_path / "validated").scheduled()) == 1
 
 
-def test_the_best_stays_although_an_interruption_saved_it(
+def test_best_checkpoint_of_an_interruption_is_kept(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A time limit validates too, and so may save the best."""
+    """A time limit validates too, so it may save the best checkpoint."""
     values = [30.0, 10.0, 20.0, 40.0]
     monkeypatch.setattr(
         glassformer.train.loop, "without_dropout", lambda *_: {"nll": 1.0, "bleu": values.pop(0), "chrf": 0.0}
@@ -105,7 +105,7 @@ def average(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     assert not ended.value.code
 
 
-def test_an_average_leaves_out_what_an_interruption_saved(
+def test_average_omits_checkpoints_of_interruptions(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_until(tiny, tmp_path / "run", 9)
@@ -116,7 +116,7 @@ def test_an_average_leaves_out_what_an_interruption_saved(
     ]
 
 
-def test_an_average_of_nothing_but_interruptions_takes_them(
+def test_average_uses_interruptions_if_there_is_nothing_else(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_until(tiny, tmp_path / "run", 2)

@@ -46,7 +46,7 @@ def test_asked_to_stop_it_saves_and_loses_no_step(tiny: TinyRun, tmp_path: Path,
     run_to_the_end(tiny.config(settings), run, resume=True)
     run_to_the_end(tiny.config(settings), tmp_path / "undisturbed")
     stopped, undisturbed = state_of(run), state_of(tmp_path / "undisturbed")
-    assert len(stopped.pop("metrics")) > len(undisturbed.pop("metrics"))  # of the step where it was stopped
+    assert len(stopped.pop("metrics")) > len(undisturbed.pop("metrics"))  # the step where it stopped
     assert stopped == undisturbed
 
 

@@ -1,4 +1,4 @@
-"""``train.override_on_resume``: a resumed run with another rate or schedule, and the record of it."""
+"""``train.override_on_resume``: resume with another rate or schedule, and record the change."""
 
 import json
 import re
@@ -42,7 +42,7 @@ def history(run: Path) -> list[Any]:
     return list(checkpoint.training.values["overrides"])
 
 
-def test_without_it_a_change_is_refused_and_the_way_out_is_named(tiny: TinyRun, run: Path) -> None:
+def test_resume_refuses_a_changed_setting_and_names_override_on_resume(tiny: TinyRun, run: Path) -> None:
     message = (
         "optimizer.learning_rate=0.002, but the run began with 0.01; resume with that, start anew, "
         "or set train.override_on_resume=true to change it from here on"
@@ -63,7 +63,7 @@ def test_without_it_a_change_is_refused_and_the_way_out_is_named(tiny: TinyRun, 
         {"train.dropout_warmup_steps": 100},
     ],
 )
-def test_a_changed_setting_trains_other_weights_from_there(
+def test_override_on_resume_changes_the_weights_from_its_step(
     tiny: TinyRun, run: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     started = resume(tiny, run, ALLOWED | changes)
@@ -73,14 +73,14 @@ def test_a_changed_setting_trains_other_weights_from_there(
     assert [(one["step"], one["name"]) for one in history(run)] == [(4, name) for name in sorted(changes)]
 
 
-def test_it_changes_nothing_by_itself(tiny: TinyRun, run: Path, tmp_path: Path) -> None:
+def test_override_on_resume_alone_changes_nothing(tiny: TinyRun, run: Path, tmp_path: Path) -> None:
     assert resume(tiny, run, ALLOWED).overrides == []
     run_to_the_end(tiny.config(LONGER), tmp_path / "undisturbed")
     assert weights(run) == weights(tmp_path / "undisturbed")
     assert history(run) == []
 
 
-def test_the_history_is_in_the_metrics_and_in_every_later_checkpoint(tiny: TinyRun, run: Path) -> None:
+def test_overrides_are_recorded_in_metrics_and_checkpoints(tiny: TinyRun, run: Path) -> None:
     first = ALLOWED | {"optimizer.learning_rate": 0.002}
     assert resume(tiny, run, first).overrides == ["optimizer.learning_rate: 0.01 → 0.002"]
     second = first | {"train.max_steps": 8, "optimizer.warmup_steps": 0}
@@ -111,7 +111,7 @@ def test_the_history_is_in_the_metrics_and_in_every_later_checkpoint(tiny: TinyR
         {"train.start_from": "elsewhere"},
     ],
 )
-def test_what_the_run_is_made_of_stays_refused(tiny: TinyRun, run: Path, changes: dict[str, Any]) -> None:
+def test_override_on_resume_refuses_structural_changes(tiny: TinyRun, run: Path, changes: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, CheckpointError), match=r"but the run began with .*; resume with that, or start"):
         resume(tiny, run, ALLOWED | changes)
 
@@ -123,7 +123,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> None:
     assert not ended.value.code
 
 
-def test_the_command_line_shows_what_was_changed(
+def test_train_and_info_commands_show_overrides(
     tiny: TinyRun, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tiny.write_config(tmp_path / "tiny.toml", ALLOWED | {"optimizer.learning_rate": 0.002})

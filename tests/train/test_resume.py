@@ -220,8 +220,8 @@ def as_of_a_gpu(saved: TrainingState) -> TrainingState:
     return replace(saved, tensors=saved.tensors | {"random.cuda": torch.zeros(16, dtype=torch.uint8)})
 
 
-def test_other_token_ids_of_the_same_text_are_refused(tiny: TinyRun, tmp_path: Path) -> None:
-    """As another version of the tokenizers might make them. A checkpoint from before they were noted goes on."""
+def test_resume_refuses_changed_token_ids_of_the_same_text(tiny: TinyRun, tmp_path: Path) -> None:
+    """Another tokenizers version might produce them. A checkpoint without a recorded digest still resumes."""
     path, changes = tmp_path / "run", {"data.cache": str(tmp_path / "cache"), "data.validation": []}
     run_to_the_end(tiny.config(changes | {"train.max_steps": 1}), path)
     (cache,) = (tmp_path / "cache").iterdir()
@@ -353,7 +353,7 @@ def test_a_damaged_newest_checkpoint_is_said(tiny: TinyRun, undisturbed_run: Pat
     assert started.step < 14 and len(started.warnings) == 1 and str(newest) in started.warnings[0]
 
 
-def test_a_best_checkpoint_stays_best_when_a_version_adds_settings_of_decoding(tiny: TinyRun) -> None:
+def test_best_checkpoint_stays_best_after_new_decoding_settings(tiny: TinyRun) -> None:
     now = tiny.config().model_dump(mode="json")
     before = copy.deepcopy(now)
     del before["decoding"]["max_source"], before["decoding"]["long_source"]
@@ -362,8 +362,8 @@ def test_a_best_checkpoint_stays_best_when_a_version_adds_settings_of_decoding(t
     assert _measured(now, "13a") != _measured(before, "13a")
 
 
-def test_a_run_of_a_version_without_newer_settings_is_resumed(tiny: TinyRun, tmp_path: Path) -> None:
-    """Settings that were added since change nothing by their defaults."""
+def test_run_of_an_earlier_version_is_resumed(tiny: TinyRun, tmp_path: Path) -> None:
+    """Defaults of newer settings change nothing."""
     config = tiny.config()
     before = config.model_dump(mode="json")
     del before["text"]["byte_fallback"], before["data"]["validation_share"]
@@ -373,7 +373,7 @@ def test_a_run_of_a_version_without_newer_settings_is_resumed(tiny: TinyRun, tmp
         _overrides(changed, before, 0)
 
 
-def test_a_default_that_changed_since_is_named_as_such(tiny: TinyRun) -> None:
+def test_resume_names_a_default_that_changed(tiny: TinyRun) -> None:
     config = tiny.config()
     before = config.model_dump(mode="json")
     before["optimizer"]["epsilon"] = 1e-7

@@ -1,4 +1,4 @@
-"""``train.start_from``: sizes that the configuration leaves out are those of the run it starts from."""
+"""``train.start_from``: omitted sizes come from the origin run."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tiny_tasks import TinyTask, made
 
 
 def settings(tiny: TinyTask, begun: Path, **model: Any) -> RunConfig:
-    """Two steps from ``begun``, with nothing in [model] but ``model``."""
+    """Configuration of two steps from ``begun``; [model] has only ``model``."""
     values = {name: section for name, section in tiny.values.items() if name != "model"}
     values["train"] = {**values["train"], "start_from": str(begun), "max_steps": 2, "save_every": 1}
     return parse_config(values | ({"model": model} if model else {}))
@@ -35,7 +35,7 @@ def classification(tmp_path_factory: pytest.TempPathFactory) -> TinyTask:
     return made(tmp_path_factory, "classification")
 
 
-def test_sizes_come_from_the_run_it_starts_from(masked: TinyTask, classification: TinyTask, tmp_path: Path) -> None:
+def test_start_from_takes_omitted_sizes(masked: TinyTask, classification: TinyTask, tmp_path: Path) -> None:
     started, *_ = run_to_the_end(settings(classification, masked.run), tmp_path / "run")
     assert isinstance(started, Started)
     before, after = newest(masked.run), newest(tmp_path / "run")
@@ -50,8 +50,10 @@ def test_sizes_come_from_the_run_it_starts_from(masked: TinyTask, classification
     assert "21 of 25 weights are taken; classes.pooler.dense.weight, " in weights
 
 
-def test_it_is_resumed_with_the_same_configuration(masked: TinyTask, classification: TinyTask, tmp_path: Path) -> None:
-    """Which still leaves [model] out, when the run it started from may be gone."""
+def test_start_from_run_is_resumed_with_the_same_configuration(
+    masked: TinyTask, classification: TinyTask, tmp_path: Path
+) -> None:
+    """It still omits [model], and the origin run may be gone."""
     config = settings(classification, masked.run)
     run_to_the_end(config, tmp_path / "run")
     longer = config.model_copy(update={"train": config.train.model_copy(update={"max_steps": 3})})
@@ -61,7 +63,7 @@ def test_it_is_resumed_with_the_same_configuration(masked: TinyTask, classificat
     assert run_to_the_end(written, tmp_path / "run", resume=True)[-1].step == 4
 
 
-def test_what_the_configuration_gives_is_not_replaced(
+def test_start_from_keeps_settings_of_the_configuration(
     masked: TinyTask, classification: TinyTask, tmp_path: Path
 ) -> None:
     run_to_the_end(settings(classification, masked.run, max_length=40, n_classes=2), tmp_path / "run")
@@ -70,13 +72,13 @@ def test_what_the_configuration_gives_is_not_replaced(
         run_to_the_end(settings(classification, masked.run, n_heads=4), tmp_path / "other")
 
 
-def test_dropout_is_that_of_the_new_run(masked: TinyTask, classification: TinyTask, tmp_path: Path) -> None:
+def test_start_from_does_not_take_dropout(masked: TinyTask, classification: TinyTask, tmp_path: Path) -> None:
     run_to_the_end(settings(classification, masked.run), tmp_path / "run")
     assert newest(masked.run)["dropout"] != 0.1
     assert newest(tmp_path / "run")["dropout"] == 0.1
 
 
-def test_a_setting_of_the_origin_that_contradicts_the_data_is_refused(
+def test_start_from_refuses_settings_that_contradict_the_data(
     masked: TinyTask, classification: TinyTask, tmp_path: Path
 ) -> None:
     config = settings(classification, masked.run)
@@ -89,9 +91,7 @@ def test_a_setting_of_the_origin_that_contradicts_the_data_is_refused(
 
 
 @pytest.mark.parametrize("task", ["language", "images", "forecasting"])
-def test_every_task_starts_from_a_run_of_its_own(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str
-) -> None:
+def test_start_from_works_for_every_task(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str) -> None:
     tiny = made(tmp_path_factory, task)
     started, *_ = run_to_the_end(settings(tiny, tiny.run), tmp_path / "run")
     assert isinstance(started, Started)
@@ -101,7 +101,7 @@ def test_every_task_starts_from_a_run_of_its_own(
     assert "begin" not in started.accounts[-1]
 
 
-def test_a_translator_starts_from_another_one(tiny: TinyRun, tmp_path: Path) -> None:
+def test_start_from_works_for_translation(tiny: TinyRun, tmp_path: Path) -> None:
     values = tiny.settings({"train.start_from": str(tiny.run), "train.max_steps": 1})
     del values["model"]
     started, *_ = run_to_the_end(parse_config(values), tmp_path / "run")

@@ -220,17 +220,17 @@ def test_a_run_without_a_vocabulary_is_no_start_for_one_of_text(
         trained(tiny, tmp_path / "run", train__start_from=str(begun))
 
 
-# Bits
+# Bits per character and per byte
 
 
 CODE = "def f(a):\n    if a:\n\n        return  a\n" * 12
 
 
 @pytest.mark.parametrize("text", [{"kind": "bytes"}, {"kind": "char"}, {"kind": "bpe"}, {"kind": "word"}])
-def test_bits_are_those_of_the_text_that_the_predicted_tokens_decode_to(
+def test_bits_count_the_text_of_the_predicted_tokens(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, text: dict[str, Any]
 ) -> None:
-    """A vocabulary that collapses spaces has fewer characters to predict, which must not look like fewer bits."""
+    """A vocabulary that collapses spaces predicts fewer characters, which must not look like fewer bits."""
     file = tmp_path / "code.txt"
     file.write_text(CODE, encoding="utf-8")
     values = settings(made(tmp_path_factory, "language"), data__train=[str(file)], data__validation=[str(file)])
@@ -243,14 +243,14 @@ def test_bits_are_those_of_the_text_that_the_predicted_tokens_decode_to(
     predicted = len(generator.tokenizer.decode(ids)) - len(generator.tokenizer.decode(ids[:1]))
     expected = scores["nll"] * (len(ids) - 1) / math.log(2) / predicted
     assert scores["bits_per_character"] == pytest.approx(expected)
-    assert scores["bits_per_byte"] == pytest.approx(expected)  # all is ASCII
+    assert scores["bits_per_byte"] == pytest.approx(expected)  # ASCII text
     assert (predicted > len(CODE) - 10) == (text["kind"] in ("bytes", "char"))
     evaluated = measuring.language_scores(generator, config.data, [str(file)])
     assert evaluated["bits_per_byte"] == pytest.approx(evaluated["nll"] * evaluated["tokens"] / math.log(2) / predicted)
     assert generator.score([CODE])[0].characters == predicted
 
 
-def test_language_models_are_of_bytes_unless_another_kind_is_given(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_language_models_are_byte_level_by_default(tmp_path_factory: pytest.TempPathFactory) -> None:
     values = settings(made(tmp_path_factory, "language"))
     assert parse_config(values | {"text": {"vocab_size": 300}}).text.kind == "bytes"
     assert parse_config({key: value for key, value in values.items() if key != "text"}).text.kind == "bytes"

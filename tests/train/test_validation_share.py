@@ -1,4 +1,4 @@
-"""Runs that are validated on a share of their training examples."""
+"""Validation on a share of the training examples: complete runs."""
 
 import copy
 from pathlib import Path
@@ -33,7 +33,7 @@ def config_of(values: dict[str, Any], **train: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize("task", ["translation", "classification", "tagging", "images", "language"])
-def test_every_task_holds_out_a_share_and_resumes_exactly(
+def test_validation_share_of_every_task_resumes_exactly(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str
 ) -> None:
     values = values_of(tmp_path_factory, task)
@@ -53,7 +53,7 @@ def test_every_task_holds_out_a_share_and_resumes_exactly(
 
 
 @pytest.mark.parametrize("task", ["translation", "classification"])
-def test_what_is_held_out_is_in_the_account(
+def test_held_out_examples_are_in_the_account(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, task: str
 ) -> None:
     values = values_of(tmp_path_factory, task)
