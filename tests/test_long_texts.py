@@ -1,6 +1,7 @@
 """Texts that are too long to be read at once: translated in pieces, read in part, or refused; never in silence."""
 
 import math
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import pytest
 
 import tiny_run
 from glassformer import ConfigError, DataError, Translator
-from glassformer.generate import DecodingConfig, Hypothesis
+from glassformer.generate import DecodingConfig, Hypothesis, pieces
 from glassformer.generate.pieces import best_choices, united
 from glassformer.text.faults import LongTextWarning
 from glassformer.text.sentences import join_texts, split_text
@@ -60,6 +61,27 @@ def test_a_long_text_is_translated_sentence_by_sentence(translator: Translator) 
     (warning,) = of_length(caught)
     assert str(warning.message) == told
     assert warning.filename == __file__
+
+
+def test_the_time_for_many_pieces_is_estimated_before_they_are_translated(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "LONG_SECONDS", 0.0)
+    sentences = (SENTENCES * 40)[:-1]
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        whole, short = translator.translate([" ".join(sentences), SENTENCES[0]])
+    (warning,) = [one for one in caught if "takes about" in str(one.message)]
+    assert re.fullmatch("translating 160 pieces takes about [0-9]+ s", str(warning.message))
+    assert warning.filename == __file__
+    alone = translator.translate(SENTENCES)
+    assert whole == " ".join(text for text in (alone * 40)[:-1] if text)
+    assert short == alone[0]
+
+
+def test_a_short_time_is_not_announced(translator: Translator) -> None:
+    with pytest.warns(LongTextWarning) as caught:
+        translator.translate([" ".join(SENTENCES * 40)])
+    assert not [one for one in caught if "takes about" in str(one.message)]
 
 
 def test_several_long_texts_are_one_warning(translator: Translator) -> None:

@@ -1,5 +1,7 @@
 """Raw text in, raw text out: a model with its tokenizers. Validation, translation and scoring all go through here."""
 
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
@@ -28,7 +30,7 @@ from glassformer.generate import (
     token_biases,
 )
 from glassformer.generate.candidates import counting_texts
-from glassformer.generate.pieces import Translation, joined
+from glassformer.generate.pieces import MANY, Translation, joined, search_with_estimate
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
@@ -38,7 +40,7 @@ from glassformer.text import TokenizerPair
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import warn_of_unknown
 from glassformer.text.notebook import facts_as_html, weights_as_html
-from glassformer.text.reading import Limit, Part, read_in_parts, warn_of_long, with_end
+from glassformer.text.reading import EncodedPart, Limit, read_in_parts, warn_of_long, with_end
 from glassformer.text.sentences import joined_texts, words_before
 from glassformer.trained import load_checked, trained
 
@@ -186,27 +188,38 @@ class Translator:
             )
             forced = [ids for one, pieces in zip(first, parts, strict=True) for ids in [one, *[[]] * (len(pieces) - 1)]]
         refuse_min_length(config, [pieces[0].ids for pieces in parts if len(pieces) == 1], self._longest_target)
-        longest = max(map(len, sources), default=0)
-        with (
-            fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)),
-            counting_texts([index for index, pieces in zip(full, parts, strict=True) for _ in pieces]),
-        ):
-            found = generate(
-                self._decodable(config),
-                sources,
-                replace(self.symbols, bias=token_biases(config.logit_bias, self.tokenizers.target)),
-                config,
-                forced,
-                self.device,
-                self._longest_target,
-            )
-        searched = iter(found)
+        text_of = [index for index, pieces in zip(full, parts, strict=True) for _ in pieces]
+        searched = iter(self._searched(sources, forced, config, text_of))
         for index, pieces in zip(full, parts, strict=True):
             several = [[self._translation(part, one, config) for one in next(searched)] for part in pieces]
             results[index] = several[0] if len(several) == 1 else joined(several, self.symbols.end, config)
         return results
 
-    def _translation(self, part: Part, hypothesis: Hypothesis, config: TranslationDecodingConfig) -> Translation:
+    def _searched(
+        self,
+        sources: list[list[int]],
+        forced: list[list[int]] | None,
+        config: TranslationDecodingConfig,
+        text_of: list[int],
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of all texts and pieces of texts; ``text_of`` holds the index of the text of each."""
+        model, longest = self._decodable(config), max(map(len, sources), default=0)
+        symbols = replace(self.symbols, bias=token_biases(config.logit_bias, self.tokenizers.target))
+
+        def search(rows: Sequence[int]) -> list[list[Hypothesis]]:
+            chosen, beginnings = [sources[row] for row in rows], forced and [forced[row] for row in rows]
+            with counting_texts([text_of[row] for row in rows]):
+                return generate(model, chosen, symbols, config, beginnings, self.device, self._longest_target)
+
+        def announce(seconds: float) -> None:
+            warnings.warn(f"translating {len(sources):,} pieces takes about {seconds:,.0f} s", stacklevel=6)
+
+        with fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)):
+            if max(Counter(text_of).values(), default=0) < MANY:
+                return search(range(len(sources)))
+            return search_with_estimate(search, [len(ids) for ids in sources], announce)
+
+    def _translation(self, part: EncodedPart, hypothesis: Hypothesis, config: TranslationDecodingConfig) -> Translation:
         tokenizers, ids = self.tokenizers, hypothesis.tokens
         copied: dict[int, str] = {}
         if config.unknown == "copy" and tokenizers.target.unknown_id in ids and len(part.ids) > 1:
@@ -382,12 +395,5 @@ def _with_vocabularies(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair]:
     if not hasattr(model.config, "vocab_sizes"):
         raise CheckpointError(f"{checkpoint.path}: a model of kind {model.config.kind} does not translate; use load()")
     if pair is None:
-        raise CheckpointError(
-            f"{checkpoint.path}: has no tokenizer, so nothing can be translated; restore the original"
-        )
+        raise CheckpointError(f"{checkpoint.path}: has no tokenizer, so it cannot translate; restore the original")
     return model, pair
-
-
-def load(*paths: str | Path, device: str = "cpu") -> Translator:
-    """``glassformer.load("runs/x").translate(["A dog runs."])``; several paths make an ensemble."""
-    return Translator.load(*paths, device=device)

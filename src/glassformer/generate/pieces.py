@@ -1,11 +1,19 @@
-"""Translations, also of a text that was decoded in pieces: which of each piece belong together, and their union."""
+"""Translations, also of a text that was decoded in pieces: the time they take, which belong together, their union."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.text.sentences import join_texts
+
+WARM_UP, SAMPLE, MANY = 4, 16, 128
+"""Pieces decoded before the clock starts, pieces that are timed, and the least number of pieces that is estimated."""
+LONG_SECONDS = 5.0
+"""Least time that is announced."""
+Search = Callable[[Sequence[int]], list[list[Hypothesis]]]
+"""Hypotheses of the pieces with these indices."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,27 @@ class Translation:
     @property
     def score(self) -> float:
         return self.hypothesis.score
+
+
+def search_with_estimate(
+    search: Search, lengths: Sequence[int], announce: Callable[[float], None]
+) -> list[list[Hypothesis]]:
+    """Search all pieces, a few of them first: ``announce`` gets the seconds for the others, if they are many.
+
+    ``lengths`` are the tokens of each piece, to which its time is taken to be proportional. The sample is spread over
+    the text and its hypotheses are used, so that estimating costs next to nothing.
+    """
+    sample = list(range(0, len(lengths), len(lengths) // (WARM_UP + SAMPLE)))[: WARM_UP + SAMPLE]
+    others = sorted(set(range(len(lengths))).difference(sample))
+    found = dict(zip(sample[:WARM_UP], search(sample[:WARM_UP]), strict=True))
+    began = time.perf_counter()
+    found |= zip(sample[WARM_UP:], search(sample[WARM_UP:]), strict=True)
+    seconds = (time.perf_counter() - began) / sum(lengths[index] for index in sample[WARM_UP:])
+    expected = seconds * sum(lengths[index] for index in others)
+    if expected >= LONG_SECONDS:
+        announce(expected)
+    found |= zip(others, search(others), strict=True)
+    return [found[index] for index in range(len(lengths))]
 
 
 def joined(pieces: Sequence[Sequence[Translation]], end: int, config: DecodingConfig) -> list[Translation]:

@@ -9,7 +9,7 @@ from glassformer.text.sentences import split_text
 from glassformer.text.tokenizer import Tokenizer
 
 
-class Part(NamedTuple):
+class EncodedPart(NamedTuple):
     """A text or a piece of one, and its ids with the end token."""
 
     text: str
@@ -35,7 +35,7 @@ def with_end(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 def read_in_parts(
     tokenizer: Tokenizer, texts: Sequence[str], numbers: Sequence[int], limit: Limit, stacklevel: int
-) -> list[list[Part]]:
+) -> list[list[EncodedPart]]:
     """Each text as one part or several; ``numbers`` are those of the texts in messages.
 
     Warns of unknown characters and of long texts, for the caller ``stacklevel`` levels up.
@@ -46,14 +46,14 @@ def read_in_parts(
     for number, text, ids in zip(numbers, texts, encoded, strict=True):
         limit.check("text", number, len(ids))
         if len(ids) <= limit.tokens:
-            parts.append([Part(text, ids)])
+            parts.append([EncodedPart(text, ids)])
         elif limit.longer == "truncate":
             read = ids[: limit.tokens - 1]
-            parts.append([Part(tokenizer.decode(read), [*read, tokenizer.end_id])])
+            parts.append([EncodedPart(tokenizer.decode(read), [*read, tokenizer.end_id])])
             long[number] = LongText(len(ids))
         else:
             pieces = split_text(text, limit.tokens, lambda piece: len(tokenizer.encode(piece)) + 1)
-            parts.append([Part(*one) for one in zip(pieces, with_end(tokenizer, pieces), strict=True)])
+            parts.append([EncodedPart(*one) for one in zip(pieces, with_end(tokenizer, pieces), strict=True)])
             long[number] = LongText(len(ids), pieces)
     if long:
         warnings.warn(LongTextWarning("text", long, limit.tokens, "the rest is left out"), stacklevel=stacklevel + 1)
