@@ -78,8 +78,7 @@ class Generator:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("language",), device)
         assert opened.tokenizer is not None
-        stored = opened.config.get("decoding", {"sample": True, "beam_size": 1})
-        decoding = LanguageDecodingConfig.parse_stored(stored, f"{opened.path}/config.json")
+        decoding = LanguageDecodingConfig.parse_stored(opened.config.get("decoding", {}), f"{opened.path}/config.json")
         context = opened.config.get("context", opened.model.config.max_length)
         documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
         return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)

@@ -1,6 +1,7 @@
 """Errors and warnings about single texts of a list, with the text's number, so that a caller can name its line."""
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -28,7 +29,7 @@ class TextWarning(_OfOneText, UserWarning):
     """The same of a text that is used nevertheless."""
 
 
-class _OfManyTexts(UserWarning, Generic[Found]):
+class _OfManyTexts(UserWarning, ABC, Generic[Found]):
     """One warning for all texts of a call: ``found`` maps the number of a text in the list, from 1, to what was found.
 
     ``what`` is the kind of text: text, sentence, prompt, source or target.
@@ -40,18 +41,18 @@ class _OfManyTexts(UserWarning, Generic[Found]):
         also = f" ({further:,} more {'text' if further == 1 else 'texts'} likewise)" if further else ""
         super().__init__(f"{what} {number}: {self.fault(number)}{also}")
 
+    @abstractmethod
     def fault(self, number: int) -> str:
-        """What is wrong with one of the texts."""
-        raise NotImplementedError
+        """Describe what is wrong with one of the texts."""
 
+    @abstractmethod
     def flags(self, number: int) -> dict[str, Any]:
-        """The same for a program, as keys of a JSON object."""
-        raise NotImplementedError
+        """The same as keys of a JSON object."""
 
     @staticmethod
+    @abstractmethod
     def summary(found: Sequence[Any], lines: int) -> str:
-        """All that was ``found`` in a file of so many ``lines``, each warning's values one after the other."""
-        raise NotImplementedError
+        """Describe all values ``found`` in a file of ``lines`` lines."""
 
 
 class UnknownWarning(_OfManyTexts[Sequence[str]]):

@@ -36,7 +36,6 @@ OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
 }
 """What ``train.override_on_resume`` lets a resumed run change: how the weights are updated from here on."""
 
-
 COMPARED_APART = OVERRIDABLE | {"validation.tokenize"}
 
 
