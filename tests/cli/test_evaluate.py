@@ -94,7 +94,7 @@ def test_what_cannot_be_measured(refused: Refused, tiny: TinyRun, tmp_path: Path
     told = refused("evaluate", tiny.run, file, "--metrics", "wer", "--tokenize", "char")
     assert told == "--tokenize is for BLEU, and --metrics has wer; add bleu or leave it out"
     told = refused("evaluate", tiny.run, file, "--comet", tmp_path)
-    assert told == f"{tmp_path}: has no checkpoints/model.ckpt; name the folder of a downloaded COMET model"
+    assert told == f"{tmp_path}: has no checkpoints/model.ckpt; choose the folder of a downloaded COMET model"
 
 
 @pytest.mark.parametrize(

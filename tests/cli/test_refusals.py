@@ -21,11 +21,11 @@ def test_input_and_output_that_cannot_be(refused: Refused, tiny: TinyRun, tmp_pa
     output = tmp_path / "out.fr"
     output.write_text("before\n")
     line = refused("translate", tiny.run, tmp_path / "nowhere.en", "-o", output)
-    assert line.endswith("nowhere.en: cannot be read (No such file or directory); name a file that can be")
+    assert line.endswith("nowhere.en: cannot be read (No such file or directory); choose a readable file")
     broken = tmp_path / "broken.en"
     broken.write_bytes(b"she sleeps\n" * 3 + b"\xe9t\xe9\n")
     line = refused("translate", tiny.run, broken, "-o", output)
-    assert re.search(r"broken\.en, line 4: not valid UTF-8 .*; mend the line, or convert the text: iconv ", line)
+    assert re.search(r"broken\.en, line 4: not valid UTF-8 .*; fix the line, or convert the text: iconv ", line)
     assert "standard input, line 1: not valid UTF-8" in refused("tokenize", tiny.run, stdin=b"\xff\n")
     assert output.read_text() == "before\n"
     assert "no folder" in refused("translate", tiny.run, "-o", tmp_path / "none" / "out.fr")

@@ -46,7 +46,7 @@ def test_with_one_class_an_example_the_micro_rates_are_the_accuracy(pairs: list[
 def test_labels_that_do_not_occur_are_left_out_and_others_keep_their_order() -> None:
     confusion = Confusion.of(["x", "a"], ["a", "a"], labels=("x", "never", "a"))
     assert confusion.labels == ("x", "a")
-    with pytest.raises(DataError, match="label 'b' is not among the 1 labels"):
+    with pytest.raises(DataError, match="label 'b' is not one of 1 labels"):
         Confusion.of(["a"], ["b"], labels=("a",))
     with pytest.raises(DataError, match="1 predictions but 2 labels"):
         Confusion.of(["a"], ["a", "b"])

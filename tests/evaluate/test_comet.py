@@ -64,7 +64,7 @@ def test_two_systems_are_compared(folder: Path, library: Any) -> None:
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path, folder: Path, library: Any) -> None:
-    with pytest.raises(DataError, match=r"has no checkpoints/model\.ckpt; name the folder of a downloaded COMET model"):
+    with pytest.raises(DataError, match=r"has no checkpoints/model\.ckpt; choose the folder of a downloaded COMET"):
         Comet(tmp_path, SOURCES)
     (folder / "hparams.yaml").unlink()
     with pytest.raises(DataError, match=r"has no hparams\.yaml"):
@@ -75,7 +75,7 @@ def test_a_model_that_does_not_load_is_refused_in_one_line(folder: Path, library
     broken = folder.rename(folder.with_name("broken"))
     with pytest.raises(DataError) as caught:
         Comet(broken, SOURCES)
-    assert str(caught.value) == f"{broken}: COMET cannot load it (no tokenizer in the cache); give a model that it can"
+    assert str(caught.value) == f"{broken}: COMET cannot load the model (no tokenizer in the cache); choose another"
 
 
 def test_a_score_that_is_not_finite_is_refused(folder: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_library_that_lacks_another_one_names_it(
     (tmp_path / "comet.py").write_text("import package_that_is_not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "comet", raising=False)
-    fault = "COMET is not installed completely: there is no module 'package_that_is_not_there'; pip install"
+    fault = "COMET is not installed completely: module 'package_that_is_not_there' is missing; pip install"
     with pytest.raises(ConfigError, match=fault):
         Comet(folder, SOURCES)
 

@@ -69,7 +69,7 @@ def test_characters_that_belong_together_stay_together() -> None:
 
 
 def test_a_limit_without_room_for_one_character_is_refused() -> None:
-    with pytest.raises(DataError, match=r"^max_source=2 has no room for the 3 tokens of 'a'; raise it$"):
+    with pytest.raises(DataError, match=r"^max_source=2 is less than the 3 tokens of 'a'; raise it$"):
         split_text("aaaa", 2, lambda text: len(text) + 2)
 
 
