@@ -216,7 +216,7 @@ def test_a_flipped_bit_in_the_metrics_changes_no_figure_without_a_warning(run: R
             found = run.metrics()
         if told:
             assert re.search(
-                r"metrics\.jsonl, line [123]: is damaged and left out; copy the file again", str(told[0].message)
+                r"metrics\.jsonl, line [123]: is damaged and skipped; copy the file again", str(told[0].message)
             )
             assert all(line in lines for line in found)
             effects += 1

@@ -47,7 +47,7 @@ from glassformer.trained import load_checked, trained
 
 @dataclass(frozen=True, repr=False)
 class CrossAttention:
-    """Who the decoder looked at: ``weights`` is ``[layers, heads, target, source]``, its rows sum to 1.
+    """Cross-attention of the decoder: ``weights`` is ``[layers, heads, target, source]``, its rows sum to 1.
 
     The row of a target token is the step that predicted it. Both sides end with the end token.
     """
@@ -61,8 +61,8 @@ class CrossAttention:
         return f"<CrossAttention: {layers} layers × {heads} heads, {target} target × {source} source tokens>"
 
     def _repr_html_(self) -> str:
-        """The mean over the heads of the last layer, a row for each target token."""
-        title = f"{self!r}: last layer, mean of its heads".strip("<").replace(">:", ",")
+        """Mean over the heads of the last layer, one row per target token."""
+        title = f"{self!r}: last layer, mean over heads".strip("<").replace(">:", ",")
         return weights_as_html(title, self.target, self.source, self.weights[-1].mean(0).tolist())
 
 
@@ -81,11 +81,11 @@ class Translator:
         self.reading = reading or HeadReading()
         self.bleu_tokenize = bleu_tokenize
         self.longest_source: int | None = None
-        """Tokens of the longest source in training, where it is known."""
+        """Length in tokens of the longest source in training; None if unknown."""
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.checkpoints: tuple[Path, ...] = ()
-        """Where the models are from, if they were loaded."""
+        """Checkpoints that the models were loaded from; empty if they were not loaded."""
         self._faster: dict[tuple[str, bool], tuple[list[Any], list[Decodable]]] = {}
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
@@ -124,7 +124,7 @@ class Translator:
         return summary(type(self).__name__, self.models[0], others, self._vocabulary, *self.checkpoints)
 
     def _repr_html_(self) -> str:
-        """What it is, and how it decodes where a call does not say otherwise."""
+        """Table of the model, its vocabulary, its default decoding settings and its checkpoints."""
         usual = TranslationDecodingConfig().model_dump()
         settings = {name: value for name, value in self.decoding.model_dump().items() if value != usual[name]}
         facts = {
@@ -147,7 +147,7 @@ class Translator:
         return next(self.models[0].parameters()).device
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
-        """The best translation of each text; ``hypotheses`` gives several.
+        """The best translation of each text; ``hypotheses`` returns several.
 
         ``options`` are those of ``TranslationDecodingConfig``: ``beam_size=4``, …
         """
@@ -158,11 +158,11 @@ class Translator:
     def hypotheses(
         self, texts: Sequence[str], prefixes: Sequence[str] | None = None, **options: Any
     ) -> list[list[Translation]]:
-        """The ``n_best`` translations of each text, best first (drawn ones as drawn), each after its prefix.
+        """The ``n_best`` translations of each text, best first (samples in the order drawn), each with its prefix.
 
-        An empty text has one translation, the empty text. One of more than ``max_source`` tokens is cut into pieces
-        (``text.sentences``), which are translated each by itself and joined, with a warning; ``long_source`` can have
-        it truncated or refused instead. A prefix is that of the first piece.
+        An empty text has one translation, the empty text. A text of more than ``max_source`` tokens is split into
+        pieces (``text.sentences``), which are translated separately and joined, with a warning. ``long_source`` can
+        truncate or refuse such a text instead. The first piece takes the prefix.
         """
         return self._search(texts, prefixes, options)
 
@@ -258,7 +258,7 @@ class Translator:
 
     @torch.inference_mode()
     def _attention(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> Tensor:
-        """``[layer, head, target, source]``; the source ends with the end token, the target does not."""
+        """Weights ``[layer, head, target, source]``; the source ends with the end token, the target does not."""
         model = self.models[0]
         read = torch.tensor([[self.symbols.start, *target_ids]], device=self.device)
         longest = max(len(source_ids), len(target_ids) + 1)
@@ -293,7 +293,7 @@ class Translator:
         return self._links(source, target, self.read_by(layer, head, shifted))
 
     def links(self, translation: Translation) -> list[tuple[int, int]]:
-        """What ``align`` gives for a translation made here; where its source was cut, those of each piece by itself."""
+        """Word links of a translation made here, as from ``align``; a split source is aligned piece by piece."""
         if not translation.pieces:
             return self._links(translation.source, translation.text, self.reading)
         pieces = translation.pieces
@@ -334,11 +334,13 @@ class Translator:
         if config.max_source is None:
             return Limit(min(built, self.longest_source or built), config.long_source)
         if self._longest_target is not None and config.max_source > built:
-            raise ConfigError(f"max_source={config.max_source} is more than the max_length={built} learned positions")
+            raise ConfigError(
+                f"max_source={config.max_source} is more than the max_length={built} learned positions; lower it"
+            )
         return Limit(config.max_source, config.long_source)
 
     def too_long(self, texts: Sequence[str]) -> list[tuple[int, int]]:
-        """(index, tokens) of the texts that are too long to be read at once."""
+        """(index, tokens) of each text that is too long to be read in one piece."""
         limit = self._limit(self.configure()).tokens
         lengths = [len(ids) for ids in self._sources(list_of_texts(texts, "texts"))]
         return [(index, length) for index, length in enumerate(lengths) if length > limit]

@@ -148,5 +148,5 @@ def test_possible_links_are_no_errors(cli: Cli, tiny: TinyRun, files: list[str],
     rate = alignment_error_rate(sure, possible, proposed)
     n_sure, n_more = sum(map(len, sure)), sum(map(len, gold)) - sum(map(len, sure))
     assert f"naive {rate:.2%}, shifted" in results[0].err
-    assert f" by {n_sure} sure links and {n_more} possible ones; written: naive" in results[0].err
+    assert f" on {n_sure} sure and {n_more} possible links; written: naive" in results[0].err
     assert cli("align", tiny.run, *files[:2], "--gold", tmp_path / "marked", "--best-head").code == 0

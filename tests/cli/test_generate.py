@@ -153,7 +153,7 @@ def test_evaluate_refuses_what_does_not_go_with_the_task(
     assert "--stride is for language models" in refused("evaluate", task("tagging").run, "x", "--stride", 2)
     assert refused("evaluate", task("tagging").run).startswith("no file is named; give one like those")
     source = tiny.folder / "validation.en"
-    assert refused("evaluate", tiny.run, source).startswith("1 file is named; give two, of source lines and")
+    assert refused("evaluate", tiny.run, source).startswith("1 file is given; give a source and a reference file")
     empty = write_lines(tmp_path / "empty", [])
     assert refused("evaluate", task("tagging").run, empty) == f"{empty}: holds no tagged word; give at least one"
 

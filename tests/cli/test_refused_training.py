@@ -29,7 +29,7 @@ Refused = Callable[..., str]
         ),
         (
             ["decoding.min_length=70"],
-            r"min_length=70 is more than the \d+ tokens that a text of \d+ may become; lower it",
+            r"min_length=70 is more than the maximum of \d+ tokens for a text of \d+; lower it",
         ),
         (["optimizer.max_steps=3"], r"unknown key optimizer\.max_steps; did you mean train\.max_steps\?"),
         (["trian.max_steps=3"], r"unknown key trian; did you mean train\?"),

@@ -259,7 +259,7 @@ def test_a_headline_has_smaller_letters_the_longer_it_is(length: int, name: str)
 
 def test_marks_of_word_boundaries_are_explained_where_they_occur() -> None:
     assert legend(["dog</w>", "￭."]) == (
-        "</w> ends a word: a space follows, or the text ends. ￭ joins: no space stands on that side."
+        "</w> ends a word: a space follows, or the text ends. ￭ joins: there is no space on that side."
     )
     assert legend(["dog", "."]) == ""
 

@@ -129,7 +129,7 @@ def test_settings_that_mean_nothing_are_refused(values: dict[str, object], fault
 
 
 def test_an_empty_stop_string_is_refused() -> None:
-    with pytest.raises(ConfigError, match="an empty stop string occurs at once"):
+    with pytest.raises(ConfigError, match="an empty stop string would end every text"):
         LanguageDecodingConfig.parse({"stop": ["x", ""]}, "decoding")
 
 

@@ -127,7 +127,7 @@ def test_tensors_that_are_not_of_the_training_are_refused(
     write_manifest(newest, [*FILES, *STATE])
     config = tiny.write_config(tmp_path / "resumed.toml", {"train.max_steps": 50})
     line = refused("train", config, "--run", run, "--resume")
-    assert line.startswith(f"{newest}: training_state is not that of this run (")
+    assert line.startswith(f"{newest}: training_state does not match this run (")
 
 
 OTHERS: dict[str, list[tuple[str, Any]]] = {

@@ -62,7 +62,7 @@ def task_at(path: str | Path) -> str:
 
 
 def stored_languages(path: str | Path) -> tuple[str, str] | None:
-    """The codes of source and target of a translator's run or checkpoint folder; None where they are not stored."""
+    """Language codes of source and target in a translator's run or checkpoint folder; None if it stores none."""
     found = _config_at(resolve(path)).get("languages")
     if not (isinstance(found, list) and len(found) == 2 and all(isinstance(code, str) and code for code in found)):
         return None

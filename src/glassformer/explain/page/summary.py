@@ -10,7 +10,7 @@ from glassformer.explain.page.sheets import Label
 from glassformer.explain.story import Step, Table
 
 MAX_LINKS = 16
-"""Target words whose source word the summary names."""
+"""Maximum number of target words that the summary lists."""
 
 
 class OutputProbability(NamedTuple):
@@ -22,7 +22,7 @@ class OutputProbability(NamedTuple):
 
 @dataclass(frozen=True)
 class PageSummary:
-    """``title`` names the position of the ``candidates``; ``links`` are pairs of a target word and its source word."""
+    """Steps, candidates under a ``title``, and ``links``: pairs of a target word and its source word."""
 
     steps: tuple[tuple[Step, bool], ...]
     """Each step of the walkthrough, and True if all of its checks passed."""
@@ -41,7 +41,7 @@ def summary_of(steps: Sequence[Step], failed: Sequence[bool], alignment: Alignme
 
 
 def _candidates(last: Step) -> tuple[str, tuple[OutputProbability, ...]]:
-    """The most probable outputs at the position that the last step explains, most probable first."""
+    """Title and outputs at the position that the last step explains, most probable first."""
     tables = [table for table in last.tables if table.name.endswith(".probabilities")]
     if not tables or last.formula is None:
         return "", ()
@@ -58,13 +58,13 @@ def _candidates(last: Step) -> tuple[str, tuple[OutputProbability, ...]]:
 
 
 def _row(table: Table, index: int) -> int:
-    """The row of ``table`` that holds this entry of its axis, the last one where the table was cut before it."""
+    """Row of ``table`` for this index of its axis; the last row if the table was truncated before it."""
     indices = list(table.rows.indices)
     return indices.index(index) if index in indices else len(indices) - 1
 
 
 def _links(alignment: Alignment | None) -> tuple[tuple[Label, Label], ...]:
-    """Target word and source word, read from the last layer at the steps that predict the target words."""
+    """Pairs of target and source word, from the last layer at the steps that predict the target words."""
     if alignment is None:
         return ()
     naive = alignment.layers[-1].readings[0].links
