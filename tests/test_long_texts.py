@@ -1,6 +1,7 @@
 """Texts longer than ``max_source``: split, truncated or refused, never silently."""
 
 import math
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import pytest
 
 import tiny_run
 from glassformer import ConfigError, DataError, Translator
-from glassformer.generate import DecodingConfig, Hypothesis
+from glassformer.generate import DecodingConfig, Hypothesis, pieces
 from glassformer.generate.pieces import best_choices, united
 from glassformer.text.faults import LongTextWarning
 from glassformer.text.sentences import join_texts, split_text
@@ -27,7 +28,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
 @pytest.fixture(autouse=True)
 def _ignore_unknown_text() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".* the vocabulary does not know ")
+        warnings.filterwarnings("ignore", ".* not in the vocabulary")
         yield
 
 
@@ -56,14 +57,35 @@ def test_long_text_is_translated_sentence_by_sentence(translator: Translator) ->
     assert whole.text == " ".join(text for text in alone * 20 if text)
     assert found[3][0].text == alone[1]
     tokens = length(translator, LONG)
-    told = f"text 2: {tokens:,} tokens are more than the 256 that are read at once; it is translated in 80 pieces"
+    told = f"text 2: {tokens:,} tokens exceed the limit of 256; it is translated in 80 pieces"
     (warning,) = of_length(caught)
     assert str(warning.message) == told
     assert warning.filename == __file__
 
 
+def test_translation_time_of_many_pieces_is_estimated_in_a_warning(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "LONG_SECONDS", 0.0)
+    sentences = (SENTENCES * 40)[:-1]
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        whole, short = translator.translate([" ".join(sentences), SENTENCES[0]])
+    (warning,) = [one for one in caught if "takes about" in str(one.message)]
+    assert re.fullmatch("translating 160 pieces takes about [0-9]+ s", str(warning.message))
+    assert warning.filename == __file__
+    alone = translator.translate(SENTENCES)
+    assert whole == " ".join(text for text in (alone * 40)[:-1] if text)
+    assert short == alone[0]
+
+
+def test_short_translation_time_is_not_reported(translator: Translator) -> None:
+    with pytest.warns(LongTextWarning) as caught:
+        translator.translate([" ".join(SENTENCES * 40)])
+    assert not [one for one in caught if "takes about" in str(one.message)]
+
+
 def test_several_long_texts_produce_one_warning(translator: Translator) -> None:
-    with pytest.warns(LongTextWarning, match=r"^text 2: .* pieces \(1 more text likewise\)$") as caught:
+    with pytest.warns(LongTextWarning, match=r"^text 2: .* pieces \(and 1 more text\)$") as caught:
         translator.translate(["I", LONG, "you", LONG])
     assert len(of_length(caught)) == 1
 
@@ -102,10 +124,10 @@ def test_long_text_is_truncated_or_refused_on_request(translator: Translator) ->
     ids = translator.tokenizers.source.encode(WORDS)[:29]
     start = translator.tokenizers.source.decode(ids)
     assert translator.tokenizers.source.encode(start) == ids
-    with pytest.warns(LongTextWarning, match=r"^text 1: 5?\d+ tokens .* the 30 that .*; the rest is left out$"):
+    with pytest.warns(LongTextWarning, match=r"^text 1: 5?\d+ tokens exceed the limit of 30; it is truncated$"):
         (found,) = translator.translate([WORDS], max_source=30, long_source="truncate")
     assert [found] == translator.translate([start])
-    told = r"^text 2 has \d+ tokens, more than the 30 that are read at once; shorten it, or choose long_source=split$"
+    told = r"^text 2 has \d+ tokens, more than the limit of 30; shorten it, or choose long_source=split$"
     with pytest.raises(DataError, match=told):
         translator.translate(["I", WORDS], max_source=30, long_source="refuse")
     with pytest.raises(DataError, match=r"^source 1 has"):
@@ -181,7 +203,8 @@ def test_every_translator_model_splits_long_texts(kind: str) -> None:
     assert len(whole.pieces) > 1
     assert whole.text == join_texts([piece.text for piece in whole.pieces], [piece.source for piece in whole.pieces])
     if kind == "learned":
-        with pytest.raises(ConfigError, match=r"^max_source=17 is more than the max_length=16 learned positions$"):
+        fault = r"^max_source=17 is more than the max_length=16 learned positions; lower it$"
+        with pytest.raises(ConfigError, match=fault):
             translator.translate([text], max_source=17)
 
 

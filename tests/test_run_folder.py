@@ -216,7 +216,7 @@ def test_metrics_report_every_flipped_bit_that_matters(run: RunFolder) -> None:
             found = run.metrics()
         if told:
             assert re.search(
-                r"metrics\.jsonl, line [123]: is damaged and left out; copy the file again", str(told[0].message)
+                r"metrics\.jsonl, line [123]: is damaged and skipped; copy the file again", str(told[0].message)
             )
             assert all(line in lines for line in found)
             effects += 1

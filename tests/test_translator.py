@@ -99,7 +99,7 @@ def test_what_cannot_translate_is_refused_when_it_is_loaded(
     ours = load_checkpoint(resolve(tiny_run.made(tmp_path_factory).run))
     config = {"model": ours.config["model"]}
     save_checkpoint(tmp_path / "mute", config=config, tokenizer={}, weights=ours.weights)
-    with pytest.raises(CheckpointError, match="/mute: has no tokenizer, so nothing can be translated; restore the or"):
+    with pytest.raises(CheckpointError, match="/mute: has no tokenizer, so it cannot translate; restore the or"):
         Translator.load(tmp_path / "mute")
     gpt = build_model({"kind": "gpt", "vocab_size": 5, "d_model": 8, "n_heads": 2, "n_layers": 1}, "test")
     config = {"model": gpt.config.model_dump(mode="json")}

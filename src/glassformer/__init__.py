@@ -18,13 +18,13 @@ Look inside:
     with glassformer.trace(model, edits={"*.weights": f}) as t:     # record and edit any model
         model(source, target)
 
-Configurations: ``read_config("configs/multi30k.toml")``; errors that a user can mend are ``GlassformerError``.
+Configurations: ``read_config("configs/multi30k.toml")``; user errors are ``GlassformerError``.
 The guide is docs/python.md. Public names are imported when first used, so that importing the package costs nothing.
 """
 
 from glassformer.later import imported_later
 
-TYPE_CHECKING = False  # not from typing, as in ``later``
+TYPE_CHECKING = False  # no import of typing, as in ``later``
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace

@@ -38,11 +38,11 @@ OF_ONE_MOMENT = {"step", "decoding", "bleu_tokenize"}
 """What checkpoints of one training may say otherwise: it does not decide what their weights mean."""
 LARGEST = {CONFIG: 4 * MEGABYTE, TOKENIZER: 64 * MEGABYTE, STATE_VALUES: 64 * MEGABYTE}
 CONTAINERS = {CONFIG: 10_000, TOKENIZER: MAX_CONTAINERS, STATE_VALUES: MAX_CONTAINERS}
-"""Lists and objects in each of these files, at most, as ``LARGEST`` is for its bytes."""
+"""Maximum number of JSON lists and objects in each file; ``LARGEST`` is its maximum size in bytes."""
 HASHED_AT_ONCE = 64 * MEGABYTE
-"""Of a smaller checkpoint, damage is reported as such, whatever else follows from it."""
+"""Up to this total size, a checkpoint with an invalid header is hashed, so that the error names the damaged file."""
 Check = Callable[[dict[str, Any], Mapping[str, TensorInfo]], None]
-"""Refuses, with a ``CheckpointError``, a ``config.json`` that does not fit the tensors beside it."""
+"""Raises ``CheckpointError`` if ``config.json`` does not match the tensor headers."""
 UNFINISHED, ASIDE = ".tmp-", ".old-"  # being written or deleted; waiting while its replacement moves in
 
 
@@ -97,10 +97,11 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: str | Path, *, training: bool = False, check: Check | None = None) -> Checkpoint:
-    """Verify every file against the manifest, then read. With ``training`` the training state too, which must be there.
+    """Verify every file against the manifest, then read; with ``training``, also the training state.
 
-    A single changed bit, a missing or an unlisted file, and a weight that is not finite are a ``CheckpointError`` that
-    names the file or the tensor. ``check`` is called before anything of the size of the weights is read.
+    ``CheckpointError`` names the first file that is changed, missing or unlisted, or the first tensor with a value
+    that is not finite. With ``training``, a missing training state is an error. ``check`` is called with the headers,
+    before the weights are read.
     """
     path = Path(path)
     files = check_sizes(path, {CONFIG, TOKENIZER, WEIGHTS})
@@ -108,7 +109,7 @@ def load_checkpoint(path: str | Path, *, training: bool = False, check: Check | 
         _check_headers(path, files, check)
     except CheckpointError:
         if sum(files[name]["bytes"] for name in files) <= HASHED_AT_ONCE:
-            verify(path)  # names the file that is damaged
+            verify(path)  # its error names the damaged file
         raise
     verify(path)
     if training and not {STATE_VALUES, STATE_TENSORS} <= set(files):
@@ -126,9 +127,9 @@ def load_checkpoint(path: str | Path, *, training: bool = False, check: Check | 
 
 
 def check_finite(weights: Mapping[str, Tensor], origin: str) -> None:
-    """``CheckpointError`` names the first tensor with a value that is infinite or not a number."""
+    """Raise ``CheckpointError`` for the first tensor with an infinite or NaN value."""
     for name, w in weights.items():
-        # The sum is finite where every value is, but for sums that overflow; it reads the tensor once.
+        # A finite sum proves every value finite in one pass; a sum that overflows needs the second test.
         if not w.is_floating_point() or w.sum().isfinite() or (finite := w.isfinite()).all():
             continue
         count, first = int((~finite).sum()), (~finite).nonzero()[0].tolist()
@@ -140,7 +141,7 @@ def check_finite(weights: Mapping[str, Tensor], origin: str) -> None:
 
 
 def _check_headers(path: Path, files: Mapping[str, Any], check: Check | None) -> None:
-    """What can be refused without reading a tensor."""
+    """Check the configuration and the tensor headers, without reading a tensor."""
     with refusing(f"{path}: cannot be read"):
         config = _decode(path, CONFIG)
         headers = {name: read_header(path / name, path) for name in (WEIGHTS, STATE_TENSORS) if name in files}

@@ -49,7 +49,7 @@ class Config(BaseModel):
 
     @classmethod
     def parse_stored(cls, values: dict[str, Any], origin: str) -> Self:
-        """``parse`` of what was written as JSON: true is no number, "8" and 8.0 are no whole ones."""
+        """``parse`` for values stored as JSON: ``true`` is not a number, and ``"8"`` and ``8.0`` are not integers."""
         try:
             return cls.model_validate_json(json.dumps(values), strict=True)
         except ValidationError as error:

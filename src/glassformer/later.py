@@ -1,18 +1,18 @@
-"""Names of a package that are imported when first used, so that who needs few of them does not wait for all."""
+"""Lazy imports: names of a package that are imported when first used."""
 
 import sys
 from importlib import import_module
 
-TYPE_CHECKING = False  # not from typing: until the command's ``main`` is reached, Ctrl-C cannot be handled
+TYPE_CHECKING = False  # not from typing: until the command's ``main`` runs, Ctrl-C cannot be handled
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 
 def imported_later(package: str, homes: dict[str, str]) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
-    """``__getattr__`` and ``__dir__`` of ``package`` (PEP 562); ``homes`` says in which of its modules each name is.
+    """``__getattr__`` and ``__dir__`` of ``package`` (PEP 562); ``homes`` maps each name to its module.
 
-    A name that is its own home is that module, since importing the module makes it so.
+    A name that maps to itself is the module: importing a module makes it an attribute of its package.
     """
 
     def find(name: str) -> "Any":

@@ -19,7 +19,7 @@ MANIFEST = "manifest.json"
 FORMAT, VERSION = "glassformer checkpoint", 1
 LARGEST_MANIFEST = MEGABYTE
 MAX_VALUES, MAX_CONTAINERS = 4_000_000, 700_000
-"""Values in a JSON file, and lists and objects among them, which take the most time and memory."""
+"""Maximum number of values in a JSON file, and of its lists and objects, which take the most time and memory."""
 
 
 def write_manifest(folder: Path, names: Collection[str]) -> None:
@@ -43,7 +43,7 @@ def check_manifest(folder: Path, required: Collection[str]) -> list[str]:
 
 
 def check_sizes(folder: Path, required: Collection[str]) -> dict[str, Any]:
-    """The same as far as names, kinds and sizes of the files go, which takes no time; return what the manifest lists.
+    """Check names, types and sizes of the files without hashing them; return the entries of the manifest.
 
     Links out of the folder, pipes and devices are refused.
     """
@@ -97,7 +97,7 @@ def _reason(error: OSError | SafetensorError) -> str:
 
 
 def parse_object(data: bytes, max_containers: int = MAX_CONTAINERS) -> dict[str, Any] | None:
-    """The JSON object in ``data``, or None where there is no such thing, or too much in it."""
+    """Parse ``data`` as a JSON object; None if it is not one, repeats a key, or has too many values."""
     if data.count(b",") > MAX_VALUES or data.count(b"[") + data.count(b"{") > max_containers:
         return None
     try:
@@ -110,20 +110,20 @@ def parse_object(data: bytes, max_containers: int = MAX_CONTAINERS) -> dict[str,
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key is repeated")
     return found
 
 
 def digested(content: dict[str, Any]) -> bytes:
-    """The one way these values are written, with a digest of themselves. Later versions keep this rule."""
+    """Serialize ``content`` with a SHA-256 digest of itself. Later versions keep this format."""
     return _canonical({**content, "digest": hashlib.sha256(_canonical(content)).hexdigest()})
 
 
 def parse_digested(data: bytes) -> dict[str, Any] | None:
-    """The values that ``digested`` wrote as ``data``, or None where a single bit differs."""
+    """Parse what ``digested`` wrote; None if a single bit differs."""
     content = parse_object(data) or {}
     content.pop("digest", None)
-    return content if digested(content) == data else None  # byte for byte, so white space counts too
+    return content if digested(content) == data else None  # white space counts too
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

@@ -1,8 +1,7 @@
-"""Regular files, opened without ever reading from a pipe, a device or a socket.
+"""Opening of regular files; pipes, devices and sockets are refused.
 
-A folder that somebody else wrote may hold a named pipe, on which reading waits forever, a device that never ends, or a
-link to a file elsewhere. Configurations, checkpoints and pictures are therefore opened here, and text where it is read
-more than once.
+An untrusted folder may hold a named pipe, a device, or a link to a file elsewhere. Reading from a pipe or a device may
+never end. Configurations, checkpoints and images are therefore opened here, and so is text that is read more than once.
 """
 
 import errno
@@ -19,11 +18,11 @@ KINDS = {
 }
 MEGABYTE = 1 << 20
 MAX_LINE_BYTES = 10_000_000
-"""Longest line of a text file that is read, where nothing else is set."""
+"""Default limit for a line of a text file."""
 
 
 class UnsuitableFileError(OSError):
-    """Not a regular file, a link out of its folder, or too large; its text is the reason."""
+    """A file that is not regular, links out of its folder, or is too large. The message is the reason."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(reason)
@@ -34,14 +33,14 @@ class UnsuitableFileError(OSError):
 
 
 def open_regular(path: str | Path, within: Path | None = None) -> BufferedReader:
-    """Open a regular file for reading bytes; ``OSError`` for everything else, without opening it.
+    """Open a regular file for reading bytes; raise ``OSError`` for any other kind, without opening it.
 
     With ``within``, a link that leads out of that folder is refused.
     """
     if within is not None and os.path.islink(path) and not _inside(path, within):
         raise UnsuitableFileError(path, f"is a link out of {within}; put the file itself there")
     _require_regular(os.stat(path), path)
-    # Between the two checks the file may be replaced by a pipe: non-blocking, opening that would not wait.
+    # A pipe may replace the file between the two checks; O_NONBLOCK keeps ``open`` from waiting on it.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         _require_regular(os.fstat(descriptor), path)
@@ -52,14 +51,12 @@ def open_regular(path: str | Path, within: Path | None = None) -> BufferedReader
 
 
 def read_regular(path: str | Path, limit: int, within: Path | None = None) -> bytes:
-    """The content of a regular file of at most ``limit`` bytes; ``OSError`` for everything else."""
+    """Read a regular file of at most ``limit`` bytes; raise ``OSError`` for anything else."""
     with open_regular(path, within) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(limit + 1) if size <= limit else b""
     if max(size, len(data)) > limit:
-        raise UnsuitableFileError(
-            path, f"has {max(size, len(data)):,} bytes, more than the {limit:,} such a file may have"
-        )
+        raise UnsuitableFileError(path, f"has {max(size, len(data)):,} bytes, more than the limit of {limit:,}")
     return data
 
 

@@ -36,13 +36,13 @@ from glassformer.regular_files import MEGABYTE, read_regular
 
 CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
 INTERRUPTED = "interrupted"
-"""The value in a training state that marks a checkpoint saved because training was stopped between scheduled saves."""
+"""Key in the training state of a checkpoint that was saved because training was stopped between scheduled saves."""
 LARGEST_METRICS = 1024 * MEGABYTE
 _STEP = re.compile(r"step_(\d{8,})")
 
 
 class Latest(NamedTuple):
-    """The newest checkpoint that is whole, and a line for each newer one that is not."""
+    """The newest intact checkpoint, and a line for each newer one that is damaged."""
 
     path: Path
     step: int
@@ -122,10 +122,10 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one process that trains here. The system lets go of the lock when the process ends, however it ends.
+        """Hold the exclusive lock for training in this folder. The system releases it when the process ends.
 
-        The folder itself is locked, so that deleting ``lock`` lets nobody else in; and ``lock`` too, for network file
-        systems that lock only files. What killed saves left behind is cleared away on entering.
+        The folder itself is locked, so that deleting the file ``lock`` does not release it. The file is locked too,
+        for network file systems that lock only files. Leftovers of killed saves are deleted on entering.
         """
         with refusing(f"{self.path}: cannot be locked"):
             self.checkpoints_path.mkdir(parents=True, exist_ok=True)  # gone, if an earlier start was discarded
@@ -172,11 +172,11 @@ class RunFolder:
         return sorted(steps, key=step_of)
 
     def scheduled(self) -> list[Path]:
-        """The checkpoints without those that only an interruption brought about, oldest first, unverified."""
+        """Checkpoints that were saved on schedule, not by an interruption; oldest first, unverified."""
         return [path for path in self.checkpoints() if not _interrupted(path)]
 
     def latest(self) -> Latest | None:
-        """The newest whole checkpoint, or None when none was ever saved; ``CheckpointError`` when all are damaged."""
+        """The newest intact checkpoint; None if none was saved; ``CheckpointError`` if all are damaged."""
         warnings: list[str] = []
         for path in reversed(self.checkpoints()):
             try:
@@ -218,7 +218,7 @@ class RunFolder:
         write_whole(self.path / BEST, digested(content))
 
     def keep(self, last: int) -> None:
-        """Delete all checkpoints but the best, the newest, and the ``last`` newest of the scheduled ones."""
+        """Delete all checkpoints except the best, the newest, and the ``last`` newest scheduled ones."""
         if last < 1:
             raise CheckpointError(f"last={last}: at least the newest checkpoint has to be kept; choose 1 or more")
         best = self.best()
@@ -235,16 +235,16 @@ class RunFolder:
             stream.write(line)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``. One that a kill left half-written is passed over, a damaged one named."""
+        """Read ``metrics.jsonl``. A half-written last line is skipped; a damaged line is skipped with a warning."""
         with refusing(f"{self.metrics_path}: cannot be read"):
             data = read_regular(self.metrics_path, LARGEST_METRICS, self.path) if self.metrics_path.exists() else b""
         *ended, last = data.split(b"\n")
         found = list(map(_parse_metrics, ended))
-        if _parse_metrics(last) or _parse_metrics(last[:-1]):  # the latter: its end is damaged
+        if _parse_metrics(last) or _parse_metrics(last[:-1]):  # the second: its newline is damaged
             found.append(_parse_metrics(last))
         if None in found:
             warnings.warn(
-                f"{self.metrics_path}, line {found.index(None) + 1}: is damaged and left out; copy the file again",
+                f"{self.metrics_path}, line {found.index(None) + 1}: is damaged and skipped; copy the file again",
                 stacklevel=2,
             )
         return [values for values in found if values is not None]
@@ -287,7 +287,7 @@ def resolve(path: str | Path) -> Path:
 
 
 def _metrics_line(values: dict[str, Any]) -> bytes:
-    """With a CRC-32 of itself: a figure in which a bit has changed is not taken for a measured one."""
+    """Serialize ``values`` with a CRC-32, which detects a changed bit."""
     return (json.dumps({**values, "crc32": _crc32(values)}) + "\n").encode()
 
 
@@ -296,7 +296,7 @@ def _crc32(values: dict[str, Any]) -> str:
 
 
 def _parse_metrics(line: bytes) -> dict[str, Any] | None:
-    """The values of a line; None if it is damaged. Earlier versions wrote lines without a CRC-32."""
+    """Parse a line; None if it is damaged. Earlier versions wrote lines without a CRC-32."""
     values = parse_object(line)
     if not values:
         return values
@@ -304,7 +304,7 @@ def _parse_metrics(line: bytes) -> dict[str, Any] | None:
     name, last = content.popitem()
     if _metrics_line(content).rstrip(b"\n") == line:
         return content
-    damaged = name == "crc32" or last == _crc32(content)  # the latter: its name has changed
+    damaged = name == "crc32" or last == _crc32(content)  # the second: its key is damaged
     return None if damaged else values
 
 
@@ -314,12 +314,12 @@ def step_of(path: Path) -> int:
 
 
 def _interrupted(checkpoint: Path) -> bool:
-    """True if training was stopped there, by Ctrl-C or ``train.max_seconds``. Damaged values count as scheduled."""
+    """True if Ctrl-C or ``train.max_seconds`` stopped training here. A damaged training state counts as scheduled."""
     return bool(training_values(checkpoint).get(INTERRUPTED))
 
 
 def training_values(checkpoint: Path) -> dict[str, Any]:
-    """The values of the training state, unverified; empty where there are none or they are damaged."""
+    """Read the values of the training state, unverified; empty if they are missing or damaged."""
     state = checkpoint / STATE_VALUES
     return (parse_object(state.read_bytes()) or {}) if state.is_file() else {}
 
@@ -349,7 +349,7 @@ class _OpenFolder:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def close(self) -> None:
-        """As often as one likes: the number may be another file's by the second time."""
+        """Close the descriptor; a second call does nothing, as its number may belong to another file by then."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

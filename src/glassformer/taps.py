@@ -32,7 +32,7 @@ class Recording:
         self._keep = keep
         self._edits = dict(edits or {})
         self._edits_of: dict[str, list[str]] = {}
-        """The patterns of edits that match each name."""
+        """Patterns of ``edits`` that match each tensor name, in their order."""
         self._tensors: dict[str, list[Tensor]] = {}
         self._seen: dict[str, bool] = {}
         """Every name that passed, and whether an edit of it would change anything."""
@@ -65,7 +65,7 @@ class Recording:
                 what = "None" if edited is None else f"a {type(edited).__name__}"
                 raise ConfigError(
                     f"the edit of {full} returns {what}; return a tensor of shape {list(tensor.shape)}, "
-                    "also where it is changed in place"
+                    "also after changing it in place"
                 )
             if edited.shape != tensor.shape:
                 raise ConfigError(
@@ -77,7 +77,7 @@ class Recording:
         return tensor
 
     def _matching(self, full: str) -> list[str]:
-        """The patterns of edits that match ``full``, in their order."""
+        """Patterns of ``edits`` that match ``full``, in their order."""
         if full not in self._edits_of:
             self._edits_of[full] = [pattern for pattern in self._edits if fnmatchcase(full, pattern)]
         return self._edits_of[full]
@@ -107,13 +107,12 @@ class Recording:
                 raise ConfigError(f"no tensor to edit under {name!r}; {_nearest(name, list(self._seen))}")
             if not any(self._seen[one] for one in found):
                 raise ConfigError(
-                    f"{found[0]} is shown, and nothing is computed from it, so an edit of it would change nothing; "
-                    "edit what it is computed from"
+                    f"nothing is computed from {found[0]}, so an edit of it has no effect; edit one of its inputs"
                 )
 
 
 def _nearest(pattern: str, names: list[str]) -> str:
-    """A hint naming the tensor that ``pattern``, a name or a glob, most resembles."""
+    """Suggest the tensor name nearest to ``pattern``, a name or a glob."""
     parts = [part for part in pattern.split(".") if part.strip("*")]
     endings = {".".join(name.split(".")[-len(parts) :]): name for name in names}
     close = get_close_matches(".".join(parts), list(endings), n=1, cutoff=0.5)
@@ -137,7 +136,7 @@ def recording(current: Recording) -> Iterator[None]:
 def record(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None) -> Iterator[Recording]:
     """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits``.
 
-    ``edits`` maps globs to functions; where several match a name, they are applied in their order.
+    ``edits`` maps globs to functions. All that match a name are applied, in their order.
     """
     current = Recording(model, keep, edits)
     with recording(current):

@@ -1,7 +1,7 @@
-"""The header of a safetensors file, checked before any memory is taken for what it announces.
+"""Validation of a safetensors header, before memory is allocated for its tensors.
 
-Eight bytes give the length of a JSON object, which gives type, shape and place of each tensor. The library checks most
-of it too, but only while it reads the tensors.
+The first eight bytes give the length of a JSON object with the dtype, shape and offsets of each tensor. The safetensors
+library checks most of it too, but only while it reads the tensors.
 """
 
 import math
@@ -27,7 +27,7 @@ BITS = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Type, as safetensors names it (``F32``), and shape of a stored tensor."""
+    """Data type, in the notation of safetensors (``F32``), and shape of a stored tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class TensorInfo:
 
 
 def read_header(path: Path, within: Path) -> dict[str, TensorInfo]:
-    """Each tensor of the file; ``CheckpointError`` unless they fill it from the first byte to the last."""
+    """Read the header of the file; raise ``CheckpointError`` unless its tensors fill the rest of the file exactly."""
     try:
         return _tensors(*_read(path, within))
     except ValueError as error:
@@ -46,7 +46,7 @@ def read_header(path: Path, within: Path) -> dict[str, TensorInfo]:
 
 
 def _read(path: Path, within: Path) -> tuple[dict[str, Any], int]:
-    """The header, and the number of bytes after it."""
+    """Read the header; return it with the number of bytes after it."""
     with open_regular(path, within) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
@@ -59,7 +59,7 @@ def _read(path: Path, within: Path) -> tuple[dict[str, Any], int]:
         raise ValueError(f"it has more than {MAX_TENSORS:,} tensors")
     header = parse_object(data, 4 * MAX_TENSORS)
     if header is None:
-        raise ValueError("its header is not a JSON object of different names")
+        raise ValueError("its header is not a JSON object with unique names")
     header.pop("__metadata__", None)
     return header, size - 8 - length
 
@@ -71,18 +71,18 @@ def _tensors(header: dict[str, Any], size: int) -> dict[str, TensorInfo]:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]} if dtype in BITS:
                 info = TensorInfo(dtype, tuple(shape))
             case _:
-                raise ValueError(f"{name[:100]} has no type, shape and place that are known")
+                raise ValueError(f"{name[:100]} has no valid dtype, shape and data_offsets")
         if len(shape) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
-            raise ValueError(f"{name[:100]} has a shape that no tensor has")
+            raise ValueError(f"{name[:100]} has an invalid shape")
         if isinstance(begin, bool) or isinstance(end, bool) or end - begin != info.n_bytes:
-            raise ValueError(f"{name[:100]} has not the bytes that its type and shape take")
+            raise ValueError(f"{name[:100]} has data_offsets that do not match its dtype and shape")
         tensors[name] = info
         places.append((begin, end))
     position = 0
     for begin, end in sorted(places):
         if begin != position:
-            raise ValueError("its tensors overlap, or leave a gap")
+            raise ValueError("its tensors overlap or leave a gap")
         position = end
     if position != size:
-        raise ValueError(f"its tensors have {position:,} bytes, and the file {size:,}")
+        raise ValueError(f"its tensors have {position:,} bytes, but the file has {size:,}")
     return tensors

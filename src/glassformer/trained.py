@@ -15,7 +15,7 @@ from glassformer.tensor_header import TensorInfo
 from glassformer.text import TokenizerPair
 
 LARGEST_DECODING = {"beam_size": 1_000, "n_best": 1_000}
-"""A stored default; on the command line more can be asked for."""
+"""Upper limits for stored defaults; options on the command line may exceed them."""
 
 
 class _Reading(BaseModel):
@@ -26,7 +26,7 @@ class _Reading(BaseModel):
 
 
 class _Stored(BaseModel):
-    """What ``config.json`` holds beside the model, as far as it is used; later versions may write more."""
+    """Settings of ``config.json`` that are read here; later versions may write more."""
 
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
     model: dict[str, Any] = {}
@@ -46,12 +46,12 @@ class _Stored(BaseModel):
 
 
 def load_checked(path: str | Path, *, training: bool = False) -> Checkpoint:
-    """``load_checkpoint``; a ``config.json`` that does not fit the weights is refused before they are read."""
+    """Load a checkpoint; a ``config.json`` that does not match the weights is refused before they are read."""
     return load_checkpoint(path, training=training, check=partial(check_settings, origin=f"{path}/{CONFIG}"))
 
 
 def check_settings(config: dict[str, Any], stored: Mapping[str, TensorInfo], origin: str) -> None:
-    """``CheckpointError`` for a value of another type, and for sizes that are not those of the weights."""
+    """Raise ``CheckpointError`` for a value of the wrong type, or for a size that does not match the weights."""
     try:
         values = _Stored.model_validate(config)
     except ValidationError as error:
@@ -60,16 +60,17 @@ def check_settings(config: dict[str, Any], stored: Mapping[str, TensorInfo], ori
         fault = f"{where}={shortened(first['input'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
         raise CheckpointError(f"{origin}: {fault}; restore the original") from None
     for key, value in values.decoding.items():
-        if isinstance(value, int) and value > LARGEST_DECODING.get(key, 10**6) and key != "seed":
+        limit = LARGEST_DECODING.get(key, 10**6)
+        if isinstance(value, int) and value > limit and key != "seed":
             raise CheckpointError(
-                f"{origin}: decoding.{key}={value:.0e} is more than any text needs; restore the original"
+                f"{origin}: decoding.{key}={value:.0e} is above the limit of {limit:,}; restore the original"
             )
     model = check_stored(values.model, stored, origin)
     for key, size in (("labels", "n_classes"), ("tags", "n_tags")):
         names, count = getattr(values, key), getattr(model, size, 0)
         if key in values.model_fields_set and len(names) != count:
             raise CheckpointError(
-                f"{origin}: {key} has {len(names)} names, and model.{size} is {count}; restore the original"
+                f"{origin}: {key} has {len(names)} names, but model.{size} is {count}; restore the original"
             )
 
 

@@ -1,5 +1,7 @@
 """Raw text in, raw text out: a model with its tokenizers. Validation, translation and scoring all go through here."""
 
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count
@@ -28,7 +30,7 @@ from glassformer.generate import (
     token_biases,
 )
 from glassformer.generate.candidates import counting_texts
-from glassformer.generate.pieces import Translation, joined
+from glassformer.generate.pieces import MANY, Translation, joined, search_with_estimate
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
@@ -38,14 +40,14 @@ from glassformer.text import TokenizerPair
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import warn_of_unknown
 from glassformer.text.notebook import facts_as_html, weights_as_html
-from glassformer.text.reading import Limit, Part, read_in_parts, warn_of_long, with_end
+from glassformer.text.reading import EncodedPart, Limit, read_in_parts, warn_of_long, with_end
 from glassformer.text.sentences import joined_texts, words_before
 from glassformer.trained import load_checked, trained
 
 
 @dataclass(frozen=True, repr=False)
 class CrossAttention:
-    """Who the decoder looked at: ``weights`` is ``[layers, heads, target, source]``, its rows sum to 1.
+    """Cross-attention of the decoder: ``weights`` is ``[layers, heads, target, source]``, its rows sum to 1.
 
     The row of a target token is the step that predicted it. Both sides end with the end token.
     """
@@ -59,8 +61,8 @@ class CrossAttention:
         return f"<CrossAttention: {layers} layers × {heads} heads, {target} target × {source} source tokens>"
 
     def _repr_html_(self) -> str:
-        """The mean over the heads of the last layer, a row for each target token."""
-        title = f"{self!r}: last layer, mean of its heads".strip("<").replace(">:", ",")
+        """Mean over the heads of the last layer, one row per target token."""
+        title = f"{self!r}: last layer, mean over heads".strip("<").replace(">:", ",")
         return weights_as_html(title, self.target, self.source, self.weights[-1].mean(0).tolist())
 
 
@@ -79,11 +81,11 @@ class Translator:
         self.reading = reading or HeadReading()
         self.bleu_tokenize = bleu_tokenize
         self.longest_source: int | None = None
-        """Tokens of the longest source in training, where it is known."""
+        """Length in tokens of the longest source in training; None if unknown."""
         self.tokenizers = tokenizers
         self.decoding = decoding
         self.checkpoints: tuple[Path, ...] = ()
-        """Where the models are from, if they were loaded."""
+        """Checkpoints that the models were loaded from; empty if they were not loaded."""
         self._faster: dict[tuple[str, bool], tuple[list[Any], list[Decodable]]] = {}
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
@@ -122,7 +124,7 @@ class Translator:
         return summary(type(self).__name__, self.models[0], others, self._vocabulary, *self.checkpoints)
 
     def _repr_html_(self) -> str:
-        """What it is, and how it decodes where a call does not say otherwise."""
+        """Table of the model, its vocabulary, its default decoding settings and its checkpoints."""
         usual = TranslationDecodingConfig().model_dump()
         settings = {name: value for name, value in self.decoding.model_dump().items() if value != usual[name]}
         facts = {
@@ -145,7 +147,7 @@ class Translator:
         return next(self.models[0].parameters()).device
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[str]:
-        """The best translation of each text; ``hypotheses`` gives several.
+        """The best translation of each text; ``hypotheses`` returns several.
 
         ``options`` are those of ``TranslationDecodingConfig``: ``beam_size=4``, …
         """
@@ -156,11 +158,11 @@ class Translator:
     def hypotheses(
         self, texts: Sequence[str], prefixes: Sequence[str] | None = None, **options: Any
     ) -> list[list[Translation]]:
-        """The ``n_best`` translations of each text, best first (drawn ones as drawn), each after its prefix.
+        """The ``n_best`` translations of each text, best first (samples in the order drawn), each with its prefix.
 
-        An empty text has one translation, the empty text. One of more than ``max_source`` tokens is cut into pieces
-        (``text.sentences``), which are translated each by itself and joined, with a warning; ``long_source`` can have
-        it truncated or refused instead. A prefix is that of the first piece.
+        An empty text has one translation, the empty text. A text of more than ``max_source`` tokens is split into
+        pieces (``text.sentences``), which are translated separately and joined, with a warning. ``long_source`` can
+        truncate or refuse such a text instead. The first piece takes the prefix.
         """
         return self._search(texts, prefixes, options)
 
@@ -186,27 +188,38 @@ class Translator:
             )
             forced = [ids for one, pieces in zip(first, parts, strict=True) for ids in [one, *[[]] * (len(pieces) - 1)]]
         refuse_min_length(config, [pieces[0].ids for pieces in parts if len(pieces) == 1], self._longest_target)
-        longest = max(map(len, sources), default=0)
-        with (
-            fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)),
-            counting_texts([index for index, pieces in zip(full, parts, strict=True) for _ in pieces]),
-        ):
-            found = generate(
-                self._decodable(config),
-                sources,
-                replace(self.symbols, bias=token_biases(config.logit_bias, self.tokenizers.target)),
-                config,
-                forced,
-                self.device,
-                self._longest_target,
-            )
-        searched = iter(found)
+        text_of = [index for index, pieces in zip(full, parts, strict=True) for _ in pieces]
+        searched = iter(self._searched(sources, forced, config, text_of))
         for index, pieces in zip(full, parts, strict=True):
             several = [[self._translation(part, one, config) for one in next(searched)] for part in pieces]
             results[index] = several[0] if len(several) == 1 else joined(several, self.symbols.end, config)
         return results
 
-    def _translation(self, part: Part, hypothesis: Hypothesis, config: TranslationDecodingConfig) -> Translation:
+    def _searched(
+        self,
+        sources: list[list[int]],
+        forced: list[list[int]] | None,
+        config: TranslationDecodingConfig,
+        text_of: list[int],
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of all texts and pieces of texts; ``text_of`` holds the index of the text of each."""
+        model, longest = self._decodable(config), max(map(len, sources), default=0)
+        symbols = replace(self.symbols, bias=token_biases(config.logit_bias, self.tokenizers.target))
+
+        def search(rows: Sequence[int]) -> list[list[Hypothesis]]:
+            chosen, beginnings = [sources[row] for row in rows], forced and [forced[row] for row in rows]
+            with counting_texts([text_of[row] for row in rows]):
+                return generate(model, chosen, symbols, config, beginnings, self.device, self._longest_target)
+
+        def announce(seconds: float) -> None:
+            warnings.warn(f"translating {len(sources):,} pieces takes about {seconds:,.0f} s", stacklevel=6)
+
+        with fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)):
+            if max(Counter(text_of).values(), default=0) < MANY:
+                return search(range(len(sources)))
+            return search_with_estimate(search, [len(ids) for ids in sources], announce)
+
+    def _translation(self, part: EncodedPart, hypothesis: Hypothesis, config: TranslationDecodingConfig) -> Translation:
         tokenizers, ids = self.tokenizers, hypothesis.tokens
         copied: dict[int, str] = {}
         if config.unknown == "copy" and tokenizers.target.unknown_id in ids and len(part.ids) > 1:
@@ -245,7 +258,7 @@ class Translator:
 
     @torch.inference_mode()
     def _attention(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> Tensor:
-        """``[layer, head, target, source]``; the source ends with the end token, the target does not."""
+        """Weights ``[layer, head, target, source]``; the source ends with the end token, the target does not."""
         model = self.models[0]
         read = torch.tensor([[self.symbols.start, *target_ids]], device=self.device)
         longest = max(len(source_ids), len(target_ids) + 1)
@@ -280,7 +293,7 @@ class Translator:
         return self._links(source, target, self.read_by(layer, head, shifted))
 
     def links(self, translation: Translation) -> list[tuple[int, int]]:
-        """What ``align`` gives for a translation made here; where its source was cut, those of each piece by itself."""
+        """Word links of a translation made here, as from ``align``; a split source is aligned piece by piece."""
         if not translation.pieces:
             return self._links(translation.source, translation.text, self.reading)
         pieces = translation.pieces
@@ -321,11 +334,13 @@ class Translator:
         if config.max_source is None:
             return Limit(min(built, self.longest_source or built), config.long_source)
         if self._longest_target is not None and config.max_source > built:
-            raise ConfigError(f"max_source={config.max_source} is more than the max_length={built} learned positions")
+            raise ConfigError(
+                f"max_source={config.max_source} is more than the max_length={built} learned positions; lower it"
+            )
         return Limit(config.max_source, config.long_source)
 
     def too_long(self, texts: Sequence[str]) -> list[tuple[int, int]]:
-        """(index, tokens) of the texts that are too long to be read at once."""
+        """(index, tokens) of each text that is too long to be read in one piece."""
         limit = self._limit(self.configure()).tokens
         lengths = [len(ids) for ids in self._sources(list_of_texts(texts, "texts"))]
         return [(index, length) for index, length in enumerate(lengths) if length > limit]
@@ -382,12 +397,5 @@ def _with_vocabularies(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair]:
     if not hasattr(model.config, "vocab_sizes"):
         raise CheckpointError(f"{checkpoint.path}: a model of kind {model.config.kind} does not translate; use load()")
     if pair is None:
-        raise CheckpointError(
-            f"{checkpoint.path}: has no tokenizer, so nothing can be translated; restore the original"
-        )
+        raise CheckpointError(f"{checkpoint.path}: has no tokenizer, so it cannot translate; restore the original")
     return model, pair
-
-
-def load(*paths: str | Path, device: str = "cpu") -> Translator:
-    """``glassformer.load("runs/x").translate(["A dog runs."])``; several paths make an ensemble."""
-    return Translator.load(*paths, device=device)

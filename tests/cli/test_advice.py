@@ -16,8 +16,8 @@ Refused = Callable[..., str]
 Task = Callable[[str], TinyTask]
 SETTING = re.compile(r"\bdata\.[a-z_]+")
 TABLES = [
-    (["2024-01-01,1,2", "2024-01-02,,3"], ", line 3, column low: '' is no number; fill it in"),
-    (["2024-01-01,1,2", "2024-01-02,x,3"], ", line 3, column low: 'x' is no number; mend it"),
+    (["2024-01-01,1,2", "2024-01-02,,3"], ", line 3, column low: '' is not a number; fill it in"),
+    (["2024-01-01,1,2", "2024-01-02,x,3"], ", line 3, column low: 'x' is not a number; fix it"),
 ]
 
 
@@ -44,7 +44,7 @@ def test_cells_of_a_table(refused: Refused, task: Task, tmp_path: Path, verb: st
 def test_dates_of_a_table(refused: Refused, task: Task, tmp_path: Path) -> None:
     run = task("forecasting").run
     file = table(tmp_path, ["2024-13-41,1,2"])
-    told = "'2024-13-41' is no date; write it like 2016-07-01 13:00, or take the column out"
+    told = "'2024-13-41' is not a date; write it like 2016-07-01 13:00, or take the column out"
     assert refused("evaluate", run, file) == f"{file}, line 2, column date: {told}"
     told = "date is left out before it; fill it in"
     file = table(tmp_path, [f"2024-01-{day:02},1,2" for day in (1, 2, 3, 5)])

@@ -83,7 +83,7 @@ def test_what_cannot_be_aligned(refused: Callable[..., str], tiny: TinyRun, file
     short = write_lines(tmp_path / "short", ["a"])
     assert "has 13 lines and" in refused("align", tiny.run, source, short)
     assert refused("align", tiny.run, source, target, "--gold", short).endswith(
-        "has 1 lines and the text 13; give one for each"
+        "has 1 lines, but the text has 13; give one line for each sentence"
     )
     assert "standard input cannot be both" in refused("align", tiny.run, "-", target, "--gold", "-", stdin="a\n")
 
@@ -95,7 +95,7 @@ def test_what_cannot_be_aligned(refused: Callable[..., str], tiny: TinyRun, file
             "0-0 1",
             r", line 3: '1' is not a link; write source-target word indices from 0, such as 0-0 1-2, or 1\?2 for a ",
         ),
-        ("99-0", r", line 3: 99-0 links words that are not there: the line has \d+ and \d+, counted from 0$"),
+        ("99-0", r", line 3: 99-0 is out of range: the sentence has \d+ source and \d+ target words, counted from 0$"),
     ],
 )
 def test_gold_that_cannot_be(
@@ -148,5 +148,5 @@ def test_alignment_error_rate_ignores_possible_links(cli: Cli, tiny: TinyRun, fi
     rate = alignment_error_rate(sure, possible, proposed)
     n_sure, n_more = sum(map(len, sure)), sum(map(len, gold)) - sum(map(len, sure))
     assert f"naive {rate:.2%}, shifted" in results[0].err
-    assert f" by {n_sure} sure links and {n_more} possible ones; written: naive" in results[0].err
+    assert f" on {n_sure} sure and {n_more} possible links; written: naive" in results[0].err
     assert cli("align", tiny.run, *files[:2], "--gold", tmp_path / "marked", "--best-head").code == 0

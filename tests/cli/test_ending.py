@@ -61,7 +61,7 @@ def test_a_full_disk_behind_a_file_is_told(refused: Refused, tiny: TinyRun) -> N
 
 def test_text_that_fails_is_not_blamed_on_the_output(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
     line = refused("translate", tiny.run, tmp_path, "-o", tmp_path / "out")
-    assert line == f"{tmp_path}: cannot be read (Is a directory); name a file that can be"
+    assert line == f"{tmp_path}: cannot be read (Is a directory); choose a readable file"
 
 
 @pytest.mark.parametrize("lines", [0, 2])

@@ -85,16 +85,17 @@ def test_evaluate_rejects_unusable_files_and_metrics(refused: Refused, tiny: Tin
         f"{alone}, line 1: holds no pair of texts: has one column and no tab; put a tab between source and target, "
         "or remove the line"
     )
-    way_out = "give two, of source lines and of reference translations, or a .tsv or .jsonl with both"
-    assert refused("evaluate", tiny.run) == f"no files are named; {way_out}"
-    assert refused("evaluate", tiny.run, f"{file}.en") == f"1 file is named; {way_out}"
-    assert refused("evaluate", tiny.run, alone, f"{file}.en") == f"2 files are named; {way_out}"
+    way_out = "give a source and a reference file, or a .tsv or .jsonl with both"
+    assert refused("evaluate", tiny.run) == f"no files are given; {way_out}"
+    assert refused("evaluate", tiny.run, f"{file}.en") == f"1 file is given; {way_out}"
+    assert refused("evaluate", tiny.run, alone, f"{file}.en") == f"2 files are given; {way_out}"
     assert refused("evaluate", tiny.run, file, "--metrics", "bleu,cerr").startswith("'cerr' is not a metric; did you")
-    assert refused("evaluate", tiny.run, file, "--metrics", ",").startswith("--metrics ',' names none; choose from")
+    fault = "--metrics ',' names no metric; choose from"
+    assert refused("evaluate", tiny.run, file, "--metrics", ",").startswith(fault)
     told = refused("evaluate", tiny.run, file, "--metrics", "wer", "--tokenize", "char")
-    assert told == "--tokenize is for BLEU, and --metrics has wer; add bleu or leave it out"
+    assert told == "--tokenize is for BLEU, but --metrics has wer; add bleu or leave it out"
     told = refused("evaluate", tiny.run, file, "--comet", tmp_path)
-    assert told == f"{tmp_path}: has no checkpoints/model.ckpt; name the folder of a downloaded COMET model"
+    assert told == f"{tmp_path}: has no checkpoints/model.ckpt; choose the folder of a downloaded COMET model"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_evaluate_figure_needs_classes_and_a_known_format(
     refused: Refused, tiny: TinyRun, task: Callable[[str], TinyTask], tmp_path: Path
 ) -> None:
     told = refused("evaluate", tiny.run, tiny.folder / "validation", "--figure", "x.svg")
-    fault = "--figure draws the confusion of classes, and task=translation has none; leave it out"
+    fault = "--figure draws a confusion matrix, but task=translation has no classes; leave it out"
     assert told == f"{tiny.run}: {fault}"
     file = task("tagging").folder / "train.conll"
     assert "no kind of figure" in refused("evaluate", task("tagging").run, file, "--figure", tmp_path / "x.jpg")

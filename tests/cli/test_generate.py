@@ -153,7 +153,7 @@ def test_evaluate_refuses_what_does_not_go_with_the_task(
     assert "--stride is for language models" in refused("evaluate", task("tagging").run, "x", "--stride", 2)
     assert refused("evaluate", task("tagging").run).startswith("no file is named; give one like those")
     source = tiny.folder / "validation.en"
-    assert refused("evaluate", tiny.run, source).startswith("1 file is named; give two, of source lines and")
+    assert refused("evaluate", tiny.run, source).startswith("1 file is given; give a source and a reference file")
     empty = write_lines(tmp_path / "empty", [])
     assert refused("evaluate", task("tagging").run, empty) == f"{empty}: holds no tagged word; give at least one"
 
@@ -197,7 +197,7 @@ def test_pictures_that_are_not_there(refused: Callable[..., str], task: Task, tm
 def test_a_forecast_names_its_own_options(refused: Callable[..., str], task: Task) -> None:
     run, start = task("forecasting").run, "date,low,high\n2024-01-01,1,2\n"
     told = refused("forecast", run, stdin=f"{start}2024-01-02,,3\n")
-    assert told == "standard input, line 3, column low: '' is no number; fill it in, or give --missing previous"
+    assert told == "standard input, line 3, column low: '' is not a number; fill it in, or give --missing previous"
     assert refused("forecast", run, stdin="").startswith("standard input: is empty;")
     told = refused("forecast", run, stdin="date,low\n2024-01-01,1\n")
     assert told == "standard input: has no column 'high', which the model was trained on; known: date, low"

@@ -21,11 +21,11 @@ def test_input_and_output_that_cannot_be(refused: Refused, tiny: TinyRun, tmp_pa
     output = tmp_path / "out.fr"
     output.write_text("before\n")
     line = refused("translate", tiny.run, tmp_path / "nowhere.en", "-o", output)
-    assert line.endswith("nowhere.en: cannot be read (No such file or directory); name a file that can be")
+    assert line.endswith("nowhere.en: cannot be read (No such file or directory); choose a readable file")
     broken = tmp_path / "broken.en"
     broken.write_bytes(b"she sleeps\n" * 3 + b"\xe9t\xe9\n")
     line = refused("translate", tiny.run, broken, "-o", output)
-    assert re.search(r"broken\.en, line 4: not valid UTF-8 .*; mend the line, or convert the text: iconv ", line)
+    assert re.search(r"broken\.en, line 4: not valid UTF-8 .*; fix the line, or convert the text: iconv ", line)
     assert "standard input, line 1: not valid UTF-8" in refused("tokenize", tiny.run, stdin=b"\xff\n")
     assert output.read_text() == "before\n"
     assert "no folder" in refused("translate", tiny.run, "-o", tmp_path / "none" / "out.fr")
@@ -69,9 +69,7 @@ def test_decoding_settings_that_cannot_be(refused: Refused, tiny: TinyRun) -> No
     line = refused("translate", tiny.run, "-s", "min_length=3", "-s", "max_length=2")
     assert line.endswith("min_length=3 is more than max_length=2; lower the first or raise the second")
     line = refused("translate", tiny.run, "-s", "min_length=70", "-s", "max_extra=60", stdin="the cat\n\n")
-    assert re.fullmatch(
-        r"min_length=70 is more than the 6\d tokens that a text of \d may become; lower it, or .*", line
-    )
+    assert re.fullmatch(r"min_length=70 is more than the maximum of 6\d tokens for a text of \d; lower it, or .*", line)
     assert "alpha=inf: input should be a finite number" in refused("translate", tiny.run, "-s", "alpha=inf")
 
 
@@ -111,7 +109,8 @@ def test_a_picture_of_the_demo_that_cannot_be_is_refused_before_training(refused
 
 def test_no_line_to_evaluate(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
     empty = write_lines(tmp_path / "empty", [])
-    assert refused("evaluate", tiny.run, empty, empty) == f"{empty} and {empty} have no line; give at least one of each"
+    fault = f"{empty} and {empty} are empty; give at least one line in each"
+    assert refused("evaluate", tiny.run, empty, empty) == fault
 
 
 def test_a_link_is_followed_a_pipe_is_written_to_and_the_mode_is_kept(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ Refused = Callable[..., str]
         ),
         (
             ["decoding.min_length=70"],
-            r"min_length=70 is more than the \d+ tokens that a text of \d+ may become; lower it",
+            r"min_length=70 is more than the maximum of \d+ tokens for a text of \d+; lower it",
         ),
         (["optimizer.max_steps=3"], r"unknown key optimizer\.max_steps; did you mean train\.max_steps\?"),
         (["trian.max_steps=3"], r"unknown key trian; did you mean train\?"),
@@ -45,7 +45,7 @@ Refused = Callable[..., str]
         (["model.positions=rotary", "model.d_k=3"], r"rotary .*d_k=3 is odd; choose an even one"),
         (["optimizer.weight_decay=0.1"], r"weight_decay needs kind=adamw"),
         (["text.joint=false"], r"tie_embeddings=true needs one vocabulary; set text\.joint=true or .*=false"),
-        (["text.vocab_size=10"], r"vocab_size=10 is too small: .*choose at least \d+"),
+        (["text.vocab_size=10"], r"vocab_size=10 is too small for .*choose at least \d+"),
         (["data.train=[]"], r"data\.train=\[\]: .*at least 1 item"),
         (['data.train=["/nowhere/train"]'], r"/nowhere/train\.en: no such file \(nor train\.en\.gz\); a path is .*"),
         (['data.validation=["/nowhere/v"]'], r"/nowhere/v\.en: no such file"),
@@ -116,7 +116,7 @@ def test_validation_text_that_cannot_be_read(refused: Refused, tiny: TinyRun, tm
     (tmp_path / "v.fr").write_bytes(b"a\nb\n")
     config = tiny.write_config(tmp_path / "run.toml", {"data.validation": [str(tmp_path / "v")]})
     line = refused("train", config, "--run", tmp_path / "run")
-    assert re.search(r"v, line 2: not valid UTF-8; mend or remove the line$", line)
+    assert re.search(r"v, line 2: not valid UTF-8; fix or remove the line$", line)
     assert not (tmp_path / "run").exists()
 
 

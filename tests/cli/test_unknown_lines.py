@@ -15,14 +15,14 @@ from tiny_run import TinyRun, run_to_the_end, write_lines
 
 Cli = Callable[..., Any]
 START = "glassformer: warning: "
-FIRST = "the vocabulary does not know 'П', 'р', 'и' and 3 more; read as <unk>"
+FIRST = "not in the vocabulary: 'П', 'р', 'и' and 3 more; read as <unk>"
 LINES = ["the cat", "Привет cat", "", "🚀 sleeps", "she sleeps"]
 KNOWN = [LINES[0], LINES[2], LINES[4]]
 
 
 def messages_about(file: str) -> list[str]:
     """Messages of a command about ``LINES``."""
-    share = "2 of 5 lines have text that the vocabulary does not know, 7 different: 'П', 'р', 'и' and 4 more"
+    share = "2 of 5 lines have text outside the vocabulary, 7 different: 'П', 'р', 'и' and 4 more"
     return [f"{START}{file}, line 2: {FIRST}", f"{START}{file}: {share}"]
 
 
@@ -40,7 +40,7 @@ def test_translate_warns_once_of_unknown_text_and_prints_totals(cli: Cli, tiny: 
 def test_unknown_line_numbers_count_across_chunks(cli: Cli, tiny: TinyRun) -> None:
     lines = ["she sleeps"] * 600 + ["🚀"]
     result = cli("translate", tiny.run, "-s", "max_length=1", "--beam-size", 1, stdin="\n".join(lines))
-    assert result.err == f"{START}standard input, line 601: the vocabulary does not know '🚀'; read as <unk>\n"
+    assert result.err == f"{START}standard input, line 601: not in the vocabulary: '🚀'; read as <unk>\n"
 
 
 def test_translate_json_flags_every_line_with_unknown_text(cli: Cli, tiny: TinyRun) -> None:
@@ -52,8 +52,8 @@ def test_translate_json_flags_every_line_with_unknown_text(cli: Cli, tiny: TinyR
 
 def test_score_and_align_name_the_side_with_unknown_text(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "s", ["the 🚀", "the cat"]), write_lines(tmp_path / "t", ["le", "le П"])
-    warned = [f"{START}{source}, line 1: the vocabulary does not know '🚀'; read as <unk>"]
-    warned += [f"{START}{target}, line 2: the vocabulary does not know 'П'; read as <unk>"]
+    warned = [f"{START}{source}, line 1: not in the vocabulary: '🚀'; read as <unk>"]
+    warned += [f"{START}{target}, line 2: not in the vocabulary: 'П'; read as <unk>"]
     result = cli("score", tiny.run, source, target, "--json")
     assert result.err.splitlines() == warned
     first, second = map(json.loads, result.out.splitlines())
@@ -66,7 +66,7 @@ def test_score_and_align_name_the_side_with_unknown_text(cli: Cli, tiny: TinyRun
 def test_translate_names_the_prefix_file_with_unknown_text(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     starts = write_lines(tmp_path / "starts", ["le", "le Ж"])
     result = cli("translate", tiny.run, "--prefix", starts, "--json", stdin="the cat\nthe cat 🚀\n")
-    assert f"{START}{starts}, line 2: the vocabulary does not know 'Ж'; read as <unk>" in result.err.splitlines()
+    assert f"{START}{starts}, line 2: not in the vocabulary: 'Ж'; read as <unk>" in result.err.splitlines()
     first, second = map(json.loads, result.out.splitlines())
     assert "unknown_prefix" not in first
     assert (second["unknown"], second["unknown_prefix"]) == (["🚀"], ["Ж"])
@@ -97,8 +97,8 @@ def test_commands_of_other_tasks_warn_of_unknown_text(
     result = cli(verb, run, *(["--json"] if verb != "embed" else []), stdin=text)
     assert result.code == 0
     warnings_told = [line for line in result.err.splitlines() if "vocabulary" in line]
-    assert warnings_told[0] == f"{START}standard input, line 2: the vocabulary does not know 'Ж'; read as <unk>"
-    assert "2 of 3 lines have text that the vocabulary does not know, 2 different: 'Ж', '🚀'" in warnings_told[1]
+    assert warnings_told[0] == f"{START}standard input, line 2: not in the vocabulary: 'Ж'; read as <unk>"
+    assert "2 of 3 lines have text outside the vocabulary, 2 different: 'Ж', '🚀'" in warnings_told[1]
     assert len(warnings_told) == 2
     if verb != "embed":
         flags = [json.loads(line).get("unknown") for line in result.out.splitlines()]
@@ -109,7 +109,7 @@ def test_commands_of_other_tasks_warn_of_unknown_text(
 def test_unknown_text_in_an_argument_has_no_line_number(cli: Cli, tmp_path: Path, verb: str, task: str) -> None:
     result = cli(verb, stored(tmp_path, task), "a Ж dog")
     what = "prompt" if verb == "generate" else "text"
-    assert f"{START}{what} 1: the vocabulary does not know 'Ж'; read as <unk>" in result.err.splitlines()
+    assert f"{START}{what} 1: not in the vocabulary: 'Ж'; read as <unk>" in result.err.splitlines()
 
 
 @pytest.mark.parametrize("task", ["classification", "tagging", "masked", "language"])

@@ -132,8 +132,8 @@ def test_other_links_are_another_corpus(
 
 WRONG = [
     (["0-0", "0-0", "0"], r"train\.align\.gz, line 3: '0' is not a link; write source-target word indices from 0"),
-    (["0-0", "2-0", ""], r"line 2: 2-0 links words that are not there: the line has 2 and 1, counted from 0$"),
-    (["0-0", "0-1", ""], r"line 2: 0-1 links words that are not there: the line has 2 and 1, counted from 0$"),
+    (["0-0", "2-0", ""], r"line 2: 2-0 is out of range: the sentence has 2 source and 1 target words, counted from 0$"),
+    (["0-0", "0-1", ""], r"line 2: 0-1 is out of range: the sentence has 2 source and 1 target words, counted from 0$"),
     (["0-0"], r"train\.align\.gz has 1 lines and .*train more; give a line for each pair, empty where no words are"),
     (["0-0", "", "", "", ""], r"train\.align\.gz has 5 lines and .*train 3; give a line for each pair, empty where"),
     (["", "", ""], r"train\.align\.gz: no pair that is kept has a link; leave data\.alignments out$"),
@@ -152,7 +152,7 @@ def test_a_file_that_is_not_there_or_not_whole(tmp_path: Path, tokenizers: Token
     config = written(tmp_path, (["w1"], ["w1"], ["0-0"]))
     file = Path(config.alignments[0])
     file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(DataError, match=r"train\.align\.gz: not a whole gzip file"):
+    with pytest.raises(DataError, match=r"train\.align\.gz: not a complete gzip file"):
         prepare(config, config.train, tokenizers, config.alignments)
     file.unlink()
     with pytest.raises(DataError, match=r"train\.align\.gz: no such file; name one that exists$"):

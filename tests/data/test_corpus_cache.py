@@ -144,7 +144,7 @@ def test_a_damaged_cache_is_built_again(
 ) -> None:
     before = sentences(prepare(config, config.train, tokenizers))
     damage(built, how)
-    with pytest.warns(UserWarning, match=rf"{file}: is damaged .*; the token cache is built again$"):
+    with pytest.warns(UserWarning, match=rf"{file}: is damaged .*; rebuilding the token cache$"):
         corpus = prepare(config, config.train, tokenizers)
     assert sentences(corpus) == before
     assert list(Path(config.cache).iterdir()) == [built]
@@ -215,7 +215,7 @@ def test_a_killed_build_leaves_nothing_that_counts(config: DataConfig, tokenizer
         os.utime(path, (old, old))
     (complete,) = (path for path in Path(config.cache).iterdir() if path != left)
     damage(complete, "cut")
-    with pytest.warns(UserWarning, match="built again"):
+    with pytest.warns(UserWarning, match="rebuilding the token cache"):
         prepare(config, config.train, tokenizers)
     assert list(Path(config.cache).iterdir()) == [complete]
 

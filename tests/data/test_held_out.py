@@ -144,12 +144,12 @@ def test_invalid_validation_shares_are_refused(
     tmp_path: Path, write_pairs, make_config, tokenizers: TokenizerPair, vocabulary: TokenizerPair
 ) -> None:
     for make in (DataConfig.parse, LabelledConfig.parse, TaggedConfig.parse):
-        with pytest.raises(ConfigError, match="validation and validation_share are both given; keep one of them"):
+        with pytest.raises(ConfigError, match="validation and validation_share are both set; remove one of them"):
             make({"train": ["x"], "validation": ["y"], "validation_share": 0.1})
         with pytest.raises(ConfigError, match=r"validation_share=1\.0"):
             make({"train": ["x"], "validation_share": 1.0})
     config = make_config(validation_share=1e-6, train=[write_pairs(PAIRS)])
-    fault = "data.validation_share=1e-06 holds out no example; raise it, or give data.validation"
+    fault = "data.validation_share=1e-06 holds out no example; raise it, or set data.validation"
     with pytest.raises(DataError) as caught:
         held_out_pairs(config, tokenizers)
     assert str(caught.value) == f"{config.train[0]}: {fault}"

@@ -201,7 +201,7 @@ def with_shape(folder: Path, kind: str, shape: tuple[int, ...], dtype: str = "|u
 def test_array_headers_larger_than_their_file_are_refused(
     tmp_path: Path, kind: str, shape: tuple[int, ...], dtype: str
 ) -> None:
-    with pytest.raises(DataError, match="is no whole file of NumPy arrays"):
+    with pytest.raises(DataError, match="is not a complete file of NumPy arrays"):
         read_images([with_shape(tmp_path, kind, shape, dtype)])
 
 
@@ -211,7 +211,7 @@ def test_array_headers_larger_than_their_file_are_refused(
         (lambda f: str(f / "none"), r"no such file or folder; a path is a prefix"),
         (broken_idx, r"says it has 600 bytes of images and has 593"),
         (long_packed_idx, r"says it has 600 bytes of images and has more"),
-        (cut_gzip, r"not a whole gzip file"),
+        (cut_gzip, r"not a complete gzip file"),
         (huge_head, r"bytes of images and has 0"),
         (no_labels, r"no file of labels beside it"),
         (lambda f: written(f, b"P5 28 28"), r"does not begin like an IDX file of images"),
@@ -224,13 +224,13 @@ def test_array_headers_larger_than_their_file_are_refused(
         (lambda f: write_npz(f / "x.npz", PIXELS.reshape(30, 1, 5, 4)), r"images have shape \(30, 1, 5, 4\)"),
         (lambda f: write_npz(f / "x.npz", PIXELS, LABELS / 2), r"labels are float64"),
         (lambda f: write_npz(f / "x.npz", PIXELS, LABELS[:, None]), r"of shape \(30, 1\)"),
-        (objects, r"no whole file of NumPy arrays"),
+        (objects, r"not a complete file of NumPy arrays"),
         (misnamed, r"has no array 'images' \(it has \['x_train'\]\)"),
         (npy_alone, r"no file of labels beside it"),
-        (lambda f: written(f, b"\x93NUMPY nonsense", "images.npz"), r"no whole file of NumPy arrays"),
+        (lambda f: written(f, b"\x93NUMPY nonsense", "images.npz"), r"not a complete file of NumPy arrays"),
         (lambda f: in_folder(f, lambda g: (g / "empty").mkdir()), r"f/empty: is a class with no picture"),
         (lambda f: in_folder(f, lambda g: (g / "x.png").touch()), r"f/x\.png: is not in the folder of a class"),
-        (lambda f: in_folder(f, lambda g: (g / "1" / "x.gif").touch()), r"1/x\.gif: is no PNG or JPEG file"),
+        (lambda f: in_folder(f, lambda g: (g / "1" / "x.gif").touch()), r"1/x\.gif: is not a PNG or JPEG file"),
         (lambda f: in_folder(f, lambda g: (g / "1" / "x.png").touch()), r"1/x\.png: cannot be read as a PNG or JPEG"),
         (lambda f: in_folder(f, deep), r"1/deep\.png: has more than 8 bits"),
         (lambda f: str(f), r"has no folder in it"),
@@ -313,5 +313,5 @@ def test_a_share_that_takes_a_class_whole_is_refused(tmp_path: Path) -> None:
         prepare_images(ImageConfig(train=train, validation_share=0.5))
     with pytest.raises(DataError, match="leaves none on one side"):
         prepare_images(ImageConfig(train=train, validation_share=0.1))
-    with pytest.raises(ConfigError, match="keep one of them"):
+    with pytest.raises(ConfigError, match="remove one of them"):
         ImageConfig.parse({"train": train, "validation": train, "validation_share": 0.1})

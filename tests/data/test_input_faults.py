@@ -50,7 +50,7 @@ def test_text_readers_name_utf16_and_utf32(tmp_path: Path, name: str, encoding: 
         with pytest.raises(DataError) as caught:
             READERS[name](str(file))
         way_out = f"convert it: iconv -f {WIDE[encoding]} -t UTF-8 FILE > NEW_FILE"
-        assert str(caught.value) == f"{file}: is encoded as {WIDE[encoding]}, and text is read as UTF-8; {way_out}"
+        assert str(caught.value) == f"{file}: is encoded as {WIDE[encoding]}, not as UTF-8; {way_out}"
 
 
 @pytest.mark.parametrize("text", ["Hi", "Les élèves dorment.", "Кто там стоит у двери?", "a"])
@@ -70,7 +70,7 @@ def test_utf8_is_never_mistaken_for_a_wide_encoding(text: str) -> None:
 def test_tsv_without_tabs_is_refused_at_its_first_line(tmp_path: Path) -> None:
     path = str(tmp_path / "x.tsv")
     Path(path).write_text("\na dog, ein Hund\na cat, eine Katze\n", encoding="utf-8")
-    fault = f"{path}, line 2: has one column and no tab, as in every line; put a tab between source and target"
+    fault = f"{path}, line 2: has one column and no tab, like all lines; put a tab between source and target"
     with pytest.raises(DataError) as caught:
         list(read_texts(DataConfig(train=[path]), "source"))
     assert str(caught.value) == fault
@@ -90,7 +90,7 @@ def test_labelled_tsv_with_another_separator_names_the_missing_tab(tmp_path: Pat
     Path(path).write_text("text;label\ngood;yes\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:
         READERS["labelled.tsv"](path)
-    fault = "has one column and no tab in 'text;label'; put tabs between the columns"
+    fault = "'text;label' has one column and no tab; put tabs between the columns"
     assert str(caught.value) == f"{path}, line 1: no column 'text': {fault}"
 
 
@@ -98,13 +98,13 @@ def test_pattern_without_a_match_names_its_folder_and_files(tmp_path: Path) -> N
     for name in ("b.jsonl", "a.txt"):
         (tmp_path / name).write_text("x\n", encoding="utf-8")
     pattern = f"{tmp_path}/*.tsv"
-    there = f"the pattern matches nothing in the folder {tmp_path}, which has a.txt, b.jsonl"
+    there = f"the pattern matches nothing in the folder {tmp_path}, which contains a.txt, b.jsonl"
     for read in (READERS["x.tsv"], READERS["x.conll"], READERS["x.txt"], lambda path: read_images([path])):
         with pytest.raises(DataError) as caught:
             read(pattern)
         assert str(caught.value).startswith(f"{pattern}: ")
         assert str(caught.value).endswith(f"; {there}")
-    with pytest.raises(DataError, match=f"since there is no folder {tmp_path}/none$"):
+    with pytest.raises(DataError, match=f"since the folder {tmp_path}/none does not exist$"):
         READERS["x.tsv"](f"{tmp_path}/none/*.tsv")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=f"in the folder {tmp_path}/empty, which is empty$"):
@@ -114,7 +114,7 @@ def test_pattern_without_a_match_names_its_folder_and_files(tmp_path: Path) -> N
 def test_pattern_where_a_name_is_expected_lists_its_matches(tmp_path: Path) -> None:
     for number in range(7):
         (tmp_path / f"{number}.tsv").write_text("a\tb\n", encoding="utf-8")
-    with pytest.raises(DataError, match="patterns are not expanded here; name each file") as caught:
+    with pytest.raises(DataError, match="patterns are not expanded here; list the matching files") as caught:
         READERS["x.tsv"](f"{tmp_path}/*.tsv")
     assert str(caught.value).endswith(f"{tmp_path}/3.tsv, {tmp_path}/4.tsv and 2 more")
 

@@ -138,7 +138,7 @@ def test_dropped_documents_leave_no_trace_but_in_the_account(
         ("x.txt", b"a\nb\xff\n", r"no document is left .*x\.txt: 1 read, 0 kept, invalid_utf8 1 \(line 2\).*iconv"),
         ("x.txt", b"", r"1 read, 0 kept, empty 1 \(line 1\)"),
         ("x.jsonl", b"\n", r"empty 1 \(line 1\)"),
-        ("x.csv", b"a", r"x\.csv: a table is not read as text; write its text to a \.txt or a \.jsonl"),
+        ("x.csv", b"a", r"x\.csv: a table is not supported as text; convert its text to \.txt or \.jsonl"),
         ("missing.txt", None, r"missing\.txt: no such file"),
     ],
 )
@@ -156,7 +156,7 @@ def test_text_that_cannot_be_used_is_refused_in_one_line(
 def test_half_a_gzip_file_is_refused(config, write, words: Tokenizer) -> None:
     write("x.txt", gzip.compress(b"a b c\n" * 1000)[:-9])
     Path(config("x.txt").train[0]).rename(Path(config("x.txt.gz").train[0]))
-    with pytest.raises(DataError, match="not a whole gzip file"):
+    with pytest.raises(DataError, match="not a complete gzip file"):
         training_streams(config("x.txt.gz"), words)
 
 
@@ -251,7 +251,7 @@ def test_a_damaged_cache_is_built_again(config, write, words: Tokenizer, damaged
     whole = (folder / damaged).read_bytes()
     for changed in (whole[:-8], bytes([whole[0] ^ 1]) + whole[1:]):
         (folder / damaged).write_bytes(changed)
-        with pytest.warns(UserWarning, match=rf"^{folder / damaged}: is damaged .*; the token cache is built again$"):
+        with pytest.warns(UserWarning, match=rf"^{folder / damaged}: is damaged .*; rebuilding the token cache$"):
             (stream,) = training_streams(given, words)
         assert stream.ids.tolist() == before
 
@@ -261,7 +261,7 @@ def test_a_damaged_cache_is_built_again(config, write, words: Tokenizer, damaged
     [
         ({"weights": [1, 2]}, "weights has 2 values and train 1 paths; give one weight a path, or none"),
         ({"weights": [0]}, "every weight is a number above 0"),
-        ({"validation": ["v"], "validation_share": 0.1}, "validation and validation_share are both given; keep one"),
+        ({"validation": ["v"], "validation_share": 0.1}, "validation and validation_share are both set; remove one"),
         ({"context": 64, "batch_tokens": 63}, "context=64 does not fit batch_tokens=63; raise it to 64 or lower"),
         ({"documents": "page"}, "documents='page'"),
         ({"validation_share": 1.0}, "validation_share=1.0"),
@@ -316,8 +316,7 @@ def test_stream_account_counts_lost_characters(config, write):
     lossy = learned("word", "a b c")
     account = prepare_stream(found, found.train, lossy).account
     assert account.lines()[-1] == (
-        "characters that do not come back from their tokens: 7 of 11 compared (63.64%), "
-        "most often '\\n' 3, ' ' 2, '\\t' 1"
+        "characters lost by encoding and decoding: 7 of 11 compared (63.64%), most often '\\n' 3, ' ' 2, '\\t' 1"
     )
     again = prepare_stream(found, found.train, lossy).account  # second call reads the cache
     assert again == account

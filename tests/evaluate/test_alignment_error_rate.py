@@ -112,12 +112,12 @@ def test_alignment_error_rate_of_a_gold_file_matches_hand_calculation():
     ("lines", "message"),
     [
         (["0-0", "0!0"], "line 2: '0!0' is not a link; write source-target word indices from 0, such as 0-0 1-2, or"),
-        (["0-0", "1?2"], "line 2: 1-2 links words that are not there: the line has 1 and 2, counted from 0"),
-        (["0-0"], "has 1 lines and the text 2; give one for each"),
-        (["1 1 1", "1 2 x"], "line 2: '1 2 x' is not a link; write sentence, source word and target word from 1"),
-        (["1 1 1", "2 2 1 S"], "line 2: 2-1 links words that are not there: the line has 1 and 2, counted from 1"),
-        (["1 1 1", "3 1 1 S"], "line 2: there is no sentence 3; the text has 1 to 2"),
-        (["0 1 1"], "line 1: there is no sentence 0; the text has 1 to 2"),
+        (["0-0", "1?2"], "line 2: 1-2 is out of range: the sentence has 1 source and 2 target words, counted from 0"),
+        (["0-0"], "has 1 lines, but the text has 2; give one line for each sentence"),
+        (["1 1 1", "1 2 x"], "line 2: '1 2 x' is not a link; write sentence, source word and target word counted"),
+        (["1 1 1", "2 2 1 S"], "line 2: 2-1 is out of range: the sentence has 1 source and 2 target words, counted"),
+        (["1 1 1", "3 1 1 S"], "line 2: sentence 3 is out of range; choose from 1 to 2"),
+        (["0 1 1"], "line 1: sentence 0 is out of range; choose from 1 to 2"),
     ],
 )
 def test_read_gold_names_the_invalid_line(lines, message):

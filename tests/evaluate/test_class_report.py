@@ -46,7 +46,7 @@ def test_micro_rates_equal_accuracy_for_single_labels(pairs: list[tuple[str, str
 def test_class_report_omits_absent_labels_and_keeps_the_order() -> None:
     confusion = Confusion.of(["x", "a"], ["a", "a"], labels=("x", "never", "a"))
     assert confusion.labels == ("x", "a")
-    with pytest.raises(DataError, match="label 'b' is not among the 1 labels"):
+    with pytest.raises(DataError, match="label 'b' is not one of 1 labels"):
         Confusion.of(["a"], ["b"], labels=("a",))
     with pytest.raises(DataError, match="1 predictions but 2 labels"):
         Confusion.of(["a"], ["a", "b"])

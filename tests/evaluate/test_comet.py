@@ -64,7 +64,7 @@ def test_comet_compares_two_systems(folder: Path, library: Any) -> None:
 
 
 def test_comet_refuses_a_folder_without_a_model(tmp_path: Path, folder: Path, library: Any) -> None:
-    with pytest.raises(DataError, match=r"has no checkpoints/model\.ckpt; name the folder of a downloaded COMET model"):
+    with pytest.raises(DataError, match=r"has no checkpoints/model\.ckpt; choose the folder of a downloaded COMET"):
         Comet(tmp_path, SOURCES)
     (folder / "hparams.yaml").unlink()
     with pytest.raises(DataError, match=r"has no hparams\.yaml"):
@@ -75,7 +75,7 @@ def test_comet_reports_a_model_that_fails_to_load_in_one_line(folder: Path, libr
     broken = folder.rename(folder.with_name("broken"))
     with pytest.raises(DataError) as caught:
         Comet(broken, SOURCES)
-    assert str(caught.value) == f"{broken}: COMET cannot load it (no tokenizer in the cache); give a model that it can"
+    assert str(caught.value) == f"{broken}: COMET cannot load the model (no tokenizer in the cache); choose another"
 
 
 def test_comet_refuses_a_score_that_is_not_finite(folder: Path, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_comet_names_a_missing_dependency(folder: Path, tmp_path: Path, monkeypa
     (tmp_path / "comet.py").write_text("import package_that_is_not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "comet", raising=False)
-    fault = "COMET is not installed completely: there is no module 'package_that_is_not_there'; pip install"
+    fault = "COMET is not installed completely: module 'package_that_is_not_there' is missing; pip install"
     with pytest.raises(ConfigError, match=fault):
         Comet(folder, SOURCES)
 

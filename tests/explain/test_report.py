@@ -259,7 +259,7 @@ def test_headline_class_follows_its_length(length: int, name: str) -> None:
 
 def test_legend_explains_only_word_boundary_marks_in_use() -> None:
     assert legend(["dog</w>", "￭."]) == (
-        "</w> ends a word: a space follows, or the text ends. ￭ joins: no space stands on that side."
+        "</w> ends a word: a space follows, or the text ends. ￭ joins: there is no space on that side."
     )
     assert legend(["dog", "."]) == ""
 

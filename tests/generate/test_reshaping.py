@@ -127,7 +127,7 @@ def test_decoding_config_rejects_invalid_values(values: dict[str, object], fault
 
 
 def test_decoding_config_rejects_an_empty_stop_string() -> None:
-    with pytest.raises(ConfigError, match="an empty stop string occurs at once"):
+    with pytest.raises(ConfigError, match="an empty stop string would end every text"):
         LanguageDecodingConfig.parse({"stop": ["x", ""]}, "decoding")
 
 

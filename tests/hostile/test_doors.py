@@ -122,7 +122,7 @@ def test_resume_refuses_tensors_that_do_not_match_the_run(
     save_file(tensors, newest / STATE[1])
     write_manifest(newest, [*FILES, *STATE])
     line = resume()
-    assert line.startswith(f"{newest}: training_state is not that of this run (")
+    assert line.startswith(f"{newest}: training_state does not match this run (")
 
 
 OTHERS: dict[str, list[tuple[str, Any]]] = {

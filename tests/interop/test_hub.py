@@ -71,7 +71,7 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_pat
         (
             404,
             "RepoNotFound",
-            "has no model of that name that you may see; mend the name, or for a private one: hf auth",
+            "has no accessible model of that name; correct the name, or for a private model: hf auth",
         ),
         (403, "GatedRepo", f"/{NAME} is only for who accepts its terms; accept them there, then: hf auth login"),
         (418, "", "refuses it (HTTP 418); try again later, or name a local folder"),

@@ -74,7 +74,7 @@ def test_half_a_file_of_weights(exported: Exported, tmp_path: Path) -> None:
     weights = exported("images") / "model.safetensors"
     for size in (100, 0, weights.stat().st_size - 4):
         weights.write_bytes(weights.read_bytes()[:size] if size else b"{")
-        told = "is damaged: it is no whole safetensors file; copy it again"
+        told = "is damaged: it is not a complete safetensors file; copy it again"
         assert f"{weights}: {told}" == refusal(weights.parent, tmp_path)
 
 

@@ -108,7 +108,7 @@ def test_export_writes_the_pooling_configuration(tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs", "cls")
     import_folder(str(theirs), tmp_path / "ours")
     exported = export_folder(tmp_path / "ours", tmp_path / "again")
-    assert exported.notes == ["a pooler of zeros is written, which BertModel has and this model does not"]
+    assert exported.notes == ["the pooler of BertModel is written as zeros, since this model has none"]
     first, second = (load_file(path / "model.safetensors") for path in (theirs, exported.path))
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first if not name.startswith("pooler"))
@@ -134,7 +134,7 @@ def test_plain_bert_is_imported_without_a_head(tmp_path: Path) -> None:
     """Without a pooling configuration, the mean is used, and every position."""
     theirs = folder(tmp_path / "theirs", "BertModel")
     notes = import_folder(str(theirs), tmp_path / "ours").notes
-    assert notes == ["the pooler, which no vector of a text is made by, is left out"]
+    assert notes == ["the pooler, which text vectors do not use, is left out"]
     values = load_checkpoint(tmp_path / "ours").config
     assert "pooling" not in values
     assert (values["model"]["masked_tokens"], values["max_length"]) == (False, 60)
@@ -190,7 +190,7 @@ def test_import_reports_omitted_prompts(tmp_path: Path) -> None:
     theirs = sentence_folder(tmp_path / "theirs")
     write(theirs / "config_sentence_transformers.json", {"prompts": {"query": "query: ", "document": ""}})
     assert import_folder(str(theirs), tmp_path / "ours").notes[-1] == (
-        "left out: prompts (query: 'query: '); write them before the texts yourself"
+        "left out: prompts (query: 'query: '); prepend them to the texts yourself"
     )
 
 
@@ -239,7 +239,7 @@ OUTSIDE = [{"path": "", "type": OLD + "Transformer"}, {"path": "../other", "type
     ("name", "document", "fragment"),
     [
         ("modules.json", DENSE, "modules.json lists Transformer, Pooling, Dense; only Transformer, Pooling and"),
-        ("modules.json", OUTSIDE, "modules.json names '../other', which is no folder inside"),
+        ("modules.json", OUTSIDE, "modules.json names '../other', which is not a folder inside"),
         ("modules.json", {"0": "x"}, "modules.json is not a list of modules with type and path"),
         (
             "1_Pooling/config.json",
@@ -252,8 +252,8 @@ OUTSIDE = [{"path": "", "type": OLD + "Transformer"}, {"path": "../other", "type
             "pooling by mean and cls and max is not imported",
         ),
         ("2_Normalize/config.json", {"module_input_name": "token_embeddings"}, "module_input_name='token_embeddings'"),
-        ("sentence_bert_config.json", {"max_seq_length": 1}, "a longest text of 1 tokens"),
-        ("sentence_bert_config.json", {"max_seq_length": "long"}, "a longest text of 'long' tokens"),
+        ("sentence_bert_config.json", {"max_seq_length": 1}, "maximum length 1 is invalid"),
+        ("sentence_bert_config.json", {"max_seq_length": "long"}, "maximum length 'long' is invalid"),
     ],
 )
 def test_import_refuses_unsupported_modules(name: str, document: Any, fragment: str, tmp_path: Path) -> None:
@@ -271,13 +271,13 @@ def test_import_refuses_do_lower_case_with_a_cased_tokenizer(tmp_path: Path) -> 
     document = read(theirs / "tokenizer.json")
     document["normalizer"]["lowercase"] = False
     write(theirs / "tokenizer.json", document)
-    with pytest.raises(ConfigError, match="do_lower_case=true, and the tokenizer tells cases apart"):
+    with pytest.raises(ConfigError, match="do_lower_case=true, but the tokenizer is case-sensitive"):
         import_folder(str(theirs), tmp_path / "other")
 
 
 def test_import_refuses_another_head_and_suggests_supported_classes(tmp_path: Path) -> None:
     theirs = folder(tmp_path / "theirs", "BertForQuestionAnswering")
-    with pytest.raises(ConfigError, match="draws the weights it lacks at random") as caught:
+    with pytest.raises(ConfigError, match="initializes missing weights at random") as caught:
         import_folder(str(theirs), tmp_path / "ours")
     assert "BertModel" in str(caught.value)
 

@@ -101,9 +101,9 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
 
 
 BY_CONSTANTS: dict[str, tuple[dict[str, Any], str]] = {
-    "no biases": ({"bias": False}, "model.bias=false: written with biases of zero"),
+    "no biases": ({"bias": False}, "model.bias=false: written with zero biases"),
     "sinusoids": ({"positions": "sinusoidal"}, "model.positions='sinusoidal': written as a table of 60 learned"),
-    "shared heads": ({"attention": {"n_kv_heads": 2}}, "model.attention.n_kv_heads=2: each of 2 heads"),
+    "shared heads": ({"attention": {"n_kv_heads": 2}}, "model.attention.n_kv_heads=2: each of 2 key and value heads"),
     "all, untied": (
         {"bias": False, "positions": "sinusoidal", "attention": {"n_kv_heads": 1}, "tie_embeddings": False},
         "model.bias=false",
@@ -139,7 +139,7 @@ def test_shakespeare_preset_is_exported(tmp_path: Path) -> None:
     run_to_the_end(read_config(preset, changes), tmp_path / "run")
     exported = export_folder(tmp_path / "run", tmp_path / "theirs", ["A dog"])
     assert exported.parity.differences["float64"] <= 1e-12
-    assert [note for note in exported.notes if "biases of zero" in note]
+    assert [note for note in exported.notes if "zero biases" in note]
 
 
 def test_import_keeps_constants_changed_by_training_elsewhere(tmp_path: Path) -> None:

@@ -146,10 +146,10 @@ def test_walkthrough_accepts_a_classification_run(tmp_path_factory: pytest.TempP
         (lambda translator: glassformer.walkthrough(translator), "given is None; give one string"),
         (lambda translator: glassformer.walkthrough(translator, "  "), "given is empty"),
         (lambda translator: glassformer.report(translator, "a dog", ["x"]), "second is of type list"),
-        (lambda translator: glassformer.report(7), "of=7 is no run, translator or example"),
+        (lambda translator: glassformer.report(7), "of=7 is not a run, translator or example"),
         (
             lambda translator: glassformer.walkthrough(glassformer.examine(translator, "a dog", "the"), "a dog"),
-            "an example has been examined already",
+            "of is an example, which has its texts",
         ),
     ],
 )

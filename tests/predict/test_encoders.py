@@ -113,7 +113,7 @@ def test_embeddings_are_the_model_s_together_as_alone(filler: Filler, pooling: s
         torch.testing.assert_close(length_1, vector / vector.norm(), atol=1e-5, rtol=1e-4)
     assert filler.embed([]).shape == (0, 16)
     assert filler.too_long(["the " * 20, "the"]) == [(0, 22)]
-    with pytest.raises(DataError, match="pooling='sum' is not known; choose mean, cls, max"):
+    with pytest.raises(DataError, match="pooling='sum' is not known; choose from mean, cls, max"):
         filler.embed(["a"], "sum")  # type: ignore[arg-type]
 
 

@@ -146,7 +146,7 @@ def test_past_its_positions_a_text_goes_on_from_its_last_half(generator: Generat
 
 def test_a_prompt_beyond_the_context_is_cut_with_a_warning_or_refused(generator: Generator) -> None:
     prompt = "the dog runs. the dog sleeps."
-    with pytest.warns(UserWarning, match=r"prompt 1 has 29 tokens, and the model sees 16, .*; its last 12 are kept"):
+    with pytest.warns(UserWarning, match=r"prompt 1 has 29 tokens, and the model sees 16, .*; only its last 12 are"):
         cut = generator.generate([prompt], sample=False, max_length=4)
     assert cut == generator.generate([prompt[-12:]], sample=False, max_length=4)
     with pytest.raises(DataError, match=r"prompt 1 has 29 tokens, and the model sees 16, .*; shorten it to 15"):

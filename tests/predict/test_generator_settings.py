@@ -85,9 +85,9 @@ def test_temperature_0_equals_greedy_search(generator: Generator) -> None:
     ("options", "fault"),
     [
         ({"stop": ["x", "Ω"]}, "stop='Ω' can never occur: this vocabulary reads 'xΩx' as '"),
-        ({"stop": ""}, "an empty stop string occurs at once, before any text; leave it out"),
-        ({"logit_bias": {"dog": 1}}, r"'dog' is 3 tokens, and one is biased at a time: 'd' \(#\d+\), 'o' "),
-        ({"logit_bias": {"Ω": 1}}, "'Ω' is unknown to this vocabulary; name a token of it, or #id"),
+        ({"stop": ""}, "an empty stop string would end every text at once; leave it out"),
+        ({"logit_bias": {"dog": 1}}, r"'dog' is 3 tokens; choose one of them: 'd' \(#\d+\), 'o' "),
+        ({"logit_bias": {"Ω": 1}}, "'Ω' is not in this vocabulary; choose a token of it, or #id"),
         ({"logit_bias": {9999: 1}}, r"#9999 is not in this vocabulary; its ids go from #0 to #\d+$"),
     ],
 )

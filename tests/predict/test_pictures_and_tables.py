@@ -117,9 +117,7 @@ def test_forecaster_refuses_values_beyond_float32_by_line_and_column(
     date, low, _ = rows[-2].split(",")
     path = write_lines(tmp_path / "far.csv", [header, *rows[:-2], f"{date},{low},{value}", rows[-1]])
     for use in (forecaster.forecast_file, forecaster.errors_in_file):
-        with pytest.raises(
-            DataError, match=rf"far\.csv, line {len(rows)}, column high: '{value}' is beyond the numbers"
-        ):
+        with pytest.raises(DataError, match=rf"far\.csv, line {len(rows)}, column high: '{value}' exceeds float32"):
             use(path)
 
 
@@ -144,7 +142,7 @@ def test_errors_of_the_test_part_and_of_a_file(forecaster: Forecaster, series: T
     header, *cells = Path(path).read_text().splitlines()
     early, late, _ = cells[30].split(",")[0], *cells[30].split(",")[1:]
     gap = write_lines(tmp_path / "gap.csv", [header, *cells[:30], f"{early},{late},", *cells[31:]])
-    with pytest.raises(DataError, match=r"gap.csv, line 32, column high: '' is no number"):
+    with pytest.raises(DataError, match=r"gap.csv, line 32, column high: '' is not a number"):
         forecaster.errors_in_file(gap)
     table = read_table(gap, "date", ["low", "high"], "previous")
     future = np.where(table.known, forecaster.format.standardise(table.values), np.nan)

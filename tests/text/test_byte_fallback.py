@@ -59,7 +59,7 @@ def test_fallback_bytes_follow_the_special_tokens():
     assert tokenizer.vocab_size == 310
     assert tokenizer.tokens([4, 5, 260]) == ["[MASK]", "<0x00>", "<0xFF>"]
     assert trained(LINES, merges=3).vocab_size == len({*"".join(LINES), "￭"}) + 4 + 256 + 3
-    with pytest.raises(DataError, match=r"characters, 256 bytes beside 4 special tokens; choose at least \d+"):
+    with pytest.raises(DataError, match=r"characters, 256 bytes and 4 special tokens of source.*; choose at least \d+"):
         trained(LINES, vocab_size=270)
 
 
@@ -111,7 +111,9 @@ def test_tokenizer_pair_round_trips_through_json(tmp_path):
     assert [read.target.decode(read.target.encode(text)) for text in HARD] == [*map(written.target.normalize, HARD)]
 
 
-@pytest.mark.parametrize(("kind", "why"), [("word", "has no parts"), ("char", "has no parts"), ("bytes", "has all")])
+@pytest.mark.parametrize(
+    ("kind", "why"), [("word", "has no subwords"), ("char", "has no subwords"), ("bytes", "already has")]
+)
 def test_byte_fallback_requires_bpe(kind, why):
     with pytest.raises(ConfigError, match=f'byte_fallback=true needs kind="bpe": "{kind}" {why}'):
         TextConfig.parse({"kind": kind, "byte_fallback": True})

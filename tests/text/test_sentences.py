@@ -69,7 +69,7 @@ def test_split_text_keeps_combined_characters_together() -> None:
 
 
 def test_split_text_refuses_a_limit_below_one_character() -> None:
-    with pytest.raises(DataError, match=r"^max_source=2 has no room for the 3 tokens of 'a'; raise it$"):
+    with pytest.raises(DataError, match=r"^max_source=2 is less than the 3 tokens of 'a'; raise it$"):
         split_text("aaaa", 2, lambda text: len(text) + 2)
 
 

@@ -75,9 +75,9 @@ def warned(texts: list[str]) -> UnknownWarning:
 def test_unknown_warning_names_the_first_text_and_counts_others() -> None:
     warning = warned(["the cat", "Привет", "🚀", "the", "🚀🚀"])
     assert warning.found == {2: list("Привет"), 3: ["🚀"], 5: ["🚀"]}
-    told = "text 2: the vocabulary does not know 'П', 'р', 'и' and 3 more; read as <unk> (2 more texts likewise)"
+    told = "text 2: not in the vocabulary: 'П', 'р', 'и' and 3 more; read as <unk> (and 2 more texts)"
     assert str(warning) == told
-    assert str(warned(["🚀"])) == "text 1: the vocabulary does not know '🚀'; read as <unk>"
+    assert str(warned(["🚀"])) == "text 1: not in the vocabulary: '🚀'; read as <unk>"
 
 
 def test_unknown_warning_merges_the_parts_of_a_text() -> None:

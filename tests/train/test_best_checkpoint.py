@@ -106,7 +106,7 @@ def test_bleu_of_zero_warns_once(tiny: TinyRun, tmp_path: Path, scored: Any) -> 
     assert warnings(events) == [None] * 3
     [first] = warnings(begun)
     assert first == (
-        "BLEU is 0: while it is, the lower loss chooses the best checkpoint; if it stays 0, set "
+        "BLEU is 0: until it rises, the lowest loss chooses the best checkpoint; if it stays 0, set "
         "validation.tokenize (now 13a), or validation.metric to chrf or loss"
     )
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -69,7 +69,7 @@ def test_train_derives_the_run_folder_only_from_a_file(
     monkeypatch.chdir(tmp_path)
     file = tiny.write_config(tmp_path / "tiny.toml", SHORT)
     assert glassformer.train(file, overrides=["train.max_steps=1"]).run == Path("runs/tiny")
-    message = "run=None, but a configuration that is no file has no name; give the run folder, as run='runs/x'"
+    message = "run=None, and a configuration without a file has no name; give the run folder, as run='runs/x'"
     with pytest.raises(ConfigError, match=re.escape(message)):
         glassformer.train(tiny.settings(SHORT))
 
@@ -77,7 +77,7 @@ def test_train_derives_the_run_folder_only_from_a_file(
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [
-        (None, {}, "config=None is no configuration; give the path of a TOML file, a dict or a RunConfig"),
+        (None, {}, "config=None is not a configuration; give a TOML file, a dict or a RunConfig"),
         ({}, {"overrides": "train.seed=2"}, "overrides='train.seed=2' is one string; give a list, as ['train.seed=2']"),
         ({"dta": {}}, {}, "configuration: data is not given"),
         ("nowhere.toml", {}, "nowhere.toml: no such file"),
@@ -102,7 +102,7 @@ def test_events_yields_the_events_of_the_loop(tiny: TinyRun, tmp_path: Path) -> 
 def test_train_warns_of_zero_bleu(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = {"nll": 1.0, "bleu": 0.0, "chrf": 0.0}
     monkeypatch.setattr(glassformer.train.loop, "without_dropout", lambda *_: scores)
-    with pytest.warns(UserWarning, match="BLEU is 0: while it is") as caught:
+    with pytest.warns(UserWarning, match="BLEU is 0: until it rises") as caught:
         glassformer.train(tiny.settings(SHORT | {"validation.metric": "bleu"}), run=tmp_path / "run")
     assert [warning.filename for warning in caught] == [__file__]
 

@@ -206,7 +206,7 @@ def test_other_alignments_are_other_data(tiny: TinyRun, guiding: dict[str, Any],
     write_lines(tmp_path / "align", ["", *lines[1:]])
     with pytest.raises(CheckpointError, match="the training data are not those the run began with"):
         run_to_the_end(tiny.config(settings | {"train.max_steps": 2}), tmp_path / "run", resume=True)
-    with pytest.raises(ConfigError, match=r"^data\.alignments is not given, and its default \[\] is not the \["):
+    with pytest.raises(ConfigError, match=r"^data\.alignments is not set, and its default \[\] differs from the \["):
         run_to_the_end(tiny.config({"train.max_steps": 2}), tmp_path / "run", resume=True)
 
 

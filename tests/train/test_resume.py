@@ -233,7 +233,7 @@ def test_resume_refuses_changed_token_ids_of_the_same_text(tiny: TinyRun, tmp_pa
     index["files"]["source.ids"] = sha256(data).hexdigest()
     (cache / "index.json").write_bytes(digested(index))
     longer = tiny.config(changes | {"train.max_steps": 2})
-    with pytest.raises(CheckpointError, match=r"the token ids made from them are others; .* or start a new run$"):
+    with pytest.raises(CheckpointError, match=r"the token ids made from them differ; .* or start a new run$"):
         run_to_the_end(longer, path, resume=True)
     restore = TrainState.restore
 
@@ -288,7 +288,7 @@ def test_what_does_not_decide_the_weights_can(tiny: TinyRun, tmp_path: Path) -> 
     started, *_, finished = run_to_the_end(tiny.config(changes), tmp_path / "run", resume=True)
     assert finished.step == 3
     assert started.accounts[-1] == (
-        "settings other than at the last checkpoint: train.max_steps 2 → 3, train.log_every 10 → 1, "
+        "settings changed since the last checkpoint: train.max_steps 2 → 3, train.log_every 10 → 1, "
         "validation.every 20 → 1, validation.max_sentences 4 → 1, decoding.beam_size 2 → 3"
     )
     started, _ = run_to_the_end(tiny.config(changes), tmp_path / "run", resume=True)
@@ -377,5 +377,6 @@ def test_resume_names_a_default_that_changed(tiny: TinyRun) -> None:
     config = tiny.config()
     before = config.model_dump(mode="json")
     before["optimizer"]["epsilon"] = 1e-7
-    with pytest.raises(ConfigError, match=r"^optimizer.epsilon is not given, and its default 1e-09 is not the 1e-07"):
+    fault = r"^optimizer.epsilon is not set, and its default 1e-09 differs from the 1e-07"
+    with pytest.raises(ConfigError, match=fault):
         _overrides(config, before, 0)

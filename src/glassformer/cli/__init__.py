@@ -4,9 +4,9 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run one verb. Ctrl-C ends it with 130 from here on, also while the verbs are imported.
+    """Run one command. Ctrl-C exits with code 130 from here on, also while commands are imported.
 
-    Before that, while Python itself starts, no code of ours can catch it.
+    Earlier, while Python itself starts, no code of this package can catch it.
     """
     try:
         from glassformer.cli.lifetime import interrupt_where_it_can_be

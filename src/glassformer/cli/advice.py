@@ -20,7 +20,7 @@ WITHOUT_SETTINGS = {
     "data.image_size and data.channels say": "the model sees",
     "arrays are taken as they are, so set these to their shape": "scale them to that, or give folders of pictures",
     "add images of it to data.train, or remove it here": "take its images out",
-    # of the lines of a file
+    # for text files
     "raise data.max_line_bytes": "raise --max-line-bytes",
     # of the token cache
     "; set data.cache to a folder of your own": "; try again",

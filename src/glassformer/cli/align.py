@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from glassformer.text.pharaoh import GoldLinks
     from glassformer.translator import Translator
 
-_Layer = Annotated[int | None, typer.Option(help="Of the decoder, from 0. [default: the guided head's; else the last]")]
-_Head = Annotated[int | None, typer.Option(help="One head. [default: the guided one; else the mean of the layer's]")]
+_Layer = Annotated[int | None, typer.Option(help="Decoder layer, from 0. [default: the guided head's, else the last]")]
+_Head = Annotated[int | None, typer.Option(help="Head, from 0. [default: the guided one, else the mean over heads]")]
 _Shifted = Annotated[
     bool | None,
     typer.Option(
         "--shifted/--naive",
-        help="Read where a word is the input, or where it is predicted. [default: as it was guided; else naive]",
+        help="Read the step where a word is the input, or where it is predicted. [default: as guided, else naive]",
     ),
 ]
 
@@ -34,7 +34,7 @@ def command(
     layer: _Layer = None,
     head: _Head = None,
     shifted: _Shifted = None,
-    gold: Annotated[str | None, typer.Option(help="True links (0-0 1?2, or NAACL 2003): report the AER.")] = None,
+    gold: Annotated[str | None, typer.Option(help="True links (0-0 1?2, or NAACL 2003) to report the AER.")] = None,
     best_head: Annotated[
         bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")
     ] = False,
@@ -92,7 +92,7 @@ def _told(
     ways = (("naive", False), ("shifted", True))
     rates = [f"{name} {one.error_rate(sure, way, possible):.2%}" for name, way in ways]
     n_sure, n_possible = sum(map(len, sure)), sum(map(len, possible))
-    kinds = f" by {n_sure:,} sure links and {n_possible - n_sure:,} possible ones" if n_possible > n_sure else ""
+    kinds = f" on {n_sure:,} sure and {n_possible - n_sure:,} possible links" if n_possible > n_sure else ""
     note(f"AER of {one.name}: {', '.join(rates)}{kinds}; written: {'shifted' if shifted else 'naive'}")
     return one.shifted if shifted else one.naive
 

@@ -109,6 +109,6 @@ def _what_can_be_mended(error: Exception) -> str | None:
         return f"{error.filename or 'input or output'}: {error.strerror or error}"
     if hasattr(error, "format_message"):  # the parser's: which class it is depends on the version of typer
         context = getattr(error, "ctx", None)
-        told = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
-        return f"{told}; see {context.command_path if context else 'glassformer'} --help"
+        message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+        return f"{message}; see {context.command_path if context else 'glassformer'} --help"
     return None

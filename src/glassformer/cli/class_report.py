@@ -1,4 +1,4 @@
-"""Reports by class in the terminal: a table of rates, the confusion matrix, and the matrix as a picture."""
+"""Reports by class in the terminal: a table of rates, the confusion matrix, and the matrix as a figure."""
 
 from typing import TYPE_CHECKING
 
@@ -6,14 +6,14 @@ if TYPE_CHECKING:
     from glassformer.evaluate.class_report import ClassReport, Confusion
     from glassformer.explain.view import View
 
-MATRIX_CLASSES = 12  # more of them do not fit the width of a terminal
+MATRIX_CLASSES = 12  # a larger matrix does not fit a terminal
 ERRORS_LISTED = 10
-PICTURE_CLASSES = 256  # more of them are pooled
-BRIGHTEST = 0.5  # of a picture without numbers: up to 1, an error of 5 % could not be told from none
+PICTURE_CLASSES = 256  # a larger matrix is pooled
+BRIGHTEST = 0.5  # top of the colour scale without numbers; at 1, an error of 5 % would look like 0 %
 
 
 def rates_table(report: "ClassReport", unit: str) -> str:
-    """A row for each class, the lowest F1 first, and the averages below."""
+    """Table of rates: one row per class, lowest F1 first, then the averages."""
     order = sorted(report.classes.items(), key=lambda item: (item[1].f1, item[0]))
     rows: list[tuple[str, ...]] = [("", "precision", "recall", "F1", unit)]
     for name, rates in [*order, *((f"{name} average", rates) for name, rates in report.averages.items())]:
@@ -22,7 +22,7 @@ def rates_table(report: "ClassReport", unit: str) -> str:
 
 
 def confusion_text(confusion: "Confusion") -> str:
-    """The matrix where it fits a terminal; else the most frequent errors."""
+    """Confusion matrix if it fits a terminal, else the most frequent errors."""
     if len(confusion.labels) <= MATRIX_CLASSES:
         counts = [[f"{count:,}" for count in row] for row in confusion.counts.tolist()]
         rows = [("true \\ predicted", *confusion.labels)]
@@ -36,7 +36,7 @@ def confusion_text(confusion: "Confusion") -> str:
 
 
 def aligned(rows: list[tuple[str, ...]], numbers: int | None = None) -> str:
-    """Columns of text, the last ``numbers`` of them (all but the first) to the right."""
+    """Align columns of text; the last ``numbers`` (by default all but the first) to the right."""
     from glassformer.explain.heatmap import columns_of
 
     n_columns = len(rows[0])
@@ -54,9 +54,9 @@ def aligned(rows: list[tuple[str, ...]], numbers: int | None = None) -> str:
 
 
 def confusion_view(confusion: "Confusion", unit: str) -> "View":
-    """The matrix as a picture: each row is divided by its sum, so that rare classes can be read as well.
+    """Confusion matrix as a figure; each row is divided by its sum, so that rare classes are legible too.
 
-    Where the cells have no room for numbers, shares from ``BRIGHTEST`` up have one shade.
+    If the cells have no room for numbers, shares of ``BRIGHTEST`` or more have the same shade.
     """
     from glassformer.explain.view import Panel, View
 

@@ -30,7 +30,7 @@ def command(
         typer.Argument(metavar="[TEXT|FILE]...", help="A text, or a file of texts, one a line; or pictures."),
     ] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
-    top: Annotated[int, typer.Option(min=1, help="Labels told of each.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Number of labels to report.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object each, with all probabilities.")] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
@@ -49,7 +49,7 @@ def command(
             if not pictures:
                 _warn_of_length(model, lines)
             read: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
-            if file is None or done == 0:  # a file may be named twice
+            if file is None or done == 0:  # the same file may appear twice
                 reports.append(LineWarnings(file))
             report = reports[-1]
             with telling_lines(file, done), report.watched(len(lines)):
@@ -107,8 +107,8 @@ def _warn_of_length(model: Any, lines: list[str]) -> None:
 
 
 def _json(read: dict[str, Any], found: "Prediction") -> str:
-    told = {"label": found.label, "probability": found.probability, "probabilities": found.probabilities}
-    return json.dumps({**read, **told}, ensure_ascii=False)
+    answer = {"label": found.label, "probability": found.probability, "probabilities": found.probabilities}
+    return json.dumps({**read, **answer}, ensure_ascii=False)
 
 
 def _text(line: str, found: "Prediction", top: int, picture: bool) -> str:

@@ -25,11 +25,11 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", help="File to write JSON lines to, - for stdout.")] = "-",
     pooling: Annotated[
         Literal["mean", "cls", "max"] | None,
-        typer.Option(help="Mean or maximum of the tokens' vectors, or that of [CLS]; the run's own, else the mean."),
+        typer.Option(help="Mean or maximum of token vectors, or the [CLS] vector. [default: the run's own, else mean]"),
     ] = None,
     normalize: Annotated[
         bool | None,
-        typer.Option("--normalize/--no-normalize", help="Vectors of length 1; as the run has it when not given."),
+        typer.Option("--normalize/--no-normalize", help="Scale each vector to length 1. [default: the run's own]"),
     ] = None,
     npy: Annotated[Path | None, typer.Option(help="Write one array [texts, d_model] of float32 there instead.")] = None,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,

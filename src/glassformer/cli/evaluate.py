@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from glassformer.evaluate.class_report import ClassReport, Confusion
 
 
-_Metrics = Annotated[str, typer.Option(metavar="NAMES", help="Of bleu,chrf,ter,wer,cer,exact. [default: bleu,chrf]")]
+_Metrics = Annotated[str, typer.Option(metavar="NAMES", help="From bleu,chrf,ter,wer,cer,exact. [default: bleu,chrf]")]
 _Tokenize = Annotated[
     str | None,
-    typer.Option(help="BLEU's: 13a char intl none zh ja-mecab ko-mecab. [default: that of the run's validation]"),
+    typer.Option(help="For BLEU: 13a char intl none zh ja-mecab ko-mecab. [default: as in the run's validation]"),
 ]
 _Comet = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="COMET by this local model; a pickle, which can run code: trust it."),
+    typer.Option(metavar="FOLDER", help="Local COMET model. A pickle, which can run code: use only one you trust."),
 ]
 _Figure = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Picture of the confusion matrix: .svg .png .pdf .csv or .tex.")
+    str | None, typer.Option(metavar="FILE", help="Draw the confusion matrix: .svg .png .pdf .csv or .tex.")
 ]
 
 
@@ -36,7 +36,7 @@ def command(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Source and reference lines, or a .tsv or .jsonl of both; else files like those of training.",
+            help="Source and reference lines, or a .tsv or .jsonl with both; other tasks: files as for training.",
         ),
     ] = None,
     against: Annotated[str | None, typer.Option(help="A second translator, compared by paired bootstrap.")] = None,
@@ -78,31 +78,31 @@ def command(
 
 
 def _check_options(run: str, task: str, for_translators: bool, stride: int, figure: str | None) -> None:
-    """Refuse options that do not go with the task of the run."""
+    """Refuse options that do not apply to the task of the run."""
     from glassformer.config import ConfigError
 
     if for_translators and task != "translation":
         raise ConfigError(
             f"{run}: --against, --set, --metrics, --tokenize and --comet are for translators, "
-            f"and this is a run of task={task}; leave them out"
+            f"but this run has task={task}; leave them out"
         )
     if stride and task != "language":
-        raise ConfigError(f"{run}: --stride is for language models, and this is a run of task={task}; leave it out")
+        raise ConfigError(f"{run}: --stride is for language models, but this run has task={task}; leave it out")
     if figure is not None:
         from glassformer.explain.view import known_suffix
 
         if task not in BY_CLASS:
-            raise ConfigError(f"{run}: --figure draws the confusion of classes, and task={task} has none; leave it out")
+            raise ConfigError(f"{run}: --figure draws a confusion matrix, but task={task} has no classes; leave it out")
         known_suffix(figure)
 
 
 BY_CLASS = {"classification": "texts", "tagging": "words", "images": "images"}
-"""Tasks whose answers are classes, and what has one."""
+"""Tasks that predict classes, and the unit that each of them classifies."""
 
 
 @dataclass(frozen=True)
 class _Classes:
-    """The answers of a classifier or tagger beside the true ones."""
+    """Evaluation of a classifier or tagger: the confusion of its classes, and its span scores."""
 
     confusion: "Confusion"
     unit: str
@@ -181,7 +181,7 @@ def _data(run: str, config: "type[Config]", files: list[str], max_line_bytes: in
     values = {} if own is None else own.data.model_dump()
     kept = {name: value for name, value in values.items() if name in config.model_fields}
     unseen = {"train": files, "validation": [], "test": [], "weights": [], "validation_share": 0.0}
-    if max_line_bytes != MAX_LINE_BYTES:  # else what the run was trained with
+    if max_line_bytes != MAX_LINE_BYTES:  # else the value from training
         unseen["max_line_bytes"] = max_line_bytes
     return config.parse(kept | {name: value for name, value in unseen.items() if name in config.model_fields}, "files")
 

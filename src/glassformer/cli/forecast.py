@@ -64,7 +64,7 @@ def _name(path: str, file: str) -> dict[str, str]:
 
 @contextmanager
 def _named(file: str, max_line_bytes: int) -> Iterator[str]:
-    """A file that can be read twice: standard input and pipes are copied."""
+    """Path of a file that can be read twice; standard input and pipes are copied."""
     import tempfile
     from pathlib import Path
 

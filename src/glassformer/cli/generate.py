@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from glassformer.cli.streams import Output
     from glassformer.predict import Generated, Generator
 
-_AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a prompt: scores, tokens, finish_reason.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per prompt: scores, tokens, finish_reason.")]
 _RefuseLong = Annotated[
-    bool, typer.Option("--refuse-long", help="A prompt beyond the context is an error; else its end is kept.")
+    bool, typer.Option("--refuse-long", help="Refuse a prompt longer than the context. [default: keep its end]")
 ]
 
 
@@ -31,11 +31,11 @@ def command(
         list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: min_p=0.1")
     ] = None,
     max_length: Annotated[int | None, typer.Option(help="New tokens at most.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="Of the softmax when drawing; 0: greedy.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Softmax temperature for sampling; 0: greedy.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")] = None,
     stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="The text ends before this; may be given several times.")
+        list[str] | None, typer.Option(metavar="TEXT", help="Stop the text before this string; may be repeated.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
     sample: Annotated[bool | None, typer.Option("--sample/--search", help="Draw tokens, or search for them.")] = None,

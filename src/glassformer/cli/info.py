@@ -48,7 +48,7 @@ def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.run_folder import resolve, training_values
 
     if settings:
-        raise ConfigError(f"{settings[0]!r}: a trained model cannot be changed; settings go with a configuration file")
+        raise ConfigError(f"{settings[0]!r}: a trained model cannot be changed; leave out the settings")
     path = resolve(what)
     task, model, tokenizers = open_any(path)
     text = {} if tokenizers is None else {"text": tokenizers.config.model_dump(mode="json")}

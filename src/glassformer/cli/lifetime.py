@@ -46,14 +46,14 @@ def interrupt_where_it_can_be() -> None:
 
 
 def end_at_interrupt() -> bool:
-    """True if Ctrl-C was pressed and still waits. From now on it ends the process at once: nothing is left to do."""
+    """Let Ctrl-C end the process at once from now on; return True if one is pending."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, _end)
     return _ask_again_in(0)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """While Python ends, KeyboardInterrupt would be printed as an exception that nobody caught."""
+    """Exit at once: while Python shuts down, KeyboardInterrupt would be printed as an uncaught exception."""
     os._exit(130)
 
 

@@ -1,4 +1,4 @@
-"""The library's warnings about single texts, by line: one at the first line concerned, and a summary at the end."""
+"""Warnings about lines of text: one warning at the first line, and a summary at the end."""
 
 import warnings
 from collections.abc import Iterator
@@ -8,11 +8,14 @@ from typing import Any
 from glassformer.cli.streams import note
 
 SEVERAL = ("source", "target", "prefix")
-"""Kinds of text that stand beside others of the same line."""
+"""Kinds of text that share a line with other kinds."""
 
 
 class LineWarnings:
-    """``files``: the file whose lines are read, or one for each kind of text; None for texts that are in no file."""
+    """Collector of the library's warnings about single texts.
+
+    ``files`` is the file of the lines, or a mapping from each kind of text to its file. None: texts without a file.
+    """
 
     def __init__(self, files: str | dict[str, str] | None) -> None:
         self._files = files
@@ -22,7 +25,7 @@ class LineWarnings:
 
     @contextmanager
     def watched(self, count: int) -> Iterator[None]:
-        """Take the library's warnings about the next ``count`` lines."""
+        """Collect the library's warnings about the next ``count`` lines."""
         from glassformer.text.faults import LongTextWarning, UnknownWarning
 
         with warnings.catch_warnings():
@@ -41,8 +44,10 @@ class LineWarnings:
         self._lines += count
 
     def flags(self, number: int) -> dict[str, Any]:
-        """For the JSON object of a line: ``{"unknown": ["П"]}``, ``{"unknown_target": ["П"]}`` where a line has several
-        texts; empty where nothing is to be said of it."""
+        """Fields for the JSON object of a line: ``{"unknown": ["П"]}``; empty without a warning.
+
+        If a line has several texts, the key names the kind of text: ``{"unknown_target": ["П"]}``.
+        """
         found: dict[str, Any] = {}
         for what, lines in self._flags.items():
             ending = f"_{what}" if what in SEVERAL else ""
@@ -50,7 +55,7 @@ class LineWarnings:
         return found
 
     def summarize(self) -> None:
-        """At the end of the files, where more lines than the one that was warned of are concerned."""
+        """Print a summary of each kind of warning that concerns more than one line of a file."""
         for (category, what), lines in self._found.items():
             if len(lines) > 1 and self._files is not None:
                 summary = category.summary(list(lines.values()), self._lines)  # type: ignore[attr-defined]

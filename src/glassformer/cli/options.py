@@ -5,4 +5,4 @@ from typing import Annotated
 import typer
 
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda (a GPU), or auto, a GPU where there is one.")]
-MaxLineBytes = Annotated[int, typer.Option(min=1, help="Longest line that is read; a longer one is an error.")]
+MaxLineBytes = Annotated[int, typer.Option(min=1, help="Maximum bytes of a line; a longer line is an error.")]

@@ -37,8 +37,8 @@ def command(
                 tokens = [*translator.tokenizers.target.tokens(one.tokens), "</s>"]
                 flags = unknown.flags(number)
                 values = {**flags, "log_prob": one.log_prob, "score": one.score}
-                told = {**values, "tokens": tokens, "token_log_probs": one.token_log_probs}
-                stream.write(json.dumps(told, ensure_ascii=False) + "\n")
+                result = {**values, "tokens": tokens, "token_log_probs": one.token_log_probs}
+                stream.write(json.dumps(result, ensure_ascii=False) + "\n")
             else:
                 stream.write(f"{one.log_prob:.4f}\n")
     unknown.summarize()

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters (C0, DEL, C1), line separators, what turns the direction of text, and lone surrogates."""
+"""Control characters (C0, DEL, C1), line separators, marks of text direction, and lone surrogates."""
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def visible(text: str, keep: str = "") -> str:
-    """``text`` with characters that would steer a terminal as escapes: ``\\x1b``, ``\\n``, ``\\u202e``."""
+    """Escape the characters that control a terminal: ``\\x1b``, ``\\n``, ``\\u202e``."""
 
     def shown(match: re.Match[str]) -> str:
         character, code = match[0], ord(match[0])
@@ -37,7 +37,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def console(**options: Any) -> "Console":
-    """A rich console on which names and texts cannot steer the terminal."""
+    """A rich console that escapes control characters in names and texts."""
     from rich.console import Console, ConsoleOptions, RenderHook, RenderResult
     from rich.segment import Segment
 
@@ -59,7 +59,7 @@ def console(**options: Any) -> "Console":
 
 
 def note(text: str) -> None:
-    """Print a line that is not output to stderr. The work goes on where nobody reads it any more."""
+    """Print a message to stderr; a closed stderr is not an error."""
     try:
         print(visible(text), file=sys.stderr, flush=True)
     except OSError:
@@ -67,7 +67,7 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line of output. A terminal gets it without control characters, a program as it is."""
+    """Print a line of output; only on a terminal, control characters are escaped."""
     with writing("-") as stream:
         shown = visible(text, keep="\n\t") if sys.stdout.isatty() else text
         stream.write(f"{shown}\n")
@@ -224,12 +224,12 @@ def telling_lines(file: str | None, done: int) -> Iterator[None]:
         before: Any = warnings.showwarning
 
         def show(message: Any, *rest: Any, **named: Any) -> None:
-            told = (
+            shown = (
                 f"{name}, line {done + message.number}: {message.fault}"
                 if isinstance(message, TextWarning)
                 else message
             )
-            before(told, *rest, **named)
+            before(shown, *rest, **named)
 
         warnings.simplefilter("always", TextWarning)
         warnings.showwarning = show

@@ -34,8 +34,8 @@ def command(
             for words, tags in zip(sentences, found, strict=True):
                 done += 1
                 if as_json:
-                    told = {"tokens": words, **unknown.flags(done), "tags": tags}
-                    stream.write(json.dumps(told, ensure_ascii=False) + "\n")
+                    result = {"tokens": words, **unknown.flags(done), "tags": tags}
+                    stream.write(json.dumps(result, ensure_ascii=False) + "\n")
                 else:
                     stream.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
             stream.flush()

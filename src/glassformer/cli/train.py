@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from glassformer.train import Event, Finished, Progress, Skipped, Started, Stepped, Validated
 
 REFRESH_SECONDS = 0.1
-"""Least time between two movements of the progress bar."""
+"""Minimum time between updates of the progress bar."""
 
 
 def command(
@@ -111,11 +111,11 @@ class Screen:
     def _started(self, event: "Started") -> None:
         self.unit = event.unit
         if self.bar is not None and self.task is not None:
-            self.bar.reset(self.task, completed=event.step, description="starting")  # its clock too: see a resumed run
+            self.bar.reset(self.task, completed=event.step, description="starting")  # with its clock
         if self.run is not None:
             self._say(f"run: {self.run}")
         for line in event.warnings:
-            self._say(f"warning: {line}; going on from an older checkpoint")
+            self._say(f"warning: {line}; resuming from an older checkpoint")
         for line in event.overrides:
             self._say(f"override from step {event.step:,} on: {line}")
         for line in event.accounts:

@@ -21,10 +21,10 @@ _Setting = Annotated[
     list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
 ]
 _MaxSource = Annotated[
-    int | None, typer.Option(help="Tokens read at once; a longer text is cut. [default: the longest in training]")
+    int | None, typer.Option(help="Tokens read at once; a longer text is split. [default: the longest in training]")
 ]
-_Truncate = Annotated[bool, typer.Option("--truncate", help="Leave out the rest of a text that is too long.")]
-_AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line: scores, tokens, finish_reason.")]
+_Truncate = Annotated[bool, typer.Option("--truncate", help="Truncate a text that is too long.")]
+_AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line: scores, tokens, finish_reason.")]
 
 
 def command(
@@ -39,7 +39,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
     max_source: _MaxSource = None,
     truncate: _Truncate = False,
-    refuse_long: Annotated[bool, typer.Option("--refuse-long", help="A text that is too long is an error.")] = False,
+    refuse_long: Annotated[bool, typer.Option("--refuse-long", help="Refuse a text that is too long.")] = False,
     prefix: Annotated[str | None, typer.Option(help="File with the beginning of each translation.")] = None,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2")] = False,
     as_json: _AsJson = False,
@@ -84,7 +84,7 @@ def _check(attention_alone: bool, stdin_twice: bool, both_lengths: bool) -> None
     from glassformer.config import ConfigError, DataError
 
     if attention_alone:
-        raise ConfigError("--attention goes with --json; for a picture see glassformer figure --help")
+        raise ConfigError("--attention requires --json; for a figure see glassformer figure --help")
     if stdin_twice:
         raise DataError("standard input cannot be both files; name a file for one of them")
     if both_lengths:
@@ -93,7 +93,7 @@ def _check(attention_alone: bool, stdin_twice: bool, both_lengths: bool) -> None
 
 @dataclass(frozen=True)
 class _Shown:
-    """How translations are written."""
+    """Format of the output: text or JSON, with or without alignments and attention."""
 
     translator: "Translator"
     as_json: bool
@@ -102,7 +102,7 @@ class _Shown:
     several: bool
 
     def text(self, read: dict[str, Any], found: "list[Translation]", number: int) -> str:
-        """The translations of the line of that ``number``, from 0, as one line or several."""
+        """Format the translations of line ``number`` (from 0) as one line or several."""
         from glassformer.evaluate import write_pharaoh
 
         links = [write_pharaoh(self.translator.links(one)) for one in found] if self.alignments else None
@@ -153,7 +153,7 @@ def _json(
 
 
 def _attention(translator: "Translator", found: "Translation") -> dict[str, Any] | list[Any]:
-    """Tokens, and weights ``[layer, head, target, source]`` to four decimals; of each piece where there are several."""
+    """Tokens, and weights ``[layer, head, target, source]`` to four decimals; a list of these for a split text."""
     if found.pieces:
         return [_attention(translator, piece) for piece in found.pieces]
     seen = translator.cross_attention(found.source, found.text)

@@ -1,4 +1,4 @@
-"""The scores of a translator: what is read, which metrics are computed, and how they are printed."""
+"""Evaluation of a translator: reading the pairs, computing the metrics, and printing the scores."""
 
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,23 +10,23 @@ if TYPE_CHECKING:
 
 
 class Scoring(NamedTuple):
-    """How translations are scored."""
+    """Options that choose the metrics of translations."""
 
-    metrics: str  # names parted by commas; empty: BLEU and chrF
+    metrics: str  # comma-separated names; empty: BLEU and chrF
     tokenize: str | None
     comet: str | None
 
     def table(self, sources: list[str], bleu_tokenize: str, device: str) -> "dict[str, CorpusMetric]":
-        """The metrics, ready to be computed; what one of them lacks is an error before anything is translated."""
+        """The metrics by name. A missing package or model is an error here, before anything is translated."""
         from glassformer.config import ConfigError
         from glassformer.evaluate.corpus_metrics import METRICS, corpus_metrics
 
         names = list(dict.fromkeys(name.strip() for name in self.metrics.split(",") if name.strip()))
         if self.metrics and not names:
-            raise ConfigError(f"--metrics {self.metrics!r} names none; choose from {', '.join(METRICS)}")
+            raise ConfigError(f"--metrics {self.metrics!r} names no metric; choose from {', '.join(METRICS)}")
         names = names or ["bleu", "chrf"]
         if self.tokenize and "bleu" not in names:
-            raise ConfigError(f"--tokenize is for BLEU, and --metrics has {', '.join(names)}; add bleu or leave it out")
+            raise ConfigError(f"--tokenize is for BLEU, but --metrics has {', '.join(names)}; add bleu or leave it out")
         values = corpus_metrics(names, self.tokenize or bleu_tokenize)
         if self.comet is not None:
             from glassformer.evaluate.comet import Comet
@@ -36,7 +36,7 @@ class Scoring(NamedTuple):
 
 
 class EvaluationPairs(NamedTuple):
-    """What is translated, and what it is compared with; ``file`` names where the sources are from."""
+    """Sources to translate, with their references; ``file`` is the name of the source file."""
 
     sources: list[str]
     references: list[str]
@@ -44,7 +44,7 @@ class EvaluationPairs(NamedTuple):
 
 
 def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> EvaluationPairs:
-    """The pairs of two files of lines, or as training reads them (a prefix, .tsv or .jsonl)."""
+    """Read pairs from two files of lines, or from files as for training (a prefix, .tsv or .jsonl)."""
     from pathlib import Path
 
     from glassformer.config import DataError
@@ -56,13 +56,11 @@ def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> Evaluati
     if len(files) == 2 and not tables:
         sources, references = parallel_lines(files[0], files[1], max_line_bytes)
         if not sources:
-            raise DataError(f"{files[0]} and {files[1]} have no line; give at least one of each")
+            raise DataError(f"{files[0]} and {files[1]} are empty; give at least one line in each")
         return EvaluationPairs(sources, references, files[0])
     if not files or (others and (len(files) > 1 or Path(others[0]).is_file())):
-        named = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
-        raise DataError(
-            f"{named} named; give two, of source lines and of reference translations, or a .tsv or .jsonl with both"
-        )
+        count = "1 file is" if len(files) == 1 else f"{len(files) or 'no'} files are"
+        raise DataError(f"{count} given; give a source and a reference file, or a .tsv or .jsonl with both")
     languages = stored_languages(run)
     codes = {} if languages is None else {"source": languages[0], "target": languages[1]}
     config = DataConfig.parse({"train": files, "max_line_bytes": max_line_bytes, **codes}, "files")
@@ -78,7 +76,7 @@ def report(
     scoring: Scoring,
     as_json: bool,
 ) -> str:
-    """The scores of a run on ``pairs``, beside those of another one where it is named, as text or as JSON."""
+    """Score a run on ``pairs``, and compare it with the run ``against``, as text or as JSON."""
     import time
 
     from glassformer.allocator import keep_freed_memory

@@ -1,4 +1,4 @@
-"""What became of every line: kept, or dropped for one reason that is counted and whose first lines are named."""
+"""Counts of lines that were kept or dropped, by reason, with the numbers of the first dropped lines."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -53,17 +53,16 @@ class TokenAccount:
 
     tokens: int = 0
     unknown: int = 0
-    compared: int = 0  # characters of text that was compared with what its tokens decode to
-    lost: int = 0  # of these, characters that do not come back
-    lost_most: dict[str, int] = field(default_factory=dict)  # how often each of the most frequent of them
+    compared: int = 0  # characters of text that was compared with its decoded tokens
+    lost: int = 0  # compared characters that are missing from the decoded text
+    lost_most: dict[str, int] = field(default_factory=dict)  # counts of the most frequent lost characters
 
     @property
     def unknown_rate(self) -> float:
         return self.unknown / self.tokens if self.tokens else 0.0
 
     def compare(self, text: str, decoded: str) -> None:
-        """Count the characters of ``text`` that are not in ``decoded``, or not as often; their order is that of the
-        text anyway."""
+        """Count the characters of ``text`` that ``decoded`` lacks; decoding does not change their order."""
         self.compared += len(text)
         if decoded != text:
             lost = Counter(text) - Counter(decoded)
@@ -78,11 +77,11 @@ class TokenAccount:
         self._store(other.lost_most)
 
     def describe_lost(self, side: str) -> str:
-        """Of text that does not come back exactly."""
+        """Report characters lost by encoding and decoding."""
         shown = sorted(self.lost_most.items(), key=lambda item: (-item[1], item[0]))[:CHARACTERS_SHOWN]
         most = ", ".join(f"{character!r} {count:,}" for character, count in shown)
         return (
-            f"{side}characters that do not come back from their tokens: {self.lost:,} of {self.compared:,} compared "
+            f"{side}characters lost by encoding and decoding: {self.lost:,} of {self.compared:,} compared "
             f"({self.lost / self.compared:.2%}), most often {most}"
         )
 
@@ -129,7 +128,7 @@ class Account:
                 )
 
     def lines(self) -> list[str]:
-        """For printing: one line a file, then one on unknown tokens, and one for a side that does not come back."""
+        """Lines to print: one per file, one on unknown tokens, and one per side with lost characters."""
         rates = ", ".join(
             f"{side}{tokens.unknown:,} of {tokens.tokens:,} ({tokens.unknown_rate:.2%})" for side, tokens in self._sides
         )
@@ -137,14 +136,14 @@ class Account:
         return [*self.file_lines(), f"unknown tokens: {rates}", *lost]
 
     def file_lines(self) -> list[str]:
-        """A line a file; of many files one for all, and the first that lost something."""
+        """One line per file; for many files, the total and the first files with lines that were not kept."""
         if len(self.files) <= FILES_SHOWN:
             return [file.describe() for file in self.files]
         dropped = "".join(f", {reason} {count:,}" for reason, count in self.dropped.items() if count)
         faulty = [file.describe() for file in self.files if file.kept < file.read]
         more = [f"and {len(faulty) - FILES_SHOWN:,} more files"] if len(faulty) > FILES_SHOWN else []
-        whole = f"{len(self.files):,} files: {self.read:,} read, {self.kept:,} kept{dropped}"
-        return [whole, *faulty[:FILES_SHOWN], *more]
+        total = f"{len(self.files):,} files: {self.read:,} read, {self.kept:,} kept{dropped}"
+        return [total, *faulty[:FILES_SHOWN], *more]
 
     @property
     def _sides(self) -> tuple[tuple[str, TokenAccount], ...]:

@@ -1,9 +1,9 @@
-"""The folder a prepared corpus lies in: named by what it was made from, complete or not there at all.
+"""Cache folder of a prepared corpus: named by a hash of its inputs, and either complete or absent.
 
-A build writes under a temporary name and renames at the end, so a killed one is never taken for a corpus. The index
-holds the SHA-256 of every file, and a digest of itself. All of them are checked once, when the folder is opened:
-one that differs is named in a warning, and the folder is built again. What changes a file after that, while it is
-mapped into memory, is not noticed.
+A build writes under a temporary name and renames at the end, so a killed build is never mistaken for a corpus. The
+index holds the SHA-256 of every file and a digest of itself. All are verified once, when the folder is opened. A
+mismatch gives a warning with the name of the file, and the folder is rebuilt. Later changes to a file, while it is
+mapped into memory, are not detected.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from glassformer.data.files import find_files, regular, unreadable
 from glassformer.manifest import digested, parse_digested
 from glassformer.text import TokenizerPair
 
-FORMAT = 2  # of the folder; a reader of another format builds its own. 1 had no digests
+FORMAT = 2  # version of the folder format; any other is rebuilt. Version 1 had no digests
 INDEX = "index.json"
 ABANDONED_SECONDS = 24 * 3600
 
@@ -74,9 +74,9 @@ def load(folder: Path, key: str, paths: list[str]) -> Corpus | None:
 
 
 def verified_index(folder: Path, key: str) -> dict[str, Any] | None:
-    """What ``commit`` wrote into ``folder``, after a check of every file, which reads each of them once.
+    """The index that ``commit`` wrote, after checking the SHA-256 of every file, which reads each file once.
 
-    ``None`` where the folder is not there, and with a warning that names the file where one is damaged.
+    ``None`` if the folder does not exist, or if a file is damaged. A warning names the damaged file.
     """
     if not folder.is_dir():
         return None
@@ -87,15 +87,14 @@ def verified_index(folder: Path, key: str) -> dict[str, Any] | None:
     if not damaged:
         return index
     warnings.warn(
-        f"{folder / damaged[0]}: is damaged (its SHA-256 is not that of the file as it was written); "
-        "the token cache is built again",
+        f"{folder / damaged[0]}: is damaged (SHA-256 mismatch); rebuilding the token cache",
         stacklevel=4,
     )
     return None
 
 
 def content_digest(index: dict[str, Any]) -> str:
-    """SHA-256 over the token ids that an index describes: equal if and only if they are equal."""
+    """SHA-256 over the token ids of an index; equal if and only if the token ids are equal."""
     return hashlib.sha256(json.dumps([index["dtypes"], index["files"]], sort_keys=True).encode()).hexdigest()
 
 
@@ -164,7 +163,7 @@ def _read_index(folder: Path, key: str) -> dict[str, Any] | None:
 def _sha256(path: Path) -> str | None:
     try:
         return digest(path)
-    except DataError:  # it is not there, or cannot be read
+    except DataError:  # missing or unreadable
         return None
 
 

@@ -20,7 +20,7 @@ class DataConfig(Config):
     train: list[str] = Field(min_length=1, description="paths, one a corpus")
     validation: list[str] = Field(default=[], description="paths, read as they are")
     validation_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training pairs held out when ``validation`` is not given. A hash of the source text decides, so that
+    """Share of the training pairs held out if ``validation`` is empty. A hash of the source text selects them, so that
     pairs with the same source stay together."""
     alignments: list[str] = Field(
         default=[], description="Pharaoh files (`0-0 1-2`), one a path of train; they guide a head"
@@ -41,7 +41,7 @@ class DataConfig(Config):
         default=0.02, ge=0, le=1, description="blur of lengths before sorting; with row_tokens=0"
     )
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
-    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="longest line of a file; more is refused")
+    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="maximum bytes of a line; more is an error")
 
     @field_validator("max_length_ratio")
     @classmethod

@@ -16,7 +16,7 @@ from glassformer.data.stream_config import DocumentsConfig
 PIECE_CHARACTERS = 1 << 16
 """A longer line is given in parts that end at a space: some corpora are one line of 100 million characters."""
 
-_BETWEEN_TOKENS = re.compile(r"(?s).*\S(?=[ \n])")  # greedy: up to the last place where no token of bytes goes on
+_BETWEEN_TOKENS = re.compile(r"(?s).*\S(?=[ \n])")  # greedy: up to the last position inside no byte-level token
 
 
 class Piece(NamedTuple):
@@ -29,9 +29,9 @@ class Piece(NamedTuple):
 
 
 def text_files(paths: list[str]) -> list[str]:
-    """``paths`` with a pattern (``src/**/*.py``) replaced by the files that it matches, in order of their names.
+    """Expand each pattern in ``paths`` (``src/**/*.py``) to the matching files, sorted by name.
 
-    One that matches none stays, to be refused as a file that is not there.
+    A pattern without matches is left unchanged, and later reported as a missing file.
     """
     found = list[str]()
     for path in paths:
@@ -45,7 +45,7 @@ def text_files(paths: list[str]) -> list[str]:
 def text_form(path: str) -> Literal["txt", "jsonl"]:
     suffix = Path(path.removesuffix(".gz")).suffix
     if suffix in (".csv", ".tsv"):
-        raise DataError(f"{path}: a table is not read as text; write its text to a .txt or a .jsonl")
+        raise DataError(f"{path}: a table is not supported as text; convert its text to .txt or .jsonl")
     return "jsonl" if suffix == ".jsonl" else "txt"
 
 
@@ -55,8 +55,8 @@ def read_pieces(
     """The documents of ``path`` in order, those with faults included; all of them, or one part of the file.
 
     A file is divided at a character. A document that is a whole file is divided there; any other belongs to the part
-    in which it begins. With ``tokens_span_lines`` a piece is many lines: encoded one by one, the pieces give the tokens
-    of the whole document.
+    in which it begins. With ``tokens_span_lines`` a piece has many lines, and encoding the pieces one by one gives the
+    tokens of the entire document.
     """
     pieces = _read_lines(config, path, part)
     return _joined(pieces) if tokens_span_lines else pieces
@@ -74,7 +74,7 @@ def _read_lines(config: DocumentsConfig, path: str, part: Part) -> Iterator[Piec
 
 
 def training_texts(config: DocumentsConfig, tokens_span_lines: bool = False) -> Iterator[str]:
-    """The training text, piece by piece, for learning a vocabulary. Lines that cannot be read are passed over."""
+    """The training text, piece by piece, for learning a vocabulary. Unreadable lines are skipped."""
     part: Part = "train" if config.validation_share else "all"
     for path in text_files(config.train):
         pieces = read_pieces(config, path, part, tokens_span_lines)
@@ -118,9 +118,9 @@ def _short(piece: Piece) -> Iterator[Piece]:
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """The same documents in pieces of about ``PIECE_CHARACTERS``, longer where none may end.
+    """Join pieces of a document to about ``PIECE_CHARACTERS``, or to more if there is no place to end earlier.
 
-    A piece ends before a space or line end that follows another character, since no token of bytes holds both.
+    A piece ends before a space or line end that follows another character, since no byte-level token contains both.
     """
     first, texts, size, limit = None, list[str](), 0, PIECE_CHARACTERS
     for piece in pieces:

@@ -21,7 +21,7 @@ class Epochs(ABC, Generic[P, B]):
     """
 
     fingerprint: str  # SHA-256 of contents, vocabulary and the settings that decide the batches
-    content_digest: str = ""  # SHA-256 of the token ids where they come from a cache
+    content_digest: str = ""  # SHA-256 of the token ids if they come from a cache
 
     def __init__(self, seed: int) -> None:
         if seed < 0:

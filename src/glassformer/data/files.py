@@ -80,8 +80,8 @@ def read_records(config: DataConfig, path: str) -> Iterator[Record]:
         yield record
     if line == 0:
         raise _empty(found.files[0])
-    if first_without and not tabs:  # every line: not a few faulty ones but another format
-        raise DataError(f"{path}, line {first_without}: {NO_TAB}, as in every line; {_PUT_TAB}")
+    if first_without and not tabs:  # all lines, so the file has another format
+        raise DataError(f"{path}, line {first_without}: {NO_TAB}, like all lines; {_PUT_TAB}")
 
 
 def read_pairs(config: DataConfig, paths: list[str]) -> tuple[list[str], list[str]]:
@@ -97,7 +97,7 @@ def read_pairs(config: DataConfig, paths: list[str]) -> tuple[list[str], list[st
 
 
 def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterator[str]:
-    """One side of all training text, for learning a vocabulary, without lines that hold no pair or are held out."""
+    """One side of all training text, for learning a vocabulary, without lines that are invalid or held out."""
     for path in config.train:
         for record in read_records(config, path):
             if record.fault is None and not is_held_out([record.source], config.validation_share):
@@ -105,9 +105,9 @@ def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterato
 
 
 def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
-    """The lines of one file, plain or ``.gz``; ``-`` is standard input. No lines are no error here.
+    """The lines of one file, plain or ``.gz``; ``-`` is standard input. An empty file is not an error.
 
-    A line of more than ``limit`` bytes is a ``DataError``, raised before more of it is read.
+    A line of more than ``limit`` bytes is a ``DataError``, raised before the rest of the line is read.
     """
     name = _name(path)
     for number, raw in enumerate(raw_lines(Path(path), limit=limit, setting="--max-line-bytes"), start=1):
@@ -116,7 +116,7 @@ def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise DataError(
                 f"{name}, line {number}: {_EXPLAINED['invalid_utf8']} ({error.reason}); "
-                "mend the line, or convert the text: iconv -f LATIN1 -t UTF-8"
+                "fix the line, or convert the text: iconv -f LATIN1 -t UTF-8"
             ) from None
 
 
@@ -129,10 +129,10 @@ _PUT_TAB = "put a tab between source and target"
 
 
 def _explained(path: str, fault: Fault) -> str:
-    """The fault of a line of ``path``, and the way out."""
+    """Message for a faulty line of ``path``, with a way to fix it."""
     if fault == "malformed" and path.removesuffix(".gz").endswith(".tsv"):
         return f"{_EXPLAINED[fault]}: {NO_TAB}; {_PUT_TAB}, or remove the line"
-    return f"{_EXPLAINED[fault]}; mend or remove the line"
+    return f"{_EXPLAINED[fault]}; fix or remove the line"
 
 
 def parallel_lines(source: str | Path, target: str | Path, limit: int = MAX_LINE_BYTES) -> tuple[list[str], list[str]]:
@@ -218,8 +218,8 @@ def raw_lines(
 ) -> Iterator[bytes]:
     """The undecoded lines of one file, plain or ``.gz``, without a byte order mark.
 
-    With ``ends`` each keeps its line end, as ``\\n``, where it has one. A line of more than ``limit`` bytes is a
-    ``DataError``, which advises to raise ``setting``.
+    With ``ends`` each line keeps its line end, as ``\\n``. A line of more than ``limit`` bytes is a
+    ``DataError`` that suggests raising ``setting``.
     """
     try:
         with _open(path) as file:
@@ -232,7 +232,7 @@ def raw_lines(
         fault = f"has more than {limit:,} bytes; break the line, or raise {setting}"
         raise DataError(f"{_name(path)}, line {error.line}: {fault}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
+        raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -246,7 +246,7 @@ def _open(path: Path) -> AbstractContextManager[BinaryIO]:
 
 
 class _LongLineError(Exception):
-    """``line``, counted from 1, is longer than lines may be."""
+    """Error for a line, numbered from 1, that exceeds the length limit."""
 
     def __init__(self, line: int) -> None:
         super().__init__(line)
@@ -254,11 +254,11 @@ class _LongLineError(Exception):
 
 
 def _split(file: BinaryIO, ends: bool, limit: int) -> Iterator[bytes]:
-    """Split chunks and not ``file.readline``, which takes longer than all the rest when it is given a limit."""
+    """Split chunks into lines; ``file.readline`` with a limit would take longer than all other steps."""
     end = b"\n" if ends else b""
     size = min(CHUNK_BYTES, limit)  # then only a line that began in an earlier chunk can be too long
     number, mark = 1, BYTE_ORDER_MARK
-    begun, length = list[bytes](), 0  # the parts of a line without an end so far, joined once
+    begun, length = list[bytes](), 0  # parts of an unfinished line, joined once
     while chunk := file.read1(size):  # type: ignore[attr-defined]
         first, *others = chunk.split(b"\n")
         begun.append(first)
@@ -312,7 +312,7 @@ def _empty(path: Path) -> DataError:
 
 
 def unreadable(path: Path, error: OSError) -> DataError:
-    hint = "name a file that can be"
+    hint = "choose a readable file"
     if isinstance(error, FileNotFoundError):
         hint = way_out(path, hint)
     return DataError(f"{_name(path)}: cannot be read ({error.strerror or error}); {hint}")

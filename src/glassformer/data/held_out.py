@@ -1,11 +1,11 @@
-"""A share of the training examples that is held out for validation, chosen by a hash of their texts.
+"""Training examples held out for validation, selected by a hash of their texts.
 
-No random numbers and no order enter, so an example is on the same side in every run, after a resume, and in a file that
-was shuffled or has grown. Equal texts, whitespace apart, are on one side. A larger share holds out the same examples
-and more.
+The selection uses neither random numbers nor the order of examples. An example is therefore on the same side in every
+run, after a resume, and in a file that was shuffled or extended. Texts that are equal except for whitespace are on the
+same side. A larger share holds out the same examples and more.
 
-Text in one stream, images and time series are divided otherwise: at the end of each file, class by class, and in order
-of time (``documents``, ``images``, ``series_config``).
+Token streams, images and time series are divided differently: at the end of each file, class by class, and by time
+(``documents``, ``images``, ``series_config``).
 """
 
 import hashlib
@@ -27,25 +27,25 @@ AnyRecord = TypeVar("AnyRecord", bound=_Record)
 
 
 def check_one_validation(validation: Sequence[str], share: float) -> None:
-    """A ``ValueError``, for a configuration's validator, when validation has files and a share of those of training."""
+    """Raise ``ValueError``, for a configuration's validator, if both kinds of validation data are configured."""
     if validation and share:
-        raise ValueError("validation and validation_share are both given; keep one of them")
+        raise ValueError("validation and validation_share are both set; remove one of them")
 
 
 def is_held_out(texts: Sequence[str], share: float) -> bool:
-    """True for ``share`` of all different ``texts``, such as a text and its pair."""
+    """True if the hash of ``texts``, such as a text and its pair, falls into the held-out ``share``."""
     if not share:
         return False
-    content = b"\xff".join(" ".join(text.split()).encode(errors="surrogatepass") for text in texts)  # no UTF-8 has \xff
+    content = b"\xff".join(" ".join(text.split()).encode(errors="surrogatepass") for text in texts)  # UTF-8 has no \xff
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") < share * 2**64
 
 
 def of_part(
     records: list[AnyRecord], part: Part, share: float, texts: Callable[[AnyRecord], Sequence[str]], file: FileAccount
 ) -> list[AnyRecord]:
-    """Those of ``records`` that belong to ``part``; what training leaves to validation is counted in ``file``.
+    """The ``records`` of ``part``; for training, ``file`` counts the held-out records.
 
-    ``texts`` gives what decides. A record with a fault belongs to training, where it is dropped.
+    ``texts`` returns the texts to hash. A record with a fault belongs to training, where it is dropped.
     """
     if part == "all":
         return records
@@ -57,15 +57,15 @@ def of_part(
 
 
 def nothing_held_out(share: float, paths: Sequence[str]) -> DataError:
-    """The error for a share of so few examples that it has none."""
+    """Error for a share that holds out no example, since there are too few."""
     return DataError(
-        f"{', '.join(paths)}: data.validation_share={share:g} holds out no example; raise it, or give data.validation"
+        f"{', '.join(paths)}: data.validation_share={share:g} holds out no example; raise it, or set data.validation"
     )
 
 
 def only_held_out(where: str, name: str, share: float) -> DataError:
-    """The error for a class, ``name``, whose every example is held out."""
+    """Error for class ``name`` if all its examples are held out."""
     return DataError(
         f"{where} {name!r} occurs only among the examples that data.validation_share={share:g} holds out; "
-        "add examples of it, lower the share, or give data.validation"
+        "add examples of it, lower the share, or set data.validation"
     )

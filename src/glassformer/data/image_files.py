@@ -32,7 +32,7 @@ _NO_ARRAYS = (
     TokenError,
     zlib.error,
     zipfile.BadZipFile,
-)  # as numpy raises them
+)  # raised by numpy for invalid files
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def _read_idx(path: Path, what: str, dimensions: tuple[int, ...]) -> NDArray[np.
             shape, offset = _idx_shape(file, path, what, dimensions), file.tell()
             content = _at_most(file, prod(shape) + 1) if compressed else b""
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
+        raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
     n_bytes, n_found = prod(shape), len(content) if compressed else path.stat().st_size - offset
     if n_found != n_bytes:
         found = "more" if n_found > n_bytes else n_found
@@ -251,7 +251,7 @@ def _check_headers(path: Path, names: Collection[str]) -> None:
 
 
 def _check_header(file: IO[bytes], size: int) -> None:
-    """Raise ``ValueError`` where a NumPy array is said to be larger than its ``size`` bytes, before it is allocated."""
+    """Raise ``ValueError`` if the header of a NumPy array declares more than ``size`` bytes, before allocation."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
@@ -262,7 +262,8 @@ def _check_header(file: IO[bytes], size: int) -> None:
 
 
 def _not_arrays(path: Path) -> DataError:
-    return DataError(f"{path}: is no whole file of NumPy arrays of numbers or text; save it again with numpy.save(z)")
+    fault = "is not a complete file of NumPy arrays of numbers or text"
+    return DataError(f"{path}: {fault}; save it again with numpy.save(z)")
 
 
 def _read_folder(folder: Path, size: tuple[int, int] | None, channels: int | None) -> ImageSet:
@@ -276,7 +277,7 @@ def _read_folder(folder: Path, size: tuple[int, int] | None, channels: int | Non
             raise DataError(f"{group}: is a class with no picture in it; add one, or remove the folder")
         for picture in pictures:
             if picture.is_dir() or picture.suffix.lower() not in SUFFIXES:
-                raise DataError(f"{picture}: is no PNG or JPEG file; convert it, or move it out of the folder")
+                raise DataError(f"{picture}: is not a PNG or JPEG file; convert it, or move it out of the folder")
         files += pictures
         labels += [group.name] * len(pictures)
     if not files:

@@ -1,4 +1,4 @@
-"""Explanations of input files that cannot be used: another encoding, a missing file, a pattern without a match."""
+"""Errors for unusable input files: another encoding, a missing file, a pattern without a match."""
 
 import difflib
 import glob
@@ -16,27 +16,26 @@ _BYTE_ORDER_MARKS = {  # UTF-32 first: its little-endian mark begins with that o
 }
 SAMPLE_BYTES = 1024
 NAMES_LISTED = 5
-NAMES_READ = 10_000  # of a folder, at most: a hint must not take longer than the work
+NAMES_READ = 10_000  # maximum per folder: a hint must not take longer than the work
 
 
 def refuse_wide_encoding(name: str | Path, opening: bytes) -> None:
     """Raise a ``DataError`` when ``opening``, the first bytes of a file, is UTF-16 or UTF-32.
 
-    Most of such a file is valid UTF-8, with a NUL in every character, so that it would be read as another text.
+    Most such files are valid UTF-8 with a NUL in every character, and would be read as different text.
     """
     encoding = wide_encoding(opening)
     if encoding is not None:
         raise DataError(
-            f"{name}: is encoded as {encoding}, and text is read as UTF-8; "
-            f"convert it: iconv -f {encoding} -t UTF-8 FILE > NEW_FILE"
+            f"{name}: is encoded as {encoding}, not as UTF-8; convert it: iconv -f {encoding} -t UTF-8 FILE > NEW_FILE"
         )
 
 
 def wide_encoding(opening: bytes) -> str | None:
-    """The name that ``iconv`` has for a 16- or 32-bit encoding of ``opening``; None for anything else.
+    """The ``iconv`` name of a 16- or 32-bit encoding of ``opening``; None for any other encoding.
 
-    Without a byte order mark, the places of the NUL bytes decide: those of UTF-16 are all at even or all at odd places.
-    One or two of them among other text are not enough, because NUL is a character of UTF-8 as well.
+    Without a byte order mark, the positions of NUL bytes decide: in UTF-16 they are all even or all odd. One or two NUL
+    bytes in other text are not enough, because NUL is a UTF-8 character too.
     """
     for mark, name in _BYTE_ORDER_MARKS.items():
         if opening.startswith(mark):
@@ -66,7 +65,7 @@ def missing(path: Path) -> DataError:
 
 
 def way_out(path: Path, default: str) -> str:
-    """What to do about the missing ``path``: a similar name, or what a pattern would match; else ``default``."""
+    """Hint for the missing ``path``: a similar name, or the matches of a pattern; else ``default``."""
     if glob.has_magic(str(path)):
         return _about_pattern(path)
     close = difflib.get_close_matches(path.name, _names(path.parent), 1, 0.8)
@@ -76,14 +75,14 @@ def way_out(path: Path, default: str) -> str:
 def _about_pattern(path: Path) -> str:
     matches = sorted(islice(glob.iglob(str(path)), NAMES_READ))
     if matches:
-        return f"patterns are not expanded here; name each file that matches: {_listed(matches)}"
+        return f"patterns are not expanded here; list the matching files: {_listed(matches)}"
     folder = path.parent
     while glob.has_magic(str(folder)):
         folder = folder.parent
     if not folder.is_dir():
-        return f"the pattern matches nothing, since there is no folder {folder}"
+        return f"the pattern matches nothing, since the folder {folder} does not exist"
     names = sorted(_names(folder))
-    holds = f"which has {_listed(names)}" if names else "which is empty"
+    holds = f"which contains {_listed(names)}" if names else "which is empty"
     return f"the pattern matches nothing in the folder {folder}, {holds}"
 
 

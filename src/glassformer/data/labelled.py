@@ -72,7 +72,7 @@ def prepare_labelled(
 ) -> LabelledExamples:
     """The examples of ``paths`` together. ``labels`` are those of the training data; none: this is it.
 
-    ``part`` is that of training or of validation, where ``config.validation_share`` divides the paths.
+    ``part`` selects training or validation examples if ``config.validation_share`` divides the paths.
 
     Raises ``DataError`` for a file that cannot be used, a label that is not in ``labels``, and when nothing is left.
     """

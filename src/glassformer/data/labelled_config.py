@@ -15,7 +15,7 @@ class SequencesConfig(Config):
     train: list[str] = Field(min_length=1, description="paths of training examples")
     validation: list[str] = Field(default=[], description="paths of validation examples")
     validation_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training examples held out when ``validation`` is not given. A hash of the text decides, so that
+    """Share of the training examples held out if ``validation`` is empty. A hash of the text selects them, so that
     equal texts stay together."""
     test: list[str] = Field(default=[])
     """Paths of test examples, which training does not read: what ``glassformer evaluate RUN`` measures on."""
@@ -23,7 +23,7 @@ class SequencesConfig(Config):
     """Tokens a sequence, ``[CLS]`` and ``[SEP]`` included; what is longer loses its end."""
     batch_tokens: int = Field(default=4096, ge=5, description="padded tokens in a batch, at most")
     bucket_noise: float = Field(default=0.02, ge=0, le=1, description="blur of lengths before sorting")
-    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="longest line of a file; more is refused")
+    max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="maximum bytes of a line; more is an error")
 
     @model_validator(mode="after")
     def _sequence_fits(self) -> Self:

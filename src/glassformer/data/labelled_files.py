@@ -96,9 +96,7 @@ def _place(path: str, header: list[str], name: str) -> int:
         raise DataError(f"{path}, line 1: {header.count(name)} columns are named {name!r}; rename all but one")
     if name not in header:
         if len(header) == 1 and path.removesuffix(".gz").endswith(".tsv") and any(sign in header[0] for sign in ",; "):
-            raise DataError(
-                f"{path}, line 1: no column {name!r}: {NO_TAB} in {header[0]!r}; put tabs between the columns"
-            )
+            raise DataError(f"{path}, line 1: no column {name!r}: {header[0]!r} {NO_TAB}; put tabs between the columns")
         raise DataError(
             f"{path}, line 1: no column {name!r}, the columns are {', '.join(header)}; {nearest(name, header)}"
             if len(header) > 1

@@ -23,12 +23,12 @@ from glassformer.text import Tokenizer, TokenizerPair
 
 CHUNK_LINES = 4096
 CHUNK_CHARACTERS = 1 << 24
-COMPARED_EVERY = 16  # of how many kept lines one is decoded, to see whether it comes back
+COMPARED_EVERY = 16  # one in this many kept lines is decoded and compared with its text
 CHARACTERS_PER_TOKEN = 64  # a line with more than this for each token allowed is too long without being encoded
 
 
 def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> Corpus:
-    """The corpus made from ``paths`` together, from the cache where it is there; without pairs held out for validation.
+    """The corpus of all ``paths``, from the cache if it is there; without pairs held out for validation.
 
     ``alignments``: for each path a Pharaoh file with a line for each of its lines; or none at all.
 
@@ -50,7 +50,7 @@ def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, ali
 
 
 def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[str], list[str], Account]:
-    """Sources and targets that ``config.validation_share`` holds out of training, filtered as those of training are."""
+    """Held-out sources and targets (``config.validation_share``), filtered like training pairs, and their account."""
     account, sources, targets = Account(), list[str](), list[str]()
     for path in config.train:
         file = FileAccount(path)
@@ -110,7 +110,7 @@ def _build(
 
 
 def _compare(kept: list[Aligned], before: int, source: "_Writer", target: "_Writer", pair: TokenizerPair) -> None:
-    """Decode one of ``COMPARED_EVERY`` kept lines, of which ``before`` came already, to see what does not come back."""
+    """Decode one in ``COMPARED_EVERY`` kept lines, counted on from ``before``, to count lost characters."""
     for record, ids, target_ids in kept[-before % COMPARED_EVERY :: COMPARED_EVERY]:
         source.account.compare(record.source, pair.source.decode(ids))
         target.account.compare(record.target, pair.target.decode(target_ids))

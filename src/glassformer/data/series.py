@@ -36,14 +36,14 @@ class SeriesFormat(Config):
         return (values - np.array(self.mean)) / np.array(self.deviation)
 
     def standardise_table(self, path: str, table: Table) -> Float32[np.ndarray, "rows variables"]:
-        """The standardised values of a table; ``DataError`` names the cell of one that float32 cannot hold."""
+        """The standardised values of a table; ``DataError`` names a cell that float32 cannot represent."""
         values = self.standardise(table.values)
         if (beyond := np.argwhere(np.abs(values) > LARGEST)).size:
             row, column = beyond[0]
             raise DataError(
                 f"{path}, line {table.lines[row]}, column {table.columns[column]}: {table.values[row, column]:g} is "
-                f"{np.abs(values[row, column]):.0e} standard deviations of the training rows from their mean, more "
-                "than a model computes with; mend it"
+                f"{np.abs(values[row, column]):.0e} standard deviations from the mean of the training rows, more than "
+                "float32 can represent; fix it"
             )
         return values.astype(np.float32)
 

@@ -58,7 +58,7 @@ def read_table(
     for number, cells in lines:
         if len(cells) != len(header):
             raise DataError(
-                f"{path}, line {number}: has {len(cells)} cells, and the header {len(header)}; mend the line"
+                f"{path}, line {number}: has {len(cells)} cells, and the header {len(header)}; fix the line"
             )
         rows.append([_value(path, number, header[place], cells[place], missing) for place in places])
         numbers.append(number)
@@ -84,9 +84,9 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not valid UTF-8 ({error.reason}); save it as UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: no CSV ({error}); mend the line") from None
+        raise DataError(f"{path}, line {reader.line_num}: invalid CSV ({error}); fix the line") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: not a whole gzip file ({error}); copy or compress it again") from None
+        raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -98,10 +98,11 @@ def _text(file: BinaryIO, path: Path) -> io.TextIOWrapper:
 
 
 def _text_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
-    """The lines with their ends; one of more than ``MAX_LINE_BYTES`` characters is a ``DataError``."""
+    """The lines with their ends; ``DataError`` for a line of more than ``MAX_LINE_BYTES`` characters."""
     for number, line in enumerate(iter(partial(text.readline, MAX_LINE_BYTES + 1), ""), start=1):
         if len(line) > MAX_LINE_BYTES:
-            raise DataError(f"{path}, line {number}: has more than {MAX_LINE_BYTES:,} characters; is it a table?")
+            fault = f"has more than {MAX_LINE_BYTES:,} characters; check that it is a CSV table"
+            raise DataError(f"{path}, line {number}: {fault}")
         yield line
 
 
@@ -111,7 +112,7 @@ def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tup
     known = set(header)
     if len(known) < len(header):
         twice = Counter(header).most_common(1)[0][0]
-        raise DataError(f"{path}: column {twice!r} is there twice; give each column a name of its own")
+        raise DataError(f"{path}: column {twice!r} occurs more than once; rename all but one")
     for key, name in [("date", date)] * bool(date) + [("columns", name) for name in columns]:
         if name not in known:
             hint = "; or set data.date='' where there is none" if key == "date" else ""
@@ -126,20 +127,20 @@ def _value(path: str, line: int, column: str, cell: str, missing: Missing) -> fl
     if cell.lower() in MISSING:
         if missing == "previous":
             return math.nan
-        raise DataError(f"{path}, line {line}, column {column}: {cell!r} is no number; {_WAY_OUT}")
+        raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not a number; {_WAY_OUT}")
     try:
         value = float(cell.replace("_", "?"))  # Python would read 1_0 as 10
     except ValueError:
         raise DataError(
-            f"{path}, line {line}, column {column}: {cell!r} is no number; "
-            "mend it, or name the columns to use in data.columns"
+            f"{path}, line {line}, column {column}: {cell!r} is not a number; "
+            "fix it, or name the columns to use in data.columns"
         ) from None
     if not math.isfinite(value):
         raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not finite; give a finite number")
     if abs(value) > LARGEST:
         raise DataError(
-            f"{path}, line {line}, column {column}: {cell!r} is beyond the numbers a model computes with "
-            f"(float32, up to {LARGEST:.1e}); mend it, or give the column in a larger unit"
+            f"{path}, line {line}, column {column}: {cell!r} exceeds float32 (up to {LARGEST:.1e}); "
+            "fix it, or use a larger unit for the column"
         )
     return value
 
@@ -151,10 +152,10 @@ def _moment(path: str, line: int, column: str, cell: str) -> float:
             moment = datetime.fromisoformat(text)
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     with suppress(ValueError):
-        if abs(number := float(cell)) < 2**53:  # beyond, and for NaN, there are no steps of 1
+        if abs(number := float(cell)) < 2**53:  # larger numbers have no steps of 1; NaN fails too
             return number
     raise DataError(
-        f"{path}, line {line}, column {column}: {cell!r} is no date; write it like 2016-07-01 13:00, "
+        f"{path}, line {line}, column {column}: {cell!r} is not a date; write it like 2016-07-01 13:00, "
         "or set data.date='' and name data.columns"
     )
 
@@ -177,7 +178,7 @@ def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missin
     if times.sum() > 2 * len(moments):
         raise DataError(
             f"{path}, line {table.lines[1 + int(times.argmax())]}: {times.max() - 1:.0f} dates are left out before it; "
-            "more are left out than are there, so mend the dates"
+            "more are left out than are there, so fix the dates"
         )
     places = np.concatenate(([0], np.cumsum(times.astype(np.int64))))
     values, lines = np.full((places[-1] + 1, len(table.columns)), np.nan), np.zeros(places[-1] + 1, np.int64)

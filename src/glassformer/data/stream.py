@@ -73,7 +73,7 @@ def validation_stream(config: DocumentsConfig, tokenizer: Tokenizer) -> Stream |
 
 
 def prepare_stream(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part: Part = "all") -> Stream:
-    """The stream made from ``paths``, which may be patterns, together; from the cache where it is there.
+    """The stream of all ``paths``, which may be patterns; from the cache if it is there.
 
     Raises ``DataError`` for files that cannot be read, when no document is left, and when the cache cannot be written.
     """

@@ -14,9 +14,9 @@ DocumentForm = Literal["file", "line", "blank_line"]
 class DocumentsConfig(Config):
     """Where text of one language lies, and what a document is in it.
 
-    Every path is a ``*.jsonl[.gz]`` of one object a line, whose ``text_key`` holds a document, or plain text in UTF-8
-    (``.txt``, ``.py``, …, also ``.gz``), divided as ``documents`` says, or a pattern (``src/**/*.py``) of such files.
-    A line end of two characters, ``\\r\\n``, is read as one, ``\\n``.
+    Every path is a ``*.jsonl[.gz]``, plain text in UTF-8 (``.txt``, ``.py``, …, also ``.gz``), or a pattern of such
+    files (``src/**/*.py``). JSONL has one object per line, with a document in ``text_key``; ``documents`` divides plain
+    text. The line end ``\\r\\n`` is read as ``\\n``.
     """
 
     train: list[str] = Field(min_length=1, description="paths of training text")
@@ -24,13 +24,13 @@ class DocumentsConfig(Config):
     validation_share: float = Field(default=0.0, ge=0, lt=1)
     """Last share of the characters of each training file that is held out when ``validation`` is not given."""
     documents: DocumentForm = "file"
-    """A file of plain text is one document (``file``), has one in each line (``line``), or blank lines between them."""
+    """Documents of a plain text: the entire file (``file``), each line (``line``), or the parts between blank lines."""
     text_key: str = Field(default="text", min_length=1, description="JSONL: the key of the text")
     weights: list[float] = Field(default=[])
     """Times an epoch sees each training path. None: all paths are one stream, seen once."""
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
     max_line_bytes: int = Field(default=100 * MAX_LINE_BYTES, gt=0)
-    """Longest line of a file; more is refused. Some corpora are one line of 100 MB, such as text8."""
+    """Maximum bytes of a line; more is an error. Some corpora, such as text8, are one line of 100 MB."""
 
     @field_validator("weights")
     @classmethod

@@ -88,7 +88,7 @@ def prepare_tagged(
 ) -> TaggedExamples:
     """The sentences of ``paths`` together. ``tags`` are those of the training data; none: this is it.
 
-    ``part`` is that of training or of validation, where ``config.validation_share`` divides the paths.
+    ``part`` selects training or validation sentences if ``config.validation_share`` divides the paths.
 
     Raises ``DataError`` for a file that cannot be used, a tag that is not in ``tags``, and when nothing is left.
     """
@@ -180,7 +180,7 @@ def _encoded(
 
 
 def _check_tags(path: str, record: TaggedRecord, tags: tuple[str, ...], share: float) -> None:
-    """``share`` is that by which the sentence was held out; 0: it was not."""
+    """Raise ``DataError`` for an unknown tag; ``share`` is the validation share of a held-out sentence, else 0."""
     for number, tag in enumerate(record.tags):
         if tags and tag not in tags:
             line = record.line + number * record.lines_a_word

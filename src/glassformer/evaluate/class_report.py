@@ -13,7 +13,7 @@ from glassformer.evaluate.accuracy import check_parallel
 
 
 class Rates(NamedTuple):
-    """Shares from 0 to 1; ``support`` is the number of true members. What has no denominator is 0."""
+    """Rates from 0 to 1; ``support`` is the number of true members. A rate with denominator 0 is 0."""
 
     precision: float
     recall: float
@@ -23,10 +23,10 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class ClassReport:
-    """The rates of each class that occurs, in its given order, and three averages of them.
+    """Rates of each class that occurs, in order, and three averages.
 
-    ``macro`` is the mean over classes, ``weighted`` the mean over true members, ``micro`` the rates of all classes
-    counted together: where everything has exactly one class, all three micro rates are the accuracy.
+    ``macro`` is the mean over classes, ``weighted`` the mean weighted by support, and ``micro`` the rates of the pooled
+    counts. If every example has exactly one class, all three micro rates equal the accuracy.
     """
 
     classes: dict[str, Rates]
@@ -34,7 +34,7 @@ class ClassReport:
 
     @classmethod
     def of_counts(cls, counts: Mapping[str, tuple[int, int, int]]) -> "ClassReport":
-        """From the correct, the predicted and the true members of each class."""
+        """Build a report from the numbers of correct, predicted and true members of each class."""
         classes = {name: _rates(*three) for name, three in counts.items()}
         correct, predicted, true = (sum(column) for column in zip(*counts.values())) if counts else (0, 0, 0)
         each = list(classes.values())
@@ -61,12 +61,12 @@ class Confusion:
 
     @classmethod
     def of(cls, predicted: Sequence[str], true: Sequence[str], labels: Sequence[str] = ()) -> "Confusion":
-        """Over the classes that occur on either side, in the order of ``labels``, or sorted."""
+        """Count pairs of classes. The matrix has the classes that occur, in the order of ``labels`` or sorted."""
         check_parallel(predicted, true, ("predictions", "labels"))
         occurring = {*predicted, *true}
         ordered = tuple(label for label in labels if label in occurring) or tuple(sorted(occurring))
         if unknown := sorted(occurring.difference(ordered)):
-            raise DataError(f"label {unknown[0]!r} is not among the {len(labels)} labels; name every label that occurs")
+            raise DataError(f"label {unknown[0]!r} is not one of {len(labels)} labels; list every label that occurs")
         place = {label: number for number, label in enumerate(ordered)}
         counts = np.zeros((len(ordered), len(ordered)), np.int64)
         np.add.at(counts, ([place[label] for label in true], [place[label] for label in predicted]), 1)
@@ -81,11 +81,11 @@ class Confusion:
         return ClassReport.of_counts(dict(zip(self.labels, zip(*(column.tolist() for column in columns)))))
 
     def shares(self) -> NDArray[np.float64]:
-        """Rows divided by their sum: what became of the members of each class. Zeros where a class has none."""
+        """Rows divided by their sums: how the members of each class were predicted. Zeros for an empty class."""
         return self.counts / np.maximum(self.counts.sum(1, keepdims=True), 1)
 
     def errors(self) -> list[tuple[str, str, int]]:
-        """True class, predicted class and examples of each kind of error, the most frequent first."""
+        """True class, predicted class and count of each kind of error, most frequent first."""
         places = [(i, j) for i, j in zip(*np.nonzero(self.counts)) if i != j]
         places.sort(key=lambda place: (-self.counts[place], place))
         return [(self.labels[i], self.labels[j], int(self.counts[i, j])) for i, j in places]
@@ -95,7 +95,7 @@ class Confusion:
 
 
 def set_report(predicted: Iterable[tuple[str, Hashable]], true: Iterable[tuple[str, Hashable]]) -> ClassReport:
-    """Over members that may be missed or invented, such as spans: (class, whatever identifies the member)."""
+    """Report on members that may be missed or invented, such as spans: pairs of a class and an identity."""
     found, expected = set(predicted), set(true)
     correct, all_found, all_expected = (
         Counter(name for name, _ in side) for side in (found & expected, found, expected)

@@ -1,7 +1,7 @@
-"""COMET by its own library, from a local folder (Rei et al. 2020; the extra ``glassformer[comet]``).
+"""COMET scores from a local model folder (Rei et al. 2020), with the extra ``glassformer[comet]``.
 
-A COMET checkpoint is a pickle: loading one can run any code. This package reads no pickle by itself; here the library
-of COMET does, so the folder has to be one that the user trusts.
+A COMET checkpoint is a pickle, and loading a pickle can run arbitrary code. glassformer itself does not read pickles,
+but the COMET library does. Use only folders that you trust.
 """
 
 import logging
@@ -21,10 +21,10 @@ FILES = ("checkpoints/model.ckpt", "hparams.yaml")
 
 
 class Comet:
-    """The mean score of a COMET model, whose scale is that of the model, mostly 0 to 1 (``CorpusMetric``).
+    """Mean score of a COMET model, on the scale of the model, mostly 0 to 1 (``CorpusMetric``).
 
-    ``folder`` is a downloaded model; nothing is fetched. The encoder that its ``hparams.yaml`` names has to be in the
-    cache of Hugging Face. ``sources`` belong to the hypotheses and references, in order.
+    ``folder`` is a model that was downloaded before; nothing is downloaded here. The encoder in its ``hparams.yaml``
+    must be in the Hugging Face cache. ``sources`` are in the order of the hypotheses and references.
     """
 
     def __init__(self, folder: str | Path, sources: Sequence[str], device: str = "cpu", batch_size: int = 16) -> None:
@@ -33,24 +33,24 @@ class Comet:
         self.gpus = int(choose_device(device).type == "cuda")
         for name in FILES:
             if not (self.folder / name).is_file():
-                raise DataError(f"{folder}: has no {name}; name the folder of a downloaded COMET model")
+                raise DataError(f"{folder}: has no {name}; choose the folder of a downloaded COMET model")
         try:
             self.library = import_module("comet")
         except ModuleNotFoundError as error:
-            lacks = "" if error.name == "comet" else f" completely: there is no module {error.name!r}"
+            lacks = "" if error.name == "comet" else f" completely: module {error.name!r} is missing"
             raise ConfigError(
                 f"COMET is not installed{lacks}; pip install 'glassformer[comet]', or leave out --comet"
             ) from None
-        for name in ("comet", "pytorch_lightning"):  # which advertise and report what they were asked for
+        for name in ("comet", "pytorch_lightning"):  # they log advertisements and progress
             logging.getLogger(name).setLevel(logging.WARNING)
         try:
             self.model = self.library.load_from_checkpoint(str(self.folder / FILES[0]), local_files_only=True)
-        except Exception as error:  # of any library that COMET loads its model with
+        except Exception as error:  # COMET's dependencies raise many types
             fault = " ".join(str(error).split()) or type(error).__name__
-            raise DataError(f"{folder}: COMET cannot load it ({fault}); give a model that it can") from error
+            raise DataError(f"{folder}: COMET cannot load the model ({fault}); choose another") from error
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
-        """The score of each sentence, and 1. What was scored before is remembered: a model takes minutes."""
+        """The score of each sentence, and a count of 1. Scores are cached, since a model takes minutes."""
         key = tuple(hypotheses), tuple(references)
         if key not in self._known:
             self._known[key] = self._predicted(hypotheses, references)
@@ -60,7 +60,7 @@ class Comet:
         triples = zip(self.sources, hypotheses, references, strict=True)
         samples = [{"src": source, "mt": hypothesis, "ref": reference} for source, hypothesis, reference in triples]
         with warnings.catch_warnings():
-            for category in (DeprecationWarning, FutureWarning):  # of COMET's own libraries, for its authors
+            for category in (DeprecationWarning, FutureWarning):  # from COMET's dependencies
                 warnings.simplefilter("ignore", category)
             predicted = self.model.predict(
                 samples, batch_size=self.batch_size, gpus=self.gpus, progress_bar=False, num_workers=0

@@ -1,4 +1,4 @@
-"""What an unknown token of a translation stands for, copied from the source that its attention reads."""
+"""Replace unknown tokens of a translation by source text, selected by attention."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,30 +14,31 @@ def copies(
     target: tuple[Tokenizer, Sequence[int]],
     shifted: bool = False,
 ) -> dict[int, str]:
-    """For the place of each ``<unk>`` among the target's ids, the text of the source that is attended to most.
+    """Map the position of each ``<unk>`` in the target ids to the source text with the most attention.
 
-    ``source`` is a tokenizer, a text and its ids without end; the rows of ``weights`` are read as in ``word_weights``.
-    In a vocabulary of words that text is the word with the largest weight, known or not (Jean et al. 2015). Elsewhere
-    a run of unknown characters stands for the run of unknown characters of the source with the largest sum of weights;
-    its first place has the whole text, the others are empty. Without any in the source there is nothing to copy.
+    ``source`` is a tokenizer, a text and its ids without the end token. The rows of ``weights`` are read as in
+    ``word_weights``. For kind word, the text is the word with the largest weight, known or not (Jean et al. 2015).
+    Otherwise a run of unknown target characters is matched with the run of unknown source characters with the largest
+    sum of weights. The first position of a run has the full text, the others are empty. If the source has no unknown
+    characters, nothing is copied.
     """
     tokenizer, text, source_ids = source
     names, ids = target
     read = weights[:, : len(source_ids)]
     rows = read[1:] if shifted else read
     unknown = iter(tokenizer.unknown(text) if tokenizer.unknown_id in source_ids else [])
-    told = {place: next(unknown, "") for place in _unknown(source_ids, tokenizer)}
+    unknown_texts = {place: next(unknown, "") for place in _unknown(source_ids, tokenizer)}
     found: dict[int, str] = {}
     if tokenizer.kind == "word":
         for place in _unknown(ids, names):
             best = int(rows[place].argmax())
-            found[place] = told[best] if best in told else tokenizer.decode([source_ids[best]])
+            found[place] = unknown_texts[best] if best in unknown_texts else tokenizer.decode([source_ids[best]])
         return found
-    originals = list(_runs(list(told)))
+    originals = list(_runs(list(unknown_texts)))
     for run in _runs(list(_unknown(ids, names))) if originals else ():
         attention = rows[run].sum(0)
         best_run = max(originals, key=lambda one: float(attention[one].sum()))
-        found |= dict.fromkeys(run, "") | {run[0]: "".join(told[place] for place in best_run)}
+        found |= dict.fromkeys(run, "") | {run[0]: "".join(unknown_texts[place] for place in best_run)}
     return found
 
 
@@ -46,7 +47,7 @@ def _unknown(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[int]:
 
 
 def _runs(places: Sequence[int]) -> Iterator[list[int]]:
-    """Neighbours together."""
+    """Group consecutive positions."""
     run: list[int] = []
     for place in places:
         if run and place != run[-1] + 1:

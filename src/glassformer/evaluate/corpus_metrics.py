@@ -1,4 +1,4 @@
-"""The table of metrics that compare translations with references, and the scores of several at once."""
+"""Table of corpus metrics for translations, and scores by several metrics at once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -13,18 +13,18 @@ from glassformer.evaluate.translation import SacreMetric, Score, bleu_metric
 
 
 class CorpusMetric(Protocol):
-    """A score that depends on the sentences by sums only, so that sentences can be counted once and resampled."""
+    """A score computed from sums over sentences, so that sentences can be counted once and resampled."""
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
         """A row of numbers for each sentence."""
         ...
 
     def score(self, counts: NDArray[Any]) -> float:
-        """The score of rows that were summed."""
+        """The score of a sum of rows."""
         ...
 
     def signature(self, **further: Any) -> str:
-        """What the score depends on besides the texts: ``name:value`` parted by ``|``, those of ``further`` too."""
+        """Settings that determine the score, including ``further``: ``name:value`` separated by ``|``."""
         ...
 
 
@@ -40,7 +40,7 @@ METRICS = tuple(_TABLE)
 
 
 def corpus_metrics(names: Sequence[str], tokenize: str = "13a", lowercase: bool = False) -> dict[str, CorpusMetric]:
-    """The metrics of that name, in that order; ``tokenize`` and ``lowercase`` are BLEU's."""
+    """The metrics called ``names``, in order; ``tokenize`` and ``lowercase`` apply to BLEU."""
     if unknown := [name for name in names if name not in _TABLE]:
         raise ConfigError(f"{unknown[0]!r} is not a metric; {nearest(unknown[0], list(METRICS))}")
     return {name: _TABLE[name](tokenize, lowercase) for name in names}

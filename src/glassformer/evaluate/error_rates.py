@@ -11,10 +11,10 @@ from glassformer.evaluate.translation import Score
 
 
 def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
-    """Levenshtein distance: the fewest insertions, deletions and substitutions that make one of the other.
+    """Levenshtein distance: the minimum number of insertions, deletions and substitutions between two sequences.
 
-    Bit-parallel (Myers 1999, in the form of Hyyrö 2003): a column of the table of distances is two integers, whose bits
-    say where it rises and where it falls from one row to the next. Two lines of 150 characters take 150 steps, not
+    Bit-parallel (Myers 1999, in the form of Hyyrö 2003): two integers encode a column of the distance table. Their bits
+    mark where it rises and where it falls from one row to the next. Two lines of 150 characters take 150 steps, not
     22,500.
     """
     if not first:
@@ -30,14 +30,14 @@ def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
         grows = falls | ~(diagonal | rises) & every
         shrinks = diagonal & rises
         distance += bool(grows & last) - bool(shrinks & last)
-        grows = grows << 1 | 1  # the first row: its distance is the length of what was read of ``second``
+        grows = grows << 1 | 1  # first row: its distance is the length of the prefix of ``second``
         rises = (shrinks << 1 | ~(diagonal | falls | grows)) & every
         falls = grows & (diagonal | falls) & every
     return distance
 
 
 class ErrorRate:
-    """Edits in percent of the reference's units, summed over the corpus (``CorpusMetric``)."""
+    """Edits as a percentage of the reference units, summed over the corpus (``CorpusMetric``)."""
 
     def __init__(self, name: str, split: Callable[[str], Sequence[str]]) -> None:
         self.name, self.split = name, split
@@ -47,7 +47,7 @@ class ErrorRate:
         return np.array([(edit_distance(one, other), len(other)) for one, other in pairs], np.int64)
 
     def score(self, counts: NDArray[Any]) -> float:
-        """References without any unit have the rate 100, or 0 where the hypotheses have none either, as in TER."""
+        """The rate of empty references is 100, or 0 if the hypotheses are empty too, as in TER."""
         edits, units = counts.tolist()
         return 100 * edits / units if units else 100.0 * bool(edits)
 
@@ -56,7 +56,7 @@ class ErrorRate:
 
 
 class ExactMatch:
-    """Percent of the lines that equal their reference character for character (``CorpusMetric``)."""
+    """Percentage of lines that equal their reference character for character (``CorpusMetric``)."""
 
     def counts(self, hypotheses: Sequence[str], references: Sequence[str]) -> NDArray[Any]:
         return np.array([(one == other, 1) for one, other in zip(hypotheses, references, strict=True)], np.int64)
@@ -74,12 +74,12 @@ CHARACTERS = ErrorRate("char", lambda line: line)
 
 
 def wer(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Word error rate in percent. Words are what stands between spaces: case and punctuation count."""
+    """Word error rate in percent. Words are separated by whitespace; case and punctuation count."""
     return _score(WORDS, hypotheses, references)
 
 
 def cer(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Character error rate in percent. Characters are Unicode code points as they stand: spaces count."""
+    """Character error rate in percent, over Unicode code points without normalization; spaces count."""
     return _score(CHARACTERS, hypotheses, references)
 
 

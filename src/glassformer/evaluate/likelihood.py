@@ -16,16 +16,16 @@ def perplexity(total_nll: float, tokens: int) -> float:
 
 
 def bits_per_character(total_nll: float, characters: int) -> float:
-    """The length of the text in bits under the model, a character; comparable across vocabularies.
+    """Bits per character of the text under the model; comparable across vocabularies.
 
-    ``characters`` are those of the text that the predicted tokens decode to: what a vocabulary leaves out of a text,
-    the model does not predict.
+    ``characters`` counts the decoded text of the predicted tokens. It excludes characters that the vocabulary drops,
+    since the model does not predict them.
     """
     return _mean(total_nll, characters, "characters") / math.log(2)
 
 
 def bits(total_nll: float, size: TextSize) -> dict[str, float]:
-    """``bits_per_character`` and ``bits_per_byte`` of a text of ``size``; infinite where no token is text."""
+    """``bits_per_character`` and ``bits_per_byte`` of a text of ``size``; infinite if no token is text."""
     units = {"bits_per_character": size.characters, "bits_per_byte": size.bytes}
     return {name: bits_per_character(total_nll, count) if count else math.inf for name, count in units.items()}
 

@@ -41,7 +41,7 @@ def paired_bootstrap(
 ) -> dict[str, Comparison]:
     """Compare two systems by each of ``metrics`` on ``samples`` resamplings of the sentences.
 
-    ``metrics`` are names (``METRICS``), or metrics by a name of one's own; ``tokenize`` and ``lowercase`` are BLEU's.
+    ``metrics`` are names (``METRICS``), or a mapping of names to metrics; ``tokenize`` and ``lowercase`` apply to BLEU.
     """
     check_parallel(first, references, ("hypotheses of the first system", "references"))
     check_parallel(second, references, ("hypotheses of the second system", "references"))

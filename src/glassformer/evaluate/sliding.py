@@ -25,8 +25,8 @@ class TextLikelihood:
 
     nll: float
     tokens: int  # predicted ones
-    characters: int = 0  # of the text that the predicted tokens decode to; 0: not known
-    bytes: int = 0  # of the same in UTF-8; 0: not known
+    characters: int = 0  # of the decoded predicted tokens; 0: unknown
+    bytes: int = 0  # of the same text in UTF-8; 0: unknown
 
     @property
     def nll_per_token(self) -> float:

@@ -1,8 +1,8 @@
-"""Spans of words from tags such as B-PER and I-PER, compared as wholes (Tjong Kim Sang and Buchholz 2000).
+"""Spans of words from tags such as B-PER and I-PER, and their comparison (Tjong Kim Sang and Buchholz 2000).
 
-A span counts as correct when its type and both of its ends are. The schemes IOB1, IOB2 (BIO), BIOES and BILOU are read
-by one set of rules, those of the CoNLL shared tasks, in which every sequence of tags means something: an I that cannot
-go on with the span before it begins another.
+A span is correct if its type and both of its ends are correct. One set of rules reads the schemes IOB1, IOB2 (BIO),
+BIOES and BILOU: that of the CoNLL shared tasks. It accepts every sequence of tags: an I that cannot continue the
+previous span begins a new one.
 """
 
 import re
@@ -31,9 +31,9 @@ def mark_spans(tags: Sequence[str]) -> bool:
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """The spans of one sentence, in order. A tag that has no prefix is outside of any."""
+    """The spans of one sentence, in order. A tag without a prefix is outside all spans."""
     found: list[Span] = []
-    kind, start = "", -1  # of the span that is open; -1: none is
+    kind, start = "", -1  # the open span; -1: none
     for place, tag in enumerate([*tags, OUTSIDE]):
         match = _TAG.fullmatch(tag)
         prefix, named = (match[1], match[2]) if match else (OUTSIDE, "")
@@ -50,7 +50,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def span_report(predicted: Sequence[Sequence[str]], true: Sequence[Sequence[str]]) -> ClassReport:
-    """Precision, recall and F1 of whole spans by type, over sentences of tags.
+    """Precision, recall and F1 of spans by type, over sentences of tags.
 
     ``micro`` is the F1 that papers on named entities and chunks report.
     """

@@ -24,9 +24,9 @@ CJK_SHARE, KANA_SHARE, LONGEST_WORD = 0.3, 0.1, 20
 
 
 class Score(NamedTuple):
-    """A corpus score, and what its number depends on besides the texts.
+    """A corpus score, and its signature with the settings that determine it.
 
-    BLEU, chrF and exact match go from 0 to 100. Error rates start at 0, the best, and may exceed 100.
+    BLEU, chrF and exact match range from 0 to 100. Error rates start at 0, the best value, and may exceed 100.
     """
 
     score: float
@@ -34,7 +34,7 @@ class Score(NamedTuple):
 
 
 def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
-    """sacreBLEU's BLEU; a ``ConfigError`` names the package that a tokenizer needs and is not installed."""
+    """sacreBLEU's BLEU; ``ConfigError`` names a missing package that the tokenizer needs."""
     if tokenize not in TOKENIZERS:
         raise ConfigError(f"tokenize={tokenize!r} is not known; choose from {', '.join(TOKENIZERS)}")
     if not _installed(tokenize):
@@ -46,10 +46,10 @@ def bleu_metric(tokenize: str = "13a", lowercase: bool = False) -> BLEU:
 
 
 def tokenizer_for(texts: Iterable[str]) -> str:
-    """The sacreBLEU tokenizer that fits the writing system of ``texts``; 13a, the usual one, needs spaces.
+    """The sacreBLEU tokenizer for the writing system of ``texts``; 13a, the default, needs spaces.
 
-    ``zh`` for Han characters, ``ja-mecab`` where kana is among them (``char`` unless it is installed), ``char`` for
-    other text with fewer than one space in 20 characters or in a script without spaces between words.
+    ``zh`` for Han characters; ``ja-mecab`` if kana is among them (``char`` if it is not installed); ``char`` for other
+    text with fewer than one space in 20 characters, or in a script without spaces between words.
     """
     characters = spaces = han = kana = unspaced = 0
     for text in texts:
@@ -84,15 +84,15 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Translation edit rate (Snover et al. 2006): edits and shifts of words in percent of the reference's words.
+    """Translation edit rate (Snover et al. 2006): edits and shifts of words as a percentage of the reference words.
 
-    As sacreBLEU computes it by default: case is ignored, punctuation is counted.
+    With sacreBLEU's defaults: case is ignored, punctuation counts.
     """
     return _score(TER(), hypotheses, references)
 
 
 class SacreMetric:
-    """A metric of sacreBLEU as counts in a sentence, for resampling (``CorpusMetric``)."""
+    """A sacreBLEU metric with counts per sentence, for resampling (``CorpusMetric``)."""
 
     def __init__(self, metric: Any) -> None:
         self.metric = metric

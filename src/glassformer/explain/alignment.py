@@ -61,7 +61,7 @@ class HeadLinks:
     def error_rate(
         self, gold: Sequence[Links], shifted: bool = False, possible: Sequence[Links] | None = None
     ) -> float:
-        """AER over the corpus (``evaluate.alignment``); ``gold`` are the sure links, ``possible`` those and more."""
+        """AER over the corpus (``evaluate.alignment``); the sure links, ``gold``, are a subset of ``possible``."""
         return alignment_error_rate(gold, possible or gold, self.shifted if shifted else self.naive)
 
 

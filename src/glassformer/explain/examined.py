@@ -7,7 +7,7 @@ from glassformer.explain.trace import Trace
 from glassformer.text.tokenizer import Tokenizer
 
 LONGEST_UNKNOWN = 16
-"""Characters of an unknown word that its label shows."""
+"""Maximum number of characters of an unknown word in a label."""
 
 
 class Written(NamedTuple):
@@ -21,7 +21,7 @@ class Written(NamedTuple):
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int], unknown: Sequence[str]) -> list[str]:
-    """The tokens of ``ids``, each ``<unk>`` with what stands behind it: ``<unk> 🚀``; ``unknown`` is that, in order."""
+    """Labels of the tokens ``ids``; each ``<unk>`` is followed by its text from ``unknown``: ``<unk> 🚀``."""
     labels = tokenizer.tokens(ids)
     places = [place for place, i in enumerate(ids) if i == tokenizer.unknown_id]
     if len(places) == len(unknown):

@@ -40,7 +40,7 @@ class Example(figures.Pictured):
         return f"<Example: {self.source!r} → {self.target!r}, {sides}, {len(self.trace)} tensors>"
 
     def _repr_html_(self) -> str:
-        """Both texts, and the cross-attention of the last layer as the mean of its heads, where it was recorded."""
+        """Both texts, and the last layer's cross-attention, mean over heads, if it was recorded."""
         facts = {"source": self.source, "target": self.target, "model": repr(self.translator)}
         facts["tensors"] = f"{len(self.trace)}; trace[name], view(name), walkthrough(example), report(example)"
         html = facts_as_html("Example", facts)
@@ -49,7 +49,7 @@ class Example(figures.Pictured):
             return html
         weights = self.trace[names[-1]][0].mean(0).tolist()
         return html + weights_as_html(
-            f"{names[-1]}, mean of its heads", self.predicted_tokens, self.source_tokens, weights
+            f"{names[-1]}, mean over heads", self.predicted_tokens, self.source_tokens, weights
         )
 
     @property

@@ -11,7 +11,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 RANKED = 5
 """Candidates that are shown for a position."""
-RANK = "Rank 1 is the most probable entry of the vocabulary, rank 2 the next."
+RANK = "Rank 1 is the most probable token of the vocabulary, rank 2 the next."
 
 
 class Said(NamedTuple):
@@ -55,16 +55,16 @@ def next_words(example: Examined, said: Said, number: int, chosen: int = 0) -> S
         tuple(words),
         links=((0, 0), (1, 1)),
         side=said.side,
-        caption=f"{RANK} The columns 1. to {values.size(1)}. are the most probable tokens. {legend(seen)}".strip(),
+        caption=f"{RANK} Columns 1. to {values.size(1)}. are the most probable tokens. {legend(seen)}".strip(),
     )
 
 
 def of_the_best(t: Trace, tokenizer: Tokenizer, rows: Axis, ids: Sequence[int], after: str) -> tuple[Table, ...]:
-    """Logits and probabilities of the vocabulary's entries ``ids``, the most probable ones ``after`` a token."""
-    columns = Axis("vocab", "of the vocabulary", tuple(tokenizer.tokens(ids)), tuple(ids))
+    """Tables of the logits and probabilities of the tokens ``ids``, the most probable ones ``after`` a token."""
+    columns = Axis("vocab", "token of the vocabulary", tuple(tokenizer.tokens(ids)), tuple(ids))
     titles = {
-        "logits": f"logits of the {len(ids)} entries most probable after {after}",
-        "probabilities": "their probabilities, by the softmax over the whole vocabulary",
+        "logits": f"logits of the {len(ids)} most probable tokens after {after}",
+        "probabilities": "their probabilities: softmax over the entire vocabulary",
     }
     return tuple(Table(t, f"output_projection.{tap}", title, rows, columns) for tap, title in titles.items())
 

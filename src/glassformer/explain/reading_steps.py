@@ -101,7 +101,7 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
 
 
 def _caption(tokenizer: Tokenizer, labels: Sequence[str]) -> str:
-    merged = "A merge joins two symbols; merges are applied in the order of their rank, in which they were learned."
+    merged = "A merge joins two symbols. Merges are applied in the order in which they were learned, their rank."
     return f"{merged if tokenizer.kind in ('bpe', 'bytes') else ''} {legend(labels)}".strip()
 
 

@@ -28,11 +28,11 @@ class Axis:
     title: str
     labels: tuple[str, ...]
     chosen: tuple[int, ...] = ()
-    """Entries of the axis, one for each label; empty: the first ones."""
+    """Indices along the axis, one for each label; empty: the first ones."""
 
     @property
     def indices(self) -> Sequence[int]:
-        """The entry of the axis that each label names."""
+        """Index along the axis of each label."""
         return self.chosen or range(len(self.labels))
 
 
@@ -119,7 +119,7 @@ class Step:
     """Whether the headings of ``words``, behind the first, are tokens."""
     image: "Pixels | None" = None
     caption: str = ""
-    """What the columns and marks of ``words`` mean."""
+    """Explanation of the columns and marks of ``words``."""
 
     @property
     def passed(self) -> bool:
@@ -155,10 +155,10 @@ def checked(*tables: Table) -> Fact:
 
 
 def legend(tokens: Sequence[str]) -> str:
-    """What the marks of word boundaries in ``tokens`` mean; empty where there are none."""
+    """Explain the word-boundary marks in ``tokens``; empty if there are none."""
     marks = [
         (END_OF_WORD, f"{END_OF_WORD} ends a word: a space follows, or the text ends."),
-        (JOINER, f"{JOINER} joins: no space stands on that side."),
+        (JOINER, f"{JOINER} joins: there is no space on that side."),
     ]
     return " ".join(meaning for mark, meaning in marks if any(mark in token for token in tokens))
 

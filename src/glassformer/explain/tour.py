@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from glassformer.explain.examined import Examined
 
 HEIGHT = 720
-"""Of a report in a notebook, in pixels."""
+"""Height in pixels of a report in a notebook."""
 
 
 class Steps(tuple[Step, ...]):
-    """The steps of a walkthrough in their order; as text, a line each with the result of its checks."""
+    """The steps of a walkthrough, in order; printed as one line per step with the result of its checks."""
 
     def __new__(cls, steps: Iterable[Step]) -> Self:
         return super().__new__(cls, steps)
@@ -43,12 +43,12 @@ class Steps(tuple[Step, ...]):
 
 
 class Page(str):
-    """A report as one HTML document; a notebook displays it in a frame of its own."""
+    """A report as one HTML document; a notebook displays it in a separate frame."""
 
     __slots__ = ()
 
     def save(self, path: str | Path) -> Path:
-        """Write the document to ``path``, which a browser opens."""
+        """Write the document to ``path``, to be opened in a browser; return the path."""
         Path(path).write_text(self, encoding="utf-8")
         return Path(path)
 
@@ -61,26 +61,26 @@ class Page(str):
 
 
 def walkthrough(of: "str | Path | Translator | Examined", given: str | None = None, second: str | None = None) -> Steps:
-    """One example through the model step by step, with its numbers, formulas and checks.
+    """Follow one example through the model step by step, with its numbers, formulas and checks.
 
-    ``of`` is a run or checkpoint folder of any task, a ``Translator``, or an example that ``examine`` has returned.
-    ``given`` is the text to follow, or the path of a picture or a CSV file; ``second`` a translation to follow instead
-    of the model's own, or the second text of a pair. Raises ``DataError`` where ``given`` is missing or empty.
+    ``of`` is a run or checkpoint folder of any task, a ``Translator``, or an example that ``examine`` returned.
+    ``given`` is the input text, or the path of an image or a CSV file. ``second`` is a translation to use instead of
+    the model's own, or the second text of a pair. Raises ``DataError`` if ``given`` is missing or empty.
     """
     return Steps(steps_of(_example(of, given, second)))
 
 
 def report(of: "str | Path | Translator | Examined", given: str | None = None, second: str | None = None) -> Page:
-    """The walkthrough of the same arguments, with the model and all attention, as one self-contained HTML document."""
+    """One HTML document with the walkthrough, the model and all attention; arguments as for ``walkthrough``."""
     return Page(page_of(_example(of, given, second)))
 
 
 def _example(of: "str | Path | Translator | Examined", given: str | None, second: str | None) -> "Examined":
     if not isinstance(of, str | Path | Translator):
         if given is not None or second is not None:
-            raise DataError("an example has been examined already; leave the texts out, or give its run instead")
+            raise DataError("of is an example, which has its texts; leave out given and second, or give its run")
         if not hasattr(of, "trace"):
-            raise DataError(f"of={of!r} is no run, translator or example; give the path of a run")
+            raise DataError(f"of={of!r} is not a run, translator or example; give the path of a run")
         return of
     if not one_text(given, "given").strip():
         raise DataError("given is empty; give a text with at least one word, or the path of a file")

@@ -125,8 +125,9 @@ class Trace(Recording):
 
 @contextmanager
 def trace(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None) -> Iterator[Trace]:
-    """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits``, a mapping of
-    globs to functions of a tensor; where several match a name, they are applied in their order.
+    """Record every tapped tensor of ``model`` whose name matches the glob ``keep``, and apply ``edits``.
+
+    ``edits`` maps globs to functions of a tensor. All that match a name are applied, in their order.
 
     Raises ``ConfigError`` at the end when nothing was recorded, as after running a compiled model, and when ``keep``
     or an edit names nothing. Nested traces of one model do not see each other: the inner one records.

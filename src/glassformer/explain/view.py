@@ -50,10 +50,10 @@ class Panel:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Panels with the same axes: the titles of the axes say who asks and who is asked, where somebody does.
+    """Panels with the same axes; the titles of the axes name queries and keys if the panels are attention.
 
-    Colours go from ``low`` to ``high``. The numbers are exact and whole; pictures and tables of more than ``largest``
-    rows or columns are pooled, and their title says so.
+    Colours go from ``low`` to ``high``. The numbers are exact and complete. Pictures and tables of more than
+    ``largest`` rows or columns are pooled, and their title says so.
     """
 
     name: str
@@ -65,7 +65,7 @@ class View:
     low: float = 0.0
     high: float = 1.0
     largest: int = LARGEST
-    """Rows and columns of a panel that pictures and tables show one by one."""
+    """Largest number of rows or columns that pictures and tables show without pooling."""
 
     def pooled(self) -> "View":
         """At most ``largest`` rows and columns a panel, each the maximum of those it stands for, so that no peak is

@@ -17,9 +17,9 @@ from glassformer.generate.walk import finish
 
 
 class _Ranked(NamedTuple):
-    """A hypothesis and its score; where it is cut, the score that it would have if it ended there.
+    """A hypothesis and its score; if it was truncated, the score that it would have if it ended there.
 
-    Only complete texts can be compared: what is cut has the probability of all its continuations together.
+    Only complete texts are comparable: the probability of a truncated text is the sum over all its continuations.
     """
 
     rank: float
@@ -46,15 +46,15 @@ class _Beam:
     ended: list[int] = field(repr=False)
     """For every sentence of the prompt, how many hypotheses have ended among the ``beam_size`` best of their step."""
     decided: list[bool] = field(repr=False)
-    """For every sentence of the prompt."""
+    """For every sentence of the prompt, True once its search is over."""
 
 
 def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[Hypothesis]]:
     """For each sentence its ``n_best`` hypotheses, best first.
 
     A sentence is done when ``patience`` says so, or when no live hypothesis could still displace one of its ``n_best``,
-    however long it grew. Each sentence is searched as if it were alone. What still lives at the greatest length is cut
-    there, so that no search takes more than ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
+    however long it grew. Sentences do not influence each other. Hypotheses that are live at the maximum length are
+    truncated, so a search takes at most ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
     """
     filters, reshaping = search_filters(prompt, config), reshaping_filters(prompt, config)
     state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
@@ -89,10 +89,10 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
 def _extend(
     model: Decodable, live: _Beam, logits: Tensor, filters: list[Filter], prompt: Prompt, config: DecodingConfig
 ) -> tuple[Tensor, Tensor]:
-    """Take the best extensions of every sentence; those that end are finished. The rows that the others continue, and
-    the sum of the normalisers of each sentence, which is finite where its logits are.
+    """Take the best extensions of every sentence, and finish those that end.
 
-    For one sentence the small operations here take as long as the model, so there are no more than it needs.
+    Return the rows that the others continue, and the sum of the normalisers of each sentence. The sum is finite if the
+    logits are. For one sentence, the small operations here take as long as the model, so they are few.
     """
     sentences, k, _ = live.tokens.shape
     end = prompt.symbols.end
@@ -118,12 +118,12 @@ def _extend(
 
 
 def _sentences(live: _Beam) -> Tensor:
-    """[rows] the sentence of each hypothesis."""
+    """Sentence of each hypothesis, [rows]."""
     return live.sentence[:, None].expand(-1, live.tokens.size(1)).reshape(-1)
 
 
 def _stop(live: _Beam, stopped: Callable[[int, list[int]], bool], config: DecodingConfig) -> None:
-    """Finish the live hypotheses whose text holds a stop string."""
+    """Finish the live hypotheses whose text contains a stop string."""
     for row, sentence in enumerate(live.sentence.tolist()):
         for place, total in enumerate(live.total[row].tolist()):
             ids = live.tokens[row, place, 1:].tolist()
@@ -160,7 +160,7 @@ def _finish(live: _Beam, found: Extensions, end: int, config: DecodingConfig) ->
 
 
 def _at_limit(live: _Beam, prompt: Prompt) -> list[int]:
-    """The rows of ``live`` whose hypotheses have the greatest length of their sentence."""
+    """Rows of ``live`` at the maximum length of their sentence."""
     length = live.tokens.size(2) - 1
     if length < min(prompt.max_lengths):
         return []
@@ -170,7 +170,7 @@ def _at_limit(live: _Beam, prompt: Prompt) -> list[int]:
 def _cut(
     live: _Beam, late: list[int], found: Extensions, ends: list[list[float]], end: int, config: DecodingConfig
 ) -> None:
-    """Finish the live hypotheses of the sentences ``late`` that do not end; ``ends`` is what the end would add."""
+    """Truncate the live hypotheses in the rows ``late``; ``ends`` holds the log-probabilities of the end token."""
     penalty = length_penalty(config.length_penalty, live.tokens.size(2), config.alpha)
     for row in late:
         ended = found.parents[row][(found.tokens[row] == end) & (found.totals[row] > -torch.inf)].tolist()
@@ -190,10 +190,10 @@ def _keep_best(finished: list[_Ranked], newest: _Ranked, config: DecodingConfig)
 
 
 def _undecided(live: _Beam, prompt: Prompt, normalisers: Tensor, config: DecodingConfig) -> list[bool]:
-    """For each row of ``live``, whether its best live hypothesis could still come among the ``n_best``.
+    """True for each row of ``live`` whose best live hypothesis may still enter the ``n_best``.
 
-    A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the greatest length.
-    ``normalisers`` comes to the CPU together with the totals, so that a GPU is waited for once.
+    A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the maximum length.
+    ``normalisers`` are copied to the CPU together with the totals: one synchronization with a GPU.
     """
     going = []
     length = live.tokens.size(2) - 1

@@ -21,25 +21,25 @@ SUMMED, ROWS_AT_ONCE = 64, 32
 
 
 class LogitsError(GlassformerError):
-    """Logits from which no token can be chosen. ``text`` counts from 0, ``step`` from 1."""
+    """Logits that allow no token. ``text`` counts from 0, ``step`` from 1."""
 
     def __init__(self, text: int, step: int, finite: bool) -> None:
         self.text, self.step, self.finite = text, step, finite
         self.fault = f"has logits that are not finite at step {step}: {OVERFLOW}"
         if finite:
-            self.fault = f"has no token that may follow at step {step}; forbid fewer in logit_bias"
+            self.fault = f"has no allowed token at step {step}; forbid fewer tokens in logit_bias"
         super().__init__(f"text {text + 1} {self.fault}")
 
 
 OVERFLOW = (
-    "the weights or the activations of the model are NaN or overflow; "
-    "take another checkpoint, or precision=float32 where it is lower"
+    "the weights or activations of the model are NaN or overflow; "
+    "use another checkpoint, or set precision=float32 if it is lower"
 )
 
 
 @contextmanager
 def counting_texts(numbers: Sequence[int]) -> Iterator[None]:
-    """A ``LogitsError`` of row r becomes one of text ``numbers[r]``."""
+    """Re-raise a ``LogitsError`` of row r with the text number ``numbers[r]``."""
     try:
         yield
     except LogitsError as error:

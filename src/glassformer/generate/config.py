@@ -31,13 +31,13 @@ class DecodingConfig(Config):
     min_length: int = Field(0, ge=0, description="tokens at least")
     no_repeat_ngram: int = Field(0, ge=0, description="no n-gram of this length twice; 0 is off")
     repetition_penalty: float = Field(1.0, ge=1)
-    """Divides the positive logits of tokens that are in the text already and multiplies the negative ones (Keskar et
-    al. 2019, arXiv:1909.05858); the prompt of a language model counts, the end token does not. 1 is off."""
+    """Divides the positive logits of tokens already in the text, and multiplies the negative ones (Keskar et al. 2019,
+    arXiv:1909.05858). The prompt of a language model counts as text; the end token is exempt. 1 is off."""
     logit_bias: dict[str, Annotated[float, Field(allow_inf_nan=True)]] = Field({})
-    """Numbers added to the logits of tokens, by the text of one token or by `#id`: `{"the" = -2, "#7" = 1}`; `-inf`
-    forbids one. Log-probabilities are of what the penalty and finite biases leave."""
-    sample: bool = Field(False, description="draw instead of search")
-    temperature: float = Field(1.0, ge=0, description="of the softmax when drawing; 0 takes the most probable: greedy")
+    """Biases added to the logits, by token text or by `#id`: `{"the" = -2, "#7" = 1}`; `-inf` forbids a token.
+    Log-probabilities include the penalty and finite biases."""
+    sample: bool = Field(False, description="sample instead of searching")
+    temperature: float = Field(1.0, ge=0, description="softmax temperature for sampling; 0 is greedy")
     top_k: int = Field(0, ge=0, description="draw from the k most probable; 0 is off")
     top_p: float = Field(1.0, gt=0, le=1, description="draw from the smallest set with this probability")
     min_p: float = Field(0.0, ge=0, le=1, description="draw from those at least this share as probable as the best")
@@ -69,7 +69,7 @@ class DecodingConfig(Config):
 
     @field_serializer("logit_bias", when_used="json")
     def _in_json(self, values: dict[str, float]) -> dict[str, Any]:
-        """JSON has no infinity."""
+        """Write infinity as a string, since JSON has none."""
         return {key: value if math.isfinite(value) else str(value) for key, value in values.items()}
 
     @model_validator(mode="after")
@@ -90,24 +90,24 @@ class TranslationDecodingConfig(DecodingConfig):
     """Section 6.1: beam 4 with length penalty α = 0.6, at most source + 50 tokens."""
 
     max_source: int | None = Field(None, gt=1)
-    """Tokens of a text that a translator reads at once, the end included. Not given: ``data.max_length`` of the
-    training where the checkpoint stores it, else ``model.max_length``."""
+    """Maximum tokens of a source text, end token included. Default: ``data.max_length`` of the training if the
+    checkpoint stores it, else ``model.max_length``."""
     long_source: Literal["split", "truncate", "refuse"] = "split"
-    """What becomes of longer texts: translated in pieces (sentences, where they can be told), read as far as
-    ``max_source``, or refused."""
+    """Handling of longer texts: split into pieces (at sentence ends if possible), truncate to ``max_source``, or
+    refuse."""
     unknown: Literal["drop", "copy"] = "drop"
-    """What becomes of ``<unk>`` in a translation: left out, or replaced by the word (unknown characters) of the source
-    that its attention reads, by the head that was guided in training if one was."""
+    """Handling of ``<unk>`` in a translation: drop it, or copy the source word (or unknown characters) with the most
+    attention, by the head that was guided in training if there is one."""
 
 
 class LanguageDecodingConfig(DecodingConfig):
-    """Of a language model, which draws by default."""
+    """Decoding of a language model; it samples by default."""
 
     beam_size: int = Field(1, gt=0)
     """1 is greedy."""
-    sample: bool = Field(True, description="draw instead of search")
+    sample: bool = Field(True, description="sample instead of searching")
     stop: tuple[str, ...] = ()
-    """Strings that end a text: it stops before the first that occurs in it, wherever its tokens are divided."""
+    """Stop strings: the text ends before the first occurrence of any of them, even within a token."""
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -118,7 +118,7 @@ class LanguageDecodingConfig(DecodingConfig):
     @classmethod
     def _not_empty(cls, strings: tuple[str, ...]) -> tuple[str, ...]:
         if "" in strings:
-            raise ValueError("an empty stop string occurs at once, before any text; leave it out")
+            raise ValueError("an empty stop string would end every text at once; leave it out")
         return strings
 
 
@@ -131,26 +131,26 @@ class Hypothesis:
     """The log-probability divided by the length penalty."""
     log_prob: float
     token_log_probs: list[float] = field(repr=False)
-    """In nats, of each of ``tokens``, and of the end token where ``finish_reason`` is ``end``."""
+    """Log-probability in nats of each token, and of the end token if ``finish_reason`` is ``end``."""
     finish_reason: FinishReason = "end"
-    """``end``: the end token was chosen. ``length``: the text was cut at its greatest length. ``stop``: before a stop
-    string, of which the last of ``tokens`` may hold a part."""
+    """``end``: the end token was chosen. ``length``: the text was truncated at its maximum length. ``stop``: a stop
+    string followed; the last of ``tokens`` may contain part of it."""
     end_log_prob: float = field(default=0.0, repr=False)
-    """What the end token would add where a beam cut the text: only complete texts can be compared."""
+    """Log-probability of the end token after a text that a beam truncated: only complete texts are comparable."""
 
     def predicted(self, end: int) -> list[int]:
-        """The token of each log-probability: ``tokens``, and the end token where it was chosen."""
+        """Token of each log-probability: ``tokens``, and the end token if it was chosen."""
         return [*self.tokens, end] if len(self.token_log_probs) > len(self.tokens) else self.tokens
 
 
 def refuse_min_length(config: DecodingConfig, sources: Sequence[Sequence[int]], longest_target: int | None) -> None:
-    """More tokens at least than the shortest of ``sources`` may become at most is an error, not overlooked."""
+    """Raise ``DataError`` if ``min_length`` exceeds the maximum length for the shortest of ``sources``."""
     shortest = min((len(ids) - 1 for ids in sources), default=config.min_length)  # without the end token
     most = config.max_length or shortest + config.max_extra
     most = most if longest_target is None else min(most, longest_target)
     if config.min_length > most:
         raise DataError(
-            f"min_length={config.min_length} is more than the {most} tokens that a text of {shortest} may become; "
+            f"min_length={config.min_length} is more than the maximum of {most} tokens for a text of {shortest}; "
             "lower it, or raise max_extra or max_length"
         )
 

@@ -24,7 +24,7 @@ class _Text:
     """One text while it grows."""
 
     number: int
-    """Of its prompt, from 0."""
+    """Index of its prompt, from 0."""
     prompt: list[int]
     draw: int
     most: int
@@ -50,7 +50,7 @@ class _Text:
         return left if self.window is None else max(0, min(left, self.window - len(self.read)))
 
     def add(self, tokens: list[int], log_probs: list[float], reason: FinishReason = "length") -> bool:
-        """Whether the text goes on: only its window has ended."""
+        """Append tokens; return True if the text continues, since only its window is full."""
         fills = 0 < len(tokens) == self.room and len(self.written) + len(tokens) < self.most
         goes_on = fills and reason == "length"
         self.written += tokens
@@ -68,9 +68,12 @@ def continue_texts(
     window: int | None = None,
     stopped: Stopped | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each prompt (one token at least, fewer than ``window``) its ``n_best`` continuations, best first; drawn ones
-    as drawn. ``max_length``, or else ``max_extra``, counts what is generated. A beam ends with the window.
-    ``stopped`` is True of a prompt's number, from 0, and the tokens behind it if a stop string ends them."""
+    """The ``n_best`` continuations of each prompt, best first; samples in the order drawn.
+
+    A prompt has at least one token, and fewer than ``window``. ``max_length``, or else ``max_extra``, limits the new
+    tokens; beam search also ends with the window. ``stopped`` takes the index of a prompt, from 0, and the new tokens;
+    it returns True if a stop string ends them.
+    """
     copies = config.n_best if config.sample else 1
     most = config.max_length or config.max_extra
     texts = [

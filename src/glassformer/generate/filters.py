@@ -18,8 +18,10 @@ Filter = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
-    """What holds for every kind of search: symbols, n-grams, least lengths, and the forced prefix, which overrules
-    them. The greatest lengths are the searches' own bound, which no logits can pass."""
+    """Constraints of every search: symbols, n-grams, minimum lengths, and the forced prefix, which overrides them.
+
+    Maximum lengths are not a filter: each search stops there, whatever the logits are.
+    """
     end = prompt.symbols.end
     silent = {prompt.symbols.pad, prompt.symbols.start} - {end}  # M2M100 and NLLB start with the end symbol
     silent |= {id for id, value in prompt.symbols.bias.items() if value == -torch.inf}
@@ -30,7 +32,7 @@ def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
 
 
 def reshaping_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
-    """What changes the distribution itself, before its normaliser is computed: biases first, then the penalty."""
+    """Filters that change the distribution, applied before its normaliser is computed: biases, then the penalty."""
     finite = {id: value for id, value in prompt.symbols.bias.items() if value != -torch.inf}
     filters: list[Filter] = [logit_bias(finite)] if finite else []
     if config.repetition_penalty != 1:
@@ -81,7 +83,7 @@ def never(ids: list[int]) -> Filter:
 
 
 def no_early_end(prompt: Prompt) -> Filter:
-    """No end before the least length."""
+    """Forbid the end token before the minimum length."""
     minima, least, end = torch.tensor(prompt.min_lengths), max(prompt.min_lengths), prompt.symbols.end
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
@@ -136,7 +138,7 @@ def no_repeat_ngram(n: int, end: int, before: list[list[int]] | None = None) -> 
 
 
 def logit_bias(values: Mapping[int, float]) -> Filter:
-    """A number added to the logits of some tokens."""
+    """Add a bias to the logits of some tokens."""
     ids, numbers = torch.tensor(list(values)), torch.tensor(list(values.values()))
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
@@ -147,8 +149,11 @@ def logit_bias(values: Mapping[int, float]) -> Filter:
 
 
 def repetition_penalty(penalty: float, end: int, before: list[list[int]] | None = None) -> Filter:
-    """Positive logits of tokens that the text holds are divided by ``penalty``, negative ones multiplied (Keskar et al.
-    2019). ``before`` is the text that each sentence continues. The end token divides texts, and never is a repeat."""
+    """Divide the positive logits of tokens in the text by ``penalty``, and multiply the negative ones.
+
+    Keskar et al. 2019. ``before`` is the text that each sentence continues. The end token is exempt: it separates
+    texts.
+    """
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
         seen = torch.zeros_like(logits, dtype=torch.bool)

@@ -1,11 +1,19 @@
-"""Translations, also of a text that was decoded in pieces: which of each piece belong together, and their union."""
+"""Translations of texts that were decoded in pieces: the search with an estimate of its time, and the n-best list."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.text.sentences import join_texts
+
+WARM_UP, SAMPLE, MANY = 4, 16, 128
+"""Pieces decoded as warm-up, pieces that are timed, and the minimum number of pieces for an estimate."""
+LONG_SECONDS = 5.0
+"""Minimum estimate that is announced."""
+Search = Callable[[Sequence[int]], list[list[Hypothesis]]]
+"""Hypotheses of the pieces with these indices."""
 
 
 @dataclass(frozen=True)
@@ -16,19 +24,40 @@ class Translation:
     hypothesis: Hypothesis
     source: str = field(default="", repr=False)
     pieces: tuple["Translation", ...] = field(default=(), repr=False)
-    """Of a source that was too long to be read at once: the translations of its parts, joined in ``text``.
+    """Translations of the pieces of a source that was split; ``text`` joins them.
 
-    In ``hypothesis`` their tokens follow each other, each piece with its end token."""
+    ``hypothesis`` concatenates their tokens, each piece with its end token."""
     copied: Mapping[int, str] = field(default_factory=dict, repr=False)
-    """With ``unknown="copy"``: for the place of each ``<unk>`` in the hypothesis, the text that replaces it."""
+    """With ``unknown="copy"``: from the index of each ``<unk>`` in the hypothesis to the text that replaces it."""
 
     @property
     def score(self) -> float:
         return self.hypothesis.score
 
 
+def search_with_estimate(
+    search: Search, lengths: Sequence[int], announce: Callable[[float], None]
+) -> list[list[Hypothesis]]:
+    """Search a sample of the pieces, then the others; call ``announce`` with the expected seconds if there are many.
+
+    ``lengths`` are the tokens of each piece; its time is assumed to be proportional. The sample is spread over the
+    text. Its hypotheses are used, so the estimate costs next to nothing.
+    """
+    sample = list(range(0, len(lengths), len(lengths) // (WARM_UP + SAMPLE)))[: WARM_UP + SAMPLE]
+    others = sorted(set(range(len(lengths))).difference(sample))
+    found = dict(zip(sample[:WARM_UP], search(sample[:WARM_UP]), strict=True))
+    began = time.perf_counter()
+    found |= zip(sample[WARM_UP:], search(sample[WARM_UP:]), strict=True)
+    seconds = (time.perf_counter() - began) / sum(lengths[index] for index in sample[WARM_UP:])
+    expected = seconds * sum(lengths[index] for index in others)
+    if expected >= LONG_SECONDS:
+        announce(expected)
+    found |= zip(others, search(others), strict=True)
+    return [found[index] for index in range(len(lengths))]
+
+
 def joined(pieces: Sequence[Sequence[Translation]], end: int, config: DecodingConfig) -> list[Translation]:
-    """The translations of a whole text, best first, from those of each of its pieces; ``end`` is the end token."""
+    """Join the translations of the pieces of a text into translations of the text, best first."""
     wholes = []
     for ranks in best_choices([[one.hypothesis for one in several] for several in pieces], config):
         chosen = tuple(several[rank] for several, rank in zip(pieces, ranks, strict=True))
@@ -42,10 +71,10 @@ def joined(pieces: Sequence[Sequence[Translation]], end: int, config: DecodingCo
 
 
 def best_choices(pieces: Sequence[Sequence[Hypothesis]], config: DecodingConfig) -> list[list[int]]:
-    """For each of the ``n_best`` hypotheses of the whole, best first, which hypothesis of each piece it consists of.
+    """The ``n_best`` combinations of hypotheses, best first: the index of a hypothesis for each piece.
 
-    Pieces are independent, so that their log-probabilities add up; one that was cut counts as if it ended there.
-    Drawn hypotheses have no order: the first whole consists of the first of each piece, the second of the second.
+    Pieces are independent, so their log-probabilities add up; a truncated hypothesis counts as if it ended there.
+    Samples have no order: the first combination is the first sample of each piece, the second is the second.
     """
     if config.sample:
         return [[rank] * len(pieces) for rank in range(config.n_best)]
@@ -62,12 +91,12 @@ def best_choices(pieces: Sequence[Sequence[Hypothesis]], config: DecodingConfig)
 
 
 def _complete_length(hypothesis: Hypothesis) -> int:
-    """Tokens with the end token, also where it was not chosen."""
+    """Number of tokens with the end token, even if it was not chosen."""
     return len(hypothesis.token_log_probs) + (hypothesis.finish_reason != "end")
 
 
 def united(pieces: Sequence[Hypothesis], end: int, config: DecodingConfig) -> Hypothesis:
-    """The tokens of all ``pieces``, each but the last with its end token, where one was predicted; scored as one."""
+    """Concatenate the tokens of ``pieces``, with the end tokens predicted between them, and score them as one text."""
     tokens: list[int] = []
     for one in pieces[:-1]:
         tokens += [*one.tokens, *[end] * (len(one.token_log_probs) - len(one.tokens))]

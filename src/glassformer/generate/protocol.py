@@ -42,7 +42,7 @@ class Symbols:
     start: int
     end: int
     bias: Mapping[int, float] = field(default_factory=dict)
-    """Added to the logits of these tokens; −∞ forbids one."""
+    """Biases added to the logits, by token id; −∞ forbids a token."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Prompt:
     before: list[list[int]] | None = None
     """All that stands before what is generated, where that is text of the same kind."""
     stopped: Callable[[int, list[int]], bool] | None = None
-    """True if the text of this row ends with these tokens, since a stop string is complete."""
+    """Function of a row and its tokens: True if a stop string ends the text there."""
 
     @property
     def beginnings(self) -> Int[Tensor, " batch"]:

@@ -22,7 +22,7 @@ def generate(
     device: torch.device | None = None,
     longest_target: int | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each source (ids that end with the end symbol) its ``n_best`` hypotheses, best first; drawn ones as drawn."""
+    """For each source (ids that end with the end symbol) its ``n_best`` hypotheses, best first; samples as drawn."""
     copies = config.n_best if config.sample else 1
 
     @torch.inference_mode()

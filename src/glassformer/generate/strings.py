@@ -1,4 +1,4 @@
-"""Settings of decoding that are text: stop strings and biased tokens, read with a vocabulary."""
+"""Decoding settings that are text: stop strings and logit biases, checked against a vocabulary."""
 
 import re
 from collections.abc import Mapping
@@ -12,19 +12,19 @@ ID = re.compile(r"#([0-9]+)")
 
 @dataclass(frozen=True)
 class StopStrings:
-    """Where a growing text ends: before the first occurrence of any of ``strings``.
+    """Stop strings: a text ends before the first occurrence of any of ``strings``.
 
-    What is found depends on the text alone, not on how it is divided into tokens.
+    The result depends on the text alone, not on its tokenization.
     """
 
     strings: tuple[str, ...]
 
     def cut(self, text: str) -> int | None:
-        """The index of the first occurrence in ``text``."""
+        """Index of the first occurrence in ``text``; None without one."""
         return min((start for one in self.strings if (start := text.find(one)) >= 0), default=None)
 
     def open(self, text: str) -> int:
-        """The index from which the rest of ``text`` may become a stop string; the length of ``text`` if none may."""
+        """Index at which a partial stop string starts at the end of ``text``; the length of ``text`` without one."""
         longest = max(map(len, self.strings), default=1)
         for start in range(max(0, len(text) - longest + 1), len(text)):
             if any(len(one) > len(text) - start and one.startswith(text[start:]) for one in self.strings):
@@ -32,25 +32,25 @@ class StopStrings:
         return len(text)
 
     def complete(self, text: str) -> bool:
-        """True if ``text`` ends: it holds a stop string, and no other that began before may still become whole."""
+        """True if ``text`` contains a stop string, and no other that started earlier may still be completed."""
         cut = self.cut(text)
         return cut is not None and cut <= self.open(text)
 
 
 def stop_strings(strings: tuple[str, ...], tokenizer: Tokenizer) -> StopStrings:
-    """``ConfigError`` for a string that no text of this vocabulary holds."""
+    """Check ``strings``; raise ``ConfigError`` for one that no text of this vocabulary can contain."""
     for one in strings:
         if not _can_occur(one, tokenizer):
             read = tokenizer.decode(tokenizer.encode(f"x{one}x"))
             raise ConfigError(
                 f"stop={one!r} can never occur: this vocabulary reads {f'x{one}x'!r} as {read!r}; "
-                "choose text that it can write"
+                "choose a string of its characters"
             )
     return StopStrings(strings)
 
 
 def _can_occur(text: str, tokenizer: Tokenizer) -> bool:
-    """By itself, or beside a word, which keeps a space at its edge; within words, where tokens are words."""
+    """True if ``text`` survives encoding: alone, beside a word (which keeps a space) or, with word tokens, in one."""
     if text in tokenizer.decode(tokenizer.encode(text)):
         return True
     pieces = [tokenizer.decode([id]).strip() for id in range(tokenizer.vocab_size)]
@@ -63,7 +63,7 @@ def _can_occur(text: str, tokenizer: Tokenizer) -> bool:
 
 
 def token_biases(biases: Mapping[str, float], tokenizer: Tokenizer) -> dict[int, float]:
-    """Each number by the id of its token. ``ConfigError`` for what is not one token."""
+    """Biases by token id; raise ``ConfigError`` for a key that is not one token."""
     found: dict[int, float] = {}
     for key, value in biases.items():
         id = _one_token(key, tokenizer)
@@ -84,8 +84,6 @@ def _one_token(key: str, tokenizer: Tokenizer) -> int:
     if len(ids) == 1 and ids[0] != tokenizer.unknown_id:
         return ids[0]
     if tokenizer.unknown_id in ids or not ids:
-        raise ConfigError(f"logit_bias: {key!r} is unknown to this vocabulary; name a token of it, or #id")
+        raise ConfigError(f"logit_bias: {key!r} is not in this vocabulary; choose a token of it, or #id")
     named = ", ".join(f"{token!r} (#{id})" for token, id in zip(tokenizer.tokens(ids), ids, strict=True))
-    raise ConfigError(
-        f"logit_bias: {key!r} is {len(ids)} tokens, and one is biased at a time: {named}; name one of them"
-    )
+    raise ConfigError(f"logit_bias: {key!r} is {len(ids)} tokens; choose one of them: {named}")

@@ -21,7 +21,7 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
 
 Step = list[tuple[int, int, float]]
-"""Of each sentence that grows: which it is, its next token, and the log-probability of that."""
+"""(sentence, next token, its log-probability) of each unfinished sentence."""
 
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
@@ -35,7 +35,7 @@ def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list
 
 
 def chooser(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
-    """Drawing is greedy at a temperature of 0, its limit."""
+    """Choose the sampler; at a temperature of 0, its limit, sampling is greedy."""
     return drawn(prompt, config, draws) if config.sample and config.temperature else most_probable(config)
 
 
@@ -62,10 +62,10 @@ def drawn(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
 
 
 def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> Iterator[Step]:
-    """Step by step what is chosen; the last token of a sentence is the end token, unless it is cut.
+    """Yield the chosen tokens step by step; a sentence ends with the end token, unless it is truncated.
 
-    A sentence of its greatest length takes one more step, which shows whether it ends there: any other token is
-    dropped. So there are never more than ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
+    A sentence of maximum length takes one more step, to see if it ends there; any other token is dropped. So there are
+    at most ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
     """
     end, limits, first_limit = prompt.symbols.end, prompt.max_lengths, min(prompt.max_lengths)
     filters: list[Filter] = search_filters(prompt, config)
@@ -108,7 +108,7 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
 
 
 def _refuse(newest: Step, going: list[bool], normaliser: Tensor, step: int) -> None:
-    """A ``LogitsError`` for the first row that goes on without a finite probability."""
+    """Raise ``LogitsError`` for the first unfinished row whose log-probability is not finite."""
     for place, (row, _, value) in enumerate(newest):
         if going[place] and not math.isfinite(value):
             raise LogitsError(row, step, bool(normaliser[place].isfinite()))
@@ -135,7 +135,7 @@ def _collect(steps: Iterator[Step], prompt: Prompt, config: DecodingConfig) -> l
 def finish(
     tokens: list[int], log_probs: list[float], config: DecodingConfig, reason: FinishReason = "end"
 ) -> Hypothesis:
-    """A hypothesis from its tokens (without end) and the log-probabilities of what was chosen."""
+    """Hypothesis from its tokens (without end) and the log-probabilities of the chosen tokens."""
     total = sum(log_probs)
     penalty = length_penalty(config.length_penalty, max(1, len(log_probs)), config.alpha)
     return Hypothesis(tokens, total / penalty, total, log_probs, reason)

@@ -38,7 +38,7 @@ def decoding_to_theirs(decoding: DecodingConfig, max_length: int) -> tuple[dict[
 
 
 def draws(decoding: DecodingConfig) -> bool:
-    """A temperature of 0 is greedy, and not a temperature there."""
+    """True if decoding samples. A temperature of 0 is greedy search, and Hugging Face rejects it as a temperature."""
     return decoding.sample and decoding.temperature > 0
 
 
@@ -47,10 +47,10 @@ def _repetition(decoding: DecodingConfig) -> dict[str, Any]:
 
 
 def _not_written(decoding: DecodingConfig) -> list[str]:
-    """Settings that name text, where theirs name ids or need the tokenizer."""
+    """Notes on settings that hold text, while those of Hugging Face hold ids or need the tokenizer."""
     stop = decoding.stop if isinstance(decoding, LanguageDecodingConfig) else ()
     settings = {"logit_bias": decoding.logit_bias, "stop": list(stop)}
-    return [f"{name}={value} is not written; set it when you generate" for name, value in settings.items() if value]
+    return [f"{name}={value} is not exported; set it when you generate" for name, value in settings.items() if value]
 
 
 def _penalty_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
@@ -97,7 +97,7 @@ def continuing_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list
 
 
 def continuing_to_ours(theirs: dict[str, Any]) -> LanguageDecodingConfig:
-    """Of a language model."""
+    """Decoding settings of a language model."""
     values = _searched(theirs)
     if longest := theirs.get("max_new_tokens"):
         values["max_length"] = longest

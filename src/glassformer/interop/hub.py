@@ -36,7 +36,7 @@ def _why(name: str, error: Exception) -> str:
     if isinstance(error, errors.GatedRepoError):
         return f"{hub}/{name} is only for who accepts its terms; accept them there, then: hf auth login"
     if isinstance(error, errors.RepositoryNotFoundError):
-        return f"{hub} has no model of that name that you may see; mend the name, or for a private one: hf auth login"
+        return f"{hub} has no accessible model of that name; correct the name, or for a private model: hf auth login"
     if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
         return f"{hub} refuses it (HTTP {error.response.status_code}); try again later, or name a local folder"
     if isinstance(error, OSError) and error.errno is not None:

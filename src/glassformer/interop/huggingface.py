@@ -99,7 +99,7 @@ def _with_defaults(theirs: dict[str, Any], origin: str) -> dict[str, Any]:
     except Exception as error:  # their checks raise kinds of their own
         said = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"{origin}: config.json is not usable ({said}); mend it there, or save the model again"
+            f"{origin}: config.json is not usable ({said}); fix it there, or save the model again"
         ) from None
 
 
@@ -117,7 +117,7 @@ def _configuration(
         stored: Any = kind.parse(own.get("model", {}), f"{origin}/{OWN}")
         tied = [getattr(config, "tie_embeddings", None) for config in (found, stored)]  # training can part what was one
         agrees = tied[0] == tied[1] and _agree(settings_to_theirs(family, stored), whole)
-        if agrees and expresses(family, stored, weights):  # or training has changed what was constant
+        if agrees and expresses(family, stored, weights):  # else training has changed a constant
             return stored
     return found
 
@@ -135,7 +135,7 @@ def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: 
 
 
 def _pooled(held: Held, root: Path, folder: Path) -> tuple[Held, list[str]]:
-    """With the pooling of ``root`` as it is now, and what of it is left out."""
+    """``held`` with the current pooling of ``root``, and notes on unsupported settings."""
     settings, left = read_settings(root, folder, held.tokenizer, held.model.config.max_length)
     values = {name: value for name, value in held.values.items() if name not in ("pooling", "normalize")}
     return replace(held, values={**values, **settings}), left

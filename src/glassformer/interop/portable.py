@@ -123,7 +123,7 @@ def _with_entries(form: str, entries: dict[str, str]) -> str:
 
 
 def _decoder(kind: str, byte_fallback: bool) -> decoders.Decoder:
-    """``join_words`` in the library's own steps. Of bytes that are no UTF-8 it makes more U+FFFD than ours does."""
+    """``join_words`` as steps of the library. It decodes invalid UTF-8 to more U+FFFD than our tokenizers do."""
     if kind == "bytes":
         return decoders.ByteLevel()
     if kind == "char":
@@ -231,7 +231,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); copy the whole folder") from None
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); copy the entire folder") from None
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):

@@ -41,7 +41,7 @@ def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
 
 
 def read_back(reader: Any, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """What ``reader`` decodes; where ``ids`` are not the whole of a character, of which it may count more, as ours."""
+    """Decode by ``reader``; incomplete characters by ``tokenizer``, as the two may differ in the number of U+FFFD."""
     text = str(reader.decode(ids, skip_special_tokens=True))
     return tokenizer.decode(ids) if "\ufffd" in text else text
 

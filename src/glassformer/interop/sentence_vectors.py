@@ -1,6 +1,6 @@
-"""Pooling and normalization of text vectors as sentence-transformers stores them, read and written.
+"""Read and write pooling and normalization of text vectors in the format of sentence-transformers.
 
-``modules.json`` lists the steps: a Transformer, a pooling, and perhaps a normalization, each with a folder of its own.
+``modules.json`` lists the steps, each with its folder: a Transformer, a pooling, and optionally a normalization.
 """
 
 import json
@@ -22,21 +22,21 @@ FLAGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""The setting of older folders for each kind of pooling."""
+"""Setting for each kind of pooling in folders of older versions."""
 KNOWN = ("mean", "cls", "max")
 
 
 def transformer_folder(root: Path) -> Path:
-    """The folder of the Transformer itself, which older folders keep in ``0_Transformer``."""
+    """The folder of the Transformer: ``root``, or ``0_Transformer`` in folders of older versions."""
     if (root / MODULES).is_file() and not (root / "config.json").is_file():
         return _inside(root, _steps(root)[0][1])
     return root
 
 
 def read_settings(root: Path, folder: Path, tokenizer: Tokenizer, positions: int) -> tuple[dict[str, Any], list[str]]:
-    """``pooling``, ``normalize`` and ``max_length`` that ``root`` names, and what is left out, a sentence each.
+    """``pooling``, ``normalize`` and ``max_length`` of ``root``, and notes on unsupported settings.
 
-    Empty without ``modules.json``. ``ConfigError`` for a step or a pooling that has no counterpart.
+    Empty without ``modules.json``. ``ConfigError`` for a step or a pooling without a counterpart.
     """
     if not (root / MODULES).is_file():
         return {}, []
@@ -50,15 +50,15 @@ def read_settings(root: Path, folder: Path, tokenizer: Tokenizer, positions: int
     limits = read_json(folder / LIMITS) if (folder / LIMITS).is_file() else {}
     if limits.get("do_lower_case") and not _ignores_case(tokenizer):
         raise ConfigError(
-            f"{folder / LIMITS}: do_lower_case=true, and the tokenizer tells cases apart; set it to false and "
-            "lower-case the texts before they are embedded"
+            f"{folder / LIMITS}: do_lower_case=true, but the tokenizer is case-sensitive; set it to false and "
+            "lower-case the texts before embedding"
         )
     settings = {"pooling": _pooling(_inside(root, steps[0][1])), "normalize": len(steps) == 2}
     return settings | {"max_length": _max_length(limits, folder, positions)}, _prompts(root)
 
 
 def write_settings(folder: Path, values: dict[str, Any], d_model: int) -> None:
-    """The files by which sentence-transformers pools as ``values`` say; none where ``values`` say nothing of it."""
+    """Write the pooling of ``values`` in the files of sentence-transformers; nothing if ``values`` has no pooling."""
     if "pooling" not in values:
         return
     steps = [("Transformer", ""), ("Pooling", POOLING)] + [("Normalize", NORMALIZE)] * bool(values.get("normalize"))
@@ -87,9 +87,9 @@ def _steps(root: Path) -> list[tuple[str, str]]:
 
 
 def _inside(root: Path, name: str) -> Path:
-    """The folder ``name`` of ``root``, and no other."""
+    """The folder ``name`` directly in ``root``; ``CheckpointError`` for any other path."""
     if name in (".", "..") or Path(name).name != name:
-        raise CheckpointError(f"{root}: {MODULES} names {name!r}, which is no folder inside; copy it again")
+        raise CheckpointError(f"{root}: {MODULES} names {name!r}, which is not a folder inside; copy it again")
     return root / name
 
 
@@ -108,17 +108,17 @@ def _pooling(folder: Path) -> str:
 def _refuse_other_input(folder: Path) -> None:
     settings = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     if (given := settings.get("module_input_name", "sentence_embedding")) != "sentence_embedding":
-        raise ConfigError(f"{folder}: module_input_name={given!r}: only vectors of whole texts are normalized here")
+        raise ConfigError(f"{folder}: module_input_name={given!r}: only sentence_embedding can be normalized")
 
 
 def _max_length(limits: dict[str, Any], folder: Path, positions: int) -> int:
-    """In tokens, those around a text included; never more than the model has positions."""
+    """Maximum tokens of a text, [CLS] and [SEP] included; at most the positions of the model."""
     tokenizer = folder / "tokenizer_config.json"
     named = limits.get("max_seq_length") or (tokenizer.is_file() and read_json(tokenizer).get("model_max_length"))
     if not named:
         return positions
     if not isinstance(named, int | float) or named < 2:
-        raise CheckpointError(f"{folder}: a longest text of {named!r} tokens; [CLS] and [SEP] alone are two")
+        raise CheckpointError(f"{folder}: maximum length {named!r} is invalid; [CLS] and [SEP] alone are two tokens")
     return int(min(named, positions))
 
 
@@ -130,7 +130,7 @@ def _prompts(root: Path) -> list[str]:
     settings = read_json(root / PROMPTS) if (root / PROMPTS).is_file() else {}
     prompts = settings.get("prompts") if isinstance(settings.get("prompts"), dict) else {}
     shown = ", ".join(f"{name}: {prompt!r}" for name, prompt in (prompts or {}).items() if prompt)
-    return [f"left out: prompts ({shown}); write them before the texts yourself"] if shown else []
+    return [f"left out: prompts ({shown}); prepend them to the texts yourself"] if shown else []
 
 
 def _write(path: Path, document: Any) -> None:

@@ -89,7 +89,7 @@ class Family:
     """Compute tables of their model anew in float64, as far as theirs knows them in float32 only."""
     exported: bool = True
     notes: Callable[[Any], list[str]] = lambda config: []
-    """A sentence for each setting of ours that an export expresses by constants."""
+    """Notes on our settings that an export expresses by constants."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """Settings of theirs that change no output, written as given."""
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -185,8 +185,10 @@ def to_ours(
 
 
 def expresses(family: Family, config: Config, theirs: Mapping[str, Tensor]) -> bool:
-    """True if ``theirs`` are weights that ``config`` can express: constants are as they must be, and repeated tensors
-    are equal. Tensors that are missing do not count; ``to_ours`` lists them."""
+    """True if ``config`` can express the weights ``theirs``: constants match, and repeated tensors are equal.
+
+    Missing tensors are ignored; ``to_ours`` lists them.
+    """
     if any(_fixed_faults(one, theirs) for one in family.fixed(config)):
         return False
     for row in family.rows(config):
@@ -195,7 +197,7 @@ def expresses(family: Family, config: Config, theirs: Mapping[str, Tensor]) -> b
             tensors = [theirs[name].float() for name in names]
             try:
                 again = row.to_theirs(row.to_ours(tensors))
-            except RuntimeError:  # of another shape, which to_ours reports
+            except RuntimeError:  # shape mismatch, reported by to_ours
                 return False
             if not all(torch.equal(*pair) for pair in zip(tensors, again, strict=True)):
                 return False

@@ -35,7 +35,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     except SafetensorError as error:
         if "os error" in str(error):
             raise
-        raise CheckpointError(f"{path}: is damaged: it is no whole safetensors file; copy it again") from None
+        raise CheckpointError(f"{path}: is damaged: it is not a complete safetensors file; copy it again") from None
 
 
 def _parts(folder: Path) -> list[str]:
@@ -43,9 +43,9 @@ def _parts(folder: Path) -> list[str]:
     parts = list(listed.values()) if isinstance(listed, dict) else []
     for name in parts:
         if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
-            raise CheckpointError(f"{folder}: {INDEX} names {name!r}, which is no file of the folder; copy it again")
+            raise CheckpointError(f"{folder}: {INDEX} names {name!r}, which is not a file of the folder; copy it again")
         if not (folder / name).is_file():
-            raise CheckpointError(f"{folder}: {name} is missing; copy the whole folder again")
+            raise CheckpointError(f"{folder}: {name} is missing; copy the entire folder again")
     return parts
 
 

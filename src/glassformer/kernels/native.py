@@ -1,4 +1,4 @@
-"""The C++ of this folder, compiled for this processor when it is first asked for and kept in the user's cache."""
+"""C++ kernels, compiled for this processor on first use and stored in the user's cache."""
 
 import ctypes
 import functools
@@ -128,7 +128,7 @@ def _without(reason: str) -> Kernels | None:
 
 
 def _built(compiler: list[str]) -> Kernels:
-    """The library of these sources, this compiler and this processor; two processes may make it at once."""
+    """Load the library of these sources, compiler and processor, or compile it; two processes may do so at once."""
     sources = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
     made_by = [*compiler, *FLAGS, _release(compiler[0]), platform.machine(), _processor()]
     key = hashlib.sha256("\0".join(made_by).encode())

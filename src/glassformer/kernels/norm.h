@@ -21,7 +21,7 @@ static void normalise(const Norm& norm, const float* x, int64_t size, float* to)
     }
     float variance = sum(squares);
     for (; i < size; i++) variance += (x[i] - mean) * (x[i] - mean);
-    // An overflow must not look like a rate of 0: the result is no number then, as in PyTorch.
+    // On overflow the result is NaN, as in PyTorch, and not a rate of 0.
     const float rate = std::isfinite(variance) ? 1.0f / std::sqrt(variance / size + norm.epsilon) : NAN;
     for (i = 0; i + LANES <= size; i += LANES)
         store(to + i, (load(x + i) - mean) * rate * load(norm.weight + i) + load(norm.bias + i));

@@ -1,8 +1,8 @@
-"""A folder for compiled code that only this user can write to, and files in it that are loaded as they were verified.
+"""A folder for compiled code that only this user can write to; its files are verified before they are loaded.
 
-What lies there is executed, so owner and mode decide, and not the name. Everything is reached through the descriptor of
-the folder that was checked: whoever can write to a parent can move the folder away, but not put another in its place.
-The SHA-256 beside each file finds damage. Against malice there is only the rule that nobody else can write here.
+The files are executed, so trust depends on owner and mode, not on the name. All access goes through the descriptor of
+the checked folder: another user with write access to a parent can move the folder away, but cannot replace it. The
+SHA-256 next to each file detects damage. Only the permissions protect against malice.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class NotPrivateError(PermissionError):
-    """A folder or file that somebody else can have written."""
+    """Error for a folder or file that another user may have written."""
 
 
 class PrivateFolder:
-    """``path``, made where it is not there. Close it when it is no longer needed; what was opened in it stays open.
+    """The folder ``path``, created if missing. Close it when it is no longer needed; files opened in it stay open.
 
-    Raises ``NotPrivateError`` where somebody else can write there, ``OSError`` where it cannot be made.
+    Raises ``NotPrivateError`` if another user can write there, and ``OSError`` if it cannot be created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,20 +45,20 @@ class PrivateFolder:
         os.close(self._descriptor)
 
     def store(self, name: str, data: bytes) -> None:
-        """Write a file and its SHA-256; each is at every moment the old one or the new one."""
+        """Write a file and its SHA-256; each is replaced atomically."""
         self._write(name, data)
         self._write(f"{name}.sha256", hashlib.sha256(data).hexdigest().encode())
 
     def open(self, name: str) -> int | None:
-        """A descriptor of the file, verified through it; None where it is missing or damaged.
+        """Open the file, verify it, and return its descriptor; None if it is missing or damaged.
 
-        A file that somebody else can have written is passed over with a warning.
+        A file that another user may have written is ignored with a warning.
         """
         found = self._open(name)
         if found is None:
             return None
         if fault := _fault(found):
-            warnings.warn(f"{self.path / name}: {fault}, so it is not run but compiled again", stacklevel=6)
+            warnings.warn(f"{self.path / name}: {fault}; compiling the kernels again", stacklevel=6)
         elif (digest := self._open(f"{name}.sha256")) is not None:
             stored = os.pread(digest, 64, 0)
             os.close(digest)
@@ -68,7 +68,7 @@ class PrivateFolder:
         return None
 
     def _open(self, name: str) -> int | None:
-        """Does not wait for a FIFO."""
+        """Open a file for reading, without following a link or waiting for a FIFO; None if that fails."""
         try:
             return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._descriptor)
         except OSError:
@@ -100,7 +100,7 @@ class PrivateFolder:
 def code_folder() -> Iterator[PrivateFolder]:
     """The user's folder for compiled code: ``native`` in the cache of glassformer.
 
-    Where it is refused, with a warning that says why, or cannot be made: a temporary one, removed at the end.
+    If it is not private (with a warning) or cannot be created, a temporary folder takes its place, removed at the end.
     """
     folder = _users_folder()
     if folder is not None:
@@ -119,15 +119,15 @@ def code_folder() -> Iterator[PrivateFolder]:
 
 @contextmanager
 def path_of(descriptor: int) -> Iterator[str]:
-    """A path that leads to the open file itself, not to what has its name by now.
+    """A path to the open file itself, even if another file has its name now.
 
-    The descriptor has to stay open: the loader knows a library again by its path.
+    The descriptor must stay open: the loader identifies a library by its path.
     """
     path = f"/proc/self/fd/{descriptor}"
     if os.path.exists(path):
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="glassformer-") as own:  # where there is no /proc: of the same bytes
+    with tempfile.TemporaryDirectory(prefix="glassformer-") as own:  # a copy on systems without /proc
         copy = Path(own) / "library"
         copy.write_bytes(read(descriptor))
         yield str(copy)
@@ -144,11 +144,11 @@ def _users_folder() -> PrivateFolder | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     path = Path(home) / "glassformer" / "native"
     try:
-        return PrivateFolder(path) if path.is_absolute() else None  # nobody knows where the user is at home
+        return PrivateFolder(path) if path.is_absolute() else None  # the home folder is unknown
     except NotPrivateError as error:
         warnings.warn(
-            f"{error}, and code from there would be run; it is compiled again in each process. "
-            f"Remove {path}, and it is made anew, for you alone",
+            f"{error}; compiling the kernels again in each process. "
+            f"Remove {path}, and glassformer creates it with private permissions",
             stacklevel=7,
         )
     except OSError:
@@ -157,10 +157,12 @@ def _users_folder() -> PrivateFolder | None:
 
 
 def _fault(descriptor: int) -> str | None:
-    """How somebody else can have written what is open; None where nobody can."""
+    """Reason why another user may have written the open file or folder; None if it is private."""
     info = os.fstat(descriptor)
     if not (stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode)):
         return "is neither a folder nor a file"
     if info.st_uid != os.getuid():
         return f"belongs to another user ({info.st_uid})"
-    return f"others can write it (mode {stat.S_IMODE(info.st_mode):04o})" if info.st_mode & OTHERS_MAY_WRITE else None
+    if info.st_mode & OTHERS_MAY_WRITE:
+        return f"others can write to it (mode {stat.S_IMODE(info.st_mode):04o})"
+    return None

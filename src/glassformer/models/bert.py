@@ -169,8 +169,8 @@ class BERT(nn.Module):
         segments: Int[Tensor, "batch length"] | None = None,
         pooling: Pooling = "mean",
     ) -> Float[Tensor, "batch d_model"]:
-        """One vector a text: the mean or the maximum of its tokens' (Reimers & Gurevych 2019, arXiv:1908.10084), or
-        the first's."""
+        """One vector per text: mean or maximum of its token vectors (Reimers & Gurevych 2019, arXiv:1908.10084), or the
+        first token's vector."""
         hidden = self.hidden(tokens, mask, segments)
         if pooling == "cls":
             return hidden[:, 0]

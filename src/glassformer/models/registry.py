@@ -29,7 +29,7 @@ MODELS: dict[str, tuple[type[Config], type[nn.Module]]] = {
 LAYERS = ("n_layers", "n_encoder_layers", "n_decoder_layers")
 STORED_DTYPE = "F32"
 LARGEST_TABLES = 16 << 20
-"""Bytes of tables that are computed and not stored, such as sinusoids, in a model whose weights are smaller."""
+"""Maximum bytes of computed tables, such as sinusoids, in a model with smaller weights."""
 DRAWING = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
 """What initialising a model or a module of torch's calls, as far as a mode can see it."""
 
@@ -56,7 +56,7 @@ def build_undrawn(values: dict[str, Any], origin: str) -> Any:
 def check_stored(values: Any, stored: Mapping[str, TensorInfo], origin: str) -> Config:
     """Compare a stored configuration with the names and shapes of the ``stored`` tensors; return it, parsed strictly.
 
-    The model is built on the meta device, so nothing is allocated, whatever sizes the configuration announces.
+    The model is built on the meta device, so nothing is allocated, whatever sizes the configuration has.
     """
     if not isinstance(values, dict):
         raise CheckpointError(f"{origin}: model={shortened(values)} is not a section; restore the original")
@@ -64,7 +64,7 @@ def check_stored(values: Any, stored: Mapping[str, TensorInfo], origin: str) -> 
     config = kind.parse_stored(values, origin)
     for key in LAYERS:
         if (n_layers := getattr(config, key, 0)) > len(stored):
-            raise _unlike(origin, f"model.{key}={n_layers:,} with {len(stored):,} tensors in all")
+            raise _unlike(origin, f"model.{key}={n_layers:,}, but there are only {len(stored):,} tensors")
     try:
         with torch.device("meta"), _Undrawn():
             model = build(config)
@@ -73,7 +73,7 @@ def check_stored(values: Any, stored: Mapping[str, TensorInfo], origin: str) -> 
     _compare({name: tuple(w.shape) for name, w in weights_of(model).items()}, _shapes(stored), origin)
     tables = sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())
     if tables > max(LARGEST_TABLES, sum(info.n_bytes for info in stored.values())):
-        raise _unlike(origin, f"tables of positions of {tables:,} bytes")
+        raise _unlike(origin, f"its position tables would take {tables:,} bytes")
     for name, info in stored.items():
         if info.dtype != STORED_DTYPE:
             raise CheckpointError(f"{origin}: {name} is stored as {info.dtype}, not {STORED_DTYPE}; save it as float32")
@@ -81,12 +81,12 @@ def check_stored(values: Any, stored: Mapping[str, TensorInfo], origin: str) -> 
 
 
 def shortened(value: Any) -> str:
-    """``value`` as Python writes it, the middle of what is long left out."""
+    """``repr`` of ``value``, abbreviated if it is long."""
     return reprlib.repr(value)
 
 
 def _unlike(origin: str, fault: str) -> CheckpointError:
-    return CheckpointError(f"{origin}: the configuration is not that of the weights: {fault}; restore the original")
+    return CheckpointError(f"{origin}: the configuration does not match the weights: {fault}; restore the original")
 
 
 def _shapes(stored: Mapping[str, TensorInfo]) -> dict[str, tuple[int, ...]]:

@@ -19,7 +19,7 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 
 
 def summary(name: str, model: nn.Module, *facts: object) -> str:
-    """What an object is, in one line: ``<Generator: gpt, 1,234 parameters, …>``."""
+    """One-line representation of an object: ``<Generator: gpt, 1,234 parameters, …>``."""
     kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
     parts = [str(kind), f"{parameters_by_part(model)['total']:,} parameters", *(str(fact) for fact in facts if fact)]
     return f"<{name}: {', '.join(parts)}>"

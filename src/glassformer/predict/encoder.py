@@ -32,9 +32,9 @@ Text = str | tuple[str, str]
 
 @dataclass(frozen=True, repr=False)
 class Encoder:
-    """BERT with its vocabulary. What is longer than ``max_length`` tokens loses its end, as in training.
+    """BERT with its vocabulary. Texts of more than ``max_length`` tokens are truncated, as in training.
 
-    ``pooling`` and ``normalize`` are what ``embed`` does where it is not called otherwise.
+    ``pooling`` and ``normalize`` are the defaults of ``embed``.
     """
 
     model: BERT
@@ -43,7 +43,7 @@ class Encoder:
     pooling: Pooling = field(default="mean", kw_only=True)
     normalize: bool = field(default=False, kw_only=True)
     path: Path | None = field(default=None, kw_only=True, compare=False)
-    """The checkpoint, if it was loaded."""
+    """The checkpoint that the model was loaded from, if any."""
 
     def __repr__(self) -> str:
         names = getattr(self, "labels", getattr(self, "tags", ()))
@@ -63,13 +63,13 @@ class Encoder:
     def embed(
         self, texts: Sequence[Text], pooling: Pooling | None = None, normalize: bool | None = None
     ) -> Float[Tensor, "texts d_model"]:
-        """One vector a text: the mean or maximum of its tokens' (Reimers & Gurevych 2019), or that of ``[CLS]``.
+        """One vector per text: mean or maximum of its token vectors (Reimers & Gurevych 2019), or the ``[CLS]`` vector.
 
-        ``normalize`` makes each of length 1. Both are as the checkpoint stores them when None.
+        ``normalize`` scales each vector to length 1. If None, both options are those of the checkpoint.
         """
         pooling = self.pooling if pooling is None else pooling
         if pooling not in get_args(Pooling):
-            raise DataError(f"pooling={pooling!r} is not known; choose {', '.join(get_args(Pooling))}")
+            raise DataError(f"pooling={pooling!r} is not known; choose from {', '.join(get_args(Pooling))}")
         encoded = self._encoded(texts)
         if not encoded:
             return torch.empty(0, self.model.config.d_model)
@@ -81,13 +81,13 @@ class Encoder:
         return F.normalize(found, dim=-1) if (self.normalize if normalize is None else normalize) else found
 
     def too_long(self, texts: Sequence[Text]) -> list[tuple[int, int]]:
-        """(index, tokens) of the texts that lose their end."""
+        """(index, tokens) of each text that is truncated."""
         lengths = map(framed_length, encode_parts(self.tokenizer, list_of_texts_or_pairs(texts, "texts")))
         return [(index, length) for index, length in enumerate(lengths) if length > self.max_length]
 
     @staticmethod
     def _parts(opened: Opened) -> dict[str, Any]:
-        """The fields of this class."""
+        """Values of the fields of this class."""
         assert opened.tokenizer is not None
         limit, pooling = opened.model.config.max_length, opened.config.get("pooling", "mean")
         if pooling not in get_args(Pooling):
@@ -102,7 +102,7 @@ class Encoder:
         }
 
     def _encoded(self, texts: Sequence[Text]) -> list[Parts]:
-        """Warns of what the vocabulary does not know, for the caller of the method that called."""
+        """Encode ``texts``; warnings of unknown text point at the caller of the public method."""
         read = list_of_texts_or_pairs(texts, "texts")
         encoded = encode_parts(self.tokenizer, read)
         parts = (

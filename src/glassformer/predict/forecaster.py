@@ -50,7 +50,7 @@ class Forecaster:
     model: Series
     format: SeriesFormat
     path: Path | None = field(default=None, kw_only=True, compare=False)
-    """The checkpoint, if it was loaded."""
+    """The checkpoint that the model was loaded from, if any."""
 
     def __repr__(self) -> str:
         steps = f"{self.model.config.context} steps to {self.model.config.horizon}"
@@ -98,7 +98,7 @@ class Forecaster:
                 f"tables have {tables.shape[2]} variables; give the {len(self.format.columns)} of training, in order: "
                 f"{', '.join(self.format.columns)}"
             )
-        with np.errstate(over="ignore"):  # what overflows is refused below
+        with np.errstate(over="ignore"):  # an overflow is refused below
             return self._forecast(self.format.standardise(tables).astype(np.float32))
 
     def errors_in_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> ForecastErrors:
@@ -118,13 +118,13 @@ class Forecaster:
     def _forecast(
         self, standard: Float32[np.ndarray, "tables context variables"]
     ) -> Float64[np.ndarray, "tables horizon variables"]:
-        """Of standardised rows, in their own units."""
+        """Forecast from standardised rows, in the original units."""
         found = [self.model(part.to(self.device)).cpu() for part in torch.from_numpy(standard).split(BATCH_SIZE)]
         forecast = torch.cat(found).double().numpy()
         if not np.isfinite(forecast).all():
             raise DataError(
                 f"the forecast is not a finite number: a value is {np.abs(standard).max():.0e} standard deviations of "
-                "the training rows from their mean; mend the table, or train on rows like these"
+                "the training rows from their mean; correct the table, or train on such rows"
             )
         return self.format.restore(forecast)
 

@@ -67,7 +67,7 @@ class Generator:
     """Whether it was trained on each document by itself, and so is measured."""
     kept: KeptPrompt | None = None
     path: Path | None = field(default=None, kw_only=True, compare=False)
-    """The checkpoint, if it was loaded."""
+    """The checkpoint that the model was loaded from, if any."""
 
     def __repr__(self) -> str:
         vocabulary = f"vocabulary of {self.tokenizer.vocab_size:,}"
@@ -78,8 +78,7 @@ class Generator:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("language",), device)
         assert opened.tokenizer is not None
-        stored = opened.config.get("decoding", {"sample": True, "beam_size": 1})
-        decoding = LanguageDecodingConfig.parse_stored(stored, f"{opened.path}/config.json")
+        decoding = LanguageDecodingConfig.parse_stored(opened.config.get("decoding", {}), f"{opened.path}/config.json")
         context = opened.config.get("context", opened.model.config.max_length)
         documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
         return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)
@@ -95,23 +94,26 @@ class Generator:
         return min(self.context, config.max_length) if config.positions == "learned" else None
 
     def generate(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[str]:
-        """The best continuation of each prompt. ``options`` are those of ``LanguageDecodingConfig``:
-        ``temperature=0.8``, ``stop=["\\n"]``, …; ``max_length``, else ``max_extra``, are new tokens."""
+        """The best continuation of each prompt; ``continuations`` returns several.
+
+        ``options`` are those of ``LanguageDecodingConfig``: ``temperature=0.8``, ``stop=["\\n"]``, … At most
+        ``max_length`` tokens are generated, or else ``max_extra``.
+        """
         refuse_several(options, "generate", "continuations")
         return [found[0].text for found in self._continuations(prompts, refuse_long, options)]
 
     def continuations(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[list[Generated]]:
-        """The ``n_best`` continuations of each prompt, best first, drawn ones as drawn.
+        """The ``n_best`` continuations of each prompt, best first; samples in the order drawn.
 
-        A text that fills the window of learned positions goes on from its last half; by beam search it ends there. Of
-        a prompt that does not fit, the end is kept, with a warning, or ``refuse_long`` refuses it.
+        A text that fills the window of learned positions continues from its last half; by beam search it ends there. A
+        prompt that does not fit is truncated to its end, with a warning; ``refuse_long`` refuses it instead.
         """
         return self._continuations(prompts, refuse_long, options)
 
     def _continuations(
         self, prompts: Sequence[str], refuse_long: bool, options: dict[str, Any]
     ) -> list[list[Generated]]:
-        """Warns for the caller of the public method that calls this one."""
+        """Continue ``prompts``; warnings point at the caller of the public method."""
         prompts = list_of_texts(prompts, "prompts")
         config = self.configure(**options)
         self._warn_of_unknown("prompt", prompts, stacklevel=4)
@@ -214,7 +216,7 @@ class Generator:
     def _prompt(
         self, number: int, text: str, config: LanguageDecodingConfig, refuse_long: bool, stacklevel: int = 3
     ) -> list[int]:
-        """The ids that are read; of a prompt that leaves no room, the last ones."""
+        """Ids of the prompt; only its last ones if it leaves no room for new tokens."""
         ids, window = self._begun(self.tokenizer.encode(text)), self.window
         if window is None or len(ids) < window:
             return ids
@@ -225,7 +227,7 @@ class Generator:
         fault = f"has {len(ids):,} tokens, and the model sees {window}, the next one included"
         if refuse_long:
             raise TextError("prompt", number, f"{fault}; shorten it to {window - 1}")
-        warnings.warn(TextWarning("prompt", number, f"{fault}; its last {kept} are kept"), stacklevel=stacklevel)
+        warnings.warn(TextWarning("prompt", number, f"{fault}; only its last {kept} are read"), stacklevel=stacklevel)
         return ids[-kept:]
 
     def _warn_of_unknown(self, what: str, texts: Sequence[str], stacklevel: int = 3) -> None:
@@ -238,7 +240,7 @@ class Generator:
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(tokens)
 
     def _generated(self, prompt: list[int], found: Hypothesis, config: LanguageDecodingConfig) -> Generated:
-        """The text before the first stop string, with the tokens that it takes to write it."""
+        """The text before the first stop string, with the tokens that decode to it."""
         text = self._text(prompt, found.tokens)
         if (cut := StopStrings(config.stop).cut(text)) is None:
             return Generated(text, found)

@@ -33,7 +33,7 @@ class ImageClassifier:
     model: ViT
     format: ImageFormat
     path: Path | None = field(default=None, kw_only=True, compare=False)
-    """The checkpoint, if it was loaded."""
+    """The checkpoint that the model was loaded from, if any."""
 
     def __repr__(self) -> str:
         shape = f"{self.format.height}×{self.format.width} pixels"
@@ -47,7 +47,7 @@ class ImageClassifier:
         config = opened.model.config
         sizes = (form.height, form.width), len(form.mean), len(form.deviation), len(form.classes)
         if sizes != (config.image_size, config.n_channels, config.n_channels, config.n_classes):
-            raise CheckpointError(f"{opened.path}/{CONFIG}: format is not that of the model; restore the original")
+            raise CheckpointError(f"{opened.path}/{CONFIG}: format does not match the model; restore the original")
         return cls(opened.model, form, path=opened.path)
 
     @property

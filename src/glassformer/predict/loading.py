@@ -35,9 +35,12 @@ _class, _ = imported_later(
 
 
 def load(*paths: str | Path, device: str = "cpu") -> Any:
-    """``glassformer.load("runs/x").translate(["A dog runs."])``, or ``.generate``, ``.fill``, ``.embed``,
-    ``.classify``, ``.tag``, ``.forecast``, as the run's task is; several runs of a translator make an ensemble.
-    ``device``: cpu, cuda, or auto, a GPU where there is one."""
+    """Load a run: ``glassformer.load("runs/x").translate(["A dog runs."])``.
+
+    The task of the run decides the class, and so the method: ``translate``, ``generate``, ``fill``, ``embed``,
+    ``classify``, ``tag`` or ``forecast``. Several runs of translators make an ensemble. ``device``: cpu, cuda, or auto,
+    a GPU if there is one.
+    """
     if not paths:
         raise CheckpointError("no checkpoint is named; name at least one")
     task = task_at(paths[0])

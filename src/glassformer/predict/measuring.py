@@ -26,22 +26,24 @@ from glassformer.predict.tagger import Tagger
 
 
 class Labels(NamedTuple):
-    """One of each for every example, in order."""
+    """Predicted and true label of every example, in order."""
 
     predicted: list[str]
     true: list[str]
 
 
 class TaggedSentences(NamedTuple):
-    """A tag for every word of each sentence, in order."""
+    """Predicted and true tags of every sentence, one per word, in order."""
 
     predicted: list[list[str]]
     true: list[list[str]]
 
 
 def language_scores(generator: Generator, config: StreamConfig, files: list[str], stride: int = 0) -> dict[str, float]:
-    """Likelihood of the text of ``files`` as one stream, documents divided as ``config`` says, end tokens predicted
-    too; characters and bytes are those of the text that the predicted tokens decode to."""
+    """Likelihood of the text of ``files`` as one stream, with documents split by ``config``.
+
+    End tokens are predicted too. Characters and bytes are those of the text that the predicted tokens decode to.
+    """
     stream = prepare_stream(config, files, generator.tokenizer)
     found = generator.likelihood(stream.ids, stride)
     return {
@@ -71,12 +73,12 @@ def masked_scores(filler: Filler, config: MaskedConfig, files: list[str]) -> dic
 
 
 def classification_scores(classifier: Classifier, config: LabelledConfig, files: list[str]) -> dict[str, float]:
-    """Accuracy and macro-F1 on labelled texts; a record that holds no example is an error."""
+    """Accuracy and macro-F1 on labelled texts; an invalid record is an error."""
     return label_scores(*classified(classifier, config, files), "texts")
 
 
 def classified(classifier: Classifier, config: LabelledConfig, files: list[str]) -> Labels:
-    """The predicted and the true label of every text; a record that holds no example is an error."""
+    """Predicted and true label of every text; an invalid record is an error."""
     texts: list[Any] = []
     true: list[str] = []
     for path in files:
@@ -97,7 +99,7 @@ def tagging_scores(tagger: Tagger, config: TaggedConfig, files: list[str]) -> di
 
 
 def tagged(tagger: Tagger, config: TaggedConfig, files: list[str]) -> TaggedSentences:
-    """The predicted and the true tags of every sentence."""
+    """Predicted and true tags of every sentence."""
     sentences: list[list[str]] = []
     true: list[list[str]] = []
     for path in files:
@@ -113,7 +115,7 @@ def tagged(tagger: Tagger, config: TaggedConfig, files: list[str]) -> TaggedSent
 
 
 def of_words(sentences: TaggedSentences) -> Labels:
-    """The tags of all sentences end to end."""
+    """Tags of all sentences, concatenated."""
     predicted, true = ([tag for tags in side for tag in tags] for side in sentences)
     return Labels(predicted, true)
 
@@ -124,7 +126,7 @@ def image_scores(classifier: ImageClassifier, files: list[str]) -> dict[str, flo
 
 
 def classified_images(classifier: ImageClassifier, files: list[str]) -> Labels:
-    """The predicted and the true class of every image."""
+    """Predicted and true class of every image."""
     format = classifier.format
     images = read_images(files, (format.height, format.width), format.channels).named(format.classes, files[0])
     predicted: list[str] = []
@@ -136,7 +138,7 @@ def classified_images(classifier: ImageClassifier, files: list[str]) -> Labels:
 
 
 def label_scores(predicted: Sequence[str], true: Sequence[str], unit: str) -> dict[str, float]:
-    """Accuracy, and the mean of F1 over the labels that occur; ``unit`` is the name of their number."""
+    """Accuracy, macro-F1 over the labels that occur, and the number of examples under the name ``unit``."""
     confusion = Confusion.of(predicted, true)
     macro = confusion.report().averages["macro"]
     return {"accuracy": confusion.accuracy, "macro_f1": macro.f1, unit: len(true)}

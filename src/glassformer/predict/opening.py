@@ -58,19 +58,21 @@ def task_at(path: str | Path) -> str:
     folder = resolve(path)
     if not (folder / CONFIG).is_file():
         verify(folder)  # says what is missing
-    with refusing(f"{folder / CONFIG}: cannot be read"):
-        return task_of(parse_object(read_regular(folder / CONFIG, LARGEST[CONFIG], folder), CONTAINERS[CONFIG]) or {})
+    return task_of(_config_at(folder))
 
 
 def stored_languages(path: str | Path) -> tuple[str, str] | None:
-    """The codes of source and target of a translator's run or checkpoint folder; None where they are not stored."""
-    folder = resolve(path)
-    with refusing(f"{folder / CONFIG}: cannot be read"):
-        data = read_regular(folder / CONFIG, LARGEST[CONFIG], folder)
-        found = (parse_object(data, CONTAINERS[CONFIG]) or {}).get("languages")
+    """Language codes of source and target in a translator's run or checkpoint folder; None if it stores none."""
+    found = _config_at(resolve(path)).get("languages")
     if not (isinstance(found, list) and len(found) == 2 and all(isinstance(code, str) and code for code in found)):
         return None
     return found[0], found[1]
+
+
+def _config_at(folder: Path) -> dict[str, Any]:
+    """The unverified ``config.json`` of a checkpoint folder; empty if it is not a JSON object."""
+    with refusing(f"{folder / CONFIG}: cannot be read"):
+        return parse_object(read_regular(folder / CONFIG, LARGEST[CONFIG], folder), CONTAINERS[CONFIG]) or {}
 
 
 def check_task(path: str | Path, tasks: tuple[str, ...]) -> None:

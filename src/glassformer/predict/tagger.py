@@ -54,7 +54,7 @@ class Tagger(Encoder):
         return results
 
     def _cut(self, index: int, words: list[str], pieces: list[list[int]]) -> list[Words]:
-        """The sentence in as few parts as fit; ``pieces`` are the ids of each word."""
+        """Split a sentence into as few parts as possible; ``pieces`` are the ids of each word."""
         done, parts = 0, list[Words]()
         while done < len(pieces):
             part = Words.of(pieces[done:], self.max_length)

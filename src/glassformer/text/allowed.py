@@ -1,8 +1,7 @@
-"""Which pipelines are given to the ``tokenizers`` library.
+"""Validation of stored pipelines before the ``tokenizers`` library loads them.
 
-The library trusts what it reads: a pattern may take exponential time, a few replacements a text of gigabytes, and an id
-that is out of range a crash in compiled code. A stored pipeline is therefore checked against a list of what may be in
-it, before the library sees it.
+The library trusts its input. A pattern may take exponential time, a few replacements may expand a text to gigabytes,
+and an id out of range crashes compiled code. Stored pipelines are therefore checked against an allow list first.
 """
 
 import base64
@@ -57,7 +56,7 @@ PARTS: dict[str, dict[str, set[str]]] = {
         "BPEDecoder": {"suffix"},
     },
 }
-"""For each part of a pipeline the kinds it may be of, and the settings of each."""
+"""Allowed step types of each pipeline section, with the allowed settings of each type."""
 
 MODELS: dict[str, set[str]] = {
     "BPE": {
@@ -73,9 +72,9 @@ TOKEN = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "spec
 MAX_STEPS, MAX_DEPTH, MAX_CHARACTERS, MAX_GROWTH = 64, 4, 1_000, 16
 LARGEST_MAP = 4 << 20
 MAX_UNNAMED = 100_000
-"""Ids below the largest one that no entry has."""
+"""Maximum number of unused ids below the largest one."""
 
-_LITERAL = re.compile(r"\(\?<=\[<\\\[\]\)\(\?=[\w>/|\\\]]+\)")  # ``words`` builds it from the names of special tokens
+_LITERAL = re.compile(r"\(\?<=\[<\\\[\]\)\(\?=[\w>/|\\\]]+\)")  # as built by ``words`` from the special tokens
 _QUANTIFIED_GROUP = re.compile(r"(?<!\\)\)(?:[*+{])")
 _BACKREFERENCE = re.compile(r"\\[1-9kg]")
 _CLASS = re.compile(r"\\[pP]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]")
@@ -83,42 +82,43 @@ _UNBOUNDED = re.compile(r"[*+]|\{\d*,\}")
 
 
 def check_pipeline(pipeline: Any) -> None:
-    """``CheckpointError`` names the first thing in the document of a ``tokenizers.Tokenizer`` that is not allowed."""
-    _require(
-        isinstance(pipeline, dict) and set(pipeline) <= KEYS | {"model"}, "has other sections than a tokenizer has"
-    )
+    """Validate the JSON document of a ``tokenizers.Tokenizer``; ``CheckpointError`` names the first violation."""
+    _require(isinstance(pipeline, dict) and set(pipeline) <= KEYS | {"model"}, "has unknown sections")
     for part, kinds in PARTS.items():
         steps = list(_steps(pipeline.get(part), part, kinds))
         _require(len(steps) <= MAX_STEPS, f"has more than {MAX_STEPS} steps in its {part}")
         growth = math.prod(max(1, len(step["content"])) for step in steps if step["type"] == "Replace")
-        _require(growth <= MAX_GROWTH, f"has replacements in its {part} that lengthen a text {MAX_GROWTH}-fold")
+        _require(growth <= MAX_GROWTH, f"has {part} replacements that lengthen text more than {MAX_GROWTH}-fold")
     n_entries = _check_model(pipeline.get("model"))
     added = pipeline.get("added_tokens", [])
-    _require(isinstance(added, list) and len(added) <= MAX_UNNAMED, "has added_tokens that are no list")
+    short = isinstance(added, list) and len(added) <= MAX_UNNAMED
+    _require(short, f"has added_tokens that are not a list of at most {MAX_UNNAMED:,}")
     for token in added:
-        _require(isinstance(token, dict) and set(token) <= TOKEN, "has an added token with other settings than known")
-        _require(_is_text(token.get("content")) and bool(token["content"]), "has an added token without a text")
+        _require(isinstance(token, dict) and set(token) <= TOKEN, "has an added token with unknown settings")
+        _require(_is_text(token.get("content")) and bool(token["content"]), "has an added token without content")
         _require(_is_whole(token.get("id"), n_entries + MAX_UNNAMED), "has an added token with an id out of range")
         flags = (value for key, value in token.items() if key not in ("id", "content"))
-        _require(all(isinstance(value, bool) for value in flags), "has an added token whose settings are not yes or no")
+        boolean = all(isinstance(value, bool) for value in flags)
+        _require(boolean, "has an added token with a flag that is not true or false")
 
 
 def check_tokenizer(document: dict[str, Any]) -> None:
-    """The same of a vocabulary that was learned here: ids without a gap, and nothing that stands around a text."""
+    """Validate a vocabulary learned by glassformer: contiguous ids; no padding, truncation or post-processing."""
     kind, pipeline, names = document.get("kind"), document.get("pipeline"), document.get("special_tokens")
-    _require(kind in get_args(TextConfig.model_fields["kind"].annotation), "is of a kind that is not known")
+    _require(kind in get_args(TextConfig.model_fields["kind"].annotation), "is of an unknown kind")
     check_pipeline(pipeline)
     assert isinstance(pipeline, dict)
     for part in ("truncation", "padding", "post_processor", "added_tokens"):
         _require(not pipeline.get(part), f"has {part}")
     vocabulary = pipeline["model"]["vocab"]
-    _require(isinstance(vocabulary, dict), "has a vocabulary that is no table")
-    _require(set(vocabulary.values()) == set(range(len(vocabulary))), "has ids that are not 0, 1, 2, … without a gap")
-    _require(isinstance(names, dict) and set(SPECIAL_TOKENS) <= set(names), "has not all of the special tokens")
+    _require(isinstance(vocabulary, dict), "has a vocabulary that is not a JSON object")
+    _require(set(vocabulary.values()) == set(range(len(vocabulary))), "has ids that are not contiguous from 0")
+    _require(isinstance(names, dict) and set(SPECIAL_TOKENS) <= set(names), "lacks one of the special tokens")
     assert isinstance(names, dict)
-    _require(all(vocabulary.get(name) == id for name, id in names.items()), "has special tokens that are no entries")
+    in_vocabulary = all(vocabulary.get(name) == id for name, id in names.items())
+    _require(in_vocabulary, "has special tokens that are missing from the vocabulary")
     unknown = pipeline["model"].get("unk_token")
-    _require(unknown is None or unknown in vocabulary, "has an unknown symbol that is no entry")
+    _require(unknown is None or unknown in vocabulary, "has an unk_token that is missing from the vocabulary")
     parts = {"bpe": ("normalizer", "pre_tokenizer"), "word": ("normalizer", "pre_tokenizer"), "char": ("normalizer",)}
     for part in parts.get(str(kind), ()):
         _require(bool(pipeline.get(part)), f"has no {part}")
@@ -126,7 +126,7 @@ def check_tokenizer(document: dict[str, Any]) -> None:
 
 @contextmanager
 def library_errors(what: str) -> Iterator[None]:
-    """Errors of the compiled library, its panics included, as a ``CheckpointError`` of one line."""
+    """Turn errors of the compiled library, panics included, into a one-line ``CheckpointError``."""
     try:
         yield
     except CheckpointError:
@@ -134,23 +134,24 @@ def library_errors(what: str) -> Iterator[None]:
     except BaseException as error:
         panic = type(error).__name__ == "PanicException" and type(error).__module__ == "pyo3_runtime"
         if not isinstance(error, Exception) and not panic:
-            raise  # Ctrl-C, or the end of the process
+            raise  # KeyboardInterrupt or SystemExit
         reason = str(error).partition("\n")[0]
         raise CheckpointError(f"tokenizer: {what} ({reason}); install a matching tokenizers") from None
 
 
 def _steps(step: Any, part: str, kinds: dict[str, set[str]], depth: int = 0) -> Iterator[dict[str, Any]]:
-    """The steps of a part that do something, each checked."""
+    """Yield the validated steps of a pipeline section; sequences are flattened."""
     if step is None and depth == 0:
         return
     kind = step.get("type") if isinstance(step, dict) else None
-    _require(isinstance(kind, str) and kind in kinds, f"has a {part} that is not known")
+    _require(isinstance(kind, str) and kind in kinds, f"has an unknown {part}")
     assert isinstance(kind, str)
-    _require(set(step) <= kinds[kind] | {"type"}, f"has a {part} {kind} with other settings than known")
-    _require(depth < MAX_DEPTH, f"has a {part} nested more than {MAX_DEPTH} deep")
+    _require(set(step) <= kinds[kind] | {"type"}, f"has a {part} {kind} with unknown settings")
+    _require(depth < MAX_DEPTH, f"has a {part} nested more than {MAX_DEPTH} levels deep")
     for key in LISTS:
         if key in step:
-            _require(isinstance(step[key], list) and len(step[key]) <= MAX_STEPS, f"has a {part} that is no short list")
+            short = isinstance(step[key], list) and len(step[key]) <= MAX_STEPS
+            _require(short, f"has {part} steps that are not a list of at most {MAX_STEPS}")
             for inner in step[key]:
                 yield from _steps(inner, part, kinds, depth + 1)
             return
@@ -162,7 +163,7 @@ def _steps(step: Any, part: str, kinds: dict[str, set[str]], depth: int = 0) -> 
 
 def _check_setting(where: str, key: str, value: Any) -> None:
     if key == "precompiled_charsmap":
-        _require(value is None or _is_character_map(value), f"has a {where} that is no map of characters")
+        _require(value is None or _is_character_map(value), f"has an invalid {where}")
     elif key == "pattern":
         _check_pattern(where, value)
     elif key in ("single", "pair", "special_tokens", "sep", "cls"):
@@ -171,13 +172,14 @@ def _check_setting(where: str, key: str, value: Any) -> None:
     elif isinstance(value, int) and not isinstance(value, bool):
         _require(0 <= value <= MAX_CHARACTERS, f"has a {where} out of range")
     else:
-        _require(value is None or isinstance(value, bool) or _is_text(value), f"has a {where} that is no short text")
+        valid = value is None or isinstance(value, bool) or _is_text(value)
+        _require(valid, f"has a {where} that is not a string of at most {MAX_CHARACTERS:,} characters")
 
 
 def _is_character_map(value: Any) -> bool:
-    """Four bytes with the length of a table of four-byte numbers, the table, and the texts that it points into.
+    """True for a well-formed map: table length in four bytes, table of four-byte numbers, texts it points into.
 
-    The library does not return from one that is built otherwise.
+    The library hangs on a malformed map.
     """
     try:
         data = base64.b64decode(value, validate=True)
@@ -189,7 +191,7 @@ def _is_character_map(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> Iterator[Any]:
-    """All numbers at any depth."""
+    """Yield all numbers in a nested JSON value."""
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _numbers(inner)
@@ -198,13 +200,13 @@ def _numbers(value: Any) -> Iterator[Any]:
 
 
 def _check_pattern(where: str, pattern: Any) -> None:
-    """A text as it is, one of the expressions that ``words`` uses, or one that cannot take exponential time."""
+    """Accept a literal string, a pattern that ``words`` uses, or a pattern that cannot take exponential time."""
     known = isinstance(pattern, dict) and len(pattern) == 1 and set(pattern) <= {"String", "Regex"}
     text = next(iter(pattern.values())) if known else None
-    _require(_is_text(text), f"has a {where} that is no short text")
+    _require(_is_text(text), f"has a {where} that is not a string of at most {MAX_CHARACTERS:,} characters")
     assert isinstance(text, str)
     if "String" in pattern:
-        _require(bool(text), f"has a {where} that is empty")
+        _require(bool(text), f"has an empty {where}")
         return
     if text in _own_patterns() or _LITERAL.fullmatch(text):
         return
@@ -213,13 +215,13 @@ def _check_pattern(where: str, pattern: Any) -> None:
         not _QUANTIFIED_GROUP.search(plain)
         and not _BACKREFERENCE.search(text)
         and all(len(_UNBOUNDED.findall(choice)) <= 2 for choice in plain.split("|")),
-        f"has a {where} whose expression could take very long",
+        f"has a {where} with a regular expression that could take exponential time",
     )
 
 
 @cache
 def _own_patterns() -> frozenset[str]:
-    """The expressions in the normalizers that are built here, whatever the configuration."""
+    """Regular expressions of glassformer's own normalizers, for all configurations."""
     forms = [
         TextConfig.parse({"kind": kind, "pre_tokenizer": cut})
         for kind in ("bpe", "word", "char")
@@ -233,12 +235,12 @@ def _own_patterns() -> frozenset[str]:
 
 
 def _check_model(model: Any) -> int:
-    """How many entries it has."""
+    """Validate a model and return the number of its entries."""
     kind = model.get("type", "BPE" if "merges" in model else None) if isinstance(model, dict) else None
-    _require(isinstance(kind, str) and kind in MODELS, "has a model that is not known")
+    _require(isinstance(kind, str) and kind in MODELS, "has an unknown model type")
     assert isinstance(kind, str)
-    _require(set(model) <= MODELS[kind] | {"type"}, f"has a {kind} model with other settings than known")
-    _require(not model.get("dropout"), "leaves out merges at random")
+    _require(set(model) <= MODELS[kind] | {"type"}, f"has a {kind} model with unknown settings")
+    _require(not model.get("dropout"), "has merge dropout enabled")
     for key, value in model.items():
         if key not in ("vocab", "merges", "unk_id"):
             _check_setting(f"model {kind}.{key}", key, value)
@@ -249,14 +251,14 @@ def _check_model(model: Any) -> int:
         return 0
     if isinstance(vocabulary, list):
         pieces = all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in vocabulary)
-        _require(pieces, "has a piece that is not a text and a score")
+        _require(pieces, "has a piece that is not a pair of text and score")
         scores = all(type(p[1]) in (int, float) and math.isfinite(p[1]) for p in vocabulary)
-        _require(scores, "has a piece whose score is not a finite number")
+        _require(scores, "has a piece with a score that is not a finite number")
         unknown = model.get("unk_id")
-        _require(unknown is None or _is_whole(unknown, len(vocabulary)), "has an unknown symbol that is no entry")
+        _require(unknown is None or _is_whole(unknown, len(vocabulary)), "has an unk_id out of range")
         return len(vocabulary)
-    _require(all(type(id) is int for id in vocabulary.values()), "has an id that is not a whole number")
-    _require(len(set(vocabulary.values())) == len(vocabulary), "has two entries of one id")
+    _require(all(type(id) is int for id in vocabulary.values()), "has an id that is not an integer")
+    _require(len(set(vocabulary.values())) == len(vocabulary), "has two entries with the same id")
     least, largest = min(vocabulary.values()), max(vocabulary.values())
     _require(least >= 0 and largest < len(vocabulary) + MAX_UNNAMED, "has an id out of range")
     if kind == "BPE":
@@ -266,14 +268,15 @@ def _check_model(model: Any) -> int:
 
 def _check_merges(model: dict[str, Any], vocabulary: dict[str, int]) -> None:
     merges, prefix = model.get("merges", []), model.get("continuing_subword_prefix") or ""
-    _require(isinstance(merges, list), "has merges that are no list")
-    _require(isinstance(prefix, str), "has a prefix that is no text")
+    _require(isinstance(merges, list), "has merges that are not a list")
+    _require(isinstance(prefix, str), "has a continuing_subword_prefix that is not a string")
     for merge in merges:
         pair = merge.split(" ") if isinstance(merge, str) else merge
-        whole = isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)
-        _require(whole, "has a merge that is not of two entries")
-        made = pair[0] + pair[1].removeprefix(prefix)
-        _require({pair[0], pair[1], made} <= vocabulary.keys(), "has a merge of what is no entry")
+        is_pair = isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)
+        _require(is_pair, "has a merge that is not a pair of strings")
+        merged = pair[0] + pair[1].removeprefix(prefix)
+        known = {pair[0], pair[1], merged} <= vocabulary.keys()
+        _require(known, "has a merge with an entry that is missing from the vocabulary")
 
 
 def _is_text(value: Any) -> bool:

@@ -1,6 +1,7 @@
-"""Checks of the texts that public methods take: a list where a list is read, a string in each place.
+"""Validation of the text arguments of public methods.
 
-A string is a sequence of strings in Python, and ``None`` fails far from where it was written; both are refused by name.
+A Python string is itself a sequence of strings, and ``None`` fails far from its origin. The errors here name the
+argument in both cases.
 """
 
 from collections.abc import Iterable
@@ -10,14 +11,14 @@ from glassformer.config import ConfigError, DataError
 
 
 def one_text(text: Any, name: str) -> str:
-    """``text`` itself; ``DataError`` if the argument ``name`` is not a string."""
+    """Return ``text``; ``DataError`` if the argument ``name`` is not a string."""
     if not isinstance(text, str):
         raise DataError(f"{name} is {_shown(text)}; give one string")
     return text
 
 
 def list_of_texts(texts: Any, name: str) -> list[str]:
-    """``texts`` as a list; ``DataError`` if the argument ``name`` is one string, ``None`` or no list of strings."""
+    """``texts`` as a list; ``DataError`` if it is a single string, ``None`` or not a list of strings."""
     found = listed(texts, name)
     for index, text in enumerate(found):
         if not isinstance(text, str):
@@ -26,7 +27,7 @@ def list_of_texts(texts: Any, name: str) -> list[str]:
 
 
 def list_of_texts_or_pairs(texts: Any, name: str) -> list[tuple[str, ...]]:
-    """Each text alone or with its pair; ``DataError`` as for ``list_of_texts``."""
+    """Each text as a tuple, alone or with its pair; ``DataError`` as for ``list_of_texts``."""
     found = listed(texts, name)
     for index, text in enumerate(found):
         if isinstance(text, str):
@@ -37,8 +38,10 @@ def list_of_texts_or_pairs(texts: Any, name: str) -> list[tuple[str, ...]]:
 
 
 def list_of_sentences(sentences: Any, name: str) -> list[list[str]]:
-    """The words of each sentence, which is a list of them or a text with spaces; ``DataError`` as for
-    ``list_of_texts``."""
+    """The words of each sentence; a sentence is a list of words or a text with spaces.
+
+    Raises ``DataError`` as ``list_of_texts`` does.
+    """
     found = listed(sentences, name)
     return [
         sentence.split() if isinstance(sentence, str) else list_of_texts(sentence, f"{name}[{index}]")
@@ -47,14 +50,14 @@ def list_of_sentences(sentences: Any, name: str) -> list[list[str]]:
 
 
 def listed(items: Any, name: str, example: str = "text") -> list[Any]:
-    """``items`` as a list; ``DataError`` if the argument ``name`` is one item, ``None`` or no collection."""
+    """``items`` as a list; ``DataError`` if the argument ``name`` is a single item, ``None`` or not a collection."""
     if items is None or isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise DataError(f"{name} is {_shown(items)}; give a list, as in [{example}]")
     return list(items)
 
 
 def refuse_several(options: dict[str, Any], method: str, way: str) -> None:
-    """Refuse ``n_best`` above 1 where ``method`` returns one text each; ``way`` is the method that returns several."""
+    """Reject ``n_best`` above 1: ``method`` returns one text each, ``way`` is the method that returns several."""
     n_best = options.get("n_best")
     if isinstance(n_best, int) and n_best > 1:
         raise ConfigError(f"n_best={n_best}: {method} returns one text each; use {way}(…, n_best={n_best})")

@@ -1,7 +1,7 @@
-"""Byte-level BPE (Radford et al. 2019, section 2.2): every text is bytes, so every text comes back and none is unknown.
+"""Byte-level BPE (Radford et al. 2019, section 2.2): lossless and without unknown tokens.
 
-The base of the vocabulary is all 256 bytes. In ``tokenizer.json`` each byte is written as one printable character, in
-GPT-2's table: ``Ġ`` is the space. GPT-2's pattern cuts the text into words, numbers, signs and spaces before merging.
+The base vocabulary is all 256 bytes. ``tokenizer.json`` writes each byte as one printable character, by GPT-2's table:
+``Ġ`` is the space. GPT-2's pattern splits the text into words, numbers, punctuation and spaces before merging.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,28 +19,28 @@ UNKNOWN = "\ufffd"
 
 
 def byte_characters() -> list[str]:
-    """GPT-2's character of each byte: itself where it is printable and no space, else the next one from U+0100 on."""
+    """GPT-2's character for each byte: itself if printable and not a space, else the next one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return [chr(byte) if byte in printable else chr(0x100 + others.index(byte)) for byte in range(256)]
 
 
 BYTES = {character: byte for byte, character in enumerate(byte_characters())}
-"""The byte that a character of an entry stands for."""
+"""Byte value of each character in a vocabulary entry."""
 
 
 def readable(data: bytes) -> str:
-    """The text of ``data``; bytes that are part of a character only are written as ``<0xE2>``."""
+    """Decode ``data`` as UTF-8; bytes of incomplete characters are written as ``<0xE2>``."""
     text = data.decode(errors="surrogateescape")
     return "".join(f"<0x{ord(c) - 0xDC00:02X}>" if "\udc80" <= c <= "\udcff" else c for c in text)
 
 
 def words_of_pieces(pieces: Sequence[bytes]) -> list[int]:
-    """For each piece of a text in UTF-8 the index of the word between spaces that it is part of; -1 for an empty one.
+    """Index of the space-separated word that each UTF-8 piece belongs to; -1 for an empty piece.
 
-    The word is that of its first character that is no space. A piece of spaces belongs to the word before it.
+    A piece belongs to the word of its first character other than a space. A piece of spaces belongs to the word before.
     """
-    words_of_bytes = list[tuple[int, bool]]()  # of each byte: its word, and whether it is a space
+    words_of_bytes = list[tuple[int, bool]]()  # for each byte: index of its word, and True for a space
     word, inside, spaced = 0, False, False
     for character in b"".join(pieces).decode(errors="surrogateescape"):
         if character.isspace():
@@ -58,9 +58,9 @@ def words_of_pieces(pieces: Sequence[bytes]) -> list[int]:
 
 
 class ByteTokenizer(Tokenizer):
-    """A trained vocabulary of kind bytes: ``decode(encode(text)) == text`` where nothing was asked to be normalized.
+    """A trained vocabulary of kind bytes: without normalization, ``decode(encode(text)) == text``.
 
-    Half a surrogate pair, which UTF-8 cannot hold, is read as U+FFFD, as by every kind.
+    A lone surrogate, which UTF-8 cannot represent, is read as U+FFFD, as in every kind.
     """
 
     tokens_span_lines = True
@@ -73,13 +73,13 @@ class ByteTokenizer(Tokenizer):
         return self._normalized(text)
 
     def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
-        """The text of ``ids``, as ``Tokenizer.decode``; bytes that are no UTF-8, as when cut off, become U+FFFD."""
+        """The text of ``ids``, as in ``Tokenizer.decode``; invalid UTF-8, e.g. a cut character, becomes U+FFFD."""
         texts = copied or {}
         parts = [texts[n].encode() if n in texts else self._bytes[i] for n, i in enumerate(self._checked(ids))]
         return b"".join(parts).decode(errors="replace")
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The text of each token, spaces included; bytes that are part of a character only as ``<0xE2>``."""
+        """The text of each token, spaces included; bytes of incomplete characters as ``<0xE2>``."""
         return [self._shown[i] for i in self._checked(ids)]
 
     def word_of(self, ids: Sequence[int]) -> list[int]:
@@ -87,7 +87,10 @@ class ByteTokenizer(Tokenizer):
         return words_of_pieces([unknown if i == self.unknown_id else self._bytes[i] for i in self._checked(ids)])
 
     def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
-        """BPE-dropout within the words of GPT-2's pattern; 1 gives single bytes. Bytes that are no text stay as cut."""
+        """BPE-dropout within the words of GPT-2's pattern; 1 gives single bytes.
+
+        In ids that are not valid UTF-8, each token is segmented by itself.
+        """
         check_dropout(dropout)
         dropped = dropper(dropout, generator)
         resampled: list[int] = []
@@ -100,7 +103,7 @@ class ByteTokenizer(Tokenizer):
         return resampled
 
     def _words(self, ids: list[int]) -> Iterator[tuple[int, ...]]:
-        """The single bytes, as ids, of each word that merges stay within."""
+        """Byte ids of each word; merges do not cross words."""
         try:
             text = b"".join([self._bytes[i] for i in ids]).decode()
         except UnicodeDecodeError:

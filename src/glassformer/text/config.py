@@ -22,28 +22,28 @@ class TextConfig(Config):
     """How text becomes token ids."""
 
     kind: Kind = "bpe"
-    """Byte-pair encoding, words, characters, or byte-level BPE (``bytes``), of which every text comes back exactly."""
+    """Byte-pair encoding, words, characters, or byte-level BPE (``bytes``), which is lossless."""
     vocab_size: int = Field(8000, gt=0)
-    """Entries at most, special tokens included, and the 256 bytes of ``bytes`` and of ``byte_fallback``."""
+    """Maximum number of entries, including special tokens and the 256 bytes of ``bytes`` and ``byte_fallback``."""
     merges: int | None = Field(None, ge=0)
     """Merges at most (bpe), where ``vocab_size`` has room for them. Not given: as many as fit."""
     min_frequency: int = Field(2, gt=0)
-    """Fewest occurrences of a merge (bpe, bytes) or a word (word); with ``byte_fallback`` also of a character, which is
-    otherwise kept however rare it is."""
+    """Minimum occurrences of a merge (bpe, bytes) or a word (word). With ``byte_fallback`` also of a character;
+    otherwise every character is included."""
     byte_fallback: bool = False
-    """Encode a character that the vocabulary lacks as its bytes in UTF-8, so that none is unknown (bpe)."""
+    """Encode a character outside the vocabulary as its UTF-8 bytes instead of ``<unk>`` (bpe)."""
     joint: bool = True
     """One vocabulary for source and target, which a tied embedding needs (section 3.4)."""
     normalization: Literal["none", "nfc", "nfkc"] = Field(
-        "nfc", description="Unicode form, stored and applied everywhere; for bytes none unless given"
+        "nfc", description="Unicode form, stored and applied everywhere. Default for bytes: none."
     )
     lowercase: bool = Field(False, description="Lower-case text before anything else.")
     pre_tokenizer: Literal["punctuation", "whitespace"] = "punctuation"
-    """``punctuation`` for raw text, ``whitespace`` for a corpus that is already tokenised. For bpe and word."""
+    """``punctuation`` for raw text, ``whitespace`` for a corpus that is already tokenised. Used by bpe and word."""
     bpe_dropout: float = Field(0.0, ge=0.0, le=1.0)
     """Share of merges left out while training (Provilkov et al. 2020); 0.1 is their choice."""
     max_unknown_rate: float | None = Field(None, ge=0.0, le=1.0)
-    """Largest share of ``<unk>`` a corpus may have. Not given: 0.01, and no limit for word."""
+    """Maximum share of ``<unk>`` in a corpus. Default: 0.01; no limit for word."""
     extra_special: tuple[str, ...] = ()
     """Further special tokens such as ``[MASK]``; their ids follow ``<unk>``."""
 
@@ -64,7 +64,7 @@ class TextConfig(Config):
         """Fill in the defaults that depend on the kind."""
         if not isinstance(values, dict):
             return values
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}  # of JSON
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}  # from JSON
         kind = values.get("kind", cls.model_fields["kind"].default)
         defaults: dict[str, Any] = {"normalization": "none"} if kind == "bytes" else {}
         return {**defaults, **({"byte_fallback": BYTE_FALLBACK} if kind == "bpe" else {}), **values}
@@ -86,16 +86,16 @@ class TextConfig(Config):
                 f'bpe_dropout={self.bpe_dropout} needs kind="bpe" or "bytes", not "{self.kind}"; set it to 0'
             )
         if self.byte_fallback and self.kind != "bpe":
-            known = "has all bytes already" if self.kind == "bytes" else "has no parts of words"
-            raise ValueError(f'byte_fallback=true needs kind="bpe": "{self.kind}" {known}; leave byte_fallback out')
+            known = "already has all bytes" if self.kind == "bytes" else "has no subwords"
+            raise ValueError(f'byte_fallback=true needs kind="bpe": "{self.kind}" {known}; remove byte_fallback')
         signs = [name for name in self.extra_special if not re.search(r"[^\W_]", name)]
-        if signs and self.kind == "bytes":  # the pattern that cuts text keeps signs together
+        if signs and self.kind == "bytes":  # the pre-tokenizer keeps punctuation together
             raise ValueError(f'{signs[0]!r} in extra_special has no letter, which kind="bytes" needs; rename it')
         return self
 
 
 class ByteTextConfig(TextConfig):
-    """How the text of a language model becomes token ids: as bytes unless another kind is given."""
+    """How the text of a language model becomes token ids: byte-level BPE by default."""
 
     kind: Kind = "bytes"
-    """``bytes`` is byte-level BPE: every text comes back exactly, spaces and line ends included."""
+    """``bytes`` is byte-level BPE, which is lossless, spaces and line ends included."""

@@ -1,6 +1,10 @@
-"""Errors and warnings about single texts of a list, with the text's number, so that a caller can name its line."""
+"""Errors and warnings about individual texts in a list.
+
+Each holds the number of the text, so that a caller can name the line of a file.
+"""
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -9,27 +13,27 @@ from glassformer.config import DataError
 from glassformer.text.tokenizer import Tokenizer
 
 SHOWN = 3
-"""Unknown characters that a message lists."""
+"""Maximum number of unknown characters listed in a message."""
 
 Found = TypeVar("Found")
 
 
-class _OfOneText(Exception):  # noqa: N818 - a warning is one too
+class _OfOneText(Exception):  # noqa: N818 - also the base of a warning
     def __init__(self, what: str, number: int, fault: str):
         super().__init__(f"{what} {number} {fault}")
         self.number, self.fault = number, fault
 
 
 class TextError(_OfOneText, DataError):
-    """``number``, from 1, is that of the text in the list; it ``fault``."""
+    """Error about one text: ``number`` is its position in the list, from 1, and ``fault`` the problem."""
 
 
 class TextWarning(_OfOneText, UserWarning):
-    """The same of a text that is used nevertheless."""
+    """Warning about one text that is used nevertheless, with the fields of ``TextError``."""
 
 
-class _OfManyTexts(UserWarning, Generic[Found]):
-    """One warning for all texts of a call: ``found`` maps the number of a text in the list, from 1, to what was found.
+class _OfManyTexts(UserWarning, ABC, Generic[Found]):
+    """One warning for all texts of a call: ``found`` maps the number of a text, from 1, to the problem.
 
     ``what`` is the kind of text: text, sentence, prompt, source or target.
     """
@@ -37,32 +41,32 @@ class _OfManyTexts(UserWarning, Generic[Found]):
     def __init__(self, what: str, found: Mapping[int, Found]):
         self.what, self.found = what, found
         number, further = min(found), len(found) - 1
-        also = f" ({further:,} more {'text' if further == 1 else 'texts'} likewise)" if further else ""
+        also = f" (and {further:,} more {'text' if further == 1 else 'texts'})" if further else ""
         super().__init__(f"{what} {number}: {self.fault(number)}{also}")
 
+    @abstractmethod
     def fault(self, number: int) -> str:
-        """What is wrong with one of the texts."""
-        raise NotImplementedError
+        """Description of the problem of text ``number``."""
 
+    @abstractmethod
     def flags(self, number: int) -> dict[str, Any]:
-        """The same for a program, as keys of a JSON object."""
-        raise NotImplementedError
+        """Machine-readable form of ``fault``, as keys of a JSON object."""
 
     @staticmethod
+    @abstractmethod
     def summary(found: Sequence[Any], lines: int) -> str:
-        """All that was ``found`` in a file of so many ``lines``, each warning's values one after the other."""
-        raise NotImplementedError
+        """Summary for a file of ``lines`` lines; ``found`` concatenates the values of all its warnings."""
 
 
 class UnknownWarning(_OfManyTexts[Sequence[str]]):
-    """Characters (words in a vocabulary of words) that the vocabulary does not know, each once a text."""
+    """Characters (words for kind word) outside the vocabulary, each listed once per text."""
 
     def __init__(self, what: str, found: Mapping[int, Sequence[str]], token: str = "<unk>"):
         self.token = token
         super().__init__(what, found)
 
     def fault(self, number: int) -> str:
-        return f"the vocabulary does not know {listed(self.found[number])}; read as {self.token}"
+        return f"not in the vocabulary: {listed(self.found[number])}; read as {self.token}"
 
     def flags(self, number: int) -> dict[str, Any]:
         return {"unknown": list(self.found[number])}
@@ -70,19 +74,19 @@ class UnknownWarning(_OfManyTexts[Sequence[str]]):
     @staticmethod
     def summary(found: Sequence[Any], lines: int) -> str:
         different = list(dict.fromkeys(part for unknown in found for part in unknown))
-        share = f"{len(found):,} of {lines:,} lines have text that the vocabulary does not know"
+        share = f"{len(found):,} of {lines:,} lines have text outside the vocabulary"
         return f"{share}, {len(different):,} different: {listed(different)}"
 
 
 class LongText(NamedTuple):
-    """A text of more ``tokens`` than are read at once; ``pieces`` are empty where it is not cut, but read in part."""
+    """A text with more ``tokens`` than the limit; ``pieces`` is empty unless the text is split."""
 
     tokens: int
     pieces: Sequence[str] = ()
 
 
 class LongTextWarning(_OfManyTexts[LongText]):
-    """Texts of more than ``limit`` tokens; ``use`` says what becomes of one that is not cut into pieces."""
+    """Texts of more than ``limit`` tokens; ``use`` describes how a text is used that is not split."""
 
     def __init__(self, what: str, found: Mapping[int, LongText], limit: int, use: str):
         self.limit, self.use = limit, use
@@ -91,7 +95,7 @@ class LongTextWarning(_OfManyTexts[LongText]):
     def fault(self, number: int) -> str:
         tokens, pieces = self.found[number]
         use = f"it is translated in {len(pieces):,} pieces" if pieces else self.use
-        return f"{tokens:,} tokens are more than the {self.limit:,} that are read at once; {use}"
+        return f"{tokens:,} tokens exceed the limit of {self.limit:,}; {use}"
 
     def flags(self, number: int) -> dict[str, Any]:
         tokens, pieces = self.found[number]
@@ -101,15 +105,15 @@ class LongTextWarning(_OfManyTexts[LongText]):
     def summary(found: Sequence[Any], lines: int) -> str:
         pieces = sum(len(one.pieces) for one in found)
         cut = f", translated in {pieces:,} pieces" if pieces else ""
-        return f"{len(found):,} of {lines:,} lines are longer than what is read at once{cut}"
+        return f"{len(found):,} of {lines:,} lines exceed the token limit{cut}"
 
 
 def warn_of_unknown(
     tokenizer: Tokenizer, what: str, texts: Iterable[tuple[int, str, Sequence[int]]], stacklevel: int = 1
 ) -> None:
-    """One ``UnknownWarning`` for all ``texts``: (number, text, ids), a number as often as a text has parts.
+    """Issue one ``UnknownWarning`` for all ``texts``, each a tuple (number, text, ids).
 
-    ``stacklevel`` counts from the caller of this function, as that of ``warnings.warn`` does from its own.
+    A number occurs once for each part of its text. ``stacklevel`` counts from the caller of this function.
     """
     found: dict[int, dict[str, None]] = {}
     for number, text, ids in texts:
@@ -123,7 +127,7 @@ def warn_of_unknown(
 
 @contextmanager
 def without_text_warnings() -> Iterator[None]:
-    """Ignore what is reported elsewhere, as for the texts of a validation."""
+    """Suppress text warnings that are reported elsewhere, e.g. during validation."""
     with warnings.catch_warnings():
         for category in (UnknownWarning, LongTextWarning):
             warnings.simplefilter("ignore", category)
@@ -131,6 +135,6 @@ def without_text_warnings() -> Iterator[None]:
 
 
 def listed(unknown: Sequence[str]) -> str:
-    """``'П', 'р', 'и' and 4 more``; what cannot be printed is escaped, what is long is cut."""
+    """Format as ``'П', 'р', 'и' and 4 more``; unprintable characters are escaped, long texts truncated."""
     shown = ", ".join(repr(text if len(text) <= 20 else f"{text[:20]}…") for text in unknown[:SHOWN])
     return f"{shown} and {len(unknown) - SHOWN:,} more" if len(unknown) > SHOWN else shown

@@ -41,7 +41,7 @@ class ForeignTokenizer(Tokenizer):
         self._pipeline = pipeline
         check_pipeline(pipeline)
         with library_errors("cannot be read"):
-            # Neither padding nor truncation, which the library would otherwise set up from the document.
+            # The document may enable truncation and padding, which must stay off.
             self._encoder = tokenizers.Tokenizer.from_str(json.dumps({**pipeline, "truncation": None, "padding": None}))
         self._encoder.encode_special_tokens = True  # text that looks like a special token is text
         self.pad_id, self.start_id, self.end_id, self.unknown_id = (special_tokens[name] for name in SPECIAL_TOKENS)
@@ -64,9 +64,9 @@ class ForeignTokenizer(Tokenizer):
             raise CheckpointError(f"tokenizer: its kind is not {KIND}; restore the original")
         entries, names = document.get("entries"), document.get("special_tokens")
         if entries is not None and not (isinstance(entries, list) and all(isinstance(one, str) for one in entries)):
-            raise CheckpointError("tokenizer: entries is no list of texts; restore the original")
+            raise CheckpointError("tokenizer: entries is not a list of strings; restore the original")
         if not isinstance(names, dict) or not all(type(id) is int for id in names.values()):
-            raise CheckpointError("tokenizer: special_tokens is no table of ids; restore the original")
+            raise CheckpointError("tokenizer: special_tokens is not an object of integer ids; restore the original")
         with library_errors("cannot be read"):
             return cls(names, document["pipeline"], entries)
 
@@ -90,7 +90,7 @@ class ForeignTokenizer(Tokenizer):
         return " ".join(entries) if decoder is None else str(decoder.decode(entries))
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
-        """The entries; those of a byte-level vocabulary as the text that they stand for."""
+        """The vocabulary entries; entries of a byte-level vocabulary are decoded."""
         entries = [self._entries[i] for i in self._checked(ids)]
         return [self._readable(entry) for entry in entries] if self._byte_level else entries
 
@@ -103,14 +103,14 @@ class ForeignTokenizer(Tokenizer):
         return words
 
     def unknown(self, text: str) -> list[str]:
-        """What stands in ``text`` behind each unknown token: a character, a run of them or a word."""
+        """The part of ``text`` behind each unknown token: a character, a run of characters or a word."""
         text = whole_characters(text)
         found = self._encoder.encode(text, add_special_tokens=False)
         parts = zip(found.ids, found.tokens, found.offsets, strict=True)
         return [text[start:end] or name for id, name, (start, end) in parts if self._known(id, name) == self.unknown_id]
 
     def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
-        """``ids``: what other segmentations there are, only who learned this one knows."""
+        """Return ``ids`` unchanged: other segmentations of an imported vocabulary are unknown."""
         check_dropout(dropout)
         return [int(i) for i in ids]
 
@@ -118,11 +118,11 @@ class ForeignTokenizer(Tokenizer):
         return []
 
     def _readable(self, entry: str) -> str:
-        """A special token has characters of its own, or is written in those of bytes that mean themselves."""
+        """Decode a byte-level entry; an entry with other characters, such as a special token, is unchanged."""
         return readable(bytes(map(BYTES.__getitem__, entry))) if BYTES.keys() >= set(entry) else entry
 
     def _known(self, id: int, name: str) -> int:
-        """What the pipeline has no id of its own for may be an entry by name, as Marian looks pieces up."""
+        """The id of a token, looked up by name if the pipeline has no id for it, as Marian does."""
         if id < self.vocab_size and id != self.unknown_id:
             return id
         named = self._ids.get(name, self.unknown_id)

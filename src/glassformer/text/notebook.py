@@ -1,4 +1,4 @@
-"""Small pieces of HTML by which objects are displayed in a notebook.
+"""HTML representations of objects in notebooks.
 
 They are self-contained, escape all text, and inherit the colors of the page, so that both themes are legible.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 MAX_LABELS = 40
-"""Rows or columns of a displayed table; the others are counted."""
+"""Maximum rows or columns of a displayed table; a note below it counts the others."""
 CELL = "padding:2px 6px;text-align:center;font-size:11px;border:0;color:inherit"
 LABEL = "padding:2px 6px;font-size:12px;font-weight:normal;border:0;white-space:pre;color:inherit;background:none"
 UPRIGHT = f"{LABEL};writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;vertical-align:bottom"
@@ -15,7 +15,7 @@ TABLE = "border-collapse:collapse;margin:6px 0;color:inherit;background:none"
 
 
 def facts_as_html(title: str, facts: Mapping[str, str]) -> str:
-    """A table of two columns under ``title``."""
+    """Two-column table of ``facts`` under ``title``."""
     rows = "".join(
         f'<tr style="background:none"><th scope="row" style="{LABEL};text-align:left;opacity:.7">{escape(name)}</th>'
         f'<td style="{LABEL};text-align:left;white-space:pre-wrap;overflow-wrap:anywhere">{escape(value)}</td></tr>'
@@ -25,7 +25,7 @@ def facts_as_html(title: str, facts: Mapping[str, str]) -> str:
 
 
 def weights_as_html(title: str, rows: Sequence[str], columns: Sequence[str], weights: Sequence[Sequence[float]]) -> str:
-    """A table of weights from 0 to 1, shaded: a row for each of ``rows``, a column for each of ``columns``."""
+    """Shaded table of weights from 0 to 1; ``rows`` and ``columns`` are the labels."""
     heading = "".join(f'<th scope="col" style="{UPRIGHT}">{escape(label)}</th>' for label in columns[:MAX_LABELS])
     body = "".join(
         f'<tr style="background:none"><th scope="row" style="{LABEL};text-align:right">{escape(label)}</th>'
@@ -47,6 +47,6 @@ def _heading(title: str) -> str:
 
 
 def _weight(value: float) -> str:
-    """Half transparent at most, so that the number stays legible on a light and on a dark page."""
+    """Shaded table cell. Its opacity is at most 0.6, so that the number is legible on light and dark pages."""
     shade = f"background:rgba(59,130,246,{0.6 * min(max(value, 0.0), 1.0):.3f})"
     return f'<td style="{CELL};{shade}">{value:.2f}</td>'

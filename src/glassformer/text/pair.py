@@ -14,7 +14,7 @@ from glassformer.text.tokenizer import FORMAT, Tokenizer, fingerprint, verify
 
 
 def tokenizer_class(kind: str) -> type[Tokenizer]:
-    """What reads a vocabulary that was trained here."""
+    """The tokenizer class for a vocabulary of ``kind`` trained by glassformer."""
     return ByteTokenizer if kind == BYTES else Tokenizer
 
 
@@ -52,7 +52,7 @@ class TokenizerPair:
         verify(document, origin)
         try:
             if not isinstance(document["config"], dict):
-                raise CheckpointError(f"{origin}: the tokenizer's config is not a section; restore the original")
+                raise CheckpointError(f"{origin}: the tokenizer's config is not a JSON object; restore the original")
             foreign = document["config"].get("kind") == KIND
             config = (ForeignConfig if foreign else TextConfig).parse_stored(document["config"], origin)
             tokenizer = ForeignTokenizer if foreign else tokenizer_class(config.kind)

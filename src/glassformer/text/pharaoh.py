@@ -1,8 +1,8 @@
-"""Word alignments as text, a line a pair: ``0-0 1-2`` links source word 0 with target word 0, and 1 with 2.
+"""Word alignments as text, one line per pair: ``0-0 1-2`` links source word 0 with target word 0, and 1 with 2.
 
-The form is that of the decoder Pharaoh (Koehn 2004), and is what aligners write. Links that people made may be sure or
-possible (Och and Ney 2003): ``1?2`` or ``1p2`` is a possible one, or the file has the form of the NAACL 2003 shared
-task (Mihalcea and Pedersen 2003), a line a link.
+The format is that of the decoder Pharaoh (Koehn 2004), which aligners write. Manual links may be sure or possible
+(Och and Ney 2003): ``1?2`` or ``1p2`` is a possible link. The format of the NAACL 2003 shared task (Mihalcea and
+Pedersen 2003), one line per link, is read too.
 """
 
 import re
@@ -17,11 +17,11 @@ Links = AbstractSet[tuple[int, int]]  # of one sentence: 0-based word indices, s
 _LINK = re.compile(r"([0-9]+)-([0-9]+)")
 _GOLD_LINK = re.compile(r"([0-9]+)([-?p])([0-9]+)")
 _SHARED_TASK = re.compile(r"([0-9]+)\s+([0-9]+)\s+([0-9]+)(?:\s+([SP]))?(?:\s+[0-9.eE+-]+)?")
-_SHARED_TASK_LINE = "sentence, source word and target word from 1, then S or P where it is known, such as 1 2 3 S"
+_SHARED_TASK_LINE = "sentence, source word and target word counted from 1, and optionally S or P, such as 1 2 3 S"
 
 
 class GoldLinks(NamedTuple):
-    """The links of one sentence as people made them; ``possible`` holds the sure ones too."""
+    """Manual links of one sentence; ``possible`` includes the sure links."""
 
     sure: frozenset[tuple[int, int]]
     possible: frozenset[tuple[int, int]]
@@ -39,8 +39,7 @@ def read_pharaoh(line: str) -> frozenset[tuple[int, int]]:
 
 
 def read_links(line: str, source_words: int, target_words: int) -> frozenset[tuple[int, int]]:
-    """``read_pharaoh`` for a pair of so many words; a link of words that it does not have is refused, such as one that
-    counts from 1."""
+    """Parse ``line`` as ``read_pharaoh`` does; ``DataError`` for a word out of range, as when counted from 1."""
     links = read_pharaoh(line)
     for link in sorted(links):
         _check_words(link, (source_words, target_words), 0)
@@ -48,19 +47,20 @@ def read_links(line: str, source_words: int, target_words: int) -> frozenset[tup
 
 
 def read_gold(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) -> list[GoldLinks]:
-    """The links of each sentence, whose ``sizes`` are its words in source and target.
+    """The links of each sentence; ``sizes`` are the numbers of its words in source and target.
 
-    Either a line for each sentence (``0-0 1?2``), or a line for each link as in the NAACL 2003 shared task: sentence,
-    source word and target word counted from 1, then S or P (missing: sure) and a confidence, which is not used. There
-    a link to word 0 says that a word has no partner, and is passed over, as error rates without null links do.
+    ``lines`` has one of two formats: a line for each sentence (``0-0 1?2``), or the format of the NAACL 2003 shared
+    task with a line for each link. Its fields are sentence, source word and target word, counted from 1, then S or P
+    (default: sure) and a confidence, which is ignored. A link to word 0 marks a word without a partner; such null
+    links are ignored, as in error rates without null links.
 
-    Raises ``DataError``, which begins with the number of the line, for anything else.
+    Raises ``DataError``, beginning with the line number, for any other line.
     """
     first = next((line for line in lines if line.strip()), "")
     if _SHARED_TASK.fullmatch(first.strip()):
         return _read_shared_task(lines, sizes)
     if len(lines) != len(sizes):
-        raise DataError(f"has {len(lines):,} lines and the text {len(sizes):,}; give one for each")
+        raise DataError(f"has {len(lines):,} lines, but the text has {len(sizes):,}; give one line for each sentence")
     return [_read_gold_line(number, line, size) for number, (line, size) in enumerate(zip(lines, sizes), start=1)]
 
 
@@ -71,7 +71,7 @@ def _read_gold_line(number: int, line: str, size: tuple[int, int]) -> GoldLinks:
         if match is None:
             raise DataError(
                 f"line {number}: {word!r} is not a link; write source-target word indices from 0, such as 0-0 1-2, "
-                "or 1?2 for a possible one"
+                "or 1?2 for a possible link"
             )
         link = int(match[1]), int(match[3])
         try:
@@ -92,7 +92,7 @@ def _read_shared_task(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) ->
             raise DataError(f"line {number}: {line.strip()!r} is not a link; write {_SHARED_TASK_LINE}")
         sentence, source, target = (int(match[place]) for place in (1, 2, 3))
         if not 1 <= sentence <= len(sizes):
-            raise DataError(f"line {number}: there is no sentence {sentence}; the text has 1 to {len(sizes):,}")
+            raise DataError(f"line {number}: sentence {sentence} is out of range; choose from 1 to {len(sizes):,}")
         if not source or not target:
             continue
         try:
@@ -107,10 +107,10 @@ def _read_shared_task(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) ->
 
 
 def _check_words(link: tuple[int, int], size: tuple[int, int], first: int) -> None:
-    """``first`` is the number of the first word."""
+    """Raise ``DataError`` unless both words exist; ``first`` is the number of the first word."""
     if not (link[0] < size[0] + first and link[1] < size[1] + first):
         raise DataError(
-            f"{link[0]}-{link[1]} links words that are not there: the line has {size[0]} and {size[1]}, "
+            f"{link[0]}-{link[1]} is out of range: the sentence has {size[0]} source and {size[1]} target words, "
             f"counted from {first}"
         )
 

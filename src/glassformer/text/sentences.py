@@ -1,4 +1,4 @@
-"""Long texts in pieces, cut at sentence ends where there are any; and the translations of the pieces as one text."""
+"""Split long texts at sentence ends, and join the translations of the pieces."""
 
 import re
 from bisect import bisect_left
@@ -7,7 +7,7 @@ from unicodedata import combining
 
 from glassformer.config import DataError
 
-# A run of stops is matched once, from its first one: text may be thousands of dots.
+# A run of stops is matched once, from its start: a text may consist of thousands of dots.
 _CLOSING = r"[\"'”’»)\]}」』）】]*"
 _SENTENCE_END = re.compile(rf"(?P<stop>(?<![.!?…؟।])[.!?…؟।]++){_CLOSING}\s+|[。！？｡]+{_CLOSING}\s*|\n\s*")
 _CLAUSE_END = re.compile(rf"(?<![.!?…;:,،؛])[.!?…;:,،؛]++{_CLOSING}\s+|[、，；：]+\s*")
@@ -28,14 +28,14 @@ _WITHOUT_SPACES = re.compile(
 
 
 def split_text(text: str, limit: int, length: Callable[[str], int]) -> list[str]:
-    """``text`` in pieces whose ``length`` is at most ``limit``; ``"".join(pieces) == text``.
+    """Split ``text`` into pieces with a ``length`` of at most ``limit``; ``"".join(pieces) == text``.
 
-    A text within the limit is one piece. Of a longer one each sentence is a piece, since sentences are what translators
-    are trained on; where one is still too long, one may also begin with a small letter. A sentence beyond the limit is
-    halved until it fits: at the end of a clause or at a space in its middle half, at any space, or else between two
-    characters.
+    A text within the limit is one piece. A longer text is split into sentences, since translators are trained on
+    sentences. A sentence that is too long is split at stops before lower-case letters too. A sentence that is still
+    too long is halved until it fits: at the end of a clause or a space in its middle half, at any space, or else
+    between two characters.
 
-    Raises ``DataError`` where a single character is longer than ``limit``.
+    Raises ``DataError`` if a single character is longer than ``limit``.
     """
     if length(text) <= limit:
         return [text]
@@ -48,25 +48,25 @@ def split_text(text: str, limit: int, length: Callable[[str], int]) -> list[str]
 
 
 def sentences(text: str, before_small: bool = False) -> list[str]:
-    """``text`` cut behind each sentence and the spaces after it.
+    """Split ``text`` after each sentence and the spaces that follow it.
 
-    A stop before a small letter ends none, unless ``before_small``, nor does a full stop after a single letter
-    (initials) or after a frequent abbreviation.
+    A stop before a lower-case letter does not end a sentence, unless ``before_small``. Nor does a full stop after a
+    single letter (initials) or a frequent abbreviation.
     """
     ends = [found.end() for found in _SENTENCE_END.finditer(text) if _ends_sentence(text, found, before_small)]
     return _cut(text, ends)
 
 
 def join_texts(translations: Iterable[str], pieces: Iterable[str]) -> str:
-    """The ``translations`` of ``pieces`` as one text, with a space between two where one belongs.
+    """Join the ``translations`` of ``pieces`` into one text, with spaces between them.
 
-    There is none beside a script without spaces (Chinese, Japanese, Thai, …), or where a word had to be cut.
+    There is no space next to a script without spaces (Chinese, Japanese, Thai, …), or where a word was split.
     """
     return joined_texts(translations, pieces)[0]
 
 
 def joined_texts(translations: Iterable[str], pieces: Iterable[str]) -> tuple[str, list[int]]:
-    """The text of ``join_texts``, and where in it each translation begins."""
+    """The text of ``join_texts``, and the offset of each translation in it."""
     parts, starts, size = list[str](), list[int](), 0
     last, glued = "", True
     for translation, piece in zip(translations, pieces, strict=True):
@@ -82,14 +82,14 @@ def joined_texts(translations: Iterable[str], pieces: Iterable[str]) -> tuple[st
 
 
 def words_before(text: str, places: Sequence[int]) -> list[int]:
-    """For each place in ``text`` the number of words, between spaces, that end before it."""
+    """Number of space-separated words in ``text`` that end before each offset in ``places``."""
     begins = [found.start() for found in re.finditer(r"\S+", text)]
     inside = [0 < place < len(text) and not text[place - 1].isspace() for place in places]
     return [bisect_left(begins, place) - within for place, within in zip(places, inside, strict=True)]
 
 
 def ends_in_word(piece: str) -> bool:
-    """True if the word at the end of ``piece`` goes on in the next piece."""
+    """True if the last word of ``piece`` continues in the next piece."""
     return bool(_LAST_WORD.search(piece[-1:])) and not _WITHOUT_SPACES.match(piece[-1:])
 
 
@@ -109,13 +109,13 @@ def _halved(text: str, limit: int, length: Callable[[str], int]) -> Iterator[str
         yield text
         return
     if len(text) < 2:
-        raise DataError(f"max_source={limit} has no room for the {length(text)} tokens of {text!r}; raise it")
+        raise DataError(f"max_source={limit} is less than the {length(text)} tokens of {text!r}; raise it")
     for part in _cut(text, [_middle(text)]):
         yield from _halved(part, limit, length)
 
 
 def _middle(text: str) -> int:
-    """The best place near the middle of ``text`` to cut it."""
+    """Best offset near the middle of ``text`` at which to split it."""
     size = len(text)
     half = range(size // 4, size - size // 4 + 1)
     for pattern, allowed in ((_CLAUSE_END, half), (_SPACES, half), (_SPACES, range(1, size))):

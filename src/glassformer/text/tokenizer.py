@@ -27,11 +27,11 @@ if hasattr(os, "register_at_fork"):
 
 
 MEASURED_TOKENS = 1 << 16
-"""Tokens decoded at a time to measure their text."""
+"""Number of tokens decoded at a time to measure their text."""
 
 
 class TextSize(NamedTuple):
-    """Of a text; its bytes are those of UTF-8."""
+    """Length of a text in characters and in UTF-8 bytes."""
 
     characters: int
     bytes: int
@@ -50,7 +50,7 @@ class Tokenizer:
     """A trained vocabulary of kind bpe, word or char. Immutable, and safe to share between threads."""
 
     tokens_span_lines = False
-    """A token may hold a line end and what follows it, so text is not to be encoded line by line."""
+    """True if a token may span a line end; then text must not be encoded line by line."""
 
     def __init__(self, kind: str, special_tokens: dict[str, int], pipeline: dict[str, Any]) -> None:
         """``pipeline`` is the JSON document of a ``tokenizers.Tokenizer``, which does the encoding."""
@@ -66,7 +66,7 @@ class Tokenizer:
         self._pieces = ["" if i in self._special else entry + end for i, entry in enumerate(self._entries)]
         self._byte_of = _bytes_of_entries(self._ids) if pipeline["model"].get("byte_fallback") else {}
         for i in self._byte_of:
-            self._pieces[i] = "\ufffd"  # part of a character, so neither a space nor nothing
+            self._pieces[i] = "\ufffd"  # part of a character: neither a space nor empty
         self._ends_word = [piece.endswith(" ") for piece in self._pieces]
 
     @cached_property
@@ -93,7 +93,7 @@ class Tokenizer:
         return [encoding.ids for encoding in encoded]
 
     def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
-        """The text of ``ids``; special tokens are left out, ``<unk>`` too unless ``copied`` has text for its place."""
+        """The text of ``ids`` without special tokens; ``copied`` maps positions to the text that replaces ``<unk>``."""
         ids, texts = self._checked(ids), copied or {}
         end = " " if self.kind == "word" else ""
         if self._byte_of:
@@ -102,9 +102,9 @@ class Tokenizer:
         return self._joined("".join([texts[n] + end if n in texts else self._pieces[i] for n, i in enumerate(ids)]))
 
     def size(self, ids: Sequence[int] | NDArray[np.integer], given: int = 0) -> TextSize:
-        """How much longer the text is that ``ids`` decode to than that of the first ``given`` of them.
+        """Size of the decoded ``ids`` minus the size of the first ``given`` of them.
 
-        Documents, which end tokens part, are decoded one by one.
+        Documents, separated by end tokens, are decoded one by one.
         """
         tokens, begin = np.asarray(ids), 0
         characters = size = 0
@@ -117,7 +117,7 @@ class Tokenizer:
         return TextSize(characters, size)
 
     def _parts(self, document: NDArray[np.integer], known: int) -> Iterator[tuple[str, str]]:
-        """Texts of overlapping parts of a document: of what came before, and of that with what follows it.
+        """Decoded parts of a document, as pairs (previous token, previous token with the part).
 
         A part does not end within a character.
         """
@@ -158,7 +158,7 @@ class Tokenizer:
         return words
 
     def unknown(self, text: str) -> list[str]:
-        """What stands behind each ``<unk>`` of ``encode(text)``, in order: characters, normalized, or whole words."""
+        """The text behind each ``<unk>`` of ``encode(text)``, in order: normalized characters, or words (kind word)."""
         if self.unknown_id not in self.encode(text):
             return []
         normalized = self._encoder.normalizer.normalize_str(whole_characters(text))
@@ -232,14 +232,14 @@ class Tokenizer:
         return ids
 
     def _symbols(self, character: str) -> list[int]:
-        """What merging begins with: the character's entry, else its bytes where there are such entries."""
+        """Initial symbols for merging: the entry of the character, else its bytes if these have entries."""
         if character in self._ids or not self._byte_of:
             return [self._ids.get(character, self.unknown_id)]
         return [self._ids[byte_entry(byte)] for byte in character.encode()]
 
     @cached_property
     def _utf8(self) -> list[bytes]:
-        """Of each entry; with byte fallback."""
+        """UTF-8 bytes of each entry, for byte fallback."""
         byte_of = self._byte_of
         return [bytes([byte_of[i]]) if i in byte_of else piece.encode() for i, piece in enumerate(self._pieces)]
 
@@ -251,13 +251,13 @@ class Tokenizer:
 
     @cached_property
     def _characters(self) -> list[list[int]]:
-        """For each id the ids of its single characters; a special token is its own, and so is a byte of fallback."""
-        whole = self._special.union(self._byte_of)
-        return [[i] if i in whole else [self._ids[c] for c in piece] for i, piece in enumerate(self._pieces)]
+        """For each id, the ids of its characters; special tokens and fallback bytes map to themselves."""
+        atomic = self._special.union(self._byte_of)
+        return [[i] if i in atomic else [self._ids[c] for c in piece] for i, piece in enumerate(self._pieces)]
 
 
 def byte_entry(byte: int) -> str:
-    """The entry of one byte of a character that the vocabulary lacks, as SentencePiece names it."""
+    """Vocabulary entry of a fallback byte, named as in SentencePiece."""
     return f"<0x{byte:02X}>"
 
 
@@ -276,7 +276,7 @@ def fingerprint(document: dict[str, Any]) -> str:
         canonical = json.dumps(document, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()
     except (RecursionError, UnicodeEncodeError):
-        raise CheckpointError("tokenizer: holds what no tokenizer does; restore the original") from None
+        raise CheckpointError("tokenizer: is nested too deeply or is not valid Unicode; restore the original") from None
 
 
 def verify(document: Any, origin: str) -> None:

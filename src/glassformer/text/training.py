@@ -22,8 +22,8 @@ Lines = Callable[[], Iterator[str]]
 def train_tokenizers(config: TextConfig, source: Lines, target: Lines) -> TokenizerPair:
     """Learn one vocabulary from both sides (``joint``) or one from each.
 
-    Each side is read once a vocabulary, with ``byte_fallback`` twice. ``DataError`` when there is no text, or when its
-    characters alone exceed ``vocab_size``. Warns where bytes are to be normalized, which does not come back.
+    Each side is read once per vocabulary, with ``byte_fallback`` twice. ``DataError`` when there is no text, or when
+    its characters alone exceed ``vocab_size``. Warns if kind bytes is combined with normalization, which loses text.
     """
     if config.kind == "bytes":
         _warn_of_normalization(config)
@@ -38,8 +38,8 @@ def _warn_of_normalization(config: TextConfig) -> None:
         changes.append(f'text.normalization="{config.normalization}"')
     if changes:
         warnings.warn(
-            f'{" and ".join(changes)} with kind="bytes": text is only partly reversible, and comes back as normalized; '
-            "leave it out for text that comes back exactly",
+            f'{" and ".join(changes)} with kind="bytes": decoding returns normalized text; '
+            "remove the setting to restore text exactly",
             stacklevel=3,
         )
 
@@ -71,7 +71,7 @@ def _train(config: TextConfig, lines: Lines, side: str) -> Tokenizer:
 
 
 def _check_learned(config: TextConfig, size: int, seen: bool, side: str) -> None:
-    """``size``: entries of the vocabulary; ``seen``: there was text that is not blank."""
+    """Raise ``DataError`` for a vocabulary that is empty or too large; ``seen`` is true if any text was not blank."""
     specials, reserved = len(config.special_tokens), len(_reserved(config))
     of_bytes = config.kind == "bytes" or config.byte_fallback
     if not seen if of_bytes else size == reserved + (2 if config.kind == "bpe" else 0):
@@ -85,14 +85,14 @@ def _check_learned(config: TextConfig, size: int, seen: bool, side: str) -> None
         characters = "the 256 bytes" if config.kind == "bytes" else f"{size - reserved} characters"
         characters += ", 256 bytes" if config.byte_fallback else ""
         raise DataError(
-            f"vocab_size={config.vocab_size} is too small: {side} has {characters} beside "
-            f"{specials} special tokens; choose at least {size}"
+            f"vocab_size={config.vocab_size} is too small for {characters} and {specials} special tokens of {side}; "
+            f"choose at least {size}"
         )
 
 
 def _learn_merges(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines) -> dict[str, Any]:
     encoder.model = models.BPE(unk_token="<unk>", byte_fallback=config.byte_fallback)
-    # Both marks must be there even when this text never needed one: later text may.
+    # Include both marks even if the training text lacks them: later text may need them.
     marks = [JOINER, " "]
     limit: dict[str, Any] = {}
     if config.byte_fallback:
@@ -123,7 +123,7 @@ def _learn_byte_merges(config: TextConfig, encoder: tokenizers.Tokenizer, lines:
 
 
 def _frequent_characters(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines, marks: list[str]) -> int:
-    """How many characters occur ``min_frequency`` times; the trainer keeps as many, the most frequent ones."""
+    """Number of characters with at least ``min_frequency`` occurrences; the trainer keeps that many."""
     counts: Counter[str] = Counter()
     for line in lines():
         counts.update(encoder.normalizer.normalize_str(line))
@@ -131,7 +131,7 @@ def _frequent_characters(config: TextConfig, encoder: tokenizers.Tokenizer, line
 
 
 def _reserved(config: TextConfig) -> tuple[str, ...]:
-    """What stands first in the vocabulary."""
+    """First entries of the vocabulary: special tokens, then fallback bytes."""
     return config.special_tokens + (tuple(map(byte_entry, range(256))) if config.byte_fallback else ())
 
 

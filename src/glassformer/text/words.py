@@ -29,7 +29,7 @@ _RUNS_OF_SPACES = re.compile(" +")
 def normalizer(config: TextConfig) -> normalizers.Normalizer:
     """Text → words separated by single spaces, with joiners; for bpe a space ends every word, the last one too.
 
-    ``char`` and ``bytes`` only normalise characters: their spaces and line ends are tokens, or parts of them.
+    ``char`` and ``bytes`` only normalise characters: their spaces and line ends are tokens or parts of tokens.
     """
     steps = _characters(config)
     if config.kind in ("bpe", "word"):
@@ -44,7 +44,7 @@ def normalizer(config: TextConfig) -> normalizers.Normalizer:
 def pre_tokenizer(config: TextConfig) -> pre_tokenizers.PreTokenizer | None:
     """Cut the normalised text into words. For bpe each keeps the space after it, as its end-of-word symbol.
 
-    For bytes GPT-2's pattern: a word, a number or signs, each with the space before it, or a run of spaces.
+    For bytes, GPT-2's pattern: words, numbers or punctuation, each with the space before it, or runs of spaces.
     """
     if config.kind == "bytes":
         return pre_tokenizers.ByteLevel(add_prefix_space=False)

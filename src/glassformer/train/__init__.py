@@ -1,4 +1,4 @@
-"""Training: call it to train to the end, or iterate over its events.
+"""Training: call this module to train to the end, or iterate over the events of a training.
 
 ``glassformer.train("configs/x.toml", run="runs/x", overrides=["train.max_steps=100"])`` trains, prints nothing, and
 returns a ``TrainingResult`` with the scores, the best checkpoint and ``load()``. The configuration may also be a

@@ -24,7 +24,7 @@ OWN = {
     *("kind", "dropout", "attention_dropout", "head_dropout", "masked_tokens"),
     *("vocab_size", "n_classes", "n_tags", "image_size", "n_channels", "n_variables", "context", "horizon"),
 }
-"""Model settings that ``train.start_from`` does not take over: a free choice of the new run, or decided by its data."""
+"""Model settings that ``train.start_from`` does not copy: the new run chooses them, or its data decide them."""
 
 
 def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
@@ -51,7 +51,7 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
 
 
 def with_sizes_of(config: RunConfig, model: Any, origin: str) -> tuple[RunConfig, list[str]]:
-    """``config`` with the settings of ``model`` wherever its own ``[model]`` gives none, and a line that lists them."""
+    """Fill in settings that ``[model]`` leaves out from ``model``; return the result, and a line that lists them."""
     if not isinstance(model, dict) or model.get("kind") != getattr(config.model, "kind", None):
         return config, []
     filled = config.parse({**config.model_dump(), "model": _filled(config.model, model)}, origin)

@@ -54,7 +54,9 @@ class TrainConfig(Config):
     ema: float = Field(0.0, ge=0, lt=1)
     """Decay of the exponential moving average of the weights, which is then what is validated and saved; 0 is none."""
     save_every: int = Field(1000, gt=0, description="steps between checkpoints")
-    keep_checkpoints: int = Field(5, gt=0, description="newest ones kept, beside the best and that of an interruption")
+    keep_checkpoints: int = Field(
+        5, gt=0, description="newest scheduled checkpoints to keep, besides the best and one saved on interruption"
+    )
     log_every: int = Field(50, gt=0, description="steps between progress reports")
     max_bad_steps: int = Field(10, ge=0)
     """Steps with a loss or gradient that is not finite that may be skipped before the run stops."""
@@ -62,8 +64,8 @@ class TrainConfig(Config):
     threads: int = Field(0, ge=0)
     """CPU threads; 0 leaves PyTorch's choice."""
     start_from: str | None = None
-    """Run or checkpoint whose tokenizer a new run keeps, and whose weights it begins with where they fit. Sizes and
-    other settings that ``[model]`` does not give are taken from it, except dropout and what the data decide."""
+    """Run or checkpoint to start from: its tokenizer, and its weights where they fit. It also fills in settings that
+    ``[model]`` leaves out, except dropout and sizes that the data decide."""
     override_on_resume: bool = False
     """Let ``--resume`` change ``[optimizer]`` and ``train.precision``, ``label_smoothing``, ``dropout_warmup_steps``,
     ``accumulate``, ``ema`` (not from or to 0), ``threads`` and ``loss``. Each change is recorded in the run."""

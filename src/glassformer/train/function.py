@@ -1,4 +1,4 @@
-"""Training from Python: a function that trains to the end, and the same as an iterator over events."""
+"""Training from Python: a function that trains to the end, and an iterator over the events of a training."""
 
 import copy
 import warnings
@@ -21,12 +21,12 @@ Configuration = str | Path | dict[str, Any] | RunConfig
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished training: its run folder, why it ended, and how good the model is."""
+    """Result of a training: its run folder, the reason it ended, and its scores."""
 
     run: Path
     step: int
     reason: str
-    """Why training ended, such as ``train.max_steps=1000 is reached``."""
+    """Reason why training ended, such as ``train.max_steps=1000 is reached``."""
     seconds: float
     """Training time over all resumes, without validation."""
     scores: dict[str, float]
@@ -40,21 +40,21 @@ class TrainingResult:
         return resolve(self.run)
 
     def load(self, device: str = "cpu") -> Any:
-        """The trained model at work, as ``glassformer.load`` returns it: a ``Translator``, a ``Generator``, …"""
+        """Load the trained model like ``glassformer.load``: a ``Translator``, a ``Generator``, …"""
         return predict.load(self.run, device=device)
 
 
 def train(
     config: Configuration, run: str | Path | None = None, overrides: Sequence[str] = (), resume: bool = False
 ) -> TrainingResult:
-    """Train to the end and return the result. Nothing is printed; ``metrics.jsonl`` in the run folder holds it all.
+    """Train to the end and return the result. Nothing is printed; ``metrics.jsonl`` in the run folder records it.
 
     ``config`` is the path of a TOML file, a dictionary of its sections, or a ``RunConfig``. ``run`` is the run folder:
     by default ``runs/NAME`` for a file ``NAME.toml``, otherwise required. ``overrides`` are settings over ``config``,
-    such as ``["train.max_steps=100"]``. ``resume`` continues a run exactly where its newest checkpoint is.
+    such as ``["train.max_steps=100"]``. ``resume`` continues a run exactly, from its newest checkpoint.
 
-    Damaged checkpoints, and scores that cannot choose the best one, are reported as warnings. ``GlassformerError``:
-    configuration, data or run folder cannot be used. After Ctrl-C, ``resume=True`` continues from the last save.
+    Damaged checkpoints, and scores that cannot choose the best one, are warnings. An unusable configuration, data file
+    or run folder raises ``GlassformerError``. After Ctrl-C, ``resume=True`` continues from the last save.
     """
     scores: dict[str, float] = {}
     finished: Finished | None = None
@@ -80,19 +80,20 @@ def events(
     resume: bool = False,
     each_step: bool = False,
 ) -> Iterator[Event]:
-    """The same training as an iterator: ``Started``, ``Progress``, ``Validated``, ``Skipped``, ``Finished``.
+    """Train, and yield events: ``Started``, ``Progress``, ``Validated``, ``Skipped``, ``Finished``.
 
-    ``each_step`` adds a ``Stepped`` after every step. Training advances only as the iterator does; a script that stops
-    iterating stops the run, which ``resume=True`` then continues from its last save.
+    ``each_step`` adds a ``Stepped`` after every step. Training advances only as the iterator does. A script that stops
+    iterating stops the run; ``resume=True`` continues it from its last save.
     """
     settings, path = _settings(config, overrides), _folder(config, run)
     return loop(settings, RunFolder.open(path) if resume else RunFolder.create(path), resume, each_step=each_step)
 
 
 class CallableModule(ModuleType):
-    """The class of the module ``glassformer.train``, which is a package of modules and the function ``train`` in one.
+    """Class of the module ``glassformer.train``, which is both a package and the function ``train``.
 
-    Importing any of its modules makes the package the attribute ``train`` of ``glassformer``; so the package is called.
+    Importing any of its modules makes the package the attribute ``train`` of ``glassformer``, so the package must be
+    callable.
     """
 
     def __call__(
@@ -115,7 +116,7 @@ def _settings(config: Configuration, overrides: Sequence[str]) -> RunConfig:
     elif isinstance(config, dict):
         values = copy.deepcopy(config)
     else:
-        raise ConfigError(f"config={config!r} is no configuration; give the path of a TOML file, a dict or a RunConfig")
+        raise ConfigError(f"config={config!r} is not a configuration; give a TOML file, a dict or a RunConfig")
     for override in overrides:
         apply_override(values, override)
     return type(config).parse(values) if isinstance(config, RunConfig) else parse_config(values)
@@ -126,4 +127,4 @@ def _folder(config: Configuration, run: str | Path | None) -> Path:
         return Path(run)
     if isinstance(config, str | Path):
         return Path("runs") / Path(config).stem
-    raise ConfigError("run=None, but a configuration that is no file has no name; give the run folder, as run='runs/x'")
+    raise ConfigError("run=None, and a configuration without a file has no name; give the run folder, as run='runs/x'")

@@ -32,7 +32,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Stepped:
-    """After each step, for a progress bar; only with ``each_step``, and never in ``metrics.jsonl``."""
+    """End of one step, for a progress bar; only with ``each_step``, and never in ``metrics.jsonl``."""
 
     step: int
 
@@ -63,7 +63,7 @@ class Validated:
     validation_seconds: float
     best: bool
     warning: str | None = None
-    """A score that cannot choose the best checkpoint, and what to do about it."""
+    """Warning of a score that cannot choose the best checkpoint, with the way out."""
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ def train(
     asked_to_stop: Callable[[], bool] = lambda: False,
     each_step: bool = False,
 ) -> Iterator[Event]:
-    """Train in ``run`` until a limit, the patience, or a fault; ``resume`` goes on from its newest whole checkpoint.
+    """Train in ``run`` until a limit, the patience, or a fault; ``resume`` continues from its newest intact checkpoint.
 
-    Once ``asked_to_stop`` says so, the step at hand is ended and saved, and nothing is lost. A fault before the first
-    checkpoint leaves no run behind. ``each_step`` adds a ``Stepped`` after every step.
+    Once ``asked_to_stop`` returns True, the current step is finished and saved, so nothing is lost. A fault before the
+    first checkpoint leaves no run behind. ``each_step`` adds a ``Stepped`` after every step.
     """
     with run.lock(), closing(Log(run)) as log:
         try:
@@ -51,7 +51,7 @@ def train(
 def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool]) -> Iterator[Event]:
     keep_freed_memory()
     state, warnings = restore(config, run) if resume else begin(config, run)
-    config = state.config  # with the sizes of the run it starts from
+    config = state.config  # includes settings from ``train.start_from``
     reason = _reason_to_stop(state) or _impatient(state)
     if reason is None:
         try_largest(state)
@@ -91,7 +91,7 @@ def every(n: int, step: int) -> bool:
 
 
 def _scheduled(state: TrainState) -> bool:
-    """True at the steps at which an uninterrupted run saves too."""
+    """True if an uninterrupted run saves at this step too."""
     config, step = state.config, state.counters.step
     return every(config.train.save_every, step) or (state.task.validates and every(config.validation.every, step))
 
@@ -99,7 +99,7 @@ def _scheduled(state: TrainState) -> bool:
 def save(state: TrainState, run: RunFolder, validated: Validated | None, interrupted: bool = False) -> None:
     """Save a checkpoint of this step and delete those that are no longer needed; the best one is never deleted.
 
-    One of an ``interrupted`` run is there to resume from, and does not count among ``keep_checkpoints``.
+    A checkpoint of an ``interrupted`` run is for resuming only, and does not count among ``keep_checkpoints``.
     """
     document = state.task.document()
     config = {
@@ -155,7 +155,7 @@ def _validated(state: TrainState) -> Validated:
 
 
 def _better(value: float, loss: float | None, counters: Counters) -> bool:
-    """True if this validation beats the best so far; of equal values, as BLEU 0 and 0, the lower loss does."""
+    """True if this validation beats the best so far; between equal values, such as BLEU 0, the lower loss wins."""
     if not math.isfinite(value):
         return False
     if counters.best is None or value > counters.best:
@@ -166,7 +166,7 @@ def _better(value: float, loss: float | None, counters: Counters) -> bool:
 
 
 def _zero_bleu(state: TrainState, value: float) -> str | None:
-    """The warning of the first validation in which BLEU, as the metric, is 0."""
+    """Warning for the first validation in which the metric is BLEU and 0; else None."""
     config, counters = state.config.validation, state.counters
     if config.metric != "bleu" or value != 0:
         return None
@@ -175,7 +175,7 @@ def _zero_bleu(state: TrainState, value: float) -> str | None:
         return None
     tokenize = state.task.document().values.get("bleu_tokenize")
     return (
-        "BLEU is 0: while it is, the lower loss chooses the best checkpoint; if it stays 0, set "
+        "BLEU is 0: until it rises, the lowest loss chooses the best checkpoint; if it stays 0, set "
         f"validation.tokenize (now {tokenize}), or validation.metric to chrf or loss"
     )
 

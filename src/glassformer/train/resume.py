@@ -29,13 +29,12 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "da
 
 MISSING = object()
 ADDED = {"text.byte_fallback": False, "data.validation_share": 0.0}
-"""Settings that were added since runs of earlier versions began, with the value at which they change nothing."""
+"""Settings added since earlier versions, with the values at which they have no effect."""
 OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
     f"train.{name}"
     for name in ("precision", "label_smoothing", "dropout_warmup_steps", "accumulate", "ema", "threads", "loss")
 }
-"""What ``train.override_on_resume`` lets a resumed run change: how the weights are updated from here on."""
-
+"""Settings that ``train.override_on_resume`` lets a resumed run change: how the weights are updated."""
 
 COMPARED_APART = OVERRIDABLE | {"validation.tokenize"}
 
@@ -47,9 +46,9 @@ def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
 
 
 def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
-    """The state of the newest whole checkpoint, and a line for each newer one that is damaged.
+    """Load the state of the newest intact checkpoint; return it with a line for each newer one that is damaged.
 
-    Settings that decide the weights must be those it was made with, unless ``train.override_on_resume`` allows them.
+    Settings that decide the weights must not have changed, unless ``train.override_on_resume`` allows the change.
     """
     found = run.latest()
     if found is None:
@@ -60,7 +59,7 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     sections = {"model", "data", "train", "optimizer", "validation"}
     if not isinstance(before, dict) or not all(isinstance(before.get(name), dict) for name in sections):
         raise CheckpointError(f"{found.path}: training_state has no configuration; start a new run")
-    if config.train.start_from:  # which this run may have taken sizes from
+    if config.train.start_from:  # this run may have copied settings from there
         config, _ = with_sizes_of(config, before.get("model"), str(found.path))
     overrides = _overrides(config, before, found.step)
     _check_device(config, found.path, "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu")
@@ -71,12 +70,12 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     bleu_tokenize = checkpoint.config.get("bleu_tokenize", before["validation"].get("tokenize"))
     _restore_best(state, run, before, bleu_tokenize)
     if changes := _changes(config, before):
-        state.taken.append(f"settings other than at the last checkpoint: {', '.join(changes)}")
+        state.taken.append(f"settings changed since the last checkpoint: {', '.join(changes)}")
     return state, found.warnings
 
 
 def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int) -> list[Override]:
-    """The settings that ``train.override_on_resume`` changes; any other that decides the weights is refused."""
+    """List the changes that ``train.override_on_resume`` allows; refuse any other change that decides the weights."""
     now = config.model_dump(mode="json")
     if now.pop("task") != saved.get("task", "translation"):
         raise ConfigError(f"task={config.task!r}, but the run began with another one; resume with that, or start anew")
@@ -105,8 +104,8 @@ def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int
 def _check_override(config: RunConfig, name: str, before: object, now: object, given: bool) -> None:
     fault = f"{name}={now!r}, but the run began with {before!r}"
     if not given:
-        fault = f"{name} is not given, and its default {now!r} is not the {before!r} that the run began with"
-    if name not in OVERRIDABLE or (name == "train.ema" and not (before and now)):  # there is no average to go on with
+        fault = f"{name} is not set, and its default {now!r} differs from the {before!r} that the run began with"
+    if name not in OVERRIDABLE or (name == "train.ema" and not (before and now)):  # there is no average to continue
         raise ConfigError(f"{fault}; resume with that, or start anew")
     if not config.train.override_on_resume:
         way_out = "or set train.override_on_resume=true to change it from here on"
@@ -114,9 +113,9 @@ def _check_override(config: RunConfig, name: str, before: object, now: object, g
 
 
 def _changes(config: RunConfig, saved: dict[str, dict[str, Any]]) -> list[str]:
-    """The settings that may always change and did, by intent or by a damaged ``config.toml``.
+    """List the changed settings that may always change, by intent or by a damaged ``config.toml``.
 
-    The tokenizer of BLEU is compared apart, since ``auto`` may choose the one that was named.
+    The tokenizer of BLEU is compared elsewhere, since ``auto`` may choose the tokenizer that was set before.
     """
     return [
         f"{section}.{key} {saved[section][key]!r} → {value!r}"
@@ -148,10 +147,10 @@ def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any], ble
 
 
 def _measured(config: dict[str, Any], bleu_tokenize: str | None) -> list[Any]:
-    """How a run was validated, with the tokenizer that ``validation.tokenize = "auto"`` chose."""
+    """Settings that decide the validation scores, with the tokenizer that ``validation.tokenize = "auto"`` chose."""
     how = {key: value for key, value in config["validation"].items() if key not in ("every", "patience", "tokenize")}
     decoding = config.get("decoding")
-    if decoding is not None:  # keys that a later version has added measure as before by their defaults
+    if decoding is not None:  # by default, keys of later versions change no score
         added = LanguageDecodingConfig().model_dump(mode="json") | TranslationDecodingConfig().model_dump(mode="json")
         decoding = added | decoding
     return [how, bleu_tokenize, config["data"].get("validation"), decoding]

@@ -30,15 +30,15 @@ class Counters:
     best: float | None = None
     best_step: int = 0
     best_loss: float | None = None
-    """The validation loss beside ``best``, which decides between equal values; None where the task has none."""
+    """Validation loss at ``best``, which decides between equal values; None if the task has none."""
     zero_scores: int = 0
-    """Validations in which BLEU, as the metric, was 0."""
+    """Number of validations in which the metric was BLEU and 0."""
     without_improvement: int = 0
 
 
 @dataclass(frozen=True)
 class Override:
-    """A setting that ``train.override_on_resume`` changed in a run that had reached ``step``."""
+    """Change of a setting by ``train.override_on_resume`` at ``step``."""
 
     step: int
     name: str
@@ -66,7 +66,7 @@ class TrainState:
     """What a run that starts from another one has of its weights, in a line."""
 
     overrides: list[Override] = field(default_factory=list)
-    """The history of the run's settings, oldest first."""
+    """Changes of settings over the resumes of the run, oldest first."""
 
     @cached_property
     def weights(self) -> list[tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]]:
@@ -133,7 +133,7 @@ class TrainState:
         return TrainingState(values, tensors)
 
     def restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
-        """Become the run that made ``saved``. Other data than then are refused: the run would not be the same."""
+        """Restore the run that made ``saved``; refuse other data than it was trained on."""
         try:
             self._restore(weights, saved, origin)
         except GlassformerError:
@@ -141,17 +141,17 @@ class TrainState:
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             reason = str(error).partition("\n")[0]
             raise CheckpointError(
-                f"{origin}: training_state is not that of this run ({reason}); start a new run"
+                f"{origin}: training_state does not match this run ({reason}); start a new run"
             ) from None
 
     def _restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
         if saved.values["data"] != self.batches.fingerprint:
             raise CheckpointError(f"{origin}: the training data are not those the run began with; start a new run")
-        content = saved.values.get("content", self.batches.content_digest)  # not in the earliest
+        content = saved.values.get("content", self.batches.content_digest)  # absent in early versions
         if content != self.batches.content_digest:
             raise CheckpointError(
-                f"{origin}: text and vocabulary are those the run began with, but the token ids made from them are "
-                "others; resume with the version of glassformer that began the run, or start a new run"
+                f"{origin}: text and vocabulary are those the run began with, but the token ids made from them "
+                "differ; resume with the version of glassformer that began the run, or start a new run"
             )
         now = self._kernels()
         before = saved.values.get("kernels", now) or ""  # 0, in the earliest, where PyTorch did it all

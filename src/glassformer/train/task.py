@@ -48,7 +48,7 @@ class BatchSource(Protocol):
 
     @property
     def content_digest(self) -> str:
-        """SHA-256 of the token ids where they come from a cache; empty where ``fingerprint`` covers them."""
+        """SHA-256 of the token ids if they come from a cache; empty if ``fingerprint`` covers them."""
         ...
 
     @property

@@ -12,7 +12,7 @@ WIDTH, HIGH, GAP = 256, 44, 16
 """Of a box, and between two, in pixels."""
 PITCH = HIGH + GAP
 CAPTIONS = 88
-"""Height of what is written below and above a column."""
+"""Height of the captions above and below a column."""
 ENCODER, DECODER = 92, 448
 """Where the columns begin."""
 
@@ -110,7 +110,7 @@ class Column:
 
 
 def two_stacks(example: Example) -> Drawing:
-    """The encoder at the left, the decoder at the right; this example's lengths are in the shapes."""
+    """Drawing with the encoder on the left and the decoder on the right, with the shapes of this example."""
     c, shapes = example.model.config, _shapes(example)
     drawing = Drawing(ENCODER + DECODER + WIDTH + 60, _decoder_boxes(c) * PITCH + CAPTIONS)
     bottom = drawing.height - 14
@@ -125,7 +125,7 @@ def two_stacks(example: Example) -> Drawing:
 
 
 def one_above_the_other(example: Example) -> Drawing:
-    """The same for a narrow window: the decoder above the encoder, the memory at the right of both."""
+    """Drawing for a narrow window: the decoder above the encoder, the memory to their right."""
     c, shapes = example.model.config, _shapes(example)
     boxes = _decoder_boxes(c) + _encoder_boxes(c)
     drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + 2 * CAPTIONS)
@@ -147,13 +147,13 @@ def _described(drawing: Drawing, example: Example) -> Drawing:
 
 
 def _encoder_boxes(c: EncoderDecoderConfig) -> int:
-    """The boxes of the encoder's column: two sub-layers, the entry, and under pre-norm the last norm."""
+    """Number of boxes in the encoder: two sub-layers, the embedding, and with pre-norm the last norm."""
     pre = c.norm_order == "pre"
     return (6 if pre else 4) + 1 + (c.positions != "rotary") + (c.embedding != "scaled") + pre
 
 
 def _decoder_boxes(c: EncoderDecoderConfig) -> int:
-    """The same with cross-attention, the linear layer and the softmax."""
+    """Number of boxes in the decoder: those of the encoder, cross-attention, the linear layer and the softmax."""
     return _encoder_boxes(c) + (3 if c.norm_order == "pre" else 2) + 2
 
 

@@ -20,13 +20,13 @@ from glassformer.explain.page.architecture import (
 )
 
 MIDDLE = (ENCODER + WIDTH + DECODER) / 2 - 4
-"""Where the memory goes up between two columns."""
+"""Horizontal position of the memory's arrow between two columns."""
 ENTRIES = {"gpt": "text, {} tokens", "bert": "[CLS] text [SEP], {} tokens", "vit": "image", "series": "series"}
 HEADS = {"masked": "a hidden word", "classification": "a class", "tagging": "a tag for each word", "images": "a class"}
 
 
 def drawings(example: Examined) -> list[Drawing]:
-    """The model with the shapes of this example: for a wide window, and for a narrow one where that differs."""
+    """Drawings of the model with the shapes of this example: for a wide window, then for a narrow one if it differs."""
     if not isinstance(example, Example):
         return [_one_stack(example)]
     if example.trace.kind == "recurrent":
@@ -128,7 +128,7 @@ def _note(model: Any) -> str:
 
 
 def _recurrent(example: Example, narrow: bool) -> Drawing:
-    """Both stacks side by side, or in a ``narrow`` window the decoder above the encoder."""
+    """Drawing with both stacks side by side or, if ``narrow``, with the decoder above the encoder."""
     c: Any = example.model.config
     below, above = 1 + c.n_encoder_layers, 5 + c.n_decoder_layers
     if narrow:
@@ -148,7 +148,7 @@ def _recurrent(example: Example, narrow: bool) -> Drawing:
 
 
 def _recurrent_encoder(encoder: Column, c: Any, length: int) -> float:
-    """Returns where the memory leaves."""
+    """Draw the encoder; return the height at which the memory leaves."""
     encoder.say(f"source, {length} tokens")
     matrix = "E" if c.tie_embeddings else ""
     encoder.put(Part("Source embedding", f"{c.vocab_sizes[0]:,} × {c.d_model}", 1, "embedding", matrix))
@@ -158,7 +158,7 @@ def _recurrent_encoder(encoder: Column, c: Any, length: int) -> float:
 
 
 def _recurrent_decoder(decoder: Column, c: Any, target: int) -> float:
-    """Returns the height at which the memory enters."""
+    """Draw the decoder; return the height at which the memory enters."""
     matrix, sizes = "E" if c.tie_embeddings else "", c.vocab_sizes
     decoder.say(f"target, {target} tokens, shifted right")
     decoder.put(Part("Target embedding", f"{sizes[1]:,} × {c.d_model}", 3, "embedding", matrix))

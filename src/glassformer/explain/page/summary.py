@@ -1,7 +1,8 @@
-"""The summary at the top of a page: what came out, what it attends to, and every step in a line."""
+"""The summary at the top of a page: the most probable outputs, the attention, and a line for each step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from glassformer.explain.heatmap import shown
 from glassformer.explain.page.links import Alignment
@@ -9,11 +10,10 @@ from glassformer.explain.page.sheets import Label
 from glassformer.explain.story import Step, Table
 
 MAX_LINKS = 16
-"""Target words whose source word the summary names."""
+"""Maximum number of target words that the summary lists."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class OutputProbability(NamedTuple):
     """A possible output and its probability."""
 
     text: str
@@ -21,36 +21,27 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A step of the walkthrough: its law, and whether all of its checks passed."""
+class PageSummary:
+    """Steps, candidates under a ``title``, and ``links``: pairs of a target word and its source word."""
 
-    number: int
+    steps: tuple[tuple[Step, bool], ...]
+    """Each step of the walkthrough, and True if all of its checks passed."""
     title: str
-    law: str
-    passed: bool
-
-
-@dataclass(frozen=True)
-class Summary:
-    """``title`` says what the ``candidates`` are for; ``links`` are pairs of a target word and its source word."""
-
-    lines: tuple[Line, ...]
-    title: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[OutputProbability, ...]
     links: tuple[tuple[Label, Label], ...]
     further_links: int
 
 
-def summary_of(steps: Sequence[Step], failed: Sequence[bool], alignment: Alignment | None) -> Summary:
-    """The summary of these ``steps``; ``failed`` says of each whether one of its checks failed."""
-    lines = [Line(step.number, step.title, step.law, not wrong) for step, wrong in zip(steps, failed, strict=True)]
+def summary_of(steps: Sequence[Step], failed: Sequence[bool], alignment: Alignment | None) -> PageSummary:
+    """Summarize ``steps``; ``failed`` is True for each step with a check that failed."""
+    passed = tuple((step, not wrong) for step, wrong in zip(steps, failed, strict=True))
     title, candidates = _candidates(steps[-1])
     links = _links(alignment)
-    return Summary(tuple(lines), title, candidates, links[:MAX_LINKS], max(0, len(links) - MAX_LINKS))
+    return PageSummary(passed, title, candidates, links[:MAX_LINKS], max(0, len(links) - MAX_LINKS))
 
 
-def _candidates(last: Step) -> tuple[str, tuple[Candidate, ...]]:
-    """The most probable outputs at the position that the last step explains, most probable first."""
+def _candidates(last: Step) -> tuple[str, tuple[OutputProbability, ...]]:
+    """Title and outputs at the position that the last step explains, most probable first."""
     tables = [table for table in last.tables if table.name.endswith(".probabilities")]
     if not tables or last.formula is None:
         return "", ()
@@ -62,18 +53,18 @@ def _candidates(last: Step) -> tuple[str, tuple[Candidate, ...]]:
         row = _row(table, dict(last.formula.place.index).get(table.rows.name, 0))
         texts, values = table.columns.labels, table.values[row]
         title = f"After {shown(table.rows.labels[row])}"
-    found = [Candidate(shown(text), value) for text, value in zip(texts, values, strict=True)]
+    found = [OutputProbability(shown(text), value) for text, value in zip(texts, values, strict=True)]
     return title, tuple(sorted(found, key=lambda one: -one.probability)[:5])
 
 
 def _row(table: Table, index: int) -> int:
-    """The row of ``table`` that holds this entry of its axis, the last one where the table was cut before it."""
+    """Row of ``table`` for this index of its axis; the last row if the table was truncated before it."""
     indices = list(table.rows.indices)
     return indices.index(index) if index in indices else len(indices) - 1
 
 
 def _links(alignment: Alignment | None) -> tuple[tuple[Label, Label], ...]:
-    """Target word and source word, read from the last layer at the steps that predict the target words."""
+    """Pairs of target and source word, from the last layer at the steps that predict the target words."""
     if alignment is None:
         return ()
     naive = alignment.layers[-1].readings[0].links

@@ -77,7 +77,7 @@ def direction(text: str) -> str:
 
 
 def length_class(text: str) -> str:
-    """The class of a headline of this length: the longer it is, the smaller its letters."""
+    """CSS class for a headline of this length; longer headlines are smaller."""
     return next((name for name, most in (("", 60), ("long", 160), ("longer", 480)) if len(text) <= most), "longest")
 
 

@@ -47,7 +47,7 @@ def family_of(theirs: dict[str, Any], origin: str) -> Family:
     names = ", ".join(family.architecture for family in known)
     raise ConfigError(
         f"{origin}: architectures={classes} cannot be imported, only {names}; choose a model that was trained as one "
-        "of these (a class that merely loads it draws the weights it lacks at random)"
+        "of these (loading it as another class initializes missing weights at random)"
     )
 
 

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019): the head for masked tokens, for the class of a text, for tags, or none."""
+"""BERT (Devlin et al. 2019): with a head for masked tokens, text classes or tags, or without a head."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ PARTS = (
 )
 DROPOUT = "hidden_dropout_prob"
 PREFIX = "bert."
-"""Of the stack within a class with a head."""
+"""Prefix of the stack in classes with a head."""
 WORDS = "bert.embeddings.word_embeddings.weight"
 
 
@@ -65,7 +65,7 @@ def _alone(config: BERTConfig) -> list[Row]:
 
 
 def _no_pooler(config: BERTConfig) -> list[Fixed]:
-    """What loading the class would draw at random if it were not there."""
+    """A pooler of zeros; without it, loading the class would initialize one at random."""
     d, why = config.d_model, "has no counterpart"
     shapes = {"weight": (d, d), "bias": (d,)}
     return [Fixed(f"pooler.dense.{kind}", torch.zeros(shape), why) for kind, shape in shapes.items()]
@@ -83,7 +83,7 @@ def _to_theirs(head: str | None, config: BERTConfig) -> dict[str, Any]:
     heads = {"masked_tokens": int(config.masked_tokens), "n_classes": config.n_classes, "n_tags": config.n_tags}
     if {name for name, size in heads.items() if size} != ({head} - {None}):
         said = ", ".join(f"model.{name}={getattr(config, name)}" for name in heads)
-        needed = f"the one head of its task, {head}" if head else "no head where its task is to embed"
+        needed = f"only the head of its task, {head}" if head else "no head for task embedding"
         raise ConfigError(f"{said}: a BERT of Hugging Face has {needed}; train with that")
     return {"attention_probs_dropout_prob": config.dropout, "is_decoder": False}
 
@@ -147,8 +147,8 @@ TAGS = _family("tagging", "BertForTokenClassification", _tags, "n_tags")
 ALONE = replace(
     _family("embedding", "BertModel", _alone, None),
     fixed=_no_pooler,
-    unused={r"embeddings\.position_ids": "", r"pooler\..*": "the pooler, which no vector of a text is made by,"},
+    unused={r"embeddings\.position_ids": "", r"pooler\..*": "the pooler, which text vectors do not use,"},
     renamed=lambda name: _renamed(name).removeprefix(PREFIX),
-    notes=lambda config: ["a pooler of zeros is written, which BertModel has and this model does not"],
+    notes=lambda config: ["the pooler of BertModel is written as zeros, since this model has none"],
 )
-"""The stack without a head, as encoders of sentences are stored."""
+"""The stack without a head, as sentence encoders are stored."""

@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019): pre-norm, learned positions; queries, keys and values are one matrix, transposed.
 
-Models with fewer parameters than GPT-2's form are written with constants: biases of zero, sinusoids as the table of
-positions, and a head of keys and values once for each head of queries that shares it.
+Parameters of GPT-2 that a model lacks are written as constants: zero biases, sinusoids as the position table, and each
+key and value head repeated for every query head that shares it.
 """
 
 import re
@@ -29,7 +29,7 @@ ACTIVATIONS = {
 """Our word for each of theirs, in every stack of one kind of layer."""
 POSITIONS = "transformer.wpe.weight"
 CLOSE = 1e-3
-"""Largest difference from the exact sinusoids at which a table counts as sinusoidal, as for a table of 16 bits."""
+"""Maximum difference from exact sinusoids for a table to count as sinusoidal; a 16-bit table needs this much."""
 
 
 def _rows(config: GPTConfig) -> list[Row]:
@@ -101,12 +101,12 @@ def _renamed(name: str) -> str:
 
 
 def _fixed(config: GPTConfig) -> list[Fixed]:
-    """The tensors of GPT-2's form that are constants for ``config``."""
+    """GPT-2 tensors that are constants for ``config``."""
     fixed = []
     if config.positions == "sinusoidal":
         fixed.append(Fixed(POSITIONS, _sinusoids(config).float(), "is not the sinusoidal table", CLOSE))
     if not config.bias:
-        why, d = "is not zero, and bias=false has no place for it", config.d_model
+        why, d = "is not zero, but the model has bias=false", config.d_model
         sizes = {"attn.c_attn": 3 * d, "attn.c_proj": d, "mlp.c_fc": config.d_ff, "mlp.c_proj": d}
         for layer in range(config.n_layers):
             fixed += [
@@ -129,18 +129,16 @@ def _exact(theirs: Any, config: GPTConfig) -> None:
 
 
 def _notes(config: GPTConfig) -> list[str]:
-    """A sentence for each setting that GPT-2's form has no word for, and that constants express."""
+    """Notes on settings that GPT-2 lacks and that constants express."""
     notes = []
     if not config.bias:
-        notes.append("model.bias=false: written with biases of zero, which compute the same")
+        notes.append("model.bias=false: written with zero biases, which is equivalent")
     if config.positions == "sinusoidal":
-        table = f"a table of {config.max_length} learned positions, which end there"
+        table = f"a table of {config.max_length} learned positions, the maximum length from then on"
         notes.append(f"model.positions='sinusoidal': written as {table}")
     if config.kv_heads != config.n_heads:
-        shared = (
-            f"each of {config.kv_heads} heads of keys and values is written {config.n_heads // config.kv_heads} times"
-        )
-        notes.append(f"model.attention.n_kv_heads={config.kv_heads}: {shared}, which computes the same")
+        shared = f"each of {config.kv_heads} key and value heads is written {config.n_heads // config.kv_heads} times"
+        notes.append(f"model.attention.n_kv_heads={config.kv_heads}: {shared}, which is equivalent")
     return notes
 
 

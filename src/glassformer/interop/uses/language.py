@@ -27,7 +27,7 @@ NEVER_IN_UTF8 = ("À", "<0xC0>")
 """What byte-level vocabularies, and those that fall back to bytes, call the byte 0xC0, which no text has."""
 
 UNCUT = {"truncation": None, "padding": None}
-"""Settings of a pipeline that cuts and pads texts by itself, which the model's own limits do here."""
+"""Pipeline settings that disable truncation and padding; the limits of the model apply instead."""
 
 
 class Language:
@@ -125,11 +125,11 @@ def _their_continuation(held: Held, theirs: Any, ids: list[int], most: int) -> l
 
 
 def _symbols(theirs: dict[str, Any], found: Pipeline) -> dict[str, int]:
-    """By ``config.json``, or by the tokenizer where the former names none of the vocabulary's, as a GPT-2 with a
-    vocabulary of its own may do.
+    """Ids of the special tokens, from ``config.json`` or else from the tokenizer.
 
-    Padding must be what no text has, and not the end, which parts documents: else a byte that no text has. So must
-    the start where it is not a symbol of its own.
+    The ``config.json`` of a GPT-2 with a custom vocabulary may hold ids outside of that vocabulary. Padding must be a
+    token that no text contains, and not the end token, which separates documents; failing that, a byte that no text
+    contains. The same holds for the start token if it has no symbol.
     """
     theirs = {**theirs, **_named_by_tokenizer(theirs, found)}
     end = theirs.get("eos_token_id")
@@ -153,8 +153,10 @@ def _symbols(theirs: dict[str, Any], found: Pipeline) -> dict[str, int]:
 
 
 def _named_by_tokenizer(theirs: dict[str, Any], found: Pipeline) -> dict[str, int | None]:
-    """The ids of padding, start and end that ``config.json`` leaves out, or gives outside the vocabulary; ``None``
-    where the tokenizer names none either."""
+    """Ids of padding, start and end that ``config.json`` lacks, or that are outside the vocabulary there.
+
+    The value is ``None`` if the tokenizer lacks the token too.
+    """
     size = len(found.entries) if found.entries is not None else len(found.encoder.get_vocab(with_added_tokens=True))
     named: dict[str, int | None] = {}
     for symbol in ("pad", "bos", "eos"):

@@ -9,7 +9,7 @@ from glassformer.interop.portable import Pipeline, pipeline_from, read_json, rea
 from glassformer.interop.theirs import loaded_tokenizer
 
 SYMBOLS = "special_tokens_map.json"
-"""Where older folders name the special tokens."""
+"""File of the special tokens in folders of older versions."""
 OLDER = ("vocab.txt", "vocab.json")
 """WordPiece's list, and the table that goes with ``merges.txt``."""
 

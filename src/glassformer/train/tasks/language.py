@@ -72,7 +72,7 @@ class LanguageModelling:
         texts = partial(training_texts, config.data, tokens_span_lines=config.text.kind == "bytes")
         self.tokenizers = one_vocabulary(config.text, texts, origin)
         tokenizer = self.tokenizers.source
-        stop_strings(config.decoding.stop, tokenizer)  # refused now, not when the run is used
+        stop_strings(config.decoding.stop, tokenizer)  # an error now, not when the run is used
         token_biases(config.decoding.logit_bias, tokenizer)
         streams = training_streams(config.data, tokenizer)
         for stream in streams:
@@ -132,7 +132,7 @@ class LanguageModelling:
 
     @cached_property
     def _measured_size(self) -> TextSize:
-        """Of the text that is predicted: all but the first token."""
+        """Size of the predicted text: all but the first token."""
         return self.tokenizers.source.size(self._measured, given=1)
 
     @cached_property

@@ -30,7 +30,7 @@ from glassformer.train.tasks.vocabulary import kept_vocabulary
 from glassformer.translator import Translator
 
 TEXTS_SEEN = 5000
-"""Target texts that ``validation.tokenize = "auto"`` looks at."""
+"""Number of target texts that ``validation.tokenize = "auto"`` examines."""
 
 
 class TranslationValidation(ValidationConfig):
@@ -42,7 +42,7 @@ class TranslationValidation(ValidationConfig):
     max_sentences: int = Field(0, ge=0)
     """Sentences decoded; 0 is all."""
     tokenize: Literal["auto", "13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab"] = "auto"
-    """sacreBLEU's tokenizer. ``auto`` follows the target text: ``zh`` for Chinese, ``ja-mecab`` (where installed) or
+    """sacreBLEU's tokenizer. ``auto`` follows the target text: ``zh`` for Chinese, ``ja-mecab`` (if installed) or
     ``char`` for Japanese, ``char`` for other text without spaces, else ``13a``. ``none``: already tokenised."""
 
 
@@ -116,7 +116,7 @@ class Translation:
         self.config = config
         self._pairs = read_pairs(config.data, config.data.validation) if config.data.validation else None
         self.tokenizers = _tokenizers(config, origin)
-        token_biases(config.decoding.logit_bias, self.tokenizers.target)  # refused now, not at the first validation
+        token_biases(config.decoding.logit_bias, self.tokenizers.target)  # an error now, not at the first validation
         accounts = list[Lines]()
         if config.data.validation_share:
             sources, targets, account = held_out_pairs(config.data, self.tokenizers)
@@ -126,11 +126,11 @@ class Translation:
         for corpus in corpora:
             corpus.account.check_unknown(config.text, config.train.start_from)
         self.bleu_tokenize = self._bleu_tokenize()
-        bleu_metric(self.bleu_tokenize)  # refuses one that is not installed before the first step
+        bleu_metric(self.bleu_tokenize)  # a tokenizer that is not installed is an error before the first step
         how = f"BLEU by sacreBLEU's tokenizer {self.bleu_tokenize}"
         chosen_here = config.validation.tokenize == "auto" and self._pairs is not None
-        told = [Told(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
-        self.accounts: Sequence[Lines] = [*(corpus.account for corpus in corpora), *accounts, *told]
+        notes = [Told(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
+        self.accounts: Sequence[Lines] = [*(corpus.account for corpus in corpora), *accounts, *notes]
         self.batches = Batches(
             corpora,
             self.tokenizers,
@@ -181,7 +181,8 @@ class Translation:
         nll = self._mean_nll(model, sources, references)
         limit = how.max_sentences or len(sources)
         decoding = self.config.decoding
-        longer = "split" if decoding.long_source == "refuse" else decoding.long_source  # no reason to end a training
+        # A text that is too long must not end the training.
+        longer = "split" if decoding.long_source == "refuse" else decoding.long_source
         values = {**decoding.model_dump(), "n_best": 1, "sample": False, "long_source": longer}
         translator = Translator([model], self.tokenizers, TranslationDecodingConfig.parse(values, "decoding"))
         translator.longest_source = self.config.data.max_length
@@ -212,7 +213,7 @@ class Translation:
         return [[decode.source.decode(source), decode.target.decode(target)] for source, target in batch.pairs()]
 
     def _bleu_tokenize(self) -> str:
-        """The setting, or what fits the target text of the validation data, else of the training data."""
+        """The setting; for ``auto``, the tokenizer for the target text of the validation data, else of training."""
         if self.config.validation.tokenize != "auto":
             return self.config.validation.tokenize
         texts = read_texts(self.config.data, "target") if self._pairs is None else self._pairs[1]

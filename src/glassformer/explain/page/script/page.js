@@ -26,7 +26,7 @@ for (const number of document.querySelectorAll("mn[data-place]")) {
   });
 }
 
-// The contents follow: the section in view is marked, and stays in sight in a list that scrolls by itself.
+// Mark the section in view in the table of contents, and keep its entry visible there.
 const way = document.querySelector(".way");
 const wide = matchMedia("(min-width: 66rem)");
 way.open = wide.matches;
