@@ -203,8 +203,7 @@ def test_every_translator_model_splits_long_texts(kind: str) -> None:
     assert len(whole.pieces) > 1
     assert whole.text == join_texts([piece.text for piece in whole.pieces], [piece.source for piece in whole.pieces])
     if kind == "learned":
-        fault = r"^max_source=17 is more than the max_length=16 learned positions; lower it$"
-        with pytest.raises(ConfigError, match=fault):
+        with pytest.raises(ConfigError, match=r"^max_source=17 exceeds the 16 learned positions; lower it$"):
             translator.translate([text], max_source=17)
 
 

@@ -334,9 +334,7 @@ class Translator:
         if config.max_source is None:
             return Limit(min(built, self.longest_source or built), config.long_source)
         if self._longest_target is not None and config.max_source > built:
-            raise ConfigError(
-                f"max_source={config.max_source} is more than the max_length={built} learned positions; lower it"
-            )
+            raise ConfigError(f"max_source={config.max_source} exceeds the {built} learned positions; lower it")
         return Limit(config.max_source, config.long_source)
 
     def too_long(self, texts: Sequence[str]) -> list[tuple[int, int]]:

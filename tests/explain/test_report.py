@@ -232,7 +232,7 @@ def test_summary_names_the_top_words_and_their_source_words(example: Example, pa
     steps, alignment = walkthrough(example), alignment_of(example)
     assert alignment is not None
     summary = summary_of(steps, [False] * len(steps), alignment)
-    assert [line.title for line in summary.lines] == [step.title for step in steps]
+    assert [step.title for step, _ in summary.steps] == [step.title for step in steps]
     values = example.trace["output_projection.probabilities"][0, 0].topk(5).values
     assert [one.probability for one in summary.candidates] == pytest.approx(values.tolist())
     weights = word_attention(example.translator, *LINES).naive
