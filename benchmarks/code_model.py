@@ -91,7 +91,9 @@ def ours(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     settings += ["validation.every=1000000", *options.overrides]
     glassformer = [sys.executable, "-m", "glassformer"]
     train = [*glassformer, "train", str(ROOT / "configs" / "code.toml"), *settings]
-    output = run_command([*train, f"train.max_seconds={options.seconds * TRIAL_SHARE}", "--run", str(trial)])
+    output = run_command(
+        [*train, f"train.max_seconds={options.seconds * TRIAL_SHARE}", "--run", str(trial)], errors=True
+    )
     trial_steps = re.findall(r"^step (\d+)", output, re.MULTILINE)
     steps = max(1, int(int(trial_steps[-1]) / TRIAL_SHARE))
     began = time.perf_counter()
@@ -140,12 +142,12 @@ def nanogpt(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     return {"steps": steps, "seconds": round(seconds, 1), "test": test}
 
 
-def run_command(command: list[str], folder: Path = ROOT) -> str:
-    """Run ``command`` and return its output. Exit with its error output if it fails."""
+def run_command(command: list[str], folder: Path = ROOT, errors: bool = False) -> str:
+    """Run ``command`` and return its output, with ``errors`` what it writes to stderr too. Exit if it fails."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, preexec_fn=ends_with_parent)
     if done.returncode:
         raise SystemExit(f"{' '.join(command[:4])} … ended with {done.returncode}: {done.stderr[-2000:]}")
-    return done.stdout + done.stderr if "train" in command or "train.py" in command else done.stdout
+    return done.stdout + done.stderr if errors else done.stdout
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ figures are the cost of the hostile checkpoint alone. Prints the largest time an
 takes more than a second, takes more than 200 MB, or is not refused.
 """
 
+import argparse
 import json
 import os
 import resource
@@ -50,6 +51,7 @@ def peak_megabytes() -> float:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     results = []
     with tempfile.TemporaryDirectory() as name:

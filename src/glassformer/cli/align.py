@@ -34,7 +34,7 @@ def command(
     layer: _Layer = None,
     head: _Head = None,
     shifted: _Shifted = None,
-    gold: Annotated[str | None, typer.Option(help="True links (0-0 1?2, or NAACL 2003) to report the AER.")] = None,
+    gold: Annotated[str | None, typer.Option(help="Gold links (0-0 1?2, or NAACL 2003) to report the AER.")] = None,
     best_head: Annotated[
         bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")
     ] = False,
