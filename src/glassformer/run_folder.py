@@ -21,6 +21,7 @@ from torch import Tensor
 
 from glassformer.checkpoint import (
     CONFIG,
+    LARGEST,
     STATE_VALUES,
     WEIGHTS,
     TrainingState,
@@ -319,9 +320,10 @@ def _interrupted(checkpoint: Path) -> bool:
 
 
 def training_values(checkpoint: Path) -> dict[str, Any]:
-    """Read the values of the training state, unverified; empty if they are missing or damaged."""
-    state = checkpoint / STATE_VALUES
-    return (parse_object(state.read_bytes()) or {}) if state.is_file() else {}
+    """Read the values of the training state, unverified; empty if they are missing, damaged or too large."""
+    with suppress(OSError):
+        return parse_object(read_regular(checkpoint / STATE_VALUES, LARGEST[STATE_VALUES], checkpoint)) or {}
+    return {}
 
 
 def nearby(path: Path, suffix: str | None = None) -> str:

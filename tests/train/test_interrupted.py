@@ -1,5 +1,6 @@
 """Checkpoints of interruptions serve only to resume."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 
 import glassformer.train.loop
+from glassformer.checkpoint import LARGEST
 from glassformer.cli import main
-from glassformer.run_folder import RunFolder
+from glassformer.run_folder import RunFolder, training_values
 from glassformer.train import train
 from tiny_run import TinyRun, run_to_the_end, state_of
 
@@ -65,6 +67,23 @@ def test_max_seconds_between_saves_counts_as_interruption(tiny: TinyRun, tmp_pat
     assert run.scheduled() == []
     run_to_the_end(tiny.config(SETTINGS | {"train.max_steps": 4}), run.path, resume=True)
     assert names(run.path) == ["step_00000004"]
+
+
+@pytest.mark.parametrize("kind", ["link out of the folder", "pipe", "too large"])
+def test_unsuitable_training_values_are_not_read(
+    tiny: TinyRun, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_to_the_end(tiny.config(SETTINGS | {"train.max_seconds": 1e-6}), tmp_path / "run")
+    run = RunFolder.open(tmp_path / "run")
+    (checkpoint,) = run.checkpoints()
+    values = checkpoint / "training_state" / "state.json"
+    if kind == "too large":
+        monkeypatch.setitem(LARGEST, "training_state/state.json", 10)
+    else:
+        values.rename(tmp_path / "state.json")
+        os.mkfifo(values) if kind == "pipe" else values.symlink_to(tmp_path / "state.json")
+    assert training_values(checkpoint) == {}
+    assert run.scheduled() == [checkpoint]
 
 
 @pytest.mark.parametrize("changes", [{"train.max_steps": 3}, {"train.max_steps": 4, "train.max_seconds": 1e6}])

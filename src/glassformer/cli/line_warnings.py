@@ -65,9 +65,10 @@ class LineWarnings:
         found, done = self._found.setdefault((type(warning), warning.what), {}), self._lines
         if not found:
             number = min(warning.found)
-            where = f"{warning.what} {number}" if self._files is None else f"{self._name(warning.what)}, line "
-            line = "" if self._files is None else str(done + number)
-            note(f"glassformer: warning: {where}{line}: {warning.fault(number)}")
+            where = f"{warning.what} {number}"
+            if self._files is not None:
+                where = f"{self._name(warning.what)}, line {done + number}"
+            note(f"glassformer: warning: {where}: {warning.fault(number)}")
         for number, value in warning.found.items():
             found[done + number] = value
             self._flags.setdefault(warning.what, {}).setdefault(done + number, {}).update(warning.flags(number))
