@@ -53,6 +53,14 @@ def test_text_readers_name_utf16_and_utf32(tmp_path: Path, name: str, encoding: 
         assert str(caught.value) == f"{file}: is encoded as {WIDE[encoding]}, not as UTF-8; {way_out}"
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_text_readers_name_the_encoding_behind_an_empty_first_line(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "x.txt"
+    file.write_bytes(f"\n{TEXT}".encode(encoding))
+    with pytest.raises(DataError, match=f"is encoded as {WIDE[encoding]}, not as UTF-8"):
+        list(read_lines(file))
+
+
 @pytest.mark.parametrize("text", ["Hi", "Les élèves dorment.", "Кто там стоит у двери?", "a"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_wide_encodings_are_recognised_without_a_byte_order_mark(text: str, encoding: str) -> None:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
@@ -224,10 +224,12 @@ def raw_lines(
     try:
         with _open(path) as file:
             lines = _split(file, ends, limit)
-            opening = list(islice(lines, 1))
-            for line in opening:
-                refuse_wide_encoding(_name(path), line)
-            yield from chain(opening, lines)
+            opening = list[bytes]()
+            for line in islice(lines, 2):  # the first may be empty, so that only the second shows the encoding
+                opening.append(line.removesuffix(b"\n"))
+                refuse_wide_encoding(_name(path), b"\n".join(opening))
+                yield line
+            yield from lines
     except _LongLineError as error:
         fault = f"has more than {limit:,} bytes; break the line, or raise {setting}"
         raise DataError(f"{_name(path)}, line {error.line}: {fault}") from None
