@@ -178,7 +178,7 @@ def resumed(run: Path) -> list[Any]:
     folder = RunFolder.open(run)
     for event in train(read_config(run / "config.toml"), folder, resume=True):
         if isinstance(event, Started):
-            for line in [*event.warnings, *(line for line in event.accounts if line.startswith("settings other"))]:
+            for line in [*event.warnings, *(line for line in event.accounts if line.startswith("settings changed"))]:
                 warnings.warn(line, stacklevel=1)
     best = folder.best()
     return [state_of(folder.checkpoints()[-1]), best and [best.checkpoint.name, best.metric, best.value], metrics(run)]
