@@ -60,7 +60,7 @@ def main() -> None:
 def contenders(length: int) -> dict[str, Attention]:
     found: dict[str, Attention] = {"sdpa": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)}
     if length <= KERNEL_UP_TO:
-        mask = causal_mask(length, length)
+        mask = causal_mask().dense(length, length)
         found["kernel"] = lambda q, k, v: _known(attention(q, k, v, mask))
     return found | {name: pattern.attend for name, pattern in PATTERNS.items()}
 

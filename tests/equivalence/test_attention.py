@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from glassformer import trace
 from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.mask import causal_mask, over_keys
+from glassformer.layers.mask import Mask, causal_mask
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
 BATCH, HEADS, D_K, D_V = 3, 2, 6, 4
@@ -22,12 +22,14 @@ def tensors(length: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Te
     return (2 * q).to(dtype), k.to(dtype), v.to(dtype)
 
 
-def mask_of(kind: str, length: int) -> Tensor | None:
+def mask_of(kind: str, length: int) -> Mask | None:
     """The sentences of the batch have length, about half of it, and 1 real tokens."""
-    real = torch.tensor([length, (length + 1) // 2, 1])
-    padding = over_keys(torch.arange(length) < real[:, None])
-    masks = {"none": None, "padding": padding, "causal": causal_mask(length, length)}
-    return padding & causal_mask(length, length) if kind == "both" else masks[kind]
+    keys = torch.arange(length) < torch.tensor([length, (length + 1) // 2, 1])[:, None]
+    return {"none": None, "padding": Mask(keys), "causal": causal_mask(), "both": Mask(keys, causal=True)}[kind]
+
+
+def dense(mask: Mask | None, length: int) -> Tensor | None:
+    return None if mask is None else mask.dense(length, length)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -38,21 +40,23 @@ def test_definition_fused_path_and_pytorch_agree(kind: str, length: int, dtype: 
     with trace(module) as recorded:
         defined = module.attend(q, k, v, mask)
     batched = attention(dtype).train().attend(q, k, v, mask)
-    for other in (module.attend(q, k, v, mask), batched, F.scaled_dot_product_attention(q, k, v, attn_mask=mask)):
+    seen = dense(mask, length)
+    for other in (module.attend(q, k, v, mask), batched, F.scaled_dot_product_attention(q, k, v, attn_mask=seen)):
         assert other.dtype == defined.dtype == dtype
         torch.testing.assert_close(defined, other, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     weights = recorded["weights"]
     sums = weights.double().sum(-1)
     torch.testing.assert_close(sums, torch.ones_like(sums), atol=TOLERANCE[dtype], rtol=0)
-    if mask is not None:
-        assert weights.masked_select(~mask.expand_as(weights)).count_nonzero() == 0
+    if seen is not None:
+        assert weights.masked_select(~seen.expand_as(weights)).count_nonzero() == 0
 
 
 @pytest.mark.parametrize("path", ["definition", "fused", "batched"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: str, dtype: torch.dtype) -> None:
-    module, mask = attention(dtype), causal_mask(5, 5).repeat(BATCH, 1, 1, 1)
-    mask[1, :, 2], mask[2] = False, False
+    allowed = torch.ones(BATCH, 1, 5, 5, dtype=torch.bool)
+    allowed[1, :, 2], allowed[2] = False, False
+    module, mask = attention(dtype), Mask(causal=True, allowed=allowed)
     inputs = [tensor.requires_grad_() for tensor in tensors(5, dtype)]
     if path == "definition":
         with trace(module):
@@ -82,6 +86,27 @@ def test_all_paths_have_the_same_gradients(kind: str, training: bool) -> None:
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
 
 
-def test_the_last_query_of_a_causal_mask_sees_every_key() -> None:
-    assert causal_mask(2, 5)[0, 0].tolist() == [[True, True, True, True, False], [True] * 5]
-    assert torch.equal(causal_mask(6, 6)[:, :, 4:], causal_mask(2, 6))
+def test_a_causal_query_sees_the_keys_cached_before_it_and_none_to_come() -> None:
+    seen = causal_mask(3).dense(2, 6)
+    assert seen is not None
+    assert seen[0, 0].tolist() == [[True] * 4 + [False] * 2, [True] * 5 + [False]]
+    rows = causal_mask(torch.tensor([0, 3])).dense(2, 6)
+    assert rows is not None and torch.equal(rows[1:], seen)
+    assert rows[0, 0].tolist() == [[True] + [False] * 5, [True] * 2 + [False] * 4]
+
+
+def test_sentences_of_one_row_see_themselves_only() -> None:
+    sentences = torch.tensor([[1, 1, 2, 0]])
+    seen = causal_mask(sentences=sentences).dense(4, 4)
+    assert seen is not None
+    assert seen[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    with pytest.raises(ValueError, match="the keys' sentences are numbered and the queries' are not"):
+        Mask(sentences, sentences != 0)
+
+
+def test_fused_attention_gets_its_causal_flag_only_where_it_is_the_whole_mask() -> None:
+    keys = torch.ones(1, 4, dtype=torch.bool)
+    assert causal_mask().only_causal(4, 4)
+    others = [Mask(keys, causal=True), causal_mask(2), causal_mask(torch.tensor([0])), Mask(), Mask(keys)]
+    assert not any(mask.only_causal(4, 4) for mask in others)
+    assert not causal_mask().only_causal(4, 6)

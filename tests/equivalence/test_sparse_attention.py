@@ -33,7 +33,7 @@ MASKS: dict[str, Callable[[int, int, int], Tensor | None]] = {
     "none": lambda batch, query, key: None,
     "padding": lambda batch, query, key: (torch.arange(key) < torch.randint(0, key + 1, (batch, 1)))[:, None, None],
     "full": lambda batch, query, key: torch.rand(batch, 2, query, key) < 0.5,
-    "causal": lambda batch, query, key: causal_mask(query, key),
+    "causal": lambda batch, query, key: causal_mask(key - query).dense(query, key),
 }
 
 
@@ -97,7 +97,7 @@ def test_the_masks_are_those_of_the_papers() -> None:
     i, j = torch.arange(20)[:, None], torch.arange(20)
     ahead = j > i
     assert torch.equal(Window(4).mask(20, 20)[0, 0], (i - j).abs() < 4)
-    assert torch.equal(Window(20, causal=True).mask(20, 20), causal_mask(20, 20))
+    assert torch.equal(Window(20, causal=True).mask(20, 20), causal_mask().dense(20, 20))
     near = (i - j <= 6) | ((i - j) % 6 == 0)  # A⁽¹⁾ = {max(0, i − l), …, i}, A⁽²⁾ = {j: (i − j) mod l = 0}
     assert torch.equal(strided(6, causal=True).mask(20, 20)[0, 0], near & ~ahead)
     own = (j // 6 == i // 6) | (j % 6 >= 4)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Stack
-from glassformer.layers.mask import causal_mask, over_keys
+from glassformer.layers.mask import Mask, causal_mask
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 D_MODEL, HEADS, D_FF = 16, 4, 24
@@ -75,11 +75,11 @@ def test_stacks_equal_those_of_pytorch(
     source = torch.randn(3, 7, D_MODEL, dtype=torch.float64, requires_grad=True)
     target = torch.randn(3, 5, D_MODEL, dtype=torch.float64, requires_grad=True)
     seen = torch.arange(7) < torch.tensor([7, 4, 1])[:, None]
-    causal = causal_mask(5, 5)
-    memory = model.encoder(source, over_keys(seen))
-    ours = model.decoder(target, causal, memory, over_keys(seen))
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()
+    memory = model.encoder(source, Mask(seen))
+    ours = model.decoder(target, causal_mask(), memory, Mask(seen))
     their_memory = encoder(source, src_key_padding_mask=~seen)
-    theirs = decoder(target, their_memory, tgt_mask=~causal[0, 0], memory_key_padding_mask=~seen)
+    theirs = decoder(target, their_memory, tgt_mask=~causal, memory_key_padding_mask=~seen)
     torch.testing.assert_close(memory, their_memory, **TOLERANCE)
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
     gradients = [torch.autograd.grad(output.sin().sum(), (source, target)) for output in (ours, theirs)]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glassformer.kernels.native import kernels
 from glassformer.layers import block
+from glassformer.layers.mask import Mask
 from glassformer.models.precision import lower_stacks
 from glassformer.models.registry import build_model
 from glassformer.taps import record
@@ -190,7 +191,7 @@ def test_padding_changes_no_bit(dtype: torch.dtype) -> None:
         torch.manual_seed(3)
         stack.zero_grad()
         with as_a_whole() as whole:
-            result = stack(inputs[0], own & causal, inputs[1], other)
+            result = stack(inputs[0], Mask(allowed=own & causal), inputs[1], Mask(allowed=other))
         result.float().square().sum().backward()
         assert whole == [True]
         assert not result[:, :20][~used].any() and not result[:, 20:].any()

@@ -10,23 +10,25 @@ from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import SegmentEmbedding, TokenEmbedding
-from glassformer.layers.mask import causal_mask
+from glassformer.layers.mask import Mask, causal_mask
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
-from glassformer.layers.ragged import RaggedCache, visible
+from glassformer.layers.ragged import RaggedCache
+from glassformer.layers.sparse import Pattern
 from glassformer.taps import record
 
 TOLERANCE = {"atol": 1e-12, "rtol": 1e-12}
 
 
 @dataclass
-class Near:
-    """Sees itself and the position before; counts how often it was asked to attend."""
+class Near(Pattern):
+    """Sees itself and the position before; counts the calls of ``attend``."""
 
     attended: int = 0
+    elements = ()
 
     def mask(self, query: int, key: int, device: torch.device | None = None) -> Tensor:
-        return causal_mask(query, key, device).triu(key - query - 1)
+        return torch.ones(1, 1, query, key, dtype=torch.bool, device=device).tril(key - query).triu(key - query - 1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         self.attended += 1
@@ -52,7 +54,7 @@ def test_a_group_of_heads_asks_the_same_keys(n_kv_heads: int, masked: bool) -> N
             if name.startswith(("key", "value")):
                 shared = shared.unflatten(0, (n_kv_heads, -1)).repeat_interleave(4 // n_kv_heads, 0).flatten(0, 1)
             parameter.copy_(shared)
-    mask = causal_mask(7, 7) if masked else None
+    mask = causal_mask() if masked else None
     torch.testing.assert_close(few(x, mask=mask), every(x, mask=mask), **TOLERANCE)
     memory = inputs(length=5)
     torch.testing.assert_close(few(x, memory), every(x, memory), **TOLERANCE)
@@ -72,9 +74,9 @@ def test_a_pattern_computes_where_it_can_and_is_a_mask_elsewhere() -> None:
     pattern = Near()
     sparse, dense, x = attention(pattern=pattern), attention(), inputs()
     dense.load_state_dict(sparse.state_dict())
-    padding = (torch.arange(7) < torch.tensor([[7], [4], [1]]))[:, None, None]
-    for mask, seen in ((None, pattern.mask(7, 7)), (padding, padding & pattern.mask(7, 7))):
-        wanted = dense(x, mask=seen)
+    padding = torch.arange(7) < torch.tensor([[7], [4], [1]])
+    for mask, seen in ((None, pattern.mask(7, 7)), (Mask(padding), padding[:, None, None] & pattern.mask(7, 7))):
+        wanted = dense(x, mask=Mask(allowed=seen))
         torch.testing.assert_close(sparse(x, mask=mask), wanted, **TOLERANCE)
         with record(sparse) as recorded:
             torch.testing.assert_close(sparse(x, mask=mask), wanted, **TOLERANCE)
@@ -84,8 +86,8 @@ def test_a_pattern_computes_where_it_can_and_is_a_mask_elsewhere() -> None:
     assert pattern.attended == 2  # it knows no dropout of weights
     cache = KeyValueCache()
     sparse.eval()
-    steps = [sparse(x[:, p : p + 1], mask=torch.ones(1, 1, 1, 16).bool(), cache=cache) for p in range(7)]
-    torch.testing.assert_close(torch.cat(steps, 1), dense(x, mask=pattern.mask(7, 7)), **TOLERANCE)
+    steps = [sparse(x[:, p : p + 1], mask=causal_mask(p), cache=cache) for p in range(7)]
+    torch.testing.assert_close(torch.cat(steps, 1), dense(x, mask=Mask(allowed=pattern.mask(7, 7))), **TOLERANCE)
     assert pattern.attended == 2
 
 
@@ -94,14 +96,14 @@ def test_a_pattern_computes_where_it_can_and_is_a_mask_elsewhere() -> None:
 def test_rows_of_different_length_grow_as_if_alone(rotary: Rotary | None, pattern: Near | None) -> None:
     module, x, lengths = attention(rotary=rotary, pattern=pattern), inputs(length=12), torch.tensor([4, 1, 0])
     cache, growing = RaggedCache(lengths=torch.zeros(3, dtype=torch.long)), lengths.clone()
-    module(x[:, :4], mask=causal_mask(4, 4), cache=cache)  # rows of 4 places, of which 4, 1 and 0 count
+    module(x[:, :4], mask=causal_mask(), cache=cache)  # rows of 4 places, of which 4, 1 and 0 count
     cache.lengths = lengths
     for new in (1, 2, 1):
         part = torch.stack([row[start : start + new] for row, start in zip(x, growing.tolist(), strict=True)])
-        found = module(part, mask=visible(growing, new, 16), cache=cache)
+        found = module(part, mask=causal_mask(growing), cache=cache)
         growing = growing + new
         for row, end in enumerate(growing.tolist()):
-            alone = module(x[row : row + 1, :end], mask=causal_mask(end, end))[0, -new:]
+            alone = module(x[row : row + 1, :end], mask=causal_mask())[0, -new:]
             torch.testing.assert_close(found[row], alone, **TOLERANCE)
         order = torch.tensor([2, 0, 1])
         cache.select(order)

@@ -23,7 +23,7 @@ from glassformer.interop.translations import logits_of, random_inputs
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.embedding import TokenEmbedding
-from glassformer.layers.mask import over_keys
+from glassformer.layers.mask import Mask
 from glassformer.layers.position import Sinusoidal, sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder
 
@@ -135,9 +135,9 @@ class _Decoder(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
     ) -> Float[Tensor, "batch target vocab"]:
         length = target.size(1)
-        causal = torch.ones(length, length, dtype=torch.bool).tril()[None, None]
+        causal = Mask(allowed=torch.ones(length, length, dtype=torch.bool).tril()[None, None])
         x = self.model.target_embedding(target)
-        return self.model.output_projection(self.model.decoder(x, causal, memory, over_keys(source_mask)))
+        return self.model.output_projection(self.model.decoder(x, causal, memory, Mask(source_mask)))
 
 
 class _Attention(MultiHeadAttention):
@@ -147,7 +147,7 @@ class _Attention(MultiHeadAttention):
         self,
         x: Tensor,
         memory: Tensor | None = None,
-        mask: Tensor | None = None,
+        mask: Mask | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         seen = x if memory is None else memory
@@ -158,8 +158,8 @@ class _Attention(MultiHeadAttention):
         if self.rotary is not None:
             q, k = self.rotary(q, 0), self.rotary(k, 0)
         scores = q @ k.transpose(-2, -1) * (1 / math.sqrt(q.size(-1)))
-        if mask is not None:
-            scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        if mask is not None and (dense := mask.dense(q.size(2), k.size(2), q.device)) is not None:
+            scores = scores.masked_fill(~dense, torch.finfo(scores.dtype).min)
         context = scores.softmax(-1) @ v
         return self.output(context.transpose(1, 2).flatten(2))
 

@@ -4,30 +4,21 @@ Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V   (equation 1)
 """
 
 import math
-from typing import Protocol, runtime_checkable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.kernels.training import attention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear, linear
-from glassformer.layers.position import Offset, Rotary
+from glassformer.layers.mask import Mask
+from glassformer.layers.position import Rotary
+from glassformer.layers.sparse import Pattern
 from glassformer.taps import note, tap, tracing
-
-
-@runtime_checkable
-class Pattern(Protocol):
-    """Sparse attention: which keys a query may see by its place alone, and equation 1 for less than all pairs cost."""
-
-    def mask(self, query: int, key: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 query key"]:
-        """True = may be seen; the last query is aligned with the last key."""
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Equation 1 under the pattern and ``mask``."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -63,35 +54,48 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Tensor, "rows query d_model"],
         memory: Float[Tensor, "batch key d_model"] | None = None,
-        mask: Bool[Tensor, "#batch #heads #query #key"] | None = None,
+        mask: Mask | None = None,
         cache: KeyValueCache | None = None,
     ) -> Float[Tensor, "rows query d_model"]:
-        """``x`` asks, ``memory`` (``x`` itself when None) is asked; True in ``mask`` = may be seen.
+        """Queries from ``x``, keys and values from ``memory``, or from ``x`` itself when it is None.
 
         With a ``cache``, self-attention adds its new keys and values to it; attention to a ``memory`` fills it once.
         ``x`` may hold several hypotheses for each sentence of ``memory`` (``rows`` = k · ``batch``): attention takes
         them as further queries of the same sentence, so that the memory is never copied.
         """
         if memory is None:
-            q, k, v = self._own(x, mask, cache)
+            offset = 0 if cache is None else cache.offset
+            q, k, v = self._own(x, cache, room=mask is not None and mask.causal)
             if self.pattern is not None:
                 if cache is None and not tracing() and not self._drops:
-                    return self._merge(self.pattern.attend(q, *self._repeated(k, v), mask), x)
-                seen = _places(self.pattern, 0 if cache is None else cache.offset - q.size(2), q.size(2), k)
-                mask = seen if mask is None else mask & seen
-            return self._merge(self._grouped(q, k, v, mask), x)
+                    others = None if mask is None else mask.dense(q.size(2), k.size(2), q.device)
+                    return self._merge(self.pattern.attend(q, *self._repeated(k, v), others), x)
+                mask = replace(mask or Mask(), pattern=self.pattern, offset=offset)
+            return self._merge(self.attend(q, k, v, mask), x)
         k, v = self._memory(memory, cache)
         q = self._heads(self.query(x.reshape(k.size(0), -1, x.size(-1))), "q")
-        return self._merge(self._grouped(q, k, v, mask), x)
+        return self._merge(self.attend(q, k, v, mask), x)
 
     def attend(
         self,
         q: Float[Tensor, "batch heads query d_k"],
-        k: Float[Tensor, "batch heads key d_k"],
-        v: Float[Tensor, "batch heads key d_v"],
-        mask: Bool[Tensor, "#batch #heads #query #key"] | None = None,
+        k: Float[Tensor, "batch kv_heads key d_k"],
+        v: Float[Tensor, "batch kv_heads key d_v"],
+        mask: Mask | None = None,
     ) -> Float[Tensor, "batch heads query d_v"]:
-        """Equation 1. A query that may see nothing yields zeros."""
+        """Equation 1. A query that may see nothing yields zeros. A group of heads may share keys and values."""
+        if not (q.is_cpu or tracing()) and (p := self._dropout_p) is not None:
+            return _fused(q, k, v, mask, p)
+        dense = None if mask is None else mask.dense(q.size(2), k.size(2), q.device)
+        if q.size(1) == k.size(1):
+            return self._attend(q, k, v, dense)
+        if q.size(2) > 1 or tracing() or (dense is not None and dense.size(1) > 1):
+            return self._attend(q, *self._repeated(k, v), dense)
+        # One query a head: the heads of a group are further queries of one head, and nothing is repeated.
+        return self._attend(q.reshape(q.size(0), k.size(1), -1, q.size(3)), k, v, dense).flatten(1, 2)[:, :, None]
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Float[Tensor, "batch heads query d_v"]:
+        """The same for as many heads of keys as of queries and a dense mask."""
         if not tracing() and self._fused_is_faster(q):
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         if not tracing() and q.requires_grad and (context := self._whole(q, k, v, mask)) is not None:
@@ -110,14 +114,6 @@ class MultiHeadAttention(nn.Module):
         weights = self.dropout(tap(self, "weights", weights))
         return weights @ v
 
-    def _grouped(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Equation 1 by groups: where each head has one query, they are further queries of a head, nothing repeated."""
-        if self.n_heads == self.n_kv_heads:
-            return self.attend(q, k, v, mask)
-        if q.size(2) > 1 or tracing() or (mask is not None and mask.size(1) > 1):
-            return self.attend(q, *self._repeated(k, v), mask)
-        return self.attend(q.reshape(q.size(0), self.n_kv_heads, -1, q.size(3)), k, v, mask).flatten(1, 2)[:, :, None]
-
     def _repeated(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Each head once for every head of its group."""
         group = self.n_heads // self.n_kv_heads
@@ -127,28 +123,31 @@ class MultiHeadAttention(nn.Module):
         """In the kernels, dropout included; they know no other kind of it, and heads of whole vectors only are fast."""
         if q.size(-1) % 32 or v.size(-1) % 32:
             return None
+        return None if (p := self._dropout_p) is None else attention(q, k, v, mask, round(256 * p))
+
+    @property
+    def _dropout_p(self) -> float | None:
+        """The probability that fused attention drops a weight with; None for a dropout of another kind."""
         if isinstance(self.dropout, Dropout):
-            return attention(q, k, v, mask, self.dropout.threshold if self.training else 0)
-        return None if self._drops else attention(q, k, v, mask)
+            return self.dropout.threshold / 256 if self.training else 0.0
+        return 0.0 if isinstance(self.dropout, nn.Identity) else None
 
     @property
     def _drops(self) -> bool:
-        if isinstance(self.dropout, Dropout):
-            return self.training and self.dropout.threshold > 0
-        return not isinstance(self.dropout, nn.Identity)
+        return self._dropout_p != 0.0
 
     def _fused_is_faster(self, q: Tensor) -> bool:
         """On a CPU the fused kernel knows no dropout (PyTorch then falls back to a slower definition than this one),
         and at the lengths of sentences its bfloat16 form makes a whole training step a quarter slower."""
-        return not self.training and (q.device.type != "cpu" or q.dtype != torch.bfloat16)
+        return not self.training and q.is_cpu and q.dtype != torch.bfloat16
 
-    def _own(self, x: Tensor, mask: Tensor | None, cache: KeyValueCache | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _own(self, x: Tensor, cache: KeyValueCache | None, room: bool) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = map(self._heads, _together(x, self.query, self.key, self.value), ("q", "k", "v"))
         offset = 0 if cache is None else cache.offset
         if self.rotary is not None:
             q, k = tap(self, "rotated_q", self.rotary(q, offset)), tap(self, "rotated_k", self.rotary(k, offset))
         if cache is not None:
-            k, v = cache.append(k, v, None if mask is None else mask.size(-1))
+            k, v = cache.append(k, v, room)
         return q, k, v
 
     def _memory(self, memory: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
@@ -191,9 +190,10 @@ def _without_gradient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> T
     return weights @ v
 
 
-def _places(pattern: Pattern, offset: Offset, query: int, k: Tensor) -> Tensor:
-    """The ``pattern`` for queries from ``offset`` on, of each row its own, among the places of ``k``, some to come."""
-    if isinstance(offset, int):
-        return F.pad(pattern.mask(query, offset + query, k.device), (0, k.size(2) - offset - query), value=False)
-    known = {start: _places(pattern, start, query, k) for start in set(offset.tolist())}
-    return torch.cat([known[start] for start in offset.tolist()])
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, dropout: float) -> Tensor:
+    """Equation 1 by PyTorch's fused attention, which holds no scores, with the flags that let it choose any backend."""
+    causal = mask is not None and mask.only_causal(q.size(2), k.size(2))
+    dense = None if mask is None or causal else mask.dense(q.size(2), k.size(2), q.device)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=dense, dropout_p=dropout, is_causal=causal, enable_gqa=q.size(1) != k.size(1)
+    )

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import BlockCache, StackCache
 from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
+from glassformer.layers.mask import Mask
 from glassformer.layers.whole import trained_as_a_whole
 from glassformer.taps import tap
 
@@ -55,9 +56,9 @@ class Block(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch length d_model"],
-        mask: Bool[Tensor, "#batch #heads #length #key"] | None = None,
+        mask: Mask | None = None,
         memory: Float[Tensor, "sentences source d_model"] | None = None,
-        memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None = None,
+        memory_mask: Mask | None = None,
         cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         own = None if cache is None else cache.self_attention
@@ -84,9 +85,9 @@ class Stack(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch length d_model"],
-        mask: Bool[Tensor, "#batch #heads #length #key"] | None = None,
+        mask: Mask | None = None,
         memory: Float[Tensor, "sentences source d_model"] | None = None,
-        memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None = None,
+        memory_mask: Mask | None = None,
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         x = x.to(self.dtype)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from glassformer.layers.position import Offset
+from glassformer.taps import tracing
 
 ROOM = 16
 """Positions that buffers of keys and values grow by, at least. Attention reads them whole, with those to come masked:
@@ -35,15 +36,24 @@ class KeyValueCache:
         """The position that comes next."""
         return self.length
 
-    def append(self, keys: Tensor, values: Tensor, size: int | None = None) -> tuple[Tensor, Tensor]:
-        """Add new positions and return all of them; with ``size``, that many, of which those to come are zeros."""
-        end = self.length + keys.size(2)
+    def append(self, keys: Tensor, values: Tensor, room: bool = False) -> tuple[Tensor, Tensor]:
+        """Add new positions and return all of them.
+
+        With ``room`` the zeros for positions to come are returned too, unless the cache was empty or a trace records;
+        the mask has to hide them.
+        """
+        begin, end = self.length, self.length + keys.size(2)
         self.keys = self._room(self.keys, keys, end)
         self.values = self._room(self.values, values, end)
         self.keys[:, :, self.length : end] = keys
         self.values[:, :, self.length : end] = values
         self.length = end
-        return self.keys[:, :, : size or end], self.values[:, :, : size or end]
+        return self._readable(room and begin > 0 and not tracing())
+
+    def _readable(self, room: bool) -> tuple[Tensor, Tensor]:
+        assert self.keys is not None and self.values is not None
+        size = capacity_for(self.length) if room else self.length
+        return self.keys[:, :, :size], self.values[:, :, :size]
 
     def select(self, rows: Tensor) -> None:
         """Keep ``rows`` in this order; a row may appear several times, as when a beam branches."""

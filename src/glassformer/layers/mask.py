@@ -1,44 +1,105 @@
-"""The one mask convention: boolean, True = may be seen, broadcastable to ``batch heads query key``.
-
-What is a token and what padding is told by a boolean, or, where a row holds several sentences, by the number of its
-sentence: from 1, 0 is padding (``Sentences``).
+"""What a query may see. The one convention: boolean, True = may be seen, broadcastable to ``batch heads query key``.
 
 Section 3.2.3 prevents leftward information flow by "setting to −∞ all values which correspond to illegal connections".
 """
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from glassformer.layers.position import Offset, positions_from
+from glassformer.layers.sparse import Pattern
+
 Sentences = Bool[Tensor, "_ _"] | Int[Tensor, "_ _"]
-"""True where there is a token, or the number of the sentence that the token belongs to."""
+"""True where there is a token; or, where a row holds several sentences, their numbers from 1. 0 is padding."""
+
+if TYPE_CHECKING:
+    Size = int
+else:
+    Size = int | torch.SymInt  # symbolic while a graph is exported
 
 
-def causal_mask(query: int, key: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 query key"]:
-    """Each query sees itself and what is before it.
+@dataclass(frozen=True)
+class Mask:
+    """The keys that each query may see: those that satisfy every condition given.
 
-    The last query is aligned with the last key, as when the first ``key - query`` positions are already cached.
+    (A padded query may see padded keys: its output is never read.)
     """
-    return torch.ones(query, key, dtype=torch.bool, device=device).tril(key - query)[None, None]
+
+    keys: Sentences | None = None
+    """Tokens of the keys. Padding is not seen; where sentences are numbered, a query sees its own sentence only."""
+    queries: Sentences | None = None
+    """The sentence numbers of the queries, where those of the keys are numbers."""
+    causal: bool = False
+    """True: no key behind the query."""
+    offset: Offset = 0
+    """Position among the keys of the first query; as many keys are cached before it."""
+    pattern: Pattern | None = None
+    allowed: Bool[Tensor, "#batch #heads #query #key"] | None = None
+    """Any further condition in dense form."""
+
+    def __post_init__(self) -> None:
+        if self._numbered and (self.queries is None or self.queries.dtype == torch.bool):
+            raise ValueError("the keys' sentences are numbered and the queries' are not; number both")
+
+    def dense(
+        self, query: Size, key: Size, device: torch.device | None = None
+    ) -> Bool[Tensor, "#batch #heads #query #key"] | None:
+        """The mask as one boolean tensor; None if every key may be seen."""
+        conditions = (self._padding(), self._order(query, key, device), self._sparse(query, key, device), self.allowed)
+        dense: Tensor | None = None
+        for condition in conditions:
+            if condition is not None:
+                dense = condition if dense is None else dense & condition
+        return dense
+
+    def only_causal(self, query: int, key: int) -> bool:
+        """True if the mask is the lower triangle of a square and nothing else: fused attention has a flag for that."""
+        others = (self.keys, self.pattern, self.allowed)
+        at_start = isinstance(self.offset, int) and self.offset == 0
+        return self.causal and at_start and query == key and all(one is None for one in others)
+
+    def _padding(self) -> Bool[Tensor, "batch 1 #query key"] | None:
+        if self.keys is None:
+            return None
+        if self.keys.dtype == torch.bool:
+            return self.keys[:, None, None, :]
+        assert self.queries is not None
+        return (self.queries[:, :, None] == self.keys[:, None, :])[:, None]
+
+    def _order(self, query: Size, key: Size, device: torch.device | None) -> Bool[Tensor, "#rows 1 query key"] | None:
+        if not self.causal:
+            return None
+        positions = positions_from(self.offset, query, device)
+        seen = torch.arange(key, device=device) <= positions[..., None]
+        return seen[:, None] if seen.dim() == 3 else seen[None, None]
+
+    def _sparse(self, query: Size, key: Size, device: torch.device | None) -> Bool[Tensor, "#rows 1 query key"] | None:
+        if self.pattern is None:
+            return None
+        offsets = [self.offset] if isinstance(self.offset, int) else self.offset.tolist()
+        dense = {
+            offset: F.pad(self.pattern.mask(query, offset + query, device), (0, key - offset - query), value=False)
+            for offset in set(offsets)
+        }
+        return torch.cat([dense[offset] for offset in offsets])
+
+    @property
+    def _numbered(self) -> bool:
+        return self.keys is not None and self.keys.dtype != torch.bool
 
 
-def over_keys(keys: Sentences | None, queries: Sentences | None = None) -> Bool[Tensor, "batch 1 #query key"] | None:
-    """What attention may see: no padded key; where sentences are numbered, those of the query's own sentence.
+def causal_mask(offset: Offset = 0, sentences: Sentences | None = None) -> Mask:
+    """Each query sees itself and what is before it, in its own sentence where sentences are numbered.
 
-    (A padded query then sees padded keys: nobody reads what becomes of it.)
+    Padding behind the last token needs no mask of its own: no token sees what is behind it.
     """
-    if keys is None:
-        return None
-    if keys.dtype == torch.bool:
-        return keys[:, None, None, :]
-    if queries is None or queries.dtype == torch.bool:
-        raise ValueError("the keys' sentences are numbered and the queries' are not; number both")
-    return same_sentence(queries, keys)
-
-
-def same_sentence(queries: Sentences, keys: Sentences) -> Bool[Tensor, "batch 1 query key"]:
-    """Where the numbers are the same."""
-    return (queries[:, :, None] == keys[:, None, :])[:, None]
+    numbered = sentences is not None and sentences.dtype != torch.bool
+    return Mask(sentences, sentences, causal=True, offset=offset) if numbered else Mask(causal=True, offset=offset)
 
 
 def positions_within(sentences: Int[Tensor, "batch length"]) -> Int[Tensor, "batch length"]:

@@ -18,7 +18,7 @@ Offset = int | Int[Tensor, " rows"]
 """The position of the first of some tokens; of each row its own, where rows of different length grow together."""
 
 
-def positions_from(offset: Offset, length: int, device: torch.device) -> Int[Tensor, "*rows length"]:
+def positions_from(offset: Offset, length: int, device: torch.device | None = None) -> Int[Tensor, "*rows length"]:
     """``offset`` … ``offset + length - 1``."""
     if isinstance(offset, int):
         return torch.arange(offset, offset + length, device=device)

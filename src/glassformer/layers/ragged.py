@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from glassformer.layers.cache import KeyValueCache, StackCache
 from glassformer.layers.position import Offset, end_of
+from glassformer.taps import tracing
 
 
 @dataclass
@@ -24,15 +25,15 @@ class RaggedCache(KeyValueCache):
     def offset(self) -> Offset:
         return self.lengths
 
-    def append(self, keys: Tensor, values: Tensor, size: int | None = None) -> tuple[Tensor, Tensor]:
-        end = self.length + keys.size(2)
+    def append(self, keys: Tensor, values: Tensor, room: bool = False) -> tuple[Tensor, Tensor]:
+        begin, end = self.length, self.length + keys.size(2)
         self.keys, self.values = self._room(self.keys, keys, end), self._room(self.values, values, end)
         places = self.lengths[:, None] + torch.arange(keys.size(2), device=keys.device)
         rows = torch.arange(len(places), device=keys.device)[:, None]
         self.keys[rows, :, places] = keys.transpose(1, 2)
         self.values[rows, :, places] = values.transpose(1, 2)
         self.length, self.lengths = end, self.lengths + keys.size(2)
-        return self.keys[:, :, : size or end], self.values[:, :, : size or end]
+        return self._readable(room and begin > 0 and not tracing())
 
     def select(self, rows: Tensor) -> None:
         super().select(rows)
@@ -49,12 +50,6 @@ def ragged(cache: StackCache, lengths: Int[Tensor, " rows"]) -> StackCache:
         own = block.self_attention
         block.self_attention = RaggedCache(own.keys, own.values, own.length, lengths)
     return cache
-
-
-def visible(lengths: Int[Tensor, " rows"], new: int, places: int) -> Bool[Tensor, "rows 1 {new} {places}"]:
-    """The causal mask of ``new`` tokens behind rows of ``lengths``, over ``places`` of which some are yet to come."""
-    positions = lengths[:, None] + torch.arange(new, device=lengths.device)
-    return (torch.arange(places, device=lengths.device) <= positions[..., None])[:, None]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.kernels.stack import StackSettings, can_train, trained_stack
@@ -17,6 +17,7 @@ from glassformer.kernels.training import WHOLE_PANELS
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.feed_forward import FeedForward, gelu_tanh
+from glassformer.layers.mask import Mask
 from glassformer.layers.norm import LayerNorm
 from glassformer.taps import overheard, tracing
 
@@ -30,12 +31,12 @@ HEADS = 32
 def trained_as_a_whole(
     blocks: Sequence[Any],
     x: Float[Tensor, "batch length d_model"],
-    mask: Bool[Tensor, "#batch #heads #length #length"] | None,
+    mask: Mask | None,
     memory: Float[Tensor, "sentences source d_model"] | None,
-    memory_mask: Bool[Tensor, "#sentences #heads #length #source"] | None,
+    memory_mask: Mask | None,
 ) -> Float[Tensor, "batch length d_model"] | None:
     """What the blocks make of ``x``, with its gradient; None where they have to be asked one by one."""
-    if not x.is_cpu or tracing() or not torch.is_grad_enabled() or not _fits(x, mask, memory, memory_mask):
+    if not x.is_cpu or tracing() or not torch.is_grad_enabled() or not _fits(x, memory):
         return None
     described = [_described(block) for block in blocks]
     settings, weights = described[0][0], [weight for _, some in described for weight in some]
@@ -47,13 +48,16 @@ def trained_as_a_whole(
         return None
     rotary = blocks[0].self_attention.rotary
     angles = None if rotary is None else rotary.angles(x.size(1), x.device)
-    return trained_stack(settings, weights, x, mask, memory, memory_mask, angles)
+    seen = None if mask is None else mask.dense(x.size(1), x.size(1), x.device)
+    memory_seen = None
+    if memory is not None and memory_mask is not None:
+        memory_seen = memory_mask.dense(x.size(1), memory.size(1), x.device)
+    return trained_stack(settings, weights, x, seen, memory, memory_seen, angles)
 
 
-def _fits(x: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None) -> bool:
-    plain = all(each is None or each.dtype == torch.bool for each in (mask, memory_mask))
+def _fits(x: Tensor, memory: Tensor | None) -> bool:
     alike = memory is None or (memory.dtype == x.dtype and len(memory) == len(x) and memory.numel() > 0)
-    return plain and alike and x.size(-1) % WHOLE_PANELS == 0 and x.numel() > 0
+    return alike and x.size(-1) % WHOLE_PANELS == 0 and x.numel() > 0
 
 
 def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:

@@ -18,7 +18,7 @@ from glassformer.layers.embedding import OutputProjection, SegmentEmbedding, Tok
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialise_normal
 from glassformer.layers.linear import Linear
-from glassformer.layers.mask import Sentences, over_keys
+from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
 from glassformer.models.shape import head_size
@@ -149,7 +149,7 @@ class BERT(nn.Module):
     ) -> Float[Tensor, "batch length d_model"]:
         """One vector a token, from all that the text holds."""
         x = self.embedding(tokens, mask, segments=segments)
-        return tap(self, "memory", self.encoder(x, over_keys(mask, mask)).to(x.dtype))
+        return tap(self, "memory", self.encoder(x, Mask(mask, mask)).to(x.dtype))
 
     def pooled(
         self,

@@ -3,7 +3,6 @@
 from typing import Literal, Self
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -11,16 +10,16 @@ from torch import Tensor, nn
 from glassformer.config import Config
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.cache import DecoderState, StackCache, capacity_for
+from glassformer.layers.cache import DecoderState, StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
 from glassformer.layers.init import initialise
-from glassformer.layers.mask import Sentences, causal_mask, over_keys, same_sentence
+from glassformer.layers.mask import Mask, Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.models.shape import both_sides, head_size
-from glassformer.taps import tap, tracing
+from glassformer.taps import tap
 
 
 class EncoderDecoderConfig(Config):
@@ -129,7 +128,7 @@ class EncoderDecoder(nn.Module):
         self, source: Int[Tensor, "batch source"], source_mask: Sentences | None = None
     ) -> Float[Tensor, "batch source d_model"]:
         x = self.source_embedding(source, source_mask)
-        return tap(self, "memory", self.encoder(x, over_keys(source_mask, source_mask)))
+        return tap(self, "memory", self.encoder(x, Mask(source_mask, source_mask)))
 
     def decode(
         self,
@@ -141,14 +140,8 @@ class EncoderDecoder(nn.Module):
     ) -> Float[Tensor, "rows target d_model"]:
         """The decoder's output; with a ``cache``, ``target`` continues what the cache holds."""
         offset = 0 if cache is None else cache.length
-        length = target.size(1)
-        mask = causal_mask(length, offset + length, target.device)
-        if target_mask is not None and target_mask.dtype != torch.bool:
-            mask = mask & same_sentence(target_mask, target_mask)
-        if cache is not None and not tracing():
-            mask = F.pad(mask, (0, capacity_for(offset + length) - offset - length), value=False)
         x = self.target_embedding(target, target_mask, offset)
-        return self.decoder(x, mask, memory, over_keys(source_mask, target_mask), cache)
+        return self.decoder(x, causal_mask(offset, target_mask), memory, Mask(source_mask, target_mask), cache)
 
     def begin(
         self,

@@ -5,6 +5,7 @@ positions, a gated feed-forward with SiLU, fewer heads of keys and values, no bi
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 import torch
@@ -15,19 +16,18 @@ from torch import Tensor, nn
 from glassformer.config import Config
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.cache import StackCache, capacity_for
+from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
 from glassformer.layers.init import initialise_normal
-from glassformer.layers.mask import Sentences, causal_mask, same_sentence
+from glassformer.layers.mask import Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.pattern import Window, fixed, global_tokens, strided
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
-from glassformer.layers.ragged import PromptState, ragged, visible
+from glassformer.layers.ragged import PromptState, ragged
 from glassformer.layers.sparse import Pattern
 from glassformer.models.shape import head_size
-from glassformer.taps import tracing
 
 
 class AttentionConfig(Config):
@@ -124,12 +124,9 @@ class GPT(nn.Module):
         self, tokens: Int[Tensor, "rows length"], sentences: Sentences | None = None, cache: StackCache | None = None
     ) -> Float[Tensor, "rows length d_model"]:
         """What the output projection is applied to; an empty ``cache`` keeps the keys and values."""
-        mask: Tensor | None = None
-        if sentences is not None and sentences.dtype != torch.bool:
-            mask = same_sentence(sentences, sentences)
-        if self.pattern is None:  # a pattern is causal itself, and never n × n
-            causal = causal_mask(tokens.size(1), tokens.size(1), tokens.device)
-            mask = causal if mask is None else mask & causal
+        mask = causal_mask(sentences=sentences)
+        if self.pattern is not None:  # which is causal itself, and never n × n
+            mask = replace(mask, causal=False)
         return self.decoder(self.embedding(tokens, sentences), mask, cache=cache)
 
     def begin(
@@ -152,9 +149,7 @@ class GPT(nn.Module):
         if state.cache is None:
             x = self.hidden(*state.extended(tokens))
             return self.output_projection(x[torch.arange(len(x), device=x.device), state.lengths - 1])
-        end = state.cache.length + new
-        mask = visible(state.lengths, new, end if tracing() else capacity_for(end))
-        x = self.decoder(self.embedding(tokens, offset=state.lengths), mask, cache=state.cache)
+        x = self.decoder(self.embedding(tokens, offset=state.lengths), causal_mask(state.lengths), cache=state.cache)
         state.lengths = state.lengths + new
         return self.output_projection(x[:, -1])
 

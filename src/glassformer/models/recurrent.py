@@ -21,7 +21,7 @@ from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.init import initialise
 from glassformer.layers.linear import Linear
-from glassformer.layers.mask import Sentences, over_keys
+from glassformer.layers.mask import Mask, Sentences
 from glassformer.models.shape import both_sides
 from glassformer.taps import tap
 
@@ -126,7 +126,7 @@ class RecurrentDecoder(nn.Module):
             states, after = layer(x, before[index])
             state.layers, h = [*state.layers, after], tap(self, f"states_{index}", states)
             if context is None:
-                context = self.cross_attention(h, state.memory, over_keys(state.memory_mask), state.cross_attention)
+                context = self.cross_attention(h, state.memory, Mask(state.memory_mask), state.cross_attention)
             x = self.dropout(torch.cat([context, h], dim=-1))
         return self.dropout(tap(self, "combined", self.combine(x).tanh()))
 

@@ -8,10 +8,11 @@ Alignment Induction from Neural Machine Translation" (arXiv:2004.14837), read al
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from glassformer.config import Config
 from glassformer.data import TokenLinks
 from glassformer.evaluate.word_links import HeadReading
 from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.mask import Mask
 
 
 class GuidedAlignmentConfig(Config):
@@ -48,7 +50,7 @@ def guided(
     is how the inputs of a module in the middle of a model are had without an argument through every layer.
     """
     attention = cross_attentions(model)[how.layer]
-    heard: list[tuple[Tensor, ...]] = []
+    heard: list[tuple[Any, ...]] = []
     hook = attention.register_forward_pre_hook(lambda _, given: heard.append(given))
     try:
         result = run()
@@ -69,7 +71,7 @@ def log_weights(
     head: int,
     x: Float[Tensor, "rows query d_model"],
     memory: Float[Tensor, "rows key d_model"],
-    mask: Bool[Tensor, "#rows 1 #query #key"] | None = None,
+    mask: Mask | None = None,
 ) -> Float[Tensor, "rows query key"]:
     """The logarithm of one head's attention weights, without dropout; in float32 at least.
 
@@ -83,6 +85,6 @@ def log_weights(
     )
     dtype = torch.promote_types(q.dtype, torch.float32)
     scores = q.to(dtype) @ k.to(dtype).transpose(-2, -1) / math.sqrt(d_k)
-    if mask is not None:
-        scores = scores.masked_fill(~mask[:, 0], torch.finfo(dtype).min)
+    if mask is not None and (seen := mask.dense(q.size(1), k.size(1), q.device)) is not None:
+        scores = scores.masked_fill(~seen[:, 0], torch.finfo(dtype).min)
     return scores.log_softmax(-1)
