@@ -3,8 +3,8 @@
 Section 3.2.3 prevents leftward information flow by "setting to −∞ all values which correspond to illegal connections".
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -41,6 +41,7 @@ class Mask:
     pattern: Pattern | None = None
     allowed: Bool[Tensor, "#batch #heads #query #key"] | None = None
     """Any further condition in dense form."""
+    _made: dict[tuple[Any, ...], Tensor | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self._numbered and (self.queries is None or self.queries.dtype == torch.bool):
@@ -49,7 +50,17 @@ class Mask:
     def dense(
         self, query: Size, key: Size, device: torch.device | None = None
     ) -> Bool[Tensor, "#batch #heads #query #key"] | None:
-        """The mask as one boolean tensor; None if every key may be seen."""
+        """The mask as one boolean tensor; None if every key may be seen. Made once for all layers of a pass."""
+        size = query, key, device
+        if torch.compiler.is_compiling():  # lengths may be symbolic then, which are no keys
+            return self._make(*size)
+        if size not in self._made:
+            self._made[size] = self._make(*size)
+        return self._made[size]
+
+    def _make(
+        self, query: Size, key: Size, device: torch.device | None
+    ) -> Bool[Tensor, "#batch #heads #query #key"] | None:
         conditions = (self._padding(), self._order(query, key, device), self._sparse(query, key, device), self.allowed)
         dense: Tensor | None = None
         for condition in conditions:
