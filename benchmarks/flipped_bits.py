@@ -35,7 +35,7 @@ from glassformer.data.grammar import sample_corpus
 from glassformer.data.stream import prepare_stream
 from glassformer.data.stream_config import StreamConfig
 from glassformer.evaluate import write_pharaoh
-from glassformer.kernels.native import kernels
+from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 from glassformer.train import Started, parse_config, read_config, train

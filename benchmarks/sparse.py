@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.machine import describe
-from glassformer.kernels.training import attention
 from glassformer.layers.mask import causal_mask
 from glassformer.layers.pattern import Window, fixed, global_tokens, strided
+from glassformer.native.ops import attention
 
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192, 16384]
 D_HEAD = 64

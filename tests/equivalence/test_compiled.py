@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-import glassformer.kernels.native as built
+import glassformer.native.library as built
 from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate
 from glassformer.generate.candidates import best, extensions, log_sum
-from glassformer.kernels.native import Kernels, kernels
 from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.native.library import Kernels, kernels
 from own_process import ENVIRONMENT
 
 Maker = Callable[..., EncoderDecoder]
@@ -358,7 +358,7 @@ def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.Mon
 
 
 def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
-    program = "from glassformer.kernels.native import kernels; assert kernels() is None"
+    program = "from glassformer.native.library import kernels; assert kernels() is None"
     nowhere = {"XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path), "CXX": "false"}
     said = subprocess.run(
         [sys.executable, "-c", program], env=ENVIRONMENT | nowhere, capture_output=True, text=True, check=True

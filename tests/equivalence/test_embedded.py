@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.kernels.native import kernels
 from glassformer.layers import embedding
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import TokenEmbedding
 from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.native.library import kernels
 from glassformer.taps import record
 
 D_MODEL, VOCAB = 64, 50

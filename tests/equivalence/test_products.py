@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from glassformer.kernels.native import kernels
-from glassformer.kernels.training import dropped, product, softmax_
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import linear
+from glassformer.native.library import kernels
+from glassformer.native.ops import dropped, product, softmax_
 
 
 @pytest.fixture(autouse=True)

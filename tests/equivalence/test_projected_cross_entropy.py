@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from glassformer.kernels.native import kernels
+from glassformer.native.library import kernels
 from glassformer.train.loss import ROWS_AT_ONCE, projected_cross_entropy
 from second_device import second_device
 

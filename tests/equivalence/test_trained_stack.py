@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.kernels.native import kernels
 from glassformer.layers import block
 from glassformer.layers.mask import Mask
 from glassformer.models.precision import lower_stacks
 from glassformer.models.registry import build_model
+from glassformer.native.library import kernels
 from glassformer.taps import record
 
 HIDDEN = {torch.float32: 5e-6, torch.bfloat16: 0.07}

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.kernels.native import kernels
-from glassformer.kernels.training import attention
+from glassformer.native.library import kernels
+from glassformer.native.ops import attention
 
 SIZES = [
     (2, 3, 7, 9, 5, 3),

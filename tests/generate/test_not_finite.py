@@ -22,9 +22,9 @@ from glassformer.generate import (
     score_pairs,
     stream_text,
 )
-from glassformer.kernels.native import kernels
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT, GPTConfig
+from glassformer.native.library import kernels
 from own_process import ENVIRONMENT
 from tiny_run import TinyRun, made
 

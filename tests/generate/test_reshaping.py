@@ -9,8 +9,8 @@ from glassformer.compiled import CompiledModel
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig, StopStrings, Symbols, generate
 from glassformer.generate.filters import logit_bias, repetition_penalty
-from glassformer.kernels.native import kernels
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.native.library import kernels
 
 Maker = Callable[..., EncoderDecoder]
 SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [8, 5, 3, 6, 2]]

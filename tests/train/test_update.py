@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.kernels.native import kernels
 from glassformer.models.registry import weights_of
+from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder
 from glassformer.train import step as steps
 from glassformer.train import update

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from glassformer.compiled.weights import ACTIVATIONS, Packed
 from glassformer.config import ConfigError
-from glassformer.kernels.native import Kernels, kernels
-from glassformer.kernels.structures import Linear, Past, Turns
-from glassformer.kernels.training import turning_tables
 from glassformer.layers.block import Block
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.position import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
+from glassformer.native.abi import Linear, Past, Turns
+from glassformer.native.library import Kernels, kernels
+from glassformer.native.ops import turning_tables
 
 ROOM = 32
 """Positions there is room for at first; then twice as many."""

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.kernels.native import Kernels
-from glassformer.kernels.structures import Layer, Linear, Norm, Stack
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
+from glassformer.native.abi import Layer, Linear, Norm, Stack
+from glassformer.native.library import Kernels
 
 ACTIVATIONS: dict[Callable[[Tensor], Tensor], int] = {F.relu: 1, F.gelu: 2, F.silu: 3}
 """As kernels.cpp counts them."""

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import GlassformerError
-from glassformer.kernels.structures import Extension
-from glassformer.kernels.training import kernels_for
+from glassformer.native.abi import Extension
+from glassformer.native.ops import kernels_for
 from glassformer.taps import note, tracing
 
 GROUP = 32

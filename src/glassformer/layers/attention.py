@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glassformer.kernels.training import attention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear, linear
 from glassformer.layers.mask import Mask
 from glassformer.layers.position import Rotary
 from glassformer.layers.sparse import Pattern
+from glassformer.native.ops import attention
 from glassformer.taps import note, tap, tracing
 
 

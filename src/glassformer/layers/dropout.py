@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.kernels.training import dropped, random_seed
+from glassformer.native.ops import dropped, random_seed
 
 
 class Dropout(nn.Module):

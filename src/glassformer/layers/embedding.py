@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glassformer.kernels.embedding import can_embed, embedded
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.linear import Linear
 from glassformer.layers.mask import Sentences, positions_within
 from glassformer.layers.position import Learned, Offset, Sinusoidal
+from glassformer.native.embedding import can_embed, embedded
 from glassformer.taps import note, overheard, tap, tracing
 
 

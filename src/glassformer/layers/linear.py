@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glassformer.kernels.training import MIN_ROWS, kernels_for, product
+from glassformer.native.ops import MIN_ROWS, kernels_for, product
 from glassformer.taps import tracing
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import DataError
-from glassformer.kernels.training import rotated
+from glassformer.native.ops import rotated
 
 Offset = int | Int[Tensor, " rows"]
 """The position of the first of some tokens; of each row its own, where rows of different length grow together."""

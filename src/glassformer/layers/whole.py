@@ -11,14 +11,14 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glassformer.kernels.stack import StackSettings, can_train, trained_stack
-from glassformer.kernels.structures import TrainedLayer
-from glassformer.kernels.training import WHOLE_PANELS
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.feed_forward import FeedForward, gelu_tanh
 from glassformer.layers.mask import Mask
 from glassformer.layers.norm import LayerNorm
+from glassformer.native.abi import TrainedLayer
+from glassformer.native.ops import WHOLE_PANELS
+from glassformer.native.training import StackSettings, can_train, trained_stack
 from glassformer.taps import overheard, tracing
 
 ACTIVATIONS = {F.relu: 1, F.gelu: 2, gelu_tanh: 4}

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.training import product, projected_loss, softmax_
+from glassformer.native.ops import product, projected_loss, softmax_
 
 ROWS_AT_ONCE = 512
 """Rows of logits held at a time on a CPU without kernels: 512 × 8,000 in float32 are 16 MB, half of a server core's

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from glassformer.checkpoint import TrainingState, check_finite
 from glassformer.config import CheckpointError, GlassformerError
-from glassformer.kernels.native import kernels
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import load_weights, weights_of
+from glassformer.native.library import kernels
 from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
 from glassformer.train.task import Task

@@ -9,9 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from glassformer.kernels.native import Kernels
-from glassformer.kernels.structures import Slot, Update
-from glassformer.kernels.training import kernels_for
+from glassformer.native.abi import Slot, Update
+from glassformer.native.library import Kernels
+from glassformer.native.ops import kernels_for
 from glassformer.train.optimizer import clip_norm_
 from glassformer.train.precision import collect_gradients, refresh
 from glassformer.train.state import TrainState

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.kernels import native as native_module
-from glassformer.kernels.private_folder import NotPrivateError, PrivateFolder, code_folder, read
+from glassformer.native import library as native_library
+from glassformer.native.private_folder import NotPrivateError, PrivateFolder, code_folder, read
 from own_process import ENVIRONMENT
 
 LOADS = """
 import os, sys, warnings
 os.umask(int(sys.argv[1], 8))
-from glassformer.kernels.native import kernels
+from glassformer.native.library import kernels
 print(kernels() is not None)
 """
 PLANTED = """
@@ -39,7 +39,7 @@ def native(tmp_path: Path) -> Path:
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     """Load the kernels in a separate process with a fake compiler that copies this process's library."""
-    if native_module._kernels.__wrapped__() is None:  # not cached: a test may have changed the folder
+    if native_library._kernels.__wrapped__() is None:  # not cached: a test may have changed the folder
         pytest.skip("there is no C++ compiler here")
     with code_folder() as folder:
         made = max(folder.path.glob("*.so"), key=os.path.getmtime)

@@ -14,8 +14,7 @@ import warnings
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-from glassformer.kernels.private_folder import code_folder, path_of
-from glassformer.kernels.structures import (
+from glassformer.native.abi import (
     Attention,
     Embedding,
     Extension,
@@ -29,7 +28,9 @@ from glassformer.kernels.structures import (
     Turns,
     Update,
 )
+from glassformer.native.private_folder import code_folder, path_of
 
+SOURCES = Path(__file__).parent / "csrc"
 FLAGS = [
     "-O3",
     "-march=native",
@@ -129,7 +130,7 @@ def _without(reason: str) -> Kernels | None:
 
 def _built(compiler: list[str]) -> Kernels:
     """Load the library of these sources, compiler and processor, or compile it; two processes may do so at once."""
-    sources = sorted(path for path in Path(__file__).parent.iterdir() if path.suffix in (".cpp", ".h"))
+    sources = sorted(SOURCES.iterdir())
     made_by = [*compiler, *FLAGS, _release(compiler[0]), platform.machine(), _processor()]
     key = hashlib.sha256("\0".join(made_by).encode())
     for source in sources:
@@ -148,7 +149,7 @@ def _built(compiler: list[str]) -> Kernels:
 
 def _compiled(compiler: list[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
-        made, main = Path(folder) / "kernels.so", Path(__file__).with_name("kernels.cpp")
+        made, main = Path(folder) / "kernels.so", SOURCES / "kernels.cpp"
         subprocess.run([*compiler, *FLAGS, "-o", str(made), str(main)], check=True, capture_output=True)
         return made.read_bytes()
 

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.native import kernels
-from glassformer.kernels.structures import Mask, TrainedLayer, TrainedStack
-from glassformer.kernels.training import kernels_for, random_seed, turning_tables
+from glassformer.native.abi import Mask, TrainedLayer, TrainedStack
+from glassformer.native.library import kernels
+from glassformer.native.ops import kernels_for, random_seed, turning_tables
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.native import Kernels, kernels
-from glassformer.kernels.structures import Attention, Operand, Product, ProjectedLoss, Rotation, Sequences
+from glassformer.native.abi import Attention, Operand, Product, ProjectedLoss, Rotation, Sequences
+from glassformer.native.library import Kernels, kernels
 
 WHOLE_PANELS = 64
 """Widths that are a multiple of it are whole panels of every product, on any processor."""

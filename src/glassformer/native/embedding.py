@@ -7,9 +7,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.kernels.native import kernels
-from glassformer.kernels.structures import Embedding
-from glassformer.kernels.training import WHOLE_PANELS, kernels_for, random_seed
+from glassformer.native.abi import Embedding
+from glassformer.native.library import kernels
+from glassformer.native.ops import WHOLE_PANELS, kernels_for, random_seed
 
 
 def can_embed(matrix: Tensor) -> bool:
