@@ -3,7 +3,7 @@
     python -m benchmarks.sparse
 
 ``sdpa`` is PyTorch's fused kernel with ``is_causal``, ``kernel`` the compiled kernel of training under a causal mask,
-``window …`` and the others are patterns of ``glassformer.layers.pattern``. All take turns in one process, so that what
+``window …`` and the others are patterns of ``glassformer.layers.sparse``. All take turns in one process, so that what
 else the machine does meets all of them; milliseconds are of this process's own time on the core (``ms``, the median;
 ``best`` and ``worst``) and of the clock (``clock_ms``, the least). A ``backward`` pass has the forward pass in it.
 """
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from benchmarks.machine import describe
 from glassformer.layers.mask import causal_mask
-from glassformer.layers.pattern import Window, fixed, global_tokens, strided
+from glassformer.layers.sparse import Window, fixed, global_tokens, strided
 from glassformer.native.ops import attention
 
 LENGTHS = [256, 512, 1024, 2048, 4096, 8192, 16384]

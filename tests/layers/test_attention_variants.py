@@ -22,13 +22,13 @@ TOLERANCE = {"atol": 1e-12, "rtol": 1e-12}
 
 @dataclass
 class Near(Pattern):
-    """Sees itself and the position before; counts the calls of ``attend``."""
+    """The query's own position and the one before; counts the calls of ``attend``."""
 
     attended: int = 0
-    elements = ()
+    components = ()
 
-    def mask(self, query: int, key: int, device: torch.device | None = None) -> Tensor:
-        return torch.ones(1, 1, query, key, dtype=torch.bool, device=device).tril(key - query).triu(key - query - 1)
+    def mask_mod(self, query: Tensor, key: Tensor) -> Tensor:
+        return (query == key) | (query == key + 1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         self.attended += 1

@@ -67,7 +67,7 @@ class MultiHeadAttention(nn.Module):
             offset = 0 if cache is None else cache.offset
             q, k, v = self._own(x, cache, room=mask is not None and mask.causal)
             if self.pattern is not None:
-                if cache is None and not tracing() and not self._drops:
+                if cache is None and not (tracing() or self._drops or torch.compiler.is_compiling()):
                     others = None if mask is None else mask.dense(q.size(2), k.size(2), q.device)
                     return self._merge(self.pattern.attend(q, *self._repeated(k, v), others), x)
                 mask = replace(mask or Mask(), pattern=self.pattern, offset=offset)

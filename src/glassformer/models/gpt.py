@@ -23,10 +23,9 @@ from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialise_normal
 from glassformer.layers.mask import Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm, RMSNorm
-from glassformer.layers.pattern import Window, fixed, global_tokens, strided
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.layers.ragged import PromptState, ragged
-from glassformer.layers.sparse import Pattern
+from glassformer.layers.sparse import Pattern, Window, fixed, global_tokens, strided
 from glassformer.models.shape import head_size
 
 

@@ -1,0 +1,15 @@
+"""Sparse attention: patterns, and attention that computes only the blocks a pattern allows."""
+
+from glassformer.layers.sparse.pattern import (
+    Block,
+    Column,
+    Global,
+    Pattern,
+    Summary,
+    Window,
+    fixed,
+    global_tokens,
+    strided,
+)
+
+__all__ = ["Block", "Column", "Global", "Pattern", "Summary", "Window", "fixed", "global_tokens", "strided"]
