@@ -16,6 +16,7 @@ from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate
 from glassformer.generate.candidates import best, extensions, log_sum
+from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
 from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native.library import Kernels, kernels
@@ -78,6 +79,23 @@ def test_logits_are_those_of_the_model(make_model: Maker, made: Kernels, kind: s
     with torch.inference_mode():
         for step, (expected, found) in enumerate(walk(model, CompiledModel(model, made))):
             torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5, msg=lambda m, s=step: f"step {s}: {m}")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_logits_are_those_of_the_model_for_every_activation(
+    make_model: Maker, made: Kernels, name: str, scale: float
+) -> None:
+    """With inputs of some thousands too, where exponentials would overflow."""
+    model = make_model(d_ff=51).float()
+    for module in model.modules():
+        if isinstance(module, FeedForward):
+            module.activation = ACTIVATIONS[name]
+            with torch.no_grad():
+                module.inner.bias.copy_(torch.linspace(-scale, scale, 51))
+    with torch.inference_mode():
+        for expected, found in walk(model, CompiledModel(model, made)):
+            torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["wide", "pre-norm", "learned, untied, biases"])

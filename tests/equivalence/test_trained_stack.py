@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from glassformer.layers import block
+from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
 from glassformer.layers.mask import Mask
 from glassformer.models.precision import lower_stacks
 from glassformer.models.registry import build_model
@@ -99,6 +100,57 @@ def test_outputs_and_gradients_are_those_of_the_blocks(
     for name, gradient in wanted_gradients.items():
         if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
             assert (gradients[name] - gradient).norm() < GRADIENTS[dtype] * gradient.norm(), name
+
+
+def activated(name: str, **values: Any) -> Any:
+    """``model`` with an activation that its configuration need not offer."""
+    made = model(**values)
+    for module in made.modules():
+        if isinstance(module, FeedForward):
+            module.activation = ACTIVATIONS[name]
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_stack_equals_blocks_for_every_activation(name: str, norm_order: str, dtype: torch.dtype) -> None:
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = activated(name, norm_order=norm_order)
+    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)  # GELU is known to 1.5e-7
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_of_large_numbers_are_finite(name: str, dtype: torch.dtype) -> None:
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = activated(name)
+    for module in made.modules():
+        if isinstance(module, FeedForward):
+            with torch.no_grad():
+                module.inner.bias.copy_(torch.linspace(-1e4, 1e4, len(module.inner.bias)).round())
+    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)
+
+
+def assert_equal_to_blocks(made: Any, dtype: torch.dtype, looser: float = 1) -> None:
+    given = pairs(37, True)
+    with as_a_whole() as whole:
+        hidden, gradients = computed(made, given)
+    assert whole == [True, True]
+    with block_by_block():
+        wanted, wanted_gradients = computed(made, given)
+    assert hidden.isfinite().all()
+    assert (hidden - wanted).abs().max() < looser * HIDDEN[dtype] * wanted.abs().max()
+    assert gradients.keys() == wanted_gradients.keys()
+    for name, gradient in wanted_gradients.items():
+        assert gradients[name].isfinite().all(), name
+        if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
+            difference = (gradients[name] - gradient).norm()
+            assert difference < looser * GRADIENTS[dtype] * gradient.norm() + 1e-6, name
 
 
 TOKENS = torch.randint(1, 40, (3, 21), generator=torch.Generator().manual_seed(0))
@@ -260,7 +312,6 @@ def test_threads_change_no_bit(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"activation": "silu"},
         {"attention_bias": False},
         {"d_ff": 100},
         {"d_k": 16},

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.compiled.weights import ACTIVATIONS, Packed
+from glassformer.compiled.weights import ACTIVATION_NUMBERS, Packed
 from glassformer.config import ConfigError
 from glassformer.layers.block import Block
 from glassformer.layers.feed_forward import FeedForward
@@ -104,7 +104,8 @@ def why_not(model: EncoderDecoder, int8: bool = False) -> str | None:
         return "only float32 models on a CPU are compiled"
     if model.training:
         return "a model that is training is not compiled"
-    if any(module.activation not in ACTIVATIONS for module in model.modules() if isinstance(module, FeedForward)):
+    layers = [module for module in model.modules() if isinstance(module, FeedForward)]
+    if any(layer.activation not in ACTIVATION_NUMBERS for layer in layers):
         return "the kernels do not know this activation"
     if model.config.embedding != "scaled":
         return "the kernels do not know a normalised embedding"

@@ -1,21 +1,21 @@
 """Copies of a model's weights in the order in which the kernels read them."""
 
-from collections.abc import Callable
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.feed_forward import ACTIVATIONS
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
+from glassformer.native import abi
 from glassformer.native.abi import Layer, Linear, Norm, Stack
 from glassformer.native.library import Kernels
 
-ACTIVATIONS: dict[Callable[[Tensor], Tensor], int] = {F.relu: 1, F.gelu: 2, F.silu: 3}
-"""As kernels.cpp counts them."""
+ACTIVATION_NUMBERS = {function: abi.ACTIVATIONS[name] for name, function in ACTIVATIONS.items()}
+"""Number of each activation in the kernels."""
 
 
 class Packed:
@@ -35,7 +35,7 @@ class Packed:
             config.n_heads,
             *config.head_sizes,
             blocks.final_norm is not None,
-            ACTIVATIONS[parts[0].feed_forward.activation],
+            ACTIVATION_NUMBERS[parts[0].feed_forward.activation],
             (Layer * len(parts))(*map(self.layer, parts)),
             last,
             self._keep(embedding.weight),

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.feed_forward import FeedForward, gelu_tanh
+from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
 from glassformer.layers.mask import Mask
 from glassformer.layers.norm import LayerNorm
+from glassformer.native import abi
 from glassformer.native.abi import TrainedLayer
 from glassformer.native.ops import WHOLE_PANELS
 from glassformer.native.training import StackSettings, can_train, trained_stack
 from glassformer.taps import overheard, tracing
 
-ACTIVATIONS = {F.relu: 1, F.gelu: 2, gelu_tanh: 4}
-"""Those that the kernels know, as activations.h counts them."""
+ACTIVATION_NUMBERS = {function: abi.ACTIVATIONS[name] for name, function in ACTIVATIONS.items()}
+"""Number of each activation in the kernels."""
 
 HEADS = 32
 """Widths of a head are multiples of this."""
@@ -70,7 +70,7 @@ def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
     attentions = [own] if cross is None else [own, cross]
     if cross is not None and cross.rotary is not None:
         return None, []
-    plain = type(feed_forward) is FeedForward and feed_forward.activation in ACTIVATIONS
+    plain = type(feed_forward) is FeedForward and feed_forward.activation in ACTIVATION_NUMBERS
     if not (plain and all(map(_plain_wrap, norms.values())) and all(map(_plain_attention, attentions))):
         return None, []
     linears = dict(zip(TrainedLayer.OWN, _projections(own), strict=True))
@@ -85,7 +85,7 @@ def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
     if bare or widths % WHOLE_PANELS or len(alike) > 1 or len(asked) > 1:
         return None, []
     (pre, epsilon, threshold), (heads, attention_threshold) = alike.pop(), asked.pop()
-    activation = ACTIVATIONS[feed_forward.activation]
+    activation = ACTIVATION_NUMBERS[feed_forward.activation]
     turning = None if own.rotary is None else (own.rotary.d_head, own.rotary.theta)
     settings = StackSettings(
         heads, widths, epsilon, pre, threshold, attention_threshold, activation, tuple(parts), turning

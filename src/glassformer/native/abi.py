@@ -2,6 +2,9 @@
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 
+ACTIVATIONS = {"relu": 1, "gelu": 2, "silu": 3, "gelu_tanh": 4}
+"""``enum Activation`` of activations.h; 0 is none."""
+
 
 class Linear(Structure):
     """Weights ``[outputs, inputs]``, packed; with scales they are in eight bits."""

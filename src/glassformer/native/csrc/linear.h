@@ -100,23 +100,15 @@ ALONE void int8_block(const int8_t* x, int64_t stride, const int8_t* weights, in
         UNROLL for (int j = 0; j < WIDE; j++) results[row * WIDE + j] = sums[row][j];
 }
 
-static inline float activate(float x, Activation activation) {
-    switch (activation) {
-        case RELU: return x > 0 ? x : 0.0f;
-        case GELU: return 0.5f * x * (1.0f + std::erf(x * 0.70710678f));
-        case SILU: return x / (1.0f + std::exp(-x));
-        default: return x;
-    }
+// LANES outputs of one row: bias, activation, and into place. At the end of a matrix only `count` are left.
+static inline void finish(Floats values, int64_t column, const Linear& linear, const Output& out, int64_t count, float* to) {
+    Floats bias = {};
+    if (linear.bias) memcpy(&bias, linear.bias + column, std::min<int64_t>(count, LANES) * sizeof(float));
+    values = activated(out.activation, values + bias);
+    for (int64_t i = 0; i < LANES && i < count; i++) to[i] = out.add ? to[i] + values[i] : values[i];
 }
 
-// LANES outputs of one row: bias, activation, and into place. At the end of a matrix fewer than LANES are left.
-static inline void finish(Floats values, int64_t column, const Linear& linear, const Output& out, float* to) {
-    for (int64_t i = 0; i < LANES && column + i < linear.outputs; i++) {
-        float value = activate(values[i] + (linear.bias ? linear.bias[column + i] : 0.0f), out.activation);
-        to[i] = out.add ? to[i] + value : value;
-    }
-}
-
+// The same for whole vectors without an activation, or with ReLU: 0 is then the least value.
 static inline void finish_whole(Floats values, Floats bias, Floats least, bool add, float* to) {
     values += bias;
     values = values < least ? least : values;
@@ -161,14 +153,15 @@ static inline void tile(
     multiply<ROWS>(linear, x, first, column, known, results);
     const Floats least = all(out.activation == RELU ? 0.0f : -INFINITY);
     for (int j = 0; j < WIDE; j++) {
-        const int64_t at = column + j * LANES;
+        const int64_t at = column + j * LANES, left = linear.outputs - at;
         float* to = out.values + first * out.stride + at;
-        if (at + LANES <= linear.outputs && out.activation <= RELU) {
+        if (left >= LANES && out.activation <= RELU) {
             const Floats bias = linear.bias ? load(linear.bias + at) : Floats{};
             for (int row = 0; row < ROWS; row++, to += out.stride)
                 finish_whole(results[row * WIDE + j], bias, least, out.add, to);
-        } else if (at < linear.outputs) {
-            for (int row = 0; row < ROWS; row++, to += out.stride) finish(results[row * WIDE + j], at, linear, out, to);
+        } else if (left > 0) {
+            for (int row = 0; row < ROWS; row++, to += out.stride)
+                finish(results[row * WIDE + j], at, linear, out, left, to);
         }
     }
 }
