@@ -16,7 +16,7 @@ from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate
 from glassformer.generate.candidates import best, extensions, log_sum
-from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native.library import Kernels, kernels
@@ -84,7 +84,7 @@ def test_logits_are_those_of_the_model(make_model: Maker, made: Kernels, kind: s
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_logits_are_those_of_the_model_for_every_activation(
-    make_model: Maker, made: Kernels, name: str, scale: float
+    make_model: Maker, made: Kernels, name: Activation, scale: float
 ) -> None:
     """With inputs of some thousands too, where exponentials would overflow."""
     model = make_model(d_ff=51).float()

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.layers import block
-from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.mask import Mask
 from glassformer.models.precision import lower_stacks
 from glassformer.models.registry import build_model
@@ -102,7 +102,7 @@ def test_outputs_and_gradients_are_those_of_the_blocks(
             assert (gradients[name] - gradient).norm() < GRADIENTS[dtype] * gradient.norm(), name
 
 
-def activated(name: str, **values: Any) -> Any:
+def activated(name: Activation, **values: Any) -> Any:
     """``model`` with an activation that its configuration need not offer."""
     made = model(**values)
     for module in made.modules():
@@ -114,7 +114,7 @@ def activated(name: str, **values: Any) -> Any:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_stack_equals_blocks_for_every_activation(name: str, norm_order: str, dtype: torch.dtype) -> None:
+def test_stack_equals_blocks_for_every_activation(name: Activation, norm_order: str, dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = activated(name, norm_order=norm_order)
@@ -124,7 +124,7 @@ def test_stack_equals_blocks_for_every_activation(name: str, norm_order: str, dt
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_of_large_numbers_are_finite(name: str, dtype: torch.dtype) -> None:
+def test_activations_of_large_numbers_are_finite(name: Activation, dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = activated(name)
@@ -134,6 +134,50 @@ def test_activations_of_large_numbers_are_finite(name: str, dtype: torch.dtype) 
                 module.inner.bias.copy_(torch.linspace(-1e4, 1e4, len(module.inner.bias)).round())
     made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
     assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)
+
+
+BARE: dict[str, tuple[type[nn.Module], ...]] = {
+    "attention": (),
+    "projections": (nn.Linear,),
+    "all": (nn.Linear, nn.LayerNorm),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("norm_order", ["post", "pre"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("bare", BARE)
+def test_stack_without_biases_equals_its_blocks(
+    bare: str, activation: str, norm_order: str, dtype: torch.dtype
+) -> None:
+    """Without those of attention, as in the paper; of any projection; of norms too."""
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = model(attention_bias=bare != "attention", activation=activation, norm_order=norm_order)
+    for stack in (made.encoder, made.decoder):
+        for module in stack.layers.modules():
+            if isinstance(module, BARE[bare]):
+                module.register_parameter("bias", None)
+    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)  # GELU is known to 1.5e-7
+
+
+def test_blocks_may_lack_different_biases() -> None:
+    if not usable(torch.float32):
+        pytest.skip("no kernels")
+    made = model()
+    made.encoder.layers[0].feed_forward.inner.register_parameter("bias", None)
+    made.decoder.layers[1].cross_attention.output.register_parameter("bias", None)
+    assert_equal_to_blocks(made, torch.float32)
+
+
+def test_norms_without_weights_go_block_by_block() -> None:
+    made = model()
+    for name in ("weight", "bias"):
+        made.encoder.layers[0].self_attention_norm.norm.register_parameter(name, None)
+    with as_a_whole() as whole:
+        made.hidden(*pairs(20, True))
+    assert whole == [False, usable(torch.float32)]
 
 
 def assert_equal_to_blocks(made: Any, dtype: torch.dtype, looser: float = 1) -> None:
@@ -312,7 +356,6 @@ def test_threads_change_no_bit(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"attention_bias": False},
         {"d_ff": 100},
         {"d_k": 16},
         {"n_heads": 4},

@@ -40,11 +40,12 @@ def trained_as_a_whole(
         return None
     described = [_described(block) for block in blocks]
     settings, weights = described[0][0], [weight for _, some in described for weight in some]
+    present = [weight for weight in weights if weight is not None]
     if settings is None or any(other != settings for other, _ in described):
         return None
-    if not (x.requires_grad or any(weight.requires_grad for weight in weights)):
+    if not (x.requires_grad or any(weight.requires_grad for weight in present)):
         return None
-    if (memory is None) != ("cross_query" not in settings.parts) or not can_train(x, *weights):
+    if (memory is None) != ("cross_query" not in settings.parts) or not can_train(x, *present):
         return None
     rotary = blocks[0].self_attention.rotary
     angles = None if rotary is None else rotary.angles(x.size(1), x.device)
@@ -60,7 +61,7 @@ def _fits(x: Tensor, memory: Tensor | None) -> bool:
     return alike and x.size(-1) % WHOLE_PANELS == 0 and x.numel() > 0
 
 
-def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
+def _described(block: Any) -> tuple[StackSettings | None, list[Tensor | None]]:
     """The same for all blocks of a stack, or None; and the weights in the order in which the settings name them."""
     around = (block.self_attention_norm, block.cross_attention_norm, block.feed_forward_norm)
     norms = {name: wrap for name, wrap in zip(TrainedLayer.NORMS, around, strict=True) if wrap is not None}
@@ -81,8 +82,8 @@ def _described(block: Any) -> tuple[StackSettings | None, list[Tensor]]:
     wraps, widths = list(norms.values()), feed_forward.inner.out_features
     alike = {(wrap.pre, wrap.norm.eps, _threshold(wrap.dropout)) for wrap in wraps}
     asked = {(attention.n_heads, _threshold(attention.dropout)) for attention in attentions}
-    bare = any(part.weight is None or part.bias is None for part in parts.values())
-    if bare or widths % WHOLE_PANELS or len(alike) > 1 or len(asked) > 1:
+    unscaled = any(wrap.norm.weight is None for wrap in wraps)
+    if unscaled or widths % WHOLE_PANELS or len(alike) > 1 or len(asked) > 1:
         return None, []
     (pre, epsilon, threshold), (heads, attention_threshold) = alike.pop(), asked.pop()
     activation = ACTIVATION_NUMBERS[feed_forward.activation]

@@ -149,7 +149,7 @@ class Parameter(Structure):
 
 
 class TrainedLayer(Structure):
-    """The weight and the bias of ``PARTS``; what an encoder lacks stays null."""
+    """The weight and the bias of ``PARTS``; a missing bias is null, and so is what an encoder lacks."""
 
     NORMS = ("own_norm", "cross_norm", "feed_forward_norm")
     OWN = ("query", "key", "value", "output")

@@ -1,5 +1,6 @@
 """A whole stack of layers forwards and backwards in the kernels, as one function of its input and its weights."""
 
+import itertools
 from collections.abc import Sequence
 from ctypes import c_int64
 from dataclasses import dataclass
@@ -42,14 +43,15 @@ def can_train(x: Tensor, *others: Tensor) -> bool:
 
 def trained_stack(
     settings: StackSettings,
-    weights: Sequence[Tensor],
+    weights: Sequence[Tensor | None],
     x: Float[Tensor, "batch length d_model"],
     mask: Bool[Tensor, "#batch #heads #length #length"] | None,
     memory: Float[Tensor, "batch source d_model"] | None,
     memory_mask: Bool[Tensor, "#batch #heads #length #source"] | None,
     angles: Float[Tensor, "length pairs"] | None,
 ) -> Float[Tensor, "batch length d_model"]:
-    """``weights``: weight and bias of each of ``settings.parts``, layer by layer; ``angles``: of rotary positions.
+    """``weights``: weight and bias (or None) of each of ``settings.parts``, layer by layer; ``angles``: of rotary
+    positions.
 
     What stands behind the last position that ``mask`` (for ``memory``: ``memory_mask``) lets any other see is padding:
     nothing is computed for it, and its result is 0.
@@ -71,11 +73,12 @@ class _Stack(torch.autograd.Function):
         turns: tuple[Tensor, ...],
         x: Tensor,
         memory: Tensor | None,
-        *weights: Tensor,
+        *weights: Tensor | None,
     ) -> Tensor:
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
         ctx.settings, ctx.turns = settings, turns
-        ctx.shape, ctx.memory_shape = x.shape, None if memory is None else memory.shape
+        ctx.shape, ctx.dtype = x.shape, x.dtype
+        ctx.memory_shape = None if memory is None else memory.shape
         ctx.seed = random_seed() if settings.threshold or settings.attention_threshold else 0
         result, made = torch.empty_like(x), kernels()
         assert made is not None
@@ -92,7 +95,7 @@ class _Stack(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor | None, ...]:
         saved, mask, memory_mask, *weights = ctx.saved_tensors
-        gradients = [torch.empty_like(weight) for weight in weights]
+        gradients = [None if weight is None else torch.empty_like(weight) for weight in weights]
         d_result, made = d_result.contiguous(), kernels()
         d_x = d_result.new_empty(ctx.shape)
         d_memory = None if ctx.memory_shape is None else d_result.new_empty(ctx.memory_shape)
@@ -105,14 +108,17 @@ class _Stack(torch.autograd.Function):
 
 
 def _call(
-    ctx: Any, masks: Sequence[Tensor | None], weights: Sequence[Tensor], gradients: Sequence[Tensor] = ()
+    ctx: Any,
+    masks: Sequence[Tensor | None],
+    weights: Sequence[Tensor | None],
+    gradients: Sequence[Tensor | None] = (),
 ) -> TrainedStack:
     settings, width = ctx.settings, 2 * len(ctx.settings.parts)
     layers = (TrainedLayer * (len(weights) // width))()
-    for i, weight in enumerate(weights):
+    for i, (weight, gradient) in enumerate(itertools.zip_longest(weights, gradients)):
         parameter = getattr(layers[i // width], settings.parts[i % width // 2])[i % 2]
-        parameter.value = weight.data_ptr()
-        parameter.gradient = gradients[i].data_ptr() if gradients else None
+        parameter.value = None if weight is None else weight.data_ptr()
+        parameter.gradient = None if gradient is None else gradient.data_ptr()
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
     call = TrainedStack(len(layers), batch, *lengths, d_model)
@@ -125,7 +131,7 @@ def _call(
     call.seed, call.epsilon, call.threads = ctx.seed, settings.epsilon, torch.get_num_threads()
     call.threshold, call.attention_threshold = settings.threshold, settings.attention_threshold
     call.activation = settings.activation
-    call.pre_norm, call.bfloat16 = settings.pre_norm, weights[0].dtype == torch.bfloat16
+    call.pre_norm, call.bfloat16 = settings.pre_norm, ctx.dtype == torch.bfloat16
     return call
 
 

@@ -12,7 +12,7 @@ struct Statistics {
     float mean, rate;  // rate: 1 / √(variance + ε)
 };
 
-// (x − mean) · rate · γ + β of one row.
+// (x − mean) · rate · γ + β of one row; β may be null.
 template <class T>
 static Statistics normalise_row(const T* x, const Parameter& weight, const Parameter& bias, float epsilon, int64_t size, T* to) {
     Floats total = {}, squares = {};
@@ -24,8 +24,10 @@ static Statistics normalise_row(const T* x, const Parameter& weight, const Param
     }
     const float rate = 1.0f / std::sqrt(sum(squares) / size + epsilon);
     const T *gamma = static_cast<const T*>(weight.value), *beta = static_cast<const T*>(bias.value);
-    for (int64_t i = 0; i < size; i += LANES)
-        write(to + i, (read(x + i) - mean) * rate * read(gamma + i) + read(beta + i));
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats scaled = (read(x + i) - mean) * rate * read(gamma + i);
+        write(to + i, beta ? scaled + read(beta + i) : scaled);
+    }
     return {mean, rate};
 }
 
@@ -58,7 +60,8 @@ static void norm_gradient(const float* sums, int64_t rows, int64_t size, const P
             gamma += load(sums + chunk * 2 * size + i);
             beta += load(sums + chunk * 2 * size + size + i);
         }
-        write(static_cast<T*>(weight.gradient) + i, gamma), write(static_cast<T*>(bias.gradient) + i, beta);
+        write(static_cast<T*>(weight.gradient) + i, gamma);
+        if (bias.gradient) write(static_cast<T*>(bias.gradient) + i, beta);
     }
 }
 

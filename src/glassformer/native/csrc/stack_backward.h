@@ -39,11 +39,11 @@ void rejoin(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm,
     }
 }
 
-// Of a projection by weights and bias: d_y ABREAST, x in panels.
+// Of a projection by weights and, if it has one, bias: d_y ABREAST, x in panels.
 template <class T>
 void gradients_of(const Projection& by, const Unit<T>* d_y, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows) {
     auto put_sums = [&](int64_t output, const float* sums) {
-        put(sums, ABREAST, static_cast<T*>(by.bias.gradient) + output);
+        if (by.bias.gradient) put(sums, ABREAST, static_cast<T*>(by.bias.gradient) + output);
     };
     multiply_turned(d_y, outputs, x, inputs, steps_of<T>(rows), [&](int64_t output, int64_t column, const float* sums) {
         put(sums, PANEL, static_cast<T*>(by.weight.gradient) + output * inputs + column);

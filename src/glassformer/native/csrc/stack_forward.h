@@ -47,8 +47,11 @@ void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t st
         }
 }
 
+// The bias from `column` on, or null where there is none.
 template <class T>
-const T* bias_of(const Projection& by) { return static_cast<const T*>(by.bias.value); }
+const T* bias_of(const Projection& by, int64_t column = 0) {
+    return by.bias.value ? static_cast<const T*>(by.bias.value) + column : nullptr;
+}
 
 // What goes into the first product: some rows as they are or, of pre-norm, their norm; and it is kept.
 template <class T>
@@ -136,7 +139,7 @@ void attend_forward(const CompactStack& s, const TrainedLayer& layer, const Site
         auto project = [&](const T* from, int64_t count, int first, int end, T* to, int64_t stride) {
             for (int i = first; i < end; i++)
                 multiply_block(rows_at(from, d), count, packed + i * d * steps, d, steps, [&](int64_t column, const float* sums) {
-                    put_panel(sums, count, bias_of<T>(*parts[i]) + column, to + (i - first) * d + column, stride);
+                    put_panel(sums, count, bias_of<T>(*parts[i], column), to + (i - first) * d + column, stride);
                 });
         };
         in_blocks(by.rows, [&](int64_t row, int64_t count) {
@@ -176,9 +179,11 @@ void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, cons
         in_blocks(rows, [&](int64_t row, int64_t count) {
             auto hidden = kept<T>(MORE, BLOCK * wide);
             auto put_hidden = [&](int64_t column, float* sums) {
-                const T* bias = bias_of<T>(layer.inner) + column;
-                for (int64_t i = 0; s.form() == RELU && i < count * PANEL; i += LANES)
-                    store(sums + i, activated(RELU, load(sums + i) + read(bias + i % PANEL)));
+                const T* bias = bias_of<T>(layer.inner, column);
+                for (int64_t i = 0; s.form() == RELU && i < count * PANEL; i += LANES) {
+                    const Floats values = load(sums + i);
+                    store(sums + i, activated(RELU, bias ? values + read(bias + i % PANEL) : values));
+                }
                 put_panel<T>(sums, count, s.form() == RELU ? nullptr : bias, hidden + column, wide);
                 const int64_t step = row / Step<T>::ENTRIES, steps = steps_of<T>(rows);
                 put_in_panels<PANEL>(hidden + column, wide, count, PANEL, step, steps, site.hidden + column * steps);

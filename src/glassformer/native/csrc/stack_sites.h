@@ -8,11 +8,11 @@
 #include "training_attention.h"
 
 struct Projection {
-    Parameter weight, bias;
+    Parameter weight, bias;  // bias: or nulls
 };
 
 struct TrainedNorm {
-    Parameter weight, bias;
+    Parameter weight, bias;  // bias: or nulls
 };
 
 struct TrainedLayer {
