@@ -1,4 +1,7 @@
-"""What the kernels are given, as C++ lays it out: each class mirrors the struct of its name."""
+"""What the kernels are given, as C++ lays it out: each class mirrors the struct of its name.
+
+Their sizes are compared with those in C++ when the library is loaded.
+"""
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 

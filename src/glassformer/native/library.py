@@ -14,6 +14,7 @@ import warnings
 from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
+from glassformer.native import abi
 from glassformer.native.abi import (
     Attention,
     Embedding,
@@ -48,6 +49,7 @@ class Kernels:
 
     def __init__(self, path: str):
         library = ctypes.CDLL(path)
+        _check_structs(library)
         library.arithmetic.restype = c_char_p
         self.arithmetic: str = library.arithmetic().decode("ascii")
         """What the bits of a result depend on: a version of the sums and random numbers, and the instructions."""
@@ -86,6 +88,16 @@ class Kernels:
             c_void_p,
         )
         self.decode = _function(library.decode, *arguments)
+
+
+def _check_structs(library: ctypes.CDLL) -> None:
+    """Refuse structs of another size in Python than in C++: the kernels would read and write beside their fields."""
+    library.struct_size.argtypes, library.struct_size.restype = (c_char_p,), c_int64
+    for name, kind in vars(abi).items():
+        if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure:
+            compiled, mirrored = library.struct_size(name.encode()), ctypes.sizeof(kind)
+            if compiled != mirrored:
+                raise OSError(f"the struct {name} has {compiled} bytes in C++ and {mirrored} in Python")
 
 
 def _function(function, *types):  # type: ignore[no-untyped-def]

@@ -53,6 +53,23 @@ const char* arithmetic() {
 #endif
 }
 
+// sizeof of a struct that abi.py mirrors, by its name, or −1.
+int64_t struct_size(const char* name) {
+    static const struct {
+        const char* name;
+        int64_t bytes;
+    } sizes[] = {
+#define SIZE(type) {#type, sizeof(type)}
+        SIZE(Linear), SIZE(Norm), SIZE(Layer), SIZE(Stack), SIZE(Turns), SIZE(Past), SIZE(Operand), SIZE(Product),
+        SIZE(Sequences), SIZE(Attention), SIZE(Embedding), SIZE(Rotation), SIZE(Parameter), SIZE(TrainedLayer),
+        SIZE(Mask), SIZE(TrainedStack), SIZE(Slot), SIZE(Update), SIZE(ProjectedLoss), SIZE(Extension),
+#undef SIZE
+    };
+    for (const auto& each : sizes)
+        if (!strcmp(each.name, name)) return each.bytes;
+    return -1;
+}
+
 int32_t panel_size() { return PANEL; }
 int32_t has_int8() { return HAS_INT8; }
 
