@@ -6,7 +6,7 @@ Their sizes are compared with those in C++ when the library is loaded.
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 
 ACTIVATIONS = {"relu": 1, "gelu": 2, "silu": 3, "gelu_tanh": 4}
-"""``enum Activation`` of activations.h; 0 is none."""
+"""``enum Activation`` of elementwise.h; 0 is none."""
 
 
 class Linear(Structure):
@@ -97,7 +97,7 @@ class Sequences(Structure):
 
 
 class Attention(Structure):
-    """See training_attention.h."""
+    """See attention.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("batch", "heads", "queries", "keys", "d_k", "d_v")),
@@ -131,7 +131,7 @@ class Embedding(Structure):
 
 
 class Rotation(Structure):
-    """See rotary.h."""
+    """See heads.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("batch", "heads", "length", "size")),
@@ -168,7 +168,7 @@ class Mask(Structure):
 
 
 class TrainedStack(Structure):
-    """See stack_sites.h."""
+    """See stack_forward.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "heads", "d_ff")),
@@ -210,7 +210,7 @@ class Update(Structure):
 
 
 class ProjectedLoss(Structure):
-    """See projected_loss.h."""
+    """See loss.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("tokens", "vocabulary", "d_model")),

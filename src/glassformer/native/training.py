@@ -27,7 +27,7 @@ class StackSettings:
     threshold: int
     attention_threshold: int
     activation: int
-    """As activations.h counts them."""
+    """Number in ``abi.ACTIVATIONS``."""
     parts: tuple[str, ...]
     """Of a layer, as they follow one another in the weights."""
     turning: tuple[int, float] | None = None

@@ -1,91 +1,244 @@
-// Equation 1 for one query position at a time: softmax(q Kᵀ / √d_k) V, over keys that may lie anywhere. They and the
-// values are in float32 or bfloat16 (Unit), what is computed with them is in float32.
+// Equation 1 and its gradient for whole sequences, by all cores, never holding more than a few rows of scores.
+//
+// TILE queries at a time see the keys between the first and the last that one of them may see: where a row holds
+// several sentences, or nothing of the future is seen, the rest is not computed. The weights are made anew backwards
+// from the logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
 #pragma once
-#include "vectors.h"
+#include "elementwise.h"
+#include "heads.h"
 
-struct Heads {
-    int32_t count, d_k, d_v;
-    int64_t keys() const { return static_cast<int64_t>(count) * d_k; }
-    int64_t values() const { return static_cast<int64_t>(count) * d_v; }
+struct Attention {
+    int64_t batch, heads, queries, keys, d_k, d_v;
+    Sequences q, k, v, context;
+    Sequences d_q, d_k_, d_v_, d_context;  // of the gradient only
+    const uint8_t* mask;                   // 1: may be seen; or null
+    int64_t mask_batch, mask_head, mask_query, mask_key;  // how far apart its entries lie, 0 where they are shared
+    float* log_sums;  // [batch, heads, queries]
+    uint64_t seed;
+    int32_t threshold, bfloat16;  // threshold / 256 of the weights are dropped
+    int64_t threads;
+    // Where each batch begins if they lie one behind the other, as short as they are; or nulls. Which batch it is of.
+    const int64_t *query_starts, *key_starts;
+    int64_t queries_before;
 };
 
-// Into the cache, before it is needed.
-template <class Unit>
-static inline void fetch(const Unit* from, int64_t count) {
-    for (int64_t i = 0; i < count; i += 64 / sizeof(Unit)) __builtin_prefetch(from + i);
+struct Range {
+    int64_t low, high;
+};
+
+// What one head of one batch works with; the columns of transposed ones are padded to whole vectors.
+template <class T>
+struct Head {
+    typedef typename Factor<T>::Unit Unit;
+    std::vector<Unit> k_turned, v_turned, tile;
+    std::vector<float> rows, results, d_k, d_v;
+    std::vector<float> weights, kept, d_weights;  // [TILE, room]
+    std::vector<uint8_t> seen;                    // [room]
+    int64_t room;
+    std::vector<Range> ranges;  // of each tile
+    int64_t ranges_of;          // batch
+};
+
+// The keys between the first and the last that a query from i on may see, of TILE queries.
+static Range visible(const Attention& a, const uint8_t* mask, int64_t i) {
+    if (!mask) return {0, a.keys};
+    Range range = {a.keys, 0};
+    for (int64_t t = i; t < std::min(i + TILE, a.queries); t++) {
+        const uint8_t* row = mask + t * a.mask_query;
+        int64_t low = 0, high = a.keys;
+        while (low < high && !row[low * a.mask_key]) low++;
+        while (high > low && !row[(high - 1) * a.mask_key]) high--;
+        if (low < high) range = {std::min(range.low, low), std::max(range.high, high)};
+    }
+    return range.low < range.high ? range : Range{0, 0};
 }
 
-// In place; `count` scores, with room for a whole vector behind them.
-static void softmax(float* scores, int64_t count) {
-    for (int64_t i = count; i < count + LANES; i++) scores[i] = -INFINITY;
-    Floats largest = load(scores);
-    for (int64_t i = LANES; i < count; i += LANES) largest = greater(largest, load(scores + i));
-    Floats shift = all(maximum(largest)), total = {};
-    for (int64_t i = 0; i < count; i += LANES) {
-        Floats weights = exponential(load(scores + i) - shift);
-        store(scores + i, weights);
+static const uint8_t* mask_of(const Attention& a, int64_t h) {
+    return a.mask ? a.mask + h * a.mask_head : nullptr;
+}
+
+template <class T>
+static void find_ranges(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
+    if (w.ranges_of == b && a.mask_head == 0) return;
+    w.ranges.clear();
+    for (int64_t i = 0; i < a.queries; i += TILE) w.ranges.push_back(visible(a, mask_of(a, h), i));
+    w.ranges_of = b;
+}
+
+// A byte for each key of `range`, 1 if query i may see it; zeros behind them, to the end of a vector.
+static void look(const Attention& a, const uint8_t* mask, int64_t i, Range range, uint8_t* seen) {
+    const uint8_t* row = mask + i * a.mask_query;
+    if (!mask) std::fill(seen + range.low, seen + range.high, 1);
+    else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, seen + range.low);
+    else for (int64_t j = range.low; j < range.high; j++) seen[j] = row[j * a.mask_key];
+    std::fill(seen + range.high, seen + range.high + LANES, 0);
+}
+
+// The scaled scores from j on, −∞ where nothing is seen.
+static inline Floats visible_scores(const float* scores, const uint8_t* seen, int64_t j, float scale) {
+    const Ints visible = __builtin_convertvector(*reinterpret_cast<const Bytes*>(seen + j), Ints) != 0;
+    return visible ? load(scores + j) * scale : all(-INFINITY);
+}
+
+// Scores of one query → weights, and the logarithm of their denominator. What is unseen becomes 0.
+static float normalise_scores(Range range, const uint8_t* seen, float scale, float* scores) {
+    Floats largest = all(-INFINITY), total = {};
+    for (int64_t j = range.low; j < range.high; j += LANES) {
+        const Floats some = visible_scores(scores, seen, j, scale);
+        store(scores + j, some);
+        largest = greater(largest, some);
+    }
+    const float shift = maximum(largest);
+    if (shift == -INFINITY) {  // nothing is seen, or what is not a number, which stays
+        for (int64_t j = range.low; j < range.high; j++) scores[j] = scores[j] == -INFINITY ? 0.0f : NAN;
+        return shift;
+    }
+    for (int64_t j = range.low; j < range.high; j += LANES) {
+        const Floats weights = exponential(load(scores + j) - shift);
+        store(scores + j, weights);
         total += weights;
     }
-    Floats inverse = all(1.0f / sum(total));
-    for (int64_t i = 0; i < count; i += LANES) store(scores + i, load(scores + i) * inverse);
+    const float sum_of_all = sum(total), inverse = 1.0f / sum_of_all;
+    for (int64_t j = range.low; j < range.high; j += LANES) store(scores + j, load(scores + j) * inverse);
+    return shift + std::log(sum_of_all);
 }
 
-// result[0 … size) = Σ_t weights[t] · rows[t][from … from + size)
-template <class Unit>
-static inline void weighted_sum(
-    const float* weights, int64_t count, const Unit* const* rows, int64_t from, int64_t size, float* result
+// The same weights again, from the logarithm of their denominator.
+static void restore_weights(Range range, const uint8_t* seen, float scale, float log_sum, float* scores) {
+    const float shift = log_sum == -INFINITY ? 0.0f : log_sum;
+    for (int64_t j = range.low; j < range.high; j += LANES)
+        store(scores + j, exponential(visible_scores(scores, seen, j, scale) - shift));
+}
+
+// kept = values where they are not dropped, scaled.
+static void drop_weights(const Attention& a, int64_t row, Range range, const float* values, float* kept) {
+    const float scale = 256.0f / (256 - a.threshold);
+    Ints lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    for (int64_t j = range.low; j < range.high; j += LANES) {
+        const auto place = static_cast<uint32_t>(row) * 0x9e3779b1u;
+        const Ints bits = mixed(lane + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ place,
+                                static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32));
+        store(kept + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
+    }
+}
+
+// That of batch b alone: where its rows, its mask and its sums lie.
+template <class T>
+static Attention of_batch(Attention a, int64_t b) {
+    a.queries_before = b * a.queries;
+    auto begin = [&](Sequences& rows, const int64_t* starts) {
+        if (rows.data) rows.data = static_cast<T*>(rows.data) + (starts ? starts[b] * rows.position : b * rows.batch);
+    };
+    for (Sequences* rows : {&a.q, &a.context, &a.d_q, &a.d_context}) begin(*rows, a.query_starts);
+    for (Sequences* rows : {&a.k, &a.v, &a.d_k_, &a.d_v_}) begin(*rows, a.key_starts);
+    if (a.query_starts) a.queries_before = a.query_starts[b], a.queries = a.query_starts[b + 1] - a.query_starts[b];
+    if (a.key_starts) a.keys = a.key_starts[b + 1] - a.key_starts[b];
+    if (a.mask) a.mask += b * a.mask_batch;
+    a.log_sums += a.queries_before * a.heads;
+    return a;
+}
+
+// Products of TILE queries, from i on, and of the keys of `range`, which are turned; or of gradients and values.
+template <class T, class X>
+static void multiply_tile(
+    const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& turned, Range range, Head<T>& w, float* results
 ) {
-    int64_t i = 0;
-    for (; i + 4 * LANES <= size; i += 4 * LANES) {
-        Floats totals[4] = {};
+    const int64_t units = units_of<T>(size);
+    w.tile.resize(TILE * units);
+    copy_rows(rows, i, count, TILE, size, units, w.tile.data());
+    dots(w.tile.data(), units, turned, w.room, range.low, range.high, results);
+}
+
+template <class T>
+static void attend_forward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
+    const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), context(a.context, h);
+    turn(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_turned);
+    find_ranges(a, b, h, w);
+    w.results.resize(TILE * a.d_v);
+    const uint8_t* mask = mask_of(a, h);
+    const int64_t before = a.queries_before * a.heads, first = h * a.queries;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
+    for (int64_t i = 0; i < a.queries; i += TILE) {
+        const Range range = w.ranges[i / TILE];
+        const int64_t count = std::min<int64_t>(TILE, a.queries - i);
+        multiply_tile(q, i, a.queries, a.d_k, w.k_turned, range, w, w.weights.data());
         for (int64_t t = 0; t < count; t++) {
-            const Unit* row = rows[t] + from + i;
-            for (int j = 0; j < 4; j++) totals[j] += weights[t] * read(row + j * LANES);
+            float* weights = w.weights.data() + t * w.room;
+            look(a, mask, i + t, range, w.seen.data());
+            a.log_sums[first + i + t] = normalise_scores(range, w.seen.data(), scale, weights);
+            if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
-        for (int j = 0; j < 4; j++) store(result + i + j * LANES, totals[j]);
-    }
-    for (; i + LANES <= size; i += LANES) {
-        Floats total = {};
-        for (int64_t t = 0; t < count; t++) total += weights[t] * read(rows[t] + from + i);
-        store(result + i, total);
-    }
-    for (; i < size; i++) {
-        float total = 0;
-        for (int64_t t = 0; t < count; t++) total += weights[t] * single(rows[t][from + i]);
-        result[i] = total;
+        weigh(w.weights.data(), w.room, v, a.d_v, range.low, range.high, w.results.data());
+        put_rows(w.results.data(), i, count, a.d_v, context);
     }
 }
 
-// The products of four heads' queries and keys, which lie side by side, at the beginnings of the quarters.
-template <class Unit>
-static inline Floats four_products(const float* q, const Unit* keys, int64_t d_k) {
-    Floats totals[4] = {};
-    for (int64_t i = 0; i < d_k; i += LANES)
-        UNROLL for (int j = 0; j < 4; j++) totals[j] += load(q + j * d_k + i) * read(keys + j * d_k + i);
-    return four_sums(totals[0], totals[1], totals[2], totals[3]);
+// d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k, in place of d_weights.
+static void score_gradients(Range range, float scale, const float* weights, float* d_weights) {
+    Floats products = {};
+    for (int64_t j = range.low; j < range.high; j += LANES) products += load(weights + j) * load(d_weights + j);
+    const float product = sum(products);
+    for (int64_t j = range.low; j < range.high; j += LANES)
+        store(d_weights + j, load(weights + j) * (load(d_weights + j) - product) * scale);
 }
 
-// q holds the heads side by side; rows[t] the keys of position t, its values behind them. `scores` has room for `count`
-// of each head and a vector more.
-template <class Unit>
-static void attend(
-    const Heads& heads, const float* q, int64_t count, const Unit* const* rows, float* context, float* scores
-) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
-    const int64_t room = padded(count, LANES) + LANES, d_k = heads.d_k;
-    for (int64_t t = 0; t < count; t++) {
-        fetch(rows[t + 1 < count ? t + 1 : t], heads.keys() + heads.values());
-        int head = 0;
-        for (; d_k % LANES == 0 && head + 4 <= heads.count; head += 4) {
-            const Floats products = four_products(q + head * d_k, rows[t] + head * d_k, d_k) * scale;
-            for (int j = 0; j < 4; j++) scores[(head + j) * room + t] = products[j * LANES / 4];
+template <class T>
+static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
+    const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), d_context(a.d_context, h);
+    turn(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_turned);
+    turn(v, a.keys, units_of<T>(a.d_v), a.d_v, w.room, w.v_turned);
+    find_ranges(a, b, h, w);
+    w.results.resize(TILE * a.d_k), w.rows.resize(TILE * std::max(a.d_k, a.d_v));
+    w.d_k.assign(a.keys * a.d_k, 0.0f), w.d_v.assign(a.keys * a.d_v, 0.0f);
+    const uint8_t* mask = mask_of(a, h);
+    const int64_t before = a.queries_before * a.heads, first = h * a.queries;
+    const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
+    for (int64_t i = 0; i < a.queries; i += TILE) {
+        const Range range = w.ranges[i / TILE];
+        multiply_tile(q, i, a.queries, a.d_k, w.k_turned, range, w, w.weights.data());
+        multiply_tile(d_context, i, a.queries, a.d_v, w.v_turned, range, w, w.d_weights.data());
+        for (int64_t t = 0; t < TILE; t++) {
+            float *weights = w.weights.data() + t * w.room, *kept = w.kept.data() + t * w.room;
+            float* d_weights = w.d_weights.data() + t * w.room;
+            if (i + t >= a.queries) {
+                for (float* row : {weights, kept, d_weights}) std::fill(row + range.low, row + range.high, 0.0f);
+                continue;
+            }
+            look(a, mask, i + t, range, w.seen.data());
+            restore_weights(range, w.seen.data(), scale, a.log_sums[first + i + t], weights);
+            if (a.threshold) {
+                drop_weights(a, before + first + i + t, range, weights, kept);
+                drop_weights(a, before + first + i + t, range, d_weights, d_weights);
+            }
+            score_gradients(range, scale, weights, d_weights);
         }
-        for (; head < heads.count; head++)
-            scores[head * room + t] = dot(q + head * d_k, rows[t] + head * d_k, heads.d_k) * scale;
+        const auto& kept = a.threshold ? w.kept : w.weights;
+        copy_rows(d_context, i, a.queries, TILE, a.d_v, a.d_v, w.rows.data());
+        spread(kept.data(), w.room, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
+        copy_rows(q, i, a.queries, TILE, a.d_k, a.d_k, w.rows.data());
+        spread(w.d_weights.data(), w.room, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
+        weigh(w.d_weights.data(), w.room, k, a.d_k, range.low, range.high, w.results.data());
+        put_rows(w.results.data(), i, std::min<int64_t>(TILE, a.queries - i), a.d_k, Rows<T>(a.d_q, h));
     }
-    for (int head = 0; head < heads.count; head++) {
-        softmax(scores + head * room, count);
-        const int64_t from = heads.keys() + head * static_cast<int64_t>(heads.d_v);
-        weighted_sum(scores + head * room, count, rows, from, heads.d_v, context + head * heads.d_v);
+    put_rows(w.d_k.data(), 0, a.keys, a.d_k, Rows<T>(a.d_k_, h)), put_rows(w.d_v.data(), 0, a.keys, a.d_v, Rows<T>(a.d_v_, h));
+}
+
+template <class T>
+static void attend_all(const Attention& a, bool backward) {
+#pragma omp parallel num_threads(a.threads)
+    {
+        thread_local Head<T> work;
+        work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
+        work.seen.resize(work.room);
+        for (auto* each : {&work.weights, &work.kept, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
+        // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
+        const int64_t together = a.batch < 4 * a.threads ? 1 : a.heads;
+#pragma omp for schedule(dynamic, together)
+        for (int64_t index = 0; index < a.batch * a.heads; index++) {
+            const Attention some = of_batch<T>(a, index / a.heads);
+            if (backward) attend_backward<T>(some, index / a.heads, index % a.heads, work);
+            else attend_forward<T>(some, index / a.heads, index % a.heads, work);
+        }
     }
 }

@@ -1,6 +1,6 @@
 // The normaliser of a row of logits, its greatest entries without sorting it; a step of beam search.
 #pragma once
-#include "vectors.h"
+#include "simd.h"
 #include <algorithm>
 #include <vector>
 

@@ -4,9 +4,9 @@
 // decoder attends to may be kept in bfloat16.
 #pragma once
 #include "linear.h"
-#include "attention.h"
-#include "norm.h"
-#include "rotary.h"
+#include "cached_attention.h"
+#include "elementwise.h"
+#include "heads.h"
 #include <stdexcept>
 #include <vector>
 

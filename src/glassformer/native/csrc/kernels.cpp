@@ -1,12 +1,9 @@
 // What Python calls. The caller owns all memory that outlives a call.
-#include "decoding.h"
 #include "candidates.h"
-#include "dropout.h"
+#include "decoding.h"
 #include "embedding.h"
 #include "loss.h"
 #include "products.h"
-#include "projected_loss.h"
-#include "rotary.h"
 #include "stack_backward.h"
 #include "update.h"
 #include <new>

@@ -4,8 +4,8 @@
 // four inputs) side by side, so that the inner loop reads it from beginning to end. Every entry of y is summed in the
 // order of the inputs, whatever the number of rows: a row's result does not depend on what is computed beside it.
 #pragma once
-#include "activations.h"
-#include "squares.h"
+#include "elementwise.h"
+#include "microkernel.h"
 #include <omp.h>
 #if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
 #include <immintrin.h>

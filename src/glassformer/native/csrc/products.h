@@ -4,7 +4,7 @@
 // side by side. A is read where it lies when its rows are consecutive there, and is packed likewise when they are not.
 // Every entry of C is summed by one core in one order: the result does not depend on how many there are.
 #pragma once
-#include "tiles.h"
+#include "microkernel.h"
 #include <algorithm>
 #include <vector>
 

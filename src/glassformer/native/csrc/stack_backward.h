@@ -50,6 +50,21 @@ void gradients_of(const Projection& by, const Unit<T>* d_y, int64_t outputs, con
     }, put_sums);
 }
 
+// γ's and β's gradients from those of each CHUNK: this thread's share of the columns.
+template <class T>
+void norm_gradient(const float* sums, int64_t rows, int64_t size, const Parameter& weight, const Parameter& bias) {
+    const Share mine = share_of(size, LANES);
+    for (int64_t i = mine.from; i < mine.to; i += LANES) {
+        Floats gamma = {}, beta = {};
+        for (int64_t chunk = 0; chunk * CHUNK < rows; chunk++) {
+            gamma += load(sums + chunk * 2 * size + i);
+            beta += load(sums + chunk * 2 * size + size + i);
+        }
+        write(static_cast<T*>(weight.gradient) + i, gamma);
+        if (bias.gradient) write(static_cast<T*>(bias.gradient) + i, beta);
+    }
+}
+
 float* sums_of_chunks(int64_t rows, int64_t d) {
     const int64_t count = (rows + CHUNK - 1) / CHUNK * 2 * d;
     auto sums = kept<float>(NORM_SUMS, count);

@@ -1,7 +1,7 @@
 // The end of a training step in one pass over the weights: Adam (Kingma & Ba 2015, algorithm 1), the moving average,
 // and the copy in bfloat16.
 #pragma once
-#include "vectors.h"
+#include "simd.h"
 #include <algorithm>
 #include <vector>
 

@@ -4,7 +4,7 @@
 // Sums over rows are made of CHUNKs, or by one thread from the first row to the last: they do not depend on how many
 // threads there are. All widths are multiples of ABREAST.
 #pragma once
-#include "squares.h"
+#include "microkernel.h"
 #include <algorithm>
 #include <memory>
 #include <omp.h>

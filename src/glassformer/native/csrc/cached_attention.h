@@ -1,0 +1,91 @@
+// Equation 1 for one query position at a time: softmax(q Kᵀ / √d_k) V, over keys that may lie anywhere. They and the
+// values are in float32 or bfloat16 (Unit), what is computed with them is in float32.
+#pragma once
+#include "simd.h"
+
+struct Heads {
+    int32_t count, d_k, d_v;
+    int64_t keys() const { return static_cast<int64_t>(count) * d_k; }
+    int64_t values() const { return static_cast<int64_t>(count) * d_v; }
+};
+
+// Into the cache, before it is needed.
+template <class Unit>
+static inline void fetch(const Unit* from, int64_t count) {
+    for (int64_t i = 0; i < count; i += 64 / sizeof(Unit)) __builtin_prefetch(from + i);
+}
+
+// In place; `count` scores, with room for a whole vector behind them.
+static void softmax(float* scores, int64_t count) {
+    for (int64_t i = count; i < count + LANES; i++) scores[i] = -INFINITY;
+    Floats largest = load(scores);
+    for (int64_t i = LANES; i < count; i += LANES) largest = greater(largest, load(scores + i));
+    Floats shift = all(maximum(largest)), total = {};
+    for (int64_t i = 0; i < count; i += LANES) {
+        Floats weights = exponential(load(scores + i) - shift);
+        store(scores + i, weights);
+        total += weights;
+    }
+    Floats inverse = all(1.0f / sum(total));
+    for (int64_t i = 0; i < count; i += LANES) store(scores + i, load(scores + i) * inverse);
+}
+
+// result[0 … size) = Σ_t weights[t] · rows[t][from … from + size)
+template <class Unit>
+static inline void weighted_sum(
+    const float* weights, int64_t count, const Unit* const* rows, int64_t from, int64_t size, float* result
+) {
+    int64_t i = 0;
+    for (; i + 4 * LANES <= size; i += 4 * LANES) {
+        Floats totals[4] = {};
+        for (int64_t t = 0; t < count; t++) {
+            const Unit* row = rows[t] + from + i;
+            for (int j = 0; j < 4; j++) totals[j] += weights[t] * read(row + j * LANES);
+        }
+        for (int j = 0; j < 4; j++) store(result + i + j * LANES, totals[j]);
+    }
+    for (; i + LANES <= size; i += LANES) {
+        Floats total = {};
+        for (int64_t t = 0; t < count; t++) total += weights[t] * read(rows[t] + from + i);
+        store(result + i, total);
+    }
+    for (; i < size; i++) {
+        float total = 0;
+        for (int64_t t = 0; t < count; t++) total += weights[t] * single(rows[t][from + i]);
+        result[i] = total;
+    }
+}
+
+// The products of four heads' queries and keys, which lie side by side, at the beginnings of the quarters.
+template <class Unit>
+static inline Floats four_products(const float* q, const Unit* keys, int64_t d_k) {
+    Floats totals[4] = {};
+    for (int64_t i = 0; i < d_k; i += LANES)
+        UNROLL for (int j = 0; j < 4; j++) totals[j] += load(q + j * d_k + i) * read(keys + j * d_k + i);
+    return four_sums(totals[0], totals[1], totals[2], totals[3]);
+}
+
+// q holds the heads side by side; rows[t] the keys of position t, its values behind them. `scores` has room for `count`
+// of each head and a vector more.
+template <class Unit>
+static void attend(
+    const Heads& heads, const float* q, int64_t count, const Unit* const* rows, float* context, float* scores
+) {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
+    const int64_t room = padded(count, LANES) + LANES, d_k = heads.d_k;
+    for (int64_t t = 0; t < count; t++) {
+        fetch(rows[t + 1 < count ? t + 1 : t], heads.keys() + heads.values());
+        int head = 0;
+        for (; d_k % LANES == 0 && head + 4 <= heads.count; head += 4) {
+            const Floats products = four_products(q + head * d_k, rows[t] + head * d_k, d_k) * scale;
+            for (int j = 0; j < 4; j++) scores[(head + j) * room + t] = products[j * LANES / 4];
+        }
+        for (; head < heads.count; head++)
+            scores[head * room + t] = dot(q + head * d_k, rows[t] + head * d_k, heads.d_k) * scale;
+    }
+    for (int head = 0; head < heads.count; head++) {
+        softmax(scores + head * room, count);
+        const int64_t from = heads.keys() + head * static_cast<int64_t>(heads.d_v);
+        weighted_sum(scores + head * room, count, rows, from, heads.d_v, context + head * heads.d_v);
+    }
+}

@@ -1,0 +1,197 @@
+// Elementwise operations between matrix products: activations, dropout, layer normalisation, the residual sum.
+#pragma once
+#include "simd.h"
+
+// Activations of a feed-forward layer and their gradients, for training and decoding: ReLU (section 3.3), GELU and its
+// approximation with tanh (Hendrycks & Gimpel 2016), SiLU (Elfwing et al. 2018).
+enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi.py
+
+// To 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26).
+static inline Floats error_function(Floats x) {
+    const Floats size = x < 0.0f ? -x : x, t = 1.0f / (1.0f + 0.3275911f * size);
+    Floats p = t * 1.061405429f - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    const Floats y = 1.0f - p * t * exponential(-size * size);
+    return x < 0.0f ? -y : y;
+}
+
+// The factor g(x) of the smooth activations, which are x · g(x): Φ(x), its approximation with tanh, or the logistic
+// function. Exponents are bounded, so that every finite x has a finite result.
+static inline Floats gate(Activation activation, Floats x) {
+    if (activation == GELU) return 0.5f + 0.5f * error_function(x * 0.70710678f);
+    if (activation == SILU) return 1.0f / (1.0f + exponential(x < -87.0f ? all(87.0f) : -x));
+    const Floats twice = 1.59576912f * (x + 0.044715f * x * x * x);  // 2 √(2/π) (x + …)
+    return 1.0f - 1.0f / (1.0f + exponential(twice > 80.0f ? all(80.0f) : twice));
+}
+
+// NaN stays NaN.
+static inline Floats activated(Activation activation, Floats x) {
+    if (activation == NONE) return x;
+    if (activation == RELU) return x < 0.0f ? Floats{} : x;
+    return x * gate(activation, x);
+}
+
+// From the gradient d of the activation's result to that of x. ReLU's depends on the sign alone, so x may be its result.
+static inline Floats activation_gradient(Activation activation, Floats x, Floats d) {
+    if (activation == RELU) return x > 0.0f ? d : Floats{};
+    const Floats g = gate(activation, x);
+    if (activation == GELU) return d * (g + x * exponential(-0.5f * x * x) * 0.39894228f);
+    if (activation == SILU) return d * (g + x * g * (1.0f - g));
+    return d * (g + x * g * (1.0f - g) * 1.59576912f * (1.0f + 0.134145f * x * x));
+}
+
+// Dropout (section 5.4). Its mask is never stored: it is a function of a seed and of an element's index, made anew in the
+// backward pass.
+
+// Thirty-two well mixed bits for each counter: multiply and fold, as in hash functions (finaliser of MurmurHash3).
+static inline Ints mixed(Ints counter, uint32_t low, uint32_t high) {
+    typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
+    Words x = (Words)counter * 0x9e3779b9u + low;
+    x = (x ^ (x >> 16)) * 0x85ebca6bu;
+    x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+    x = (x ^ (x >> 16)) + high;
+    x = (x ^ (x >> 15)) * 0x2c1b3c6du;
+    x = (x ^ (x >> 12)) * 0x297a2d39u;
+    return (Ints)(x ^ (x >> 15));
+}
+
+struct Dropout {
+    uint64_t seed;
+    int32_t threshold;  // of 256: how many values of a byte drop their element
+    float scale;
+};
+
+// A byte for each of 4 · LANES elements from `start` on; `part` of them is in bits 8 · part and on.
+static inline Ints bytes_from(int64_t start, const Dropout& by) {
+    Ints lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    const auto block = static_cast<uint32_t>(start / 4);
+    const auto above = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
+    return mixed(lane + static_cast<int32_t>(block), static_cast<uint32_t>(by.seed),
+                 static_cast<uint32_t>(by.seed >> 32) ^ above);
+}
+
+static inline Floats kept_of(Floats values, Ints bytes, int part, const Dropout& by) {
+    return (bytes >> (8 * part) & 255) >= by.threshold ? values * by.scale : Floats{};
+}
+
+template <class T>
+static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y) {
+    const Ints bytes = bytes_from(start, by);
+    for (int part = 0; part < 4; part++) write(y + part * LANES, kept_of(read(x + part * LANES), bytes, part, by));
+}
+
+template <class T>
+static void drop(const T* x, int64_t count, const Dropout& by, T* y, int64_t threads) {
+    const int64_t whole = count / (4 * LANES) * (4 * LANES);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t start = 0; start < whole; start += 4 * LANES) drop_some(x + start, start, by, y + start);
+    if (whole < count) {
+        T rest[4 * LANES] = {}, kept[4 * LANES];
+        memcpy(rest, x + whole, (count - whole) * sizeof(T));
+        drop_some(rest, whole, by, kept);
+        memcpy(y + whole, kept, (count - whole) * sizeof(T));
+    }
+}
+
+// Layer normalisation of one position in decoding: (x − mean) / √(variance + ε) · weight + bias (Ba et al. 2016).
+struct Norm {
+    const float *weight, *bias;  // weight is null where there is no norm
+    float epsilon;
+};
+
+static void normalise(const Norm& norm, const float* x, int64_t size, float* to) {
+    Floats total = {};
+    int64_t i = 0;
+    for (; i + LANES <= size; i += LANES) total += load(x + i);
+    float sum_of_all = sum(total);
+    for (; i < size; i++) sum_of_all += x[i];
+    const float mean = sum_of_all / size;
+    Floats squares = {};
+    for (i = 0; i + LANES <= size; i += LANES) {
+        Floats difference = load(x + i) - mean;
+        squares += difference * difference;
+    }
+    float variance = sum(squares);
+    for (; i < size; i++) variance += (x[i] - mean) * (x[i] - mean);
+    // On overflow the result is NaN, as in PyTorch, and not a rate of 0.
+    const float rate = std::isfinite(variance) ? 1.0f / std::sqrt(variance / size + norm.epsilon) : NAN;
+    for (i = 0; i + LANES <= size; i += LANES)
+        store(to + i, (load(x + i) - mean) * rate * load(norm.weight + i) + load(norm.bias + i));
+    for (; i < size; i++) to[i] = (x[i] - mean) * rate * norm.weight[i] + norm.bias[i];
+}
+
+// The same in training, where the backward pass recomputes it from x and its statistics; then the residual sum.
+struct Parameter {
+    const void* value;
+    void* gradient;
+};
+
+struct Statistics {
+    float mean, rate;  // rate: 1 / √(variance + ε)
+};
+
+// (x − mean) · rate · γ + β of one row; β may be null.
+template <class T>
+static Statistics normalise_row(const T* x, const Parameter& weight, const Parameter& bias, float epsilon, int64_t size, T* to) {
+    Floats total = {}, squares = {};
+    for (int64_t i = 0; i < size; i += LANES) total += read(x + i);
+    const float mean = sum(total) / size;
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats difference = read(x + i) - mean;
+        squares += difference * difference;
+    }
+    const float rate = 1.0f / std::sqrt(sum(squares) / size + epsilon);
+    const T *gamma = static_cast<const T*>(weight.value), *beta = static_cast<const T*>(bias.value);
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats scaled = (read(x + i) - mean) * rate * read(gamma + i);
+        write(to + i, beta ? scaled + read(beta + i) : scaled);
+    }
+    return {mean, rate};
+}
+
+// From the gradient of what LayerNorm gave to that of what it got, in place; `sums`: of γ's gradient, then of β's.
+template <class T>
+static void normalise_row_backward(const T* x, Statistics of, const Parameter& weight, int64_t size, float* d, float* sums) {
+    const T* gamma = static_cast<const T*>(weight.value);
+    Floats plain = {}, weighted = {};
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats given = load(d + i), normed = (read(x + i) - of.mean) * of.rate, inner = given * read(gamma + i);
+        store(sums + i, load(sums + i) + given * normed);
+        store(sums + size + i, load(sums + size + i) + given);
+        plain += inner, weighted += inner * normed;
+        store(d + i, inner);
+    }
+    const float mean = sum(plain) / size, along = sum(weighted) / size;
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats normed = (read(x + i) - of.mean) * of.rate;
+        store(d + i, (load(d + i) - mean - normed * along) * of.rate);
+    }
+}
+
+// to = x + dropped y of one row, whose first element is number `start` of all.
+template <class T>
+static void add_dropped(const T* x, const float* y, int64_t start, const Dropout& by, int64_t size, T* to) {
+    for (int64_t i = 0; i < size; i += 4 * LANES) {
+        const Ints bytes = by.threshold ? bytes_from(start + i, by) : Ints{};
+        for (int part = 0; part < 4; part++) {
+            const int64_t j = i + part * LANES;
+            const Floats kept = by.threshold ? kept_of(load(y + j), bytes, part, by) : load(y + j);
+            write(to + j, read(x + j) + kept);
+        }
+    }
+}
+
+// to = d where the element was not dropped, scaled.
+template <class T>
+static void drop_row(const float* d, int64_t start, const Dropout& by, int64_t size, T* to) {
+    for (int64_t i = 0; i < size; i += 4 * LANES) {
+        const Ints bytes = by.threshold ? bytes_from(start + i, by) : Ints{};
+        for (int part = 0; part < 4; part++) {
+            const Floats values = load(d + i + part * LANES);
+            write(to + i + part * LANES, by.threshold ? kept_of(values, bytes, part, by) : values);
+        }
+    }
+}
