@@ -109,8 +109,8 @@ class Attention(Structure):
         ("threshold", c_int32),
         ("bfloat16", c_int32),
         ("threads", c_int64),
-        ("query_starts", c_void_p),
-        ("key_starts", c_void_p),
+        ("cu_seqlens_q", c_void_p),
+        ("cu_seqlens_k", c_void_p),
         ("queries_before", c_int64),
     )
 
@@ -141,7 +141,7 @@ class Rotation(Structure):
         ("sines", c_void_p),
         ("bfloat16", c_int32),
         ("threads", c_int64),
-        ("starts", c_void_p),
+        ("cu_seqlens", c_void_p),
     )
 
 

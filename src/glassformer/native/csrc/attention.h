@@ -17,8 +17,8 @@ struct Attention {
     uint64_t seed;
     int32_t threshold, bfloat16;  // threshold / 256 of the weights are dropped
     int64_t threads;
-    // Where each batch begins if they lie one behind the other, as short as they are; or nulls. Which batch it is of.
-    const int64_t *query_starts, *key_starts;
+    // The first query and key of each sequence if they lie one behind the other without padding; or nulls.
+    const int64_t *cu_seqlens_q, *cu_seqlens_k;
     int64_t queries_before;
 };
 
@@ -30,9 +30,9 @@ struct Range {
 template <class T>
 struct Head {
     typedef typename Factor<T>::Unit Unit;
-    std::vector<Unit> k_turned, v_turned, tile;
+    std::vector<Unit> k_transposed, v_transposed, tile;
     std::vector<float> rows, results, d_k, d_v;
-    std::vector<float> weights, kept, d_weights;  // [TILE, room]
+    std::vector<float> weights, dropped, d_weights;  // [TILE, room]
     std::vector<uint8_t> seen;                    // [room]
     int64_t room;
     std::vector<Range> ranges;  // of each tile
@@ -110,8 +110,8 @@ static void restore_weights(Range range, const uint8_t* seen, float scale, float
         store(scores + j, exponential(visible_scores(scores, seen, j, scale) - shift));
 }
 
-// kept = values where they are not dropped, scaled.
-static void drop_weights(const Attention& a, int64_t row, Range range, const float* values, float* kept) {
+// dropped = values, zero where dropout takes them and scaled elsewhere.
+static void drop_weights(const Attention& a, int64_t row, Range range, const float* values, float* dropped) {
     const float scale = 256.0f / (256 - a.threshold);
     Ints lane;
     for (int i = 0; i < LANES; i++) lane[i] = i;
@@ -119,7 +119,7 @@ static void drop_weights(const Attention& a, int64_t row, Range range, const flo
         const auto place = static_cast<uint32_t>(row) * 0x9e3779b1u;
         const Ints bits = mixed(lane + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ place,
                                 static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32));
-        store(kept + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
+        store(dropped + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
     }
 }
 
@@ -127,33 +127,35 @@ static void drop_weights(const Attention& a, int64_t row, Range range, const flo
 template <class T>
 static Attention of_batch(Attention a, int64_t b) {
     a.queries_before = b * a.queries;
-    auto begin = [&](Sequences& rows, const int64_t* starts) {
-        if (rows.data) rows.data = static_cast<T*>(rows.data) + (starts ? starts[b] * rows.position : b * rows.batch);
+    auto begin = [&](Sequences& rows, const int64_t* cu_seqlens) {
+        if (rows.data)
+            rows.data = static_cast<T*>(rows.data) + (cu_seqlens ? cu_seqlens[b] * rows.position : b * rows.batch);
     };
-    for (Sequences* rows : {&a.q, &a.context, &a.d_q, &a.d_context}) begin(*rows, a.query_starts);
-    for (Sequences* rows : {&a.k, &a.v, &a.d_k_, &a.d_v_}) begin(*rows, a.key_starts);
-    if (a.query_starts) a.queries_before = a.query_starts[b], a.queries = a.query_starts[b + 1] - a.query_starts[b];
-    if (a.key_starts) a.keys = a.key_starts[b + 1] - a.key_starts[b];
+    for (Sequences* rows : {&a.q, &a.context, &a.d_q, &a.d_context}) begin(*rows, a.cu_seqlens_q);
+    for (Sequences* rows : {&a.k, &a.v, &a.d_k_, &a.d_v_}) begin(*rows, a.cu_seqlens_k);
+    if (a.cu_seqlens_q) a.queries_before = a.cu_seqlens_q[b], a.queries = a.cu_seqlens_q[b + 1] - a.cu_seqlens_q[b];
+    if (a.cu_seqlens_k) a.keys = a.cu_seqlens_k[b + 1] - a.cu_seqlens_k[b];
     if (a.mask) a.mask += b * a.mask_batch;
     a.log_sums += a.queries_before * a.heads;
     return a;
 }
 
-// Products of TILE queries, from i on, and of the keys of `range`, which are turned; or of gradients and values.
+// Products of TILE queries, from i on, and of the keys of `range`, which are transposed; or of gradients and values.
 template <class T, class X>
 static void multiply_tile(
-    const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& turned, Range range, Head<T>& w, float* results
+    const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& transposed, Range range,
+    Head<T>& w, float* results
 ) {
     const int64_t units = units_of<T>(size);
     w.tile.resize(TILE * units);
     copy_rows(rows, i, count, TILE, size, units, w.tile.data());
-    dots(w.tile.data(), units, turned, w.room, range.low, range.high, results);
+    multiply_qk(w.tile.data(), units, transposed, w.room, range.low, range.high, results);
 }
 
 template <class T>
 static void attend_forward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
     const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), context(a.context, h);
-    turn(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_turned);
+    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
     find_ranges(a, b, h, w);
     w.results.resize(TILE * a.d_v);
     const uint8_t* mask = mask_of(a, h);
@@ -162,14 +164,14 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, Head<T>& w)
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
         const int64_t count = std::min<int64_t>(TILE, a.queries - i);
-        multiply_tile(q, i, a.queries, a.d_k, w.k_turned, range, w, w.weights.data());
+        multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
         for (int64_t t = 0; t < count; t++) {
             float* weights = w.weights.data() + t * w.room;
             look(a, mask, i + t, range, w.seen.data());
             a.log_sums[first + i + t] = normalise_scores(range, w.seen.data(), scale, weights);
             if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
-        weigh(w.weights.data(), w.room, v, a.d_v, range.low, range.high, w.results.data());
+        multiply_pv(w.weights.data(), w.room, v, a.d_v, range.low, range.high, w.results.data());
         put_rows(w.results.data(), i, count, a.d_v, context);
     }
 }
@@ -186,8 +188,8 @@ static void score_gradients(Range range, float scale, const float* weights, floa
 template <class T>
 static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
     const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), d_context(a.d_context, h);
-    turn(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_turned);
-    turn(v, a.keys, units_of<T>(a.d_v), a.d_v, w.room, w.v_turned);
+    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
+    transpose(v, a.keys, units_of<T>(a.d_v), a.d_v, w.room, w.v_transposed);
     find_ranges(a, b, h, w);
     w.results.resize(TILE * a.d_k), w.rows.resize(TILE * std::max(a.d_k, a.d_v));
     w.d_k.assign(a.keys * a.d_k, 0.0f), w.d_v.assign(a.keys * a.d_v, 0.0f);
@@ -196,32 +198,33 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
     for (int64_t i = 0; i < a.queries; i += TILE) {
         const Range range = w.ranges[i / TILE];
-        multiply_tile(q, i, a.queries, a.d_k, w.k_turned, range, w, w.weights.data());
-        multiply_tile(d_context, i, a.queries, a.d_v, w.v_turned, range, w, w.d_weights.data());
+        multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
+        multiply_tile(d_context, i, a.queries, a.d_v, w.v_transposed, range, w, w.d_weights.data());
         for (int64_t t = 0; t < TILE; t++) {
-            float *weights = w.weights.data() + t * w.room, *kept = w.kept.data() + t * w.room;
+            float *weights = w.weights.data() + t * w.room, *dropped = w.dropped.data() + t * w.room;
             float* d_weights = w.d_weights.data() + t * w.room;
             if (i + t >= a.queries) {
-                for (float* row : {weights, kept, d_weights}) std::fill(row + range.low, row + range.high, 0.0f);
+                for (float* row : {weights, dropped, d_weights}) std::fill(row + range.low, row + range.high, 0.0f);
                 continue;
             }
             look(a, mask, i + t, range, w.seen.data());
             restore_weights(range, w.seen.data(), scale, a.log_sums[first + i + t], weights);
             if (a.threshold) {
-                drop_weights(a, before + first + i + t, range, weights, kept);
+                drop_weights(a, before + first + i + t, range, weights, dropped);
                 drop_weights(a, before + first + i + t, range, d_weights, d_weights);
             }
             score_gradients(range, scale, weights, d_weights);
         }
-        const auto& kept = a.threshold ? w.kept : w.weights;
+        const auto& dropped = a.threshold ? w.dropped : w.weights;
         copy_rows(d_context, i, a.queries, TILE, a.d_v, a.d_v, w.rows.data());
-        spread(kept.data(), w.room, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
+        rank_k_update(dropped.data(), w.room, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
         copy_rows(q, i, a.queries, TILE, a.d_k, a.d_k, w.rows.data());
-        spread(w.d_weights.data(), w.room, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
-        weigh(w.d_weights.data(), w.room, k, a.d_k, range.low, range.high, w.results.data());
+        rank_k_update(w.d_weights.data(), w.room, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
+        multiply_pv(w.d_weights.data(), w.room, k, a.d_k, range.low, range.high, w.results.data());
         put_rows(w.results.data(), i, std::min<int64_t>(TILE, a.queries - i), a.d_k, Rows<T>(a.d_q, h));
     }
-    put_rows(w.d_k.data(), 0, a.keys, a.d_k, Rows<T>(a.d_k_, h)), put_rows(w.d_v.data(), 0, a.keys, a.d_v, Rows<T>(a.d_v_, h));
+    put_rows(w.d_k.data(), 0, a.keys, a.d_k, Rows<T>(a.d_k_, h)),
+        put_rows(w.d_v.data(), 0, a.keys, a.d_v, Rows<T>(a.d_v_, h));
 }
 
 template <class T>
@@ -231,7 +234,7 @@ static void attend_all(const Attention& a, bool backward) {
         thread_local Head<T> work;
         work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
         work.seen.resize(work.room);
-        for (auto* each : {&work.weights, &work.kept, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
+        for (auto* each : {&work.weights, &work.dropped, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
         // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
         const int64_t together = a.batch < 4 * a.threads ? 1 : a.heads;
 #pragma omp for schedule(dynamic, together)

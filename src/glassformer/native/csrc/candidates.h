@@ -65,8 +65,8 @@ struct Extension {
     int64_t sentences, live, vocabulary, each, candidates, beam, end;
     const float *logits;                // [sentences, live, vocabulary], of what is allowed
     const float *normalisers, *totals;  // [sentences, live]
-    // Results, [sentences, candidates + beam]: the candidates, then those of them that go on, best first: the totals that
-    // are reached, by how much they have changed, which hypothesis is continued, and with what.
+    // Results, [sentences, candidates + beam]: the candidates, then those of them that go on, best first: the totals
+    // that are reached, by how much they have changed, which hypothesis is continued, and with what.
     float *reached, *added;
     int64_t *parents, *tokens;
     int64_t ended;  // how many candidates of all sentences end

@@ -1,7 +1,8 @@
-// The encoder stack over whole sentences and the decoder stack over the newest token of each hypothesis, without gradients.
+// The encoder stack over whole sentences and the decoder stack over the newest token of each hypothesis, without
+// gradients.
 //
-// Nothing is padded: sentences lie one behind the other. Everything between the products of matrices is float32; what the
-// decoder attends to may be kept in bfloat16.
+// Nothing is padded: sentences lie one behind the other. Everything between the products of matrices is float32; what
+// the decoder attends to may be kept in bfloat16.
 #pragma once
 #include "linear.h"
 #include "cached_attention.h"
@@ -89,7 +90,9 @@ void add_and_norm(const Stack& stack, const Norm& norm, float* x, int64_t rows, 
 void feed_forward(const Stack& stack, const Layer& layer, float* x, int64_t rows) {
     add_and_norm(stack, layer.feed_forward_norm, x, rows, [&](const float* input, Output out) {
         auto hidden = scratch<float>(4, rows * layer.inner.outputs);
-        linear(layer.inner, input, rows, {hidden, layer.inner.outputs, static_cast<Activation>(stack.activation), false});
+        linear(
+            layer.inner, input, rows, {hidden, layer.inner.outputs, static_cast<Activation>(stack.activation), false}
+        );
         linear(layer.outer, hidden, rows, out);
     });
 }
@@ -115,7 +118,7 @@ void embed(const Stack& stack, int64_t id, float* x) {
 // Queries and keys, which lie side by side, by the angles of `position`.
 void turn(const Heads& heads, const Turns& turns, int64_t position, float* qkv) {
     for (int head = 0; turns.cosines && head < 2 * heads.count; head++, qkv += heads.d_k)
-        turn_head(qkv, turns.cosines + position * heads.d_k, turns.sines + position * heads.d_k, heads.d_k, qkv);
+        rotate_head(qkv, turns.cosines + position * heads.d_k, turns.sines + position * heads.d_k, heads.d_k, qkv);
 }
 
 void attend_within(
@@ -178,7 +181,9 @@ void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const 
             auto memory = static_cast<const Unit*>(past.memory[index]) + past.first[sentence] * (keys + values);
             auto seen = scratch<const Unit*>(8, length);
             for (int64_t t = 0; t < length; t++) seen[t] = memory + t * (keys + values);
-            attend(stack.heads, q + row * keys, length, seen, context + row * values, room_for_scores(stack.heads, length));
+            attend(
+                stack.heads, q + row * keys, length, seen, context + row * values, room_for_scores(stack.heads, length)
+            );
         }
         linear(layer.cross_output, context, rows, out);
     });

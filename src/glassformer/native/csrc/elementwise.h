@@ -33,7 +33,8 @@ static inline Floats activated(Activation activation, Floats x) {
     return x * gate(activation, x);
 }
 
-// From the gradient d of the activation's result to that of x. ReLU's depends on the sign alone, so x may be its result.
+// From the gradient d of the activation's result to that of x. ReLU's depends on the sign alone, so x may be its
+// result.
 static inline Floats activation_gradient(Activation activation, Floats x, Floats d) {
     if (activation == RELU) return x > 0.0f ? d : Floats{};
     const Floats g = gate(activation, x);
@@ -42,8 +43,8 @@ static inline Floats activation_gradient(Activation activation, Floats x, Floats
     return d * (g + x * g * (1.0f - g) * 1.59576912f * (1.0f + 0.134145f * x * x));
 }
 
-// Dropout (section 5.4). Its mask is never stored: it is a function of a seed and of an element's index, made anew in the
-// backward pass.
+// Dropout (section 5.4). Its mask is never stored: it is a function of a seed and of an element's index, made anew in
+// the backward pass.
 
 // Thirty-two well mixed bits for each counter: multiply and fold, as in hash functions (finaliser of MurmurHash3).
 static inline Ints mixed(Ints counter, uint32_t low, uint32_t high) {
@@ -64,7 +65,7 @@ struct Dropout {
 };
 
 // A byte for each of 4 · LANES elements from `start` on; `part` of them is in bits 8 · part and on.
-static inline Ints bytes_from(int64_t start, const Dropout& by) {
+static inline Ints dropout_bytes(int64_t start, const Dropout& by) {
     Ints lane;
     for (int i = 0; i < LANES; i++) lane[i] = i;
     const auto block = static_cast<uint32_t>(start / 4);
@@ -73,14 +74,15 @@ static inline Ints bytes_from(int64_t start, const Dropout& by) {
                  static_cast<uint32_t>(by.seed >> 32) ^ above);
 }
 
-static inline Floats kept_of(Floats values, Ints bytes, int part, const Dropout& by) {
+static inline Floats apply_dropout(Floats values, Ints bytes, int part, const Dropout& by) {
     return (bytes >> (8 * part) & 255) >= by.threshold ? values * by.scale : Floats{};
 }
 
 template <class T>
 static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y) {
-    const Ints bytes = bytes_from(start, by);
-    for (int part = 0; part < 4; part++) write(y + part * LANES, kept_of(read(x + part * LANES), bytes, part, by));
+    const Ints bytes = dropout_bytes(start, by);
+    for (int part = 0; part < 4; part++)
+        write(y + part * LANES, apply_dropout(read(x + part * LANES), bytes, part, by));
 }
 
 template <class T>
@@ -89,10 +91,10 @@ static void drop(const T* x, int64_t count, const Dropout& by, T* y, int64_t thr
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t start = 0; start < whole; start += 4 * LANES) drop_some(x + start, start, by, y + start);
     if (whole < count) {
-        T rest[4 * LANES] = {}, kept[4 * LANES];
+        T rest[4 * LANES] = {}, dropped[4 * LANES];
         memcpy(rest, x + whole, (count - whole) * sizeof(T));
-        drop_some(rest, whole, by, kept);
-        memcpy(y + whole, kept, (count - whole) * sizeof(T));
+        drop_some(rest, whole, by, dropped);
+        memcpy(y + whole, dropped, (count - whole) * sizeof(T));
     }
 }
 
@@ -135,7 +137,9 @@ struct Statistics {
 
 // (x − mean) · rate · γ + β of one row; β may be null.
 template <class T>
-static Statistics normalise_row(const T* x, const Parameter& weight, const Parameter& bias, float epsilon, int64_t size, T* to) {
+static Statistics normalise_row(
+    const T* x, const Parameter& weight, const Parameter& bias, float epsilon, int64_t size, T* to
+) {
     Floats total = {}, squares = {};
     for (int64_t i = 0; i < size; i += LANES) total += read(x + i);
     const float mean = sum(total) / size;
@@ -154,13 +158,16 @@ static Statistics normalise_row(const T* x, const Parameter& weight, const Param
 
 // From the gradient of what LayerNorm gave to that of what it got, in place; `sums`: of γ's gradient, then of β's.
 template <class T>
-static void normalise_row_backward(const T* x, Statistics of, const Parameter& weight, int64_t size, float* d, float* sums) {
+static void normalise_row_backward(
+    const T* x, Statistics of, const Parameter& weight, int64_t size, float* d, float* sums
+) {
     const T* gamma = static_cast<const T*>(weight.value);
     Floats plain = {}, weighted = {};
     for (int64_t i = 0; i < size; i += LANES) {
-        const Floats given = load(d + i), normed = (read(x + i) - of.mean) * of.rate, inner = given * read(gamma + i);
-        store(sums + i, load(sums + i) + given * normed);
-        store(sums + size + i, load(sums + size + i) + given);
+        const Floats gradient = load(d + i), normed = (read(x + i) - of.mean) * of.rate,
+                     inner = gradient * read(gamma + i);
+        store(sums + i, load(sums + i) + gradient * normed);
+        store(sums + size + i, load(sums + size + i) + gradient);
         plain += inner, weighted += inner * normed;
         store(d + i, inner);
     }
@@ -175,11 +182,11 @@ static void normalise_row_backward(const T* x, Statistics of, const Parameter& w
 template <class T>
 static void add_dropped(const T* x, const float* y, int64_t start, const Dropout& by, int64_t size, T* to) {
     for (int64_t i = 0; i < size; i += 4 * LANES) {
-        const Ints bytes = by.threshold ? bytes_from(start + i, by) : Ints{};
+        const Ints bytes = by.threshold ? dropout_bytes(start + i, by) : Ints{};
         for (int part = 0; part < 4; part++) {
             const int64_t j = i + part * LANES;
-            const Floats kept = by.threshold ? kept_of(load(y + j), bytes, part, by) : load(y + j);
-            write(to + j, read(x + j) + kept);
+            const Floats dropped = by.threshold ? apply_dropout(load(y + j), bytes, part, by) : load(y + j);
+            write(to + j, read(x + j) + dropped);
         }
     }
 }
@@ -188,10 +195,10 @@ static void add_dropped(const T* x, const float* y, int64_t start, const Dropout
 template <class T>
 static void drop_row(const float* d, int64_t start, const Dropout& by, int64_t size, T* to) {
     for (int64_t i = 0; i < size; i += 4 * LANES) {
-        const Ints bytes = by.threshold ? bytes_from(start + i, by) : Ints{};
+        const Ints bytes = by.threshold ? dropout_bytes(start + i, by) : Ints{};
         for (int part = 0; part < 4; part++) {
             const Floats values = load(d + i + part * LANES);
-            write(to + i + part * LANES, by.threshold ? kept_of(values, bytes, part, by) : values);
+            write(to + i + part * LANES, by.threshold ? apply_dropout(values, bytes, part, by) : values);
         }
     }
 }

@@ -25,12 +25,12 @@ static Dropout dropout_of(const Embedding& e) { return {e.seed, e.threshold, 256
 
 // 4 · LANES entries of a token from i on, some of them dropped.
 template <class Entry>
-static inline void keep_some(const Embedding& e, int64_t token, int64_t i, Entry entry, float* to) {
+static inline void store_dropped(const Embedding& e, int64_t token, int64_t i, Entry entry, float* to) {
     const Dropout by = dropout_of(e);
-    const Ints bytes = by.threshold ? bytes_from(token * e.d_model + i, by) : Ints{};
+    const Ints bytes = by.threshold ? dropout_bytes(token * e.d_model + i, by) : Ints{};
     for (int part = 0; part < 4; part++) {
         const Floats values = entry(i + part * LANES);
-        store(to + i + part * LANES, by.threshold ? kept_of(values, bytes, part, by) : values);
+        store(to + i + part * LANES, by.threshold ? apply_dropout(values, bytes, part, by) : values);
     }
 }
 
@@ -46,8 +46,10 @@ static void embed_tokens(const Embedding& e) {
         }
         const float* row = e.matrix + e.ids[token] * e.d_model;
         const float* place = e.places ? e.table + e.places[token] * e.d_model : nullptr;
-        auto entry = [&](int64_t i) { return place ? load(row + i) * e.scale + load(place + i) : load(row + i) * e.scale; };
-        for (int64_t i = 0; i < e.d_model; i += 4 * LANES) keep_some(e, token, i, entry, x);
+        auto entry = [&](int64_t i) {
+            return place ? load(row + i) * e.scale + load(place + i) : load(row + i) * e.scale;
+        };
+        for (int64_t i = 0; i < e.d_model; i += 4 * LANES) store_dropped(e, token, i, entry, x);
     }
 }
 
@@ -62,16 +64,17 @@ static void gather_gradients(const Embedding& e, const int64_t* rows_of, int64_t
         if (!e.used || e.used[token]) order[next[rows_of[token]]++] = token;
 #pragma omp parallel num_threads(e.threads)
     {
-        std::vector<float> kept(e.d_model);
+        std::vector<float> d_token(e.d_model);
 #pragma omp for schedule(dynamic, ROWS_OF_MATRIX)
         for (int64_t row = 0; row < rows; row++) {
             float* to = d + row * e.d_model;
             std::fill(to, to + e.d_model, 0.0f);
             for (int64_t at = first[row]; at < first[row + 1]; at++) {
-                const float* given = e.d_x + order[at] * e.d_model;
+                const float* gradient = e.d_x + order[at] * e.d_model;
                 for (int64_t i = 0; i < e.d_model; i += 4 * LANES)
-                    keep_some(e, order[at], i, [&](int64_t j) { return load(given + j); }, kept.data());
-                for (int64_t i = 0; i < e.d_model; i += LANES) store(to + i, load(to + i) + load(kept.data() + i) * factor);
+                    store_dropped(e, order[at], i, [&](int64_t j) { return load(gradient + j); }, d_token.data());
+                for (int64_t i = 0; i < e.d_model; i += LANES)
+                    store(to + i, load(to + i) + load(d_token.data() + i) * factor);
             }
         }
     }

@@ -1,5 +1,5 @@
-// Operations on the rows of attention heads: rotary positions, and the three products of attention over whole sequences,
-// TILE queries at a time: Q Kᵀ, weights · V, and the rank-k update of the gradients of K and V.
+// Operations on the rows of attention heads: rotary positions, and the three products of attention over whole
+// sequences, TILE queries at a time: Q Kᵀ, weights · V, and the rank-k update of the gradients of K and V.
 #pragma once
 #include "microkernel.h"
 #include <vector>
@@ -69,9 +69,11 @@ static void put_rows(const float* from, int64_t i, int64_t count, int64_t size, 
     for (int64_t t = 0; t < count; t++) put(from + t * size, size, to[i + t]);
 }
 
-// Units of rows, turned: to[unit][row], zeros behind the last row.
+// Units of rows, transposed: to[unit][row], zeros behind the last row.
 template <class T, class X>
-static void turn(const Rows<T>& rows, int64_t count, int64_t units, int64_t size, int64_t room, std::vector<X>& to) {
+static void transpose(
+    const Rows<T>& rows, int64_t count, int64_t units, int64_t size, int64_t room, std::vector<X>& to
+) {
     if (static_cast<int64_t>(to.size()) < units * room) to.resize(units * room);
     thread_local std::vector<X> some;
     some.resize(LANES * units);
@@ -79,23 +81,25 @@ static void turn(const Rows<T>& rows, int64_t count, int64_t units, int64_t size
         copy_rows(rows, i, count, LANES, size, units, some.data());
         for (int64_t unit = 0; unit < units; unit += LANES) {
             auto from = reinterpret_cast<const float*>(some.data() + unit);
-            turn_square(from, units, reinterpret_cast<float*>(to.data() + unit * room + i), room);
+            transpose_square(from, units, reinterpret_cast<float*>(to.data() + unit * room + i), room);
         }
     }
     const int64_t end = padded(count, LANES);
-    for (int64_t unit = 0; unit < units; unit++) std::fill(to.data() + unit * room + end, to.data() + (unit + 1) * room, X{});
+    for (int64_t unit = 0; unit < units; unit++)
+        std::fill(to.data() + unit * room + end, to.data() + (unit + 1) * room, X{});
 }
 
-// results[t][j] = rows[t] · turned[.][j] for j in [low, high) and on to the end of two vectors.
+// results[t][j] = rows[t] · transposed[.][j] for j in [low, high) and on to the end of two vectors.
 template <class X>
-static void dots(
-    const X* rows, int64_t units, const std::vector<X>& turned, int64_t room, int64_t low, int64_t high, float* results
+static void multiply_qk(
+    const X* rows, int64_t units, const std::vector<X>& transposed, int64_t room, int64_t low, int64_t high,
+    float* results
 ) {
     typedef typename Registers<X>::Sum Sum;
     typedef typename Registers<X>::Entries Entries;
     for (int64_t j = low; j < high; j += 2 * LANES) {
         Sum sums[TILE][2] = {};
-        const X* panel = turned.data() + j;
+        const X* panel = transposed.data() + j;
         for (int64_t unit = 0; unit < units; unit++) {
             Entries columns[2];
             UNROLL for (int i = 0; i < 2; i++) columns[i] = entries_at(panel + i * LANES);
@@ -112,7 +116,7 @@ static void dots(
 
 // results[t] = Σ_j weights[t][j] · rows[j], j in [low, high)
 template <class T>
-static void weigh(
+static void multiply_pv(
     const float* weights, int64_t room, const Rows<T>& rows, int64_t size, int64_t low, int64_t high, float* results
 ) {
     for (int64_t d = 0; d < size; d += 2 * LANES) {
@@ -144,7 +148,7 @@ static void weigh(
 }
 
 // to[j] += Σ_t weights[t][j] · rows[t], j in [low, high); `rows` stay in registers.
-static void spread(
+static void rank_k_update(
     const float* weights, int64_t room, const float* rows, int64_t size, int64_t low, int64_t high, float* to
 ) {
     int64_t d = 0;
@@ -168,7 +172,7 @@ static void spread(
             for (int t = 0; t < TILE; t++) to[j * size + d] += weights[t * room + j] * rows[t * size + d];
 }
 
-// Rotary positions: each pair of dimensions turned by the angle of its position (Su et al. 2021, arXiv:2104.09864,
+// Rotary positions: each pair of dimensions rotated by the angle of its position (Su et al. 2021, arXiv:2104.09864,
 // section 3.2).
 struct Rotation {
     int64_t batch, heads, length, size;
@@ -177,12 +181,12 @@ struct Rotation {
     const float* sines;    // likewise, the first of a pair negative
     int32_t bfloat16;
     int64_t threads;
-    const int64_t* starts;  // where each batch begins if they lie one behind the other, as short as they are; or null
+    const int64_t* cu_seqlens;  // first position of each sequence if they lie one behind the other; or null
 };
 
-// One position of one head, which may be turned in its place.
+// One position of one head, which may be rotated in place.
 template <class T>
-static inline void turn_head(const T* x, const float* cosines, const float* sines, int64_t size, T* y) {
+static inline void rotate_head(const T* x, const float* cosines, const float* sines, int64_t size, T* y) {
     int64_t d = 0;
     for (; d + LANES <= size; d += LANES) {
         const Floats some = read(x + d);
@@ -201,14 +205,14 @@ static void rotate(const Rotation& r) {
     for (int64_t index = 0; index < r.batch * r.length; index++) {
         const int64_t b = index / r.length, i = index % r.length;
         const float *cosines = r.cosines + i * r.size, *sines = r.sines + i * r.size;
-        if (r.starts && i >= r.starts[b + 1] - r.starts[b]) continue;
+        if (r.cu_seqlens && i >= r.cu_seqlens[b + 1] - r.cu_seqlens[b]) continue;
         auto place = [&](const Sequences& rows) {
-            return r.starts ? (r.starts[b] + i) * rows.position : b * rows.batch + i * rows.position;
+            return r.cu_seqlens ? (r.cu_seqlens[b] + i) * rows.position : b * rows.batch + i * rows.position;
         };
         for (int64_t h = 0; h < r.heads; h++) {
             auto x = static_cast<const T*>(r.from.data) + place(r.from) + h * r.from.head;
             auto y = static_cast<T*>(r.to.data) + place(r.to) + h * r.to.head;
-            turn_head(x, cosines, sines, r.size, y);
+            rotate_head(x, cosines, sines, r.size, y);
         }
     }
 }

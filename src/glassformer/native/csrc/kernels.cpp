@@ -28,18 +28,18 @@ int32_t guarded(Work work) {
 
 extern "C" {
 
-// What the bits of a result depend on: a number, raised when sums are added in another order or random numbers are drawn in
-// another way; the compiler's way of joining products and sums; the instructions.
+// What the bits of a result depend on: a number, raised when sums are added in another order or random numbers are
+// drawn in another way; the compiler's way of joining products and sums; the instructions.
 const char* arithmetic() {
 #if defined(__clang__)
 #define ARITHMETIC "1, Clang"
 #else
 #define ARITHMETIC "1"
 #endif
-#if HAS_SQUARES
-    if (squares_allowed()) return ARITHMETIC ", 512 bits, matrices";
+#if HAS_AMX
+    if (amx_allowed()) return ARITHMETIC ", 512 bits, matrices";
 #endif
-#if HAS_BFLOAT16 && !HAS_SQUARES
+#if HAS_BFLOAT16 && !HAS_AMX
     return ARITHMETIC ", 512 bits, bfloat16";
 #elif LANES == 16
     return ARITHMETIC ", 512 bits";
@@ -83,7 +83,8 @@ int32_t encode(
     const Stack* stack, const Turns* turns, const int64_t* ids, float* x, const int64_t* first, int64_t sentences
 ) {
     return guarded([&] {
-        for (int64_t token = 0; token < first[sentences]; token++) embed(*stack, ids[token], x + token * stack->d_model);
+        for (int64_t token = 0; token < first[sentences]; token++)
+            embed(*stack, ids[token], x + token * stack->d_model);
         for (int index = 0; index < stack->layers; index++) {
             attend_within(*stack, stack->layer[index], *turns, x, first, sentences);
             feed_forward(*stack, stack->layer[index], x, first[sentences]);
@@ -138,8 +139,8 @@ int32_t attend_whole(const Attention* attention, int32_t backward) {
 }
 
 int32_t has_bfloat16() {
-#if HAS_SQUARES
-    return squares_allowed();
+#if HAS_AMX
+    return amx_allowed();
 #else
     return HAS_BFLOAT16;
 #endif
@@ -149,7 +150,7 @@ int32_t has_bfloat16() {
 int32_t stack_bytes(const TrainedStack* stack, int64_t* bytes) {
     return guarded([&] {
         const CompactStack s(*stack);
-        *bytes = s.bfloat16 ? Sites<uint16_t>(s).bytes : Sites<float>(s).bytes;
+        *bytes = s.bfloat16 ? SavedStack<uint16_t>(s).bytes : SavedStack<float>(s).bytes;
     });
 }
 

@@ -101,7 +101,9 @@ ALONE void int8_block(const int8_t* x, int64_t stride, const int8_t* weights, in
 }
 
 // LANES outputs of one row: bias, activation, and into place. At the end of a matrix only `count` are left.
-static inline void finish(Floats values, int64_t column, const Linear& linear, const Output& out, int64_t count, float* to) {
+static inline void finish(
+    Floats values, int64_t column, const Linear& linear, const Output& out, int64_t count, float* to
+) {
     Floats bias = {};
     if (linear.bias) memcpy(&bias, linear.bias + column, std::min<int64_t>(count, LANES) * sizeof(float));
     values = activated(out.activation, values + bias);
@@ -166,39 +168,45 @@ static inline void tile(
     }
 }
 
-#if HAS_SQUARES
+#if HAS_AMX
 #define FEW 8  // rows, which the other instructions multiply as fast
 // The sums of bytes of some rows and a panel; rows of x behind the last are read too.
-static const Ints* multiply_bytes(const Linear& linear, const Input& x, int64_t first, int64_t rows, int64_t column, Ints* sums) {
+static const Ints* multiply_bytes(
+    const Linear& linear, const Input& x, int64_t first, int64_t rows, int64_t column, Ints* sums
+) {
     const auto bytes = reinterpret_cast<const Pair*>(x.bytes + first * x.byte_stride);
     const auto panel = reinterpret_cast<const Pair*>(bytes_at(linear, column));
     const int64_t steps = x.byte_stride / 4;
-    add_panel<Fours>(bytes, steps, padded(rows, SIDE), panel, steps, reinterpret_cast<int32_t*>(sums));
+    amx_panel<ByteQuads>(bytes, steps, padded(rows, AMX_SIDE), panel, steps, reinterpret_cast<int32_t*>(sums));
     return sums;
 }
 #endif
 
 // The outputs from `from` to `to`, of whole panels.
-static void some_panels(const Linear& linear, const Input& x, int64_t rows, int64_t from, int64_t to, const Output& out) {
-#if HAS_SQUARES
+static void some_panels(
+    const Linear& linear, const Input& x, int64_t rows, int64_t from, int64_t to, const Output& out
+) {
+#if HAS_AMX
     alignas(64) Ints sums[ROWS_AT_ONCE * WIDE];
-    const bool in_squares = linear.scales && rows >= FEW && squares_allowed();
-    if (in_squares) shape(SIDE, SIDE, SIDE);
+    const bool use_amx = linear.scales && rows >= FEW && amx_allowed();
+    if (use_amx) configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
 #endif
     for (int64_t start = 0; start < rows; start += ROWS_AT_ONCE) {
         const int64_t count = std::min<int64_t>(ROWS_AT_ONCE, rows - start);
         for (int64_t column = from; column < to; column += PANEL) {
             const Ints* known = nullptr;
-#if HAS_SQUARES
-            if (in_squares) known = multiply_bytes(linear, x, start, count, column, sums);
+#if HAS_AMX
+            if (use_amx) known = multiply_bytes(linear, x, start, count, column, sums);
 #endif
             in_tiles(count, [&](auto height, int64_t row) {
-                tile<decltype(height)::value>(linear, x, start + row, column, known ? known + row * WIDE : nullptr, out);
+                tile<decltype(height)::value>(
+                    linear, x, start + row, column, known ? known + row * WIDE : nullptr, out
+                );
             });
         }
     }
-#if HAS_SQUARES
-    if (in_squares) _tile_release();
+#if HAS_AMX
+    if (use_amx) _tile_release();
 #endif
 }
 
@@ -228,7 +236,8 @@ static void pack(const float* weights, int64_t outputs, int64_t inputs, void* pa
             if (scales && fault != 0) value = 0;
             int64_t at = start + (i / group * PANEL + lane) * group + i % group;
             if (scales)
-                static_cast<uint8_t*>(packed)[at] = 128 + static_cast<int>(std::rint(limit > 0 ? value / limit * 127.0f : 0));
+                static_cast<uint8_t*>(packed)[at] =
+                    128 + static_cast<int>(std::rint(limit > 0 ? value / limit * 127.0f : 0));
             else
                 static_cast<float*>(packed)[at] = value;
         }

@@ -1,5 +1,6 @@
 // The output projection, the softmax over the vocabulary, label-smoothed cross-entropy and all gradients (section 5.4),
-// a few rows of logits at a time: with vocabularies of some thousand entries they never leave the second level of the cache.
+// a few rows of logits at a time: with vocabularies of some thousand entries they never leave the second level of the
+// cache.
 //
 // With ε of the probability spread evenly over V entries, the gradient of a logit is p − (1 − ε) · [target] − ε / V.
 #pragma once
@@ -7,8 +8,8 @@
 #include <stdexcept>
 
 #define PIECE_BYTES (64 << 20)  // of gradients of logits, and of what was projected; every piece passes over d_weight
-#if HAS_SQUARES
-#define LOGIT_ROWS (4 * SIDE)  // fewer wait for the weights, which come from the third level
+#if HAS_AMX
+#define LOGIT_ROWS (4 * AMX_SIDE)  // fewer wait for the weights, which come from the third level
 #else
 #define LOGIT_ROWS CHUNK
 #endif
@@ -34,7 +35,7 @@ struct RowLoss {
 template <class T>
 static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target, int64_t room, T* gradient) {
     const int64_t size = l.vocabulary;
-    const float wanted = logits[target];
+    const float target_logit = logits[target];
     Floats largest = all(-INFINITY), totals = {}, exponentials = {};
     std::fill(logits + size, logits + room, -INFINITY);
     for (int64_t i = 0; i < room; i += LANES) {
@@ -55,7 +56,7 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
         for (int64_t i = 0; i < room; i += LANES) write(gradient + i, load(logits + i) * inverse - even);
         std::fill(gradient + size, gradient + room, T{});
     }
-    return {log_sum - wanted, log_sum - static_cast<double>(sum(totals)) / size};
+    return {log_sum - target_logit, log_sum - static_cast<double>(sum(totals)) / size};
 }
 
 template <class T>
@@ -67,32 +68,38 @@ static void rounded_weights(const ProjectedLoss& l, int64_t room, T* to) {
 
 // What all threads share.
 template <class T>
-struct LossRoom {
+struct LossWorkspace {
     int64_t size, steps, size_steps;  // of a row of logits; of the sum over d_model, and over a row of logits
     T* low;                           // the weights in the type of `hidden`
     Unit<T> *outputs, *inputs;        // the same, packed for either product
-    Unit<T> *hidden, *gradients;      // of a piece, in panels and of the logits ABREAST, for the gradient of the weights
+    Unit<T> *hidden, *gradients;      // of a piece, in panels and column blocks, for the gradient of the weights
     int64_t piece_steps;              // of the sum over the rows of a piece
 };
 
 // The loss of some rows, and the gradient of what was projected. That of the logits takes their place.
 template <class T>
-static void lose_rows(const ProjectedLoss& l, const LossRoom<T>& r, int64_t start, int64_t row, int64_t count, RowLoss* losses) {
+static void loss_of_rows(
+    const ProjectedLoss& l, const LossWorkspace<T>& r, int64_t start, int64_t row, int64_t count, RowLoss* losses
+) {
     const int64_t d = l.d_model, first = start + row, apart = r.size * sizeof(float) / sizeof(T);
-    auto logits = kept<float>(LOGITS, LOGIT_ROWS * r.size);
+    auto logits = workspace<float>(LOGITS, LOGIT_ROWS * r.size);
     auto gradients = reinterpret_cast<T*>(logits);
     auto put_logits = [&](int64_t column, const float* sums) {
         for (int64_t i = 0; i < count; i++)
-            for (int64_t j = 0; j < PANEL; j += LANES) store(logits + i * r.size + column + j, load(sums + i * PANEL + j));
+            for (int64_t j = 0; j < PANEL; j += LANES)
+                store(logits + i * r.size + column + j, load(sums + i * PANEL + j));
     };
-    multiply_block(rows_at(static_cast<const T*>(l.hidden) + first * d, d), count, r.outputs, r.size, r.steps, put_logits);
+    multiply_block(
+        rows_at(static_cast<const T*>(l.hidden) + first * d, d), count, r.outputs, r.size, r.steps, put_logits
+    );
     for (int64_t i = 0; i < count; i++) {
         float* line = logits + i * r.size;
         for (int64_t j = 0; l.bias && j < l.vocabulary; j++) line[j] += l.bias[j];
-        losses[first + i] = loss_of_row(l, line, l.target[first + i], r.size, l.d_hidden ? gradients + i * apart : nullptr);
+        losses[first + i] =
+            loss_of_row(l, line, l.target[first + i], r.size, l.d_hidden ? gradients + i * apart : nullptr);
     }
     if (!l.d_hidden) return;
-    put_in_panels<ABREAST>(gradients, apart, count, r.size, row / Step<T>::ENTRIES, r.piece_steps, r.gradients);
+    pack_panels<COLUMN_BLOCK>(gradients, apart, count, r.size, row / Step<T>::ENTRIES, r.piece_steps, r.gradients);
     multiply_block(rows_at(gradients, apart), count, r.inputs, d, r.size_steps, [&](int64_t column, const float* sums) {
         T* to = static_cast<T*>(l.d_hidden) + first * d + column;
         for (int64_t i = 0; i < count; i++)
@@ -102,32 +109,34 @@ static void lose_rows(const ProjectedLoss& l, const LossRoom<T>& r, int64_t star
 
 // What the rows of a piece add to the gradients of the weights; the first puts it there.
 template <class T>
-static void add_weight_gradient(const ProjectedLoss& l, const LossRoom<T>& r, int64_t start) {
+static void add_weight_gradient(const ProjectedLoss& l, const LossWorkspace<T>& r, int64_t start) {
     auto add_some = [&](const float* sums, int64_t count, float* to) {
         for (int64_t j = 0; j < count; j++) to[j] = start ? to[j] + sums[j] : sums[j];
     };
     auto add = [&](int64_t output, int64_t column, const float* sums) {
         if (output < l.vocabulary) add_some(sums, PANEL, l.d_weight + output * l.d_model + column);
     };
-    multiply_turned(r.gradients, r.size, r.hidden, l.d_model, r.piece_steps, add, [&](int64_t output, const float* sums) {
-        if (l.d_bias) add_some(sums, std::min<int64_t>(ABREAST, l.vocabulary - output), l.d_bias + output);
-    });
+    weight_gradient_product(
+        r.gradients, r.size, r.hidden, l.d_model, r.piece_steps, add, [&](int64_t output, const float* sums) {
+            if (l.d_bias) add_some(sums, std::min<int64_t>(COLUMN_BLOCK, l.vocabulary - output), l.d_bias + output);
+        }
+    );
 }
 
 template <class T>
 static void projected_loss(ProjectedLoss& l) {
     for (int64_t i = 0; i < l.tokens; i++)
         if (l.target[i] < 0 || l.target[i] >= l.vocabulary) throw std::out_of_range("target");
-    const int64_t d = l.d_model, size = padded(l.vocabulary, ABREAST);
+    const int64_t d = l.d_model, size = padded(l.vocabulary, COLUMN_BLOCK);
     const int64_t at_once = std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES / ((size + d) * sizeof(T)));
     const int64_t pieces = std::max<int64_t>(1, (l.tokens + at_once - 1) / at_once);
     const int64_t piece = padded((l.tokens + pieces - 1) / pieces, TALL);
-    LossRoom<T> room = {size, steps_of<T>(d), steps_of<T>(size), kept<T>(LOW_WEIGHTS, size * d)};
-    room.outputs = kept<Unit<T>>(WEIGHTS, size * room.steps);
+    LossWorkspace<T> room = {size, steps_of<T>(d), steps_of<T>(size), workspace<T>(ROUNDED_WEIGHTS, size * d)};
+    room.outputs = workspace<Unit<T>>(WEIGHTS, size * room.steps);
     if (l.d_hidden) {
-        room.inputs = kept<Unit<T>>(MORE_WEIGHTS, room.size_steps * d);
-        room.hidden = kept<Unit<T>>(FEED, steps_of<T>(piece) * d);
-        room.gradients = kept<Unit<T>>(D_LOGITS, steps_of<T>(piece) * size);
+        room.inputs = workspace<Unit<T>>(OUTER_WEIGHTS, room.size_steps * d);
+        room.hidden = workspace<Unit<T>>(PACKED_INPUT, steps_of<T>(piece) * d);
+        room.gradients = workspace<Unit<T>>(D_LOGITS, steps_of<T>(piece) * size);
     }
     std::vector<RowLoss> losses(l.tokens);
 #pragma omp parallel num_threads(l.threads)
@@ -138,13 +147,14 @@ static void projected_loss(ProjectedLoss& l) {
         if (l.d_hidden) pack_rows(room.low, d, size, d, 0, room.size_steps, room.inputs);
         for (int64_t start = 0; start < l.tokens; start += piece) {
             const int64_t rows = std::min(piece, l.tokens - start);
-            LossRoom<T> r = room;
+            LossWorkspace<T> r = room;
             r.piece_steps = steps_of<T>(rows);
-            if (l.d_hidden) pack_rows(static_cast<const T*>(l.hidden) + start * d, d, rows, d, 0, r.piece_steps, r.hidden);
+            if (l.d_hidden)
+                pack_rows(static_cast<const T*>(l.hidden) + start * d, d, rows, d, 0, r.piece_steps, r.hidden);
 #pragma omp barrier
 #pragma omp for schedule(dynamic)
             for (int64_t row = 0; row < rows; row += LOGIT_ROWS)
-                lose_rows(l, r, start, row, std::min<int64_t>(LOGIT_ROWS, rows - row), losses.data());
+                loss_of_rows(l, r, start, row, std::min<int64_t>(LOGIT_ROWS, rows - row), losses.data());
             if (l.d_hidden) add_weight_gradient(l, r, start);
 #pragma omp barrier
         }
@@ -153,38 +163,39 @@ static void projected_loss(ProjectedLoss& l) {
     for (const RowLoss& each : losses) l.nll += each.nll, l.smooth += each.smooth;
 }
 
-// The softmax alone, in place, where logits come from elsewhere: each row becomes softmax(row), `taken` less at its target;
-// nll = −log p_target; log_sum = log Σ e^logit.
+// The softmax alone, in place, where logits come from elsewhere: each row becomes softmax(row), `taken` less at its
+// target; nll = −log p_target; log_sum = log Σ e^logit.
 template <class T>
 static void softmax_rows(
-    T* rows, int64_t count, int64_t size, const int64_t* target, float taken, float* nll, float* log_sums, int64_t threads
+    T* rows, int64_t count, int64_t size, const int64_t* target, float taken, float* nll, float* log_sums,
+    int64_t threads
 ) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t index = 0; index < count; index++) {
-        thread_local std::vector<float> kept;
-        kept.resize(size + LANES);
+        thread_local std::vector<float> values_of_row;
+        values_of_row.resize(size + LANES);
         T* row = rows + index * size;
         int64_t i = 0;
         Floats largest = all(-INFINITY), total = {};
         for (; i + LANES <= size; i += LANES) {
             const Floats values = read(row + i);
-            store(kept.data() + i, values);
+            store(values_of_row.data() + i, values);
             largest = greater(largest, values);
         }
-        for (; i < size; i++) kept[i] = single(row[i]);
-        for (int64_t j = size; j < size + LANES; j++) kept[j] = -INFINITY;
-        for (i = size / LANES * LANES; i < size; i += LANES) largest = greater(largest, load(kept.data() + i));
-        const float shift = maximum(largest), wanted = kept[target[index]];
+        for (; i < size; i++) values_of_row[i] = single(row[i]);
+        for (int64_t j = size; j < size + LANES; j++) values_of_row[j] = -INFINITY;
+        for (i = size / LANES * LANES; i < size; i += LANES) largest = greater(largest, load(values_of_row.data() + i));
+        const float shift = maximum(largest), target_logit = values_of_row[target[index]];
         for (i = 0; i < size; i += LANES) {
-            const Floats values = exponential(load(kept.data() + i) - shift);
-            store(kept.data() + i, values);
+            const Floats values = exponential(load(values_of_row.data() + i) - shift);
+            store(values_of_row.data() + i, values);
             total += values;
         }
         const float sum_of_all = sum(total), inverse = 1.0f / sum_of_all;
         log_sums[index] = shift + std::log(sum_of_all);
-        nll[index] = log_sums[index] - wanted;
-        kept[target[index]] -= taken * sum_of_all;
-        for (i = 0; i + LANES <= size; i += LANES) write(row + i, load(kept.data() + i) * inverse);
-        for (; i < size; i++) put_single(row + i, kept[i] * inverse);
+        nll[index] = log_sums[index] - target_logit;
+        values_of_row[target[index]] -= taken * sum_of_all;
+        for (i = 0; i + LANES <= size; i += LANES) write(row + i, load(values_of_row.data() + i) * inverse);
+        for (; i < size; i++) put_single(row + i, values_of_row[i] * inverse);
     }
 }

@@ -1,8 +1,8 @@
 // The inner loop of every matrix product: some rows of one matrix by a packed panel of the other.
 //
 // In float32 a step of the sum has one entry, in bfloat16 a pair of them, which processors multiply and add at once.
-// Processors with AMX multiply whole tiles: a register holds sixteen rows, of sixteen sums or of sixteen pairs of bfloat16
-// or quadruples of bytes, and one instruction adds the product of two registers to a third.
+// Processors with AMX multiply whole tiles: a register holds sixteen rows, of sixteen sums or of sixteen pairs of
+// bfloat16 or quadruples of bytes, and one instruction adds the product of two registers to a third.
 #pragma once
 #include "simd.h"
 #include <type_traits>
@@ -12,11 +12,11 @@
 #define HAS_BFLOAT16 0
 #endif
 #if HAS_BFLOAT16 && defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)
-#define HAS_SQUARES 1
+#define HAS_AMX 1
 #include <sys/syscall.h>
 #include <unistd.h>
 #else
-#define HAS_SQUARES 0
+#define HAS_AMX 0
 #endif
 
 #if LANES == 16
@@ -54,11 +54,14 @@ static inline Floats add_product(Floats sum, Floats value, Floats column) { retu
 template <> struct Registers<Pair> { typedef __m512 Sum; typedef __m512bh Entries; };
 static inline __m512bh entries_at(const Pair* panel) { return (__m512bh)_mm512_loadu_si512(panel); }
 static inline __m512bh in_all_lanes(Pair value) { return (__m512bh)_mm512_set1_epi32(static_cast<int32_t>(value)); }
-static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) { return _mm512_dpbf16_ps(sum, column, value); }
+static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) {
+    return _mm512_dpbf16_ps(sum, column, value);
+}
 #endif
 
-// Asks for what comes some steps later: the first processors with matrix instructions wait for the second level of their
-// cache otherwise, and lose a tenth of their speed. Others fetch ahead by themselves, or it was not measured on them.
+// Asks for what comes some steps later: the first processors with matrix instructions wait for the second level of
+// their cache otherwise, and lose a tenth of their speed. Others fetch ahead by themselves, or it was not measured on
+// them.
 template <class Unit>
 static inline void fetch_ahead(const OperandOf<Unit>& a, const Unit* panel) {
 #if defined(__AMX_TILE__)
@@ -78,20 +81,21 @@ template <int ROWS, bool BEGIN = false, class Unit>
 ALONE void add_block(OperandOf<Unit> a, const Unit* panel, int64_t depth, float* sums) {
     typedef typename Registers<Unit>::Sum Sum;
     typedef typename Registers<Unit>::Entries Entries;
-    Sum kept[ROWS][WIDE];
+    Sum totals[ROWS][WIDE];
     UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] = BEGIN ? Sum{} : (Sum)load(sums + row * PANEL + j * LANES);
+        UNROLL for (int j = 0; j < WIDE; j++)
+            totals[row][j] = BEGIN ? Sum{} : (Sum)load(sums + row * PANEL + j * LANES);
     for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
         Entries columns[WIDE];
         UNROLL for (int j = 0; j < WIDE; j++) columns[j] = entries_at(panel + j * LANES);
         fetch_ahead(a, panel);
         UNROLL for (int row = 0; row < ROWS; row++) {
             const Entries value = in_all_lanes(a.data[row * a.across]);
-            UNROLL for (int j = 0; j < WIDE; j++) kept[row][j] = add_product(kept[row][j], value, columns[j]);
+            UNROLL for (int j = 0; j < WIDE; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
         }
     }
     UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, (Floats)kept[row][j]);
+        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, (Floats)totals[row][j]);
 }
 
 // work(height, row) for all of `rows`: as many as possible TALL at a time, then the rest at once.
@@ -108,12 +112,12 @@ static inline void in_tiles(int64_t rows, Work work) {
     }
 }
 
-#if HAS_SQUARES
-#define SIDE 16
-#define SQUARES_AT_ONCE 8  // of steps, so that what two rows of squares read stays in the first level of the cache
+#if HAS_AMX
+#define AMX_SIDE 16
+#define AMX_DEPTH 8  // of steps, so that what two rows of tiles read stays in the first level of the cache
 
 // Linux gives a process these registers when it asks for them (arch_prctl(2), ARCH_REQ_XCOMP_PERM for XTILEDATA).
-static bool squares_allowed() {
+static bool amx_allowed() {
     static const bool allowed = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
     return allowed;
 }
@@ -122,42 +126,43 @@ static bool squares_allowed() {
 static inline void all_written() { __asm__ volatile("" ::: "memory"); }
 
 // How many rows, and bytes of a row, each register is used for: 0 to 3 hold sums, 4 and 5 rows of a, 6 and 7 a panel.
-struct alignas(64) Shapes {
+struct alignas(64) TileConfig {
     uint8_t palette = 1, start = 0, reserved[14] = {};
     uint16_t bytes[16] = {};
     uint8_t rows[16] = {};
 
-    Shapes(int64_t upper, int64_t lower, int64_t steps) {
+    TileConfig(int64_t upper, int64_t lower, int64_t steps) {
         for (int i = 0; i < 8; i++) {
             const int64_t of_a = i % 2 ? lower : upper;
             rows[i] = static_cast<uint8_t>(i < 2 ? upper : i < 4 ? lower : i < 6 ? of_a : steps);
-            bytes[i] = static_cast<uint16_t>(rows[i] == 0 ? 0 : 4 * (i == 4 || i == 5 ? steps : SIDE));
+            bytes[i] = static_cast<uint16_t>(rows[i] == 0 ? 0 : 4 * (i == 4 || i == 5 ? steps : AMX_SIDE));
         }
     }
 };
 
-static void shape(int64_t upper, int64_t lower, int64_t steps) {
-    const Shapes shapes(upper, lower, steps);
+static void configure_tiles(int64_t upper, int64_t lower, int64_t steps) {
+    const TileConfig config(upper, lower, steps);
     all_written();
-    _tile_loadconfig(&shapes);
+    _tile_loadconfig(&config);
     all_written();
 }
 
 // What is multiplied: pairs, for sums in float32, or signed bytes by unsigned ones, four at a time, for whole numbers.
-struct Pairs { typedef float Sum; };
-struct Fours { typedef int32_t Sum; };
+struct Bfloat16Pairs { typedef float Sum; };
+struct ByteQuads { typedef int32_t Sum; };
 
-#define ADD_SQUARE(sum, a, panel)                                        \
-    if constexpr (std::is_same<Of, Pairs>::value) _tile_dpbf16ps(sum, a, panel); \
+#define AMX_ADD(sum, a, panel)                                        \
+    if constexpr (std::is_same<Of, Bfloat16Pairs>::value) _tile_dpbf16ps(sum, a, panel); \
     else _tile_dpbsud(sum, a, panel)
 
-// Two squares of sums beside each other, and two below them if there are that many rows, over `count` times `steps` steps.
+// Two tiles of sums beside each other, and two below them if there are that many rows, over `count` times `steps`
+// steps.
 template <class Of, bool LOWER>
-static inline void add_squares(
+static inline void amx_block(
     const Pair* a, int64_t across, const Pair* panel, int64_t count, typename Of::Sum* sums, bool begin
 ) {
     const int64_t row = PANEL * sizeof *sums;
-    auto below = sums + SIDE * PANEL;
+    auto below = sums + AMX_SIDE * PANEL;
     all_written();
     if (begin) {
         _tile_zero(0);
@@ -168,58 +173,64 @@ static inline void add_squares(
         }
     } else {
         _tile_loadd(0, sums, row);
-        _tile_loadd(1, sums + SIDE, row);
+        _tile_loadd(1, sums + AMX_SIDE, row);
         if (LOWER) {
             _tile_loadd(2, below, row);
-            _tile_loadd(3, below + SIDE, row);
+            _tile_loadd(3, below + AMX_SIDE, row);
         }
     }
-    for (int64_t i = 0; i < count; i++, a += SIDE, panel += SIDE * PANEL) {
+    for (int64_t i = 0; i < count; i++, a += AMX_SIDE, panel += AMX_SIDE * PANEL) {
         _tile_loadd(6, panel, PANEL * sizeof(Pair));
         _tile_loadd(4, a, across * sizeof(Pair));
-        ADD_SQUARE(0, 4, 6);
-        _tile_loadd(7, panel + SIDE, PANEL * sizeof(Pair));
-        ADD_SQUARE(1, 4, 7);
+        AMX_ADD(0, 4, 6);
+        _tile_loadd(7, panel + AMX_SIDE, PANEL * sizeof(Pair));
+        AMX_ADD(1, 4, 7);
         if (LOWER) {
-            _tile_loadd(5, a + SIDE * across, across * sizeof(Pair));
-            ADD_SQUARE(2, 5, 6);
-            ADD_SQUARE(3, 5, 7);
+            _tile_loadd(5, a + AMX_SIDE * across, across * sizeof(Pair));
+            AMX_ADD(2, 5, 6);
+            AMX_ADD(3, 5, 7);
         }
     }
     _tile_stored(0, sums, row);
-    _tile_stored(1, sums + SIDE, row);
+    _tile_stored(1, sums + AMX_SIDE, row);
     if (LOWER) {
         _tile_stored(2, below, row);
-        _tile_stored(3, below + SIDE, row);
+        _tile_stored(3, below + AMX_SIDE, row);
     }
 }
 
-// The sums [rows, PANEL] of at most two squares of rows below each other.
+// The sums [rows, PANEL] of at most two tiles of rows below each other.
 template <class Of>
-static void add_rows(
-    const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t count, int64_t steps, typename Of::Sum* sums, bool begin
+static void amx_rows(
+    const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t count, int64_t steps,
+    typename Of::Sum* sums, bool begin
 ) {
-    const int64_t upper = std::min<int64_t>(SIDE, rows), lower = rows - upper;
-    const bool whole = upper == SIDE && lower % SIDE == 0 && steps == SIDE;
-    if (!whole) shape(upper, lower, steps);
-    for (int64_t j = 0; j < PANEL; j += 2 * SIDE) {
-        if (lower) add_squares<Of, true>(a, across, panel + j, count, sums + j, begin);
-        else add_squares<Of, false>(a, across, panel + j, count, sums + j, begin);
+    const int64_t upper = std::min<int64_t>(AMX_SIDE, rows), lower = rows - upper;
+    const bool whole = upper == AMX_SIDE && lower % AMX_SIDE == 0 && steps == AMX_SIDE;
+    if (!whole) configure_tiles(upper, lower, steps);
+    for (int64_t j = 0; j < PANEL; j += 2 * AMX_SIDE) {
+        if (lower) amx_block<Of, true>(a, across, panel + j, count, sums + j, begin);
+        else amx_block<Of, false>(a, across, panel + j, count, sums + j, begin);
     }
-    if (!whole) shape(SIDE, SIDE, SIDE);
+    if (!whole) configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
 }
 
 // The sums [rows, PANEL] over all steps of rows and a panel; the registers have their usual shape.
 template <class Of>
-static void add_panel(const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t steps, typename Of::Sum* sums) {
+static void amx_panel(
+    const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t steps, typename Of::Sum* sums
+) {
     for (int64_t r = 0; r < steps;) {
-        const int64_t count = std::min<int64_t>(SQUARES_AT_ONCE, (steps - r) / SIDE), depth = count ? SIDE : steps - r;
-        for (int64_t row = 0; row < rows; row += 2 * SIDE) {
+        const int64_t count = std::min<int64_t>(AMX_DEPTH, (steps - r) / AMX_SIDE);
+        const int64_t depth = count ? AMX_SIDE : steps - r;
+        for (int64_t row = 0; row < rows; row += 2 * AMX_SIDE) {
             const Pair* from = a + row * across + r;
-            const int64_t some = std::min<int64_t>(2 * SIDE, rows - row);
-            add_rows<Of>(from, across, some, panel + r * PANEL, std::max<int64_t>(1, count), depth, sums + row * PANEL, !r);
+            const int64_t some = std::min<int64_t>(2 * AMX_SIDE, rows - row);
+            amx_rows<Of>(
+                from, across, some, panel + r * PANEL, std::max<int64_t>(1, count), depth, sums + row * PANEL, !r
+            );
         }
-        r += count ? count * SIDE : depth;
+        r += count ? count * AMX_SIDE : depth;
     }
 }
 #endif

@@ -48,8 +48,9 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
     values = with(values, SHUFFLED(values, 2, 3, 0, 1)); \
     values = with(values, SHUFFLED(values, 1, 0, 3, 2));
 
-// LANES rows of LANES numbers, `from` and `to` so far apart, turned: rows zipped with those half way below, over and over.
-static inline void turn_square(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+// LANES rows of LANES numbers, `from` and `to` so far apart, turned: rows zipped with those half way below, over and
+// over.
+static inline void transpose_square(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
     Floats rows[LANES], zipped[LANES];
     UNROLL for (int i = 0; i < LANES; i++) rows[i] = load(from + i * from_stride);
     for (int half = 1; half < LANES; half *= 2) {

@@ -4,50 +4,63 @@
 
 namespace {
 
-// Backwards, `d` holds the gradient of what the sub-layer gave, then of what it got. Before: of the residual sum; the
-// result, which is put in panels too: of what the sub-layer itself gave.
+// The gradient of a sub-layer's residual sum, in place in `d`, and of the sub-layer's own result, which is returned and
+// packed into column blocks.
 template <class T>
-const T* part(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, T* d, Unit<T>* panels, float* sums) {
+const T* add_norm_backward(
+    const CompactStack& s, const SavedSublayer<T>& saved, const TrainedNorm& norm, int64_t row, int64_t count, T* d,
+    Unit<T>* panels, float* sums
+) {
     const int64_t size = s.d_model;
-    const Dropout by = dropout_at(s, site.number, s.threshold);
-    auto some = kept<float>(ROW, size);
-    auto d_y = kept<T>(SOME, BLOCK * size);
+    const Dropout by = dropout_at(s, saved.number, s.threshold);
+    auto some = workspace<float>(ROW, size);
+    auto d_y = workspace<T>(BLOCK_INPUT, BLOCK * size);
     for (int64_t i = row; i < row + count; i++) {
         for (int64_t j = 0; j < size; j += LANES) store(some + j, read(d + i * size + j));
         if (!s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalise_row_backward(site.sum + i * size, site.statistics[i], norm.weight, size, some, chunk);
+            normalise_row_backward(saved.sum + i * size, saved.statistics[i], norm.weight, size, some, chunk);
             for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(some + j));
         }
         drop_row(some, i * size, by, size, d_y + (i - row) * size);
     }
-    put_in_panels<ABREAST>(d_y, size, count, size, row / Step<T>::ENTRIES, steps_of<T>(s.rows), panels);
+    pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / Step<T>::ENTRIES, steps_of<T>(s.rows), panels);
     return d_y;
 }
 
-// d_feed: of what went into the sub-layer itself.
+// Adds d_input, the gradient of the sub-layer's input, through its norm if it is pre-norm, to that of the residual
+// stream.
 template <class T>
-void rejoin(const CompactStack& s, const Site<T>& site, const TrainedNorm& norm, int64_t row, int64_t count, float* d_feed, T* d, float* sums) {
+void add_sublayer_gradient(
+    const CompactStack& s, const SavedSublayer<T>& saved, const TrainedNorm& norm, int64_t row, int64_t count,
+    float* d_input, T* d, float* sums
+) {
     const int64_t size = s.d_model;
     for (int64_t i = row; i < row + count; i++) {
-        float* some = d_feed + (i - row) * size;
+        float* some = d_input + (i - row) * size;
         if (s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalise_row_backward(site.input + i * size, site.statistics[i], norm.weight, size, some, chunk);
+            normalise_row_backward(saved.input + i * size, saved.statistics[i], norm.weight, size, some, chunk);
         }
         for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(some + j));
     }
 }
 
-// Of a projection by weights and, if it has one, bias: d_y ABREAST, x in panels.
+// Of a projection by weights and, if it has one, bias: d_y in column blocks, x in panels.
 template <class T>
-void gradients_of(const Projection& by, const Unit<T>* d_y, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows) {
+void gradients_of(
+    const Projection& by, const Unit<T>* d_y, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows
+) {
     auto put_sums = [&](int64_t output, const float* sums) {
-        if (by.bias.gradient) put(sums, ABREAST, static_cast<T*>(by.bias.gradient) + output);
+        if (by.bias.gradient) put(sums, COLUMN_BLOCK, static_cast<T*>(by.bias.gradient) + output);
     };
-    multiply_turned(d_y, outputs, x, inputs, steps_of<T>(rows), [&](int64_t output, int64_t column, const float* sums) {
-        put(sums, PANEL, static_cast<T*>(by.weight.gradient) + output * inputs + column);
-    }, put_sums);
+    weight_gradient_product(
+        d_y, outputs, x, inputs, steps_of<T>(rows),
+        [&](int64_t output, int64_t column, const float* sums) {
+            put(sums, PANEL, static_cast<T*>(by.weight.gradient) + output * inputs + column);
+        },
+        put_sums
+    );
 }
 
 // γ's and β's gradients from those of each CHUNK: this thread's share of the columns.
@@ -67,7 +80,7 @@ void norm_gradient(const float* sums, int64_t rows, int64_t size, const Paramete
 
 float* sums_of_chunks(int64_t rows, int64_t d) {
     const int64_t count = (rows + CHUNK - 1) / CHUNK * 2 * d;
-    auto sums = kept<float>(NORM_SUMS, count);
+    auto sums = workspace<float>(NORM_SUMS, count);
     std::fill(sums, sums + count, 0.0f);
     return sums;
 }
@@ -80,20 +93,24 @@ Floats row_of(const Pair* panel, int64_t row) {
 }
 
 template <class T>
-void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, T* d) {
+void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, T* d) {
     const int64_t size = s.d_model, wide = s.d_ff, rows = s.rows, steps = steps_of<T>(rows);
     const TrainedNorm& norm = layer.feed_forward_norm;
-    auto inner = kept<Unit<T>>(WEIGHTS, size * steps_of<T>(wide)), outer = kept<Unit<T>>(MORE_WEIGHTS, wide * steps_of<T>(size));
+    auto inner = workspace<Unit<T>>(WEIGHTS, size * steps_of<T>(wide)),
+         outer = workspace<Unit<T>>(OUTER_WEIGHTS, wide * steps_of<T>(size));
     auto sums = sums_of_chunks(rows, size);
-    auto d_y = kept<Unit<T>>(D_RESULT, steps * size), d_hidden = kept<Unit<T>>(D_INNER, steps * wide);
-    const Unit<T>* given = site.hidden;
+    auto d_y = workspace<Unit<T>>(D_RESULT, steps * size), d_hidden = workspace<Unit<T>>(D_INNER, steps * wide);
+    const Unit<T>* activations = saved.hidden;
     if (s.form() != RELU) {
-        auto again = kept<Unit<T>>(ACTIVATED, steps * wide);
+        auto again = workspace<Unit<T>>(ACTIVATED, steps * wide);
         const int64_t count = wide * Step<T>::ENTRIES;
 #pragma omp parallel for num_threads(s.threads)
         for (int64_t step = 0; step < steps; step++)
-            activate(s, reinterpret_cast<const T*>(site.hidden) + step * count, count, reinterpret_cast<T*>(again) + step * count);
-        given = again;
+            activate(
+                s, reinterpret_cast<const T*>(saved.hidden) + step * count, count,
+                reinterpret_cast<T*>(again) + step * count
+            );
+        activations = again;
     }
 #pragma omp parallel num_threads(s.threads)
     {
@@ -101,64 +118,73 @@ void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, con
         pack_rows(static_cast<const T*>(layer.inner.weight.value), size, wide, size, 0, steps_of<T>(wide), inner);
 #pragma omp barrier
         in_blocks(rows, [&](int64_t row, int64_t count) {
-            const T* d_given = part(s, site, norm, row, count, d, d_y, sums);
+            const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
             const int64_t step = row / Step<T>::ENTRIES;
-            auto some = kept<T>(MORE, BLOCK * wide);
+            auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * wide);
             auto put_gradient = [&](int64_t column, float* d_inner) {
                 for (int64_t i = 0; i < count; i++)
                     for (int64_t j = 0; j < PANEL; j += LANES) {
-                        const Unit<T>* hidden = site.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
-                        const Floats gradient = activation_gradient(s.form(), row_of(hidden, i), load(d_inner + i * PANEL + j));
+                        const Unit<T>* hidden =
+                            saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
+                        const Floats gradient =
+                            activation_gradient(s.form(), row_of(hidden, i), load(d_inner + i * PANEL + j));
                         write(some + i * wide + column + j, gradient);
                     }
-                if ((column + PANEL) % ABREAST) return;
-                const int64_t first = column + PANEL - ABREAST;
-                put_in_panels<ABREAST>(some + first, wide, count, ABREAST, step, steps, d_hidden + first * steps);
+                if ((column + PANEL) % COLUMN_BLOCK) return;
+                const int64_t first = column + PANEL - COLUMN_BLOCK;
+                pack_panels<COLUMN_BLOCK>(
+                    some + first, wide, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
+                );
             };
-            multiply_block(rows_at(d_given, size), count, outer, wide, steps_of<T>(size), put_gradient);
-            auto d_feed = kept<float>(RESULTS, BLOCK * size);
-            multiply_to<T>(some, wide, count, inner, size, wide, nullptr, d_feed);
-            rejoin(s, site, norm, row, count, d_feed, d, sums);
+            multiply_block(rows_at(d_output, size), count, outer, wide, steps_of<T>(size), put_gradient);
+            auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
+            multiply_to<T>(some, wide, count, inner, size, wide, nullptr, d_input);
+            add_sublayer_gradient(s, saved, norm, row, count, d_input, d, sums);
         });
 #pragma omp barrier
-        gradients_of<T>(layer.outer, d_y, size, given, wide, rows);
-        gradients_of<T>(layer.inner, d_hidden, wide, site.feed, size, rows);
+        gradients_of<T>(layer.outer, d_y, size, activations, wide, rows);
+        gradients_of<T>(layer.inner, d_hidden, wide, saved.packed_input, size, rows);
         norm_gradient<T>(sums, rows, size, norm.weight, norm.bias);
     }
 }
 
 // Of what attention gave, before W_O.
 template <class T>
-void context_gradient(const CompactStack& s, const Asking& by, const Site<T>& site, T* d, Unit<T>* d_y, T* d_context, float* sums) {
+void context_gradient(
+    const CompactStack& s, const AttentionParameters& by, const SavedSublayer<T>& saved, T* d, Unit<T>* d_y,
+    T* d_context, float* sums
+) {
     const int64_t size = s.d_model, steps = steps_of<T>(size);
-    auto back = kept<Unit<T>>(MORE_WEIGHTS, size * steps);
+    auto back = workspace<Unit<T>>(OUTER_WEIGHTS, size * steps);
 #pragma omp parallel num_threads(s.threads)
     {
         pack_rows(static_cast<const T*>(by.output.weight.value), size, size, size, 0, steps, back);
 #pragma omp barrier
         in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            const T* d_given = part(s, site, by.norm, row, count, d, d_y, sums);
-            multiply_block(rows_at(d_given, size), count, back, size, steps, [&](int64_t column, const float* found) {
-                put_panel<T>(found, count, nullptr, d_context + row * size + column, size);
+            const T* d_output = add_norm_backward(s, saved, by.norm, row, count, d, d_y, sums);
+            multiply_block(rows_at(d_output, size), count, back, size, steps, [&](int64_t column, const float* sums) {
+                put_panel<T>(sums, count, nullptr, d_context + row * size + column, size);
             });
         });
     }
 }
 
-// Gradients of queries and keys, as rows and ABREAST; of queries, those of the rows' own keys lie beside them.
+// Gradients of queries, keys and values, as rows and in column blocks; in self-attention all lie beside the queries.
 template <class T>
-struct Asked {
+struct AttentionGradients {
     T *queries, *keys;
-    Unit<T> *queries_abreast, *keys_abreast;
+    Unit<T> *query_panels, *key_panels;
 };
 
-// Of what was asked and what asked: the projections' weights, side by side or, for a memory, apart.
+// From the gradients of queries, keys and values to those of their inputs: by all three weights side by side, or, where
+// keys and values come from a memory, by those of each input.
 template <class T>
 void projected_gradient(
-    const CompactStack& s, const Asking& by, const Site<T>& site, const Asked<T>& of, T* d, float* d_memory, float* sums
+    const CompactStack& s, const AttentionParameters& by, const SavedSublayer<T>& saved,
+    const AttentionGradients<T>& of, T* d, float* d_memory, float* sums
 ) {
     const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.own ? 3 * steps : steps;
-    auto queries = kept<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
+    auto queries = workspace<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
     auto pack = [&](const Projection& weight, int64_t first, int64_t in_all, Unit<T>* to) {
         pack_rows(static_cast<const T*>(weight.weight.value), size, size, size, first, in_all, to);
     };
@@ -168,17 +194,20 @@ void projected_gradient(
         pack(by.key, by.own ? steps : 0, by.own ? all : 2 * steps, by.own ? queries : keys);
         pack(by.value, by.own ? 2 * steps : steps, by.own ? all : 2 * steps, by.own ? queries : keys);
 #pragma omp barrier
-        auto some = kept<float>(RESULTS, BLOCK * size);
-        auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights, Unit<T>* abreast) {
-            put_in_panels<ABREAST>(from + row * width, width, count, width, row / Step<T>::ENTRIES, steps_of<T>(rows), abreast);
+        auto some = workspace<float>(BLOCK_RESULT, BLOCK * size);
+        auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights,
+                        Unit<T>* panels) {
+            pack_panels<COLUMN_BLOCK>(
+                from + row * width, width, count, width, row / Step<T>::ENTRIES, steps_of<T>(rows), panels
+            );
             multiply_to<T>(from + row * width, width, count, weights, size, width, nullptr, some);
         };
         in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            back(of.queries, by.query_width, row, count, by.rows, queries, of.queries_abreast);
-            rejoin(s, site, by.norm, row, count, some, d, sums);
+            back(of.queries, by.query_width, row, count, by.rows, queries, of.query_panels);
+            add_sublayer_gradient(s, saved, by.norm, row, count, some, d, sums);
         });
         in_blocks(by.memory, [&](int64_t row, int64_t count) {
-            back(of.keys, by.key_width, row, count, by.memory, keys, of.keys_abreast);
+            back(of.keys, by.key_width, row, count, by.memory, keys, of.key_panels);
             float* to = d_memory + row * size;
             for (int64_t i = 0; i < count * size; i += LANES) store(to + i, load(to + i) + load(some + i));
         });
@@ -186,46 +215,50 @@ void projected_gradient(
 }
 
 template <class T>
-void attend_backward(const CompactStack& s, const TrainedLayer& layer, const Site<T>& site, bool own, T* d, const Unit<T>* memory, float* d_memory) {
-    const Asking by(s, layer, own);
-    const int64_t size = s.d_model, steps = steps_of<T>(by.rows), asked_rows = own ? by.rows : by.memory;
-    const int64_t asked_steps = steps_of<T>(asked_rows);
+void attend_backward(
+    const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, bool own, T* d,
+    const Unit<T>* memory, float* d_memory
+) {
+    const AttentionParameters by(s, layer, own);
+    const int64_t size = s.d_model, steps = steps_of<T>(by.rows), key_rows = own ? by.rows : by.memory;
+    const int64_t key_steps = steps_of<T>(key_rows);
     auto sums = sums_of_chunks(by.rows, size);
-    auto d_y = kept<Unit<T>>(D_RESULT, steps * size);
-    auto d_context = kept<T>(D_CONTEXT, by.rows * size);
-    Asked<T> of = {kept<T>(D_QUERIES, by.rows * by.query_width)};
-    of.queries_abreast = kept<Unit<T>>(D_ASKING, steps * by.query_width);
-    of.keys = own ? of.queries + size : kept<T>(D_KEYS, by.memory * by.key_width);
-    of.keys_abreast = own ? of.queries_abreast + size * steps : kept<Unit<T>>(D_ASKED, asked_steps * by.key_width);
-    context_gradient(s, by, site, d, d_y, d_context, sums);
-    attention_of<T>(s, site, own, nullptr, of.queries, of.keys, d_context);
-    if (own) turn_heads(s, of.queries, s.sines_back);
-    projected_gradient<T>(s, by, site, of, d, d_memory, sums);
-    const Unit<T>* asked = own ? site.feed : memory;
+    auto d_y = workspace<Unit<T>>(D_RESULT, steps * size);
+    auto d_context = workspace<T>(D_CONTEXT, by.rows * size);
+    AttentionGradients<T> of = {workspace<T>(D_QUERIES, by.rows * by.query_width)};
+    of.query_panels = workspace<Unit<T>>(D_QUERY_PANELS, steps * by.query_width);
+    of.keys = own ? of.queries + size : workspace<T>(D_KEYS, by.memory * by.key_width);
+    of.key_panels = own ? of.query_panels + size * steps : workspace<Unit<T>>(D_KEY_PANELS, key_steps * by.key_width);
+    context_gradient(s, by, saved, d, d_y, d_context, sums);
+    attention_of<T>(s, saved, own, nullptr, of.queries, of.keys, d_context);
+    if (own) rotate_heads(s, of.queries, s.sines_back);
+    projected_gradient<T>(s, by, saved, of, d, d_memory, sums);
+    const Unit<T>* key_input = own ? saved.packed_input : memory;
 #pragma omp parallel num_threads(s.threads)
     {
-        gradients_of<T>(by.output, d_y, size, site.context, size, by.rows);
-        gradients_of<T>(by.query, of.queries_abreast, size, site.feed, size, by.rows);
-        gradients_of<T>(by.key, of.keys_abreast, size, asked, size, asked_rows);
-        gradients_of<T>(by.value, of.keys_abreast + size * asked_steps, size, asked, size, asked_rows);
+        gradients_of<T>(by.output, d_y, size, saved.context, size, by.rows);
+        gradients_of<T>(by.query, of.query_panels, size, saved.packed_input, size, by.rows);
+        gradients_of<T>(by.key, of.key_panels, size, key_input, size, key_rows);
+        gradients_of<T>(by.value, of.key_panels + size * key_steps, size, key_input, size, key_rows);
         norm_gradient<T>(sums, by.rows, size, by.norm.weight, by.norm.bias);
     }
 }
 
 template <class T>
 void stack_backward(const CompactStack& s) {
-    const Sites<T> sites(s);
-    auto d = kept<T>(D_STREAM, s.rows * s.d_model);
-    close_up(s, s.starts, s.d_result, s.length, d);
-    auto d_memory = kept<float>(D_MEMORY, s.memory_rows * s.d_model);
+    const SavedStack<T> saved_stack(s);
+    auto d = workspace<T>(D_STREAM, s.rows * s.d_model);
+    unpad(s, s.cu_seqlens, s.d_result, s.length, d);
+    auto d_memory = workspace<float>(D_MEMORY, s.memory_rows * s.d_model);
     std::fill(d_memory, d_memory + s.memory_rows * s.d_model, 0.0f);
     for (int64_t layer = s.layers; layer-- > 0;) {
-        feed_forward_backward(s, s.layer[layer], sites.feed_forward[layer], d);
-        if (s.memory_length) attend_backward(s, s.layer[layer], sites.cross[layer], false, d, sites.memory, d_memory);
-        attend_backward(s, s.layer[layer], sites.own[layer], true, d, sites.memory, d_memory);
+        feed_forward_backward(s, s.layer[layer], saved_stack.feed_forward[layer], d);
+        if (s.memory_length)
+            attend_backward(s, s.layer[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
+        attend_backward(s, s.layer[layer], saved_stack.own[layer], true, d, saved_stack.memory, d_memory);
     }
-    spread_out<T>(s, s.starts, d, s.length, s.d_x);
-    if (s.memory_length) spread_out<T>(s, s.memory_starts, d_memory, s.memory_length, s.d_memory);
+    pad<T>(s, s.cu_seqlens, d, s.length, s.d_x);
+    if (s.memory_length) pad<T>(s, s.memory_cu_seqlens, d_memory, s.memory_length, s.d_memory);
 }
 
 }  // namespace
