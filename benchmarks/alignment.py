@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks.machine import describe
 from glassformer.cli.demo import demo_config, write_corpus
+from glassformer.cli.process import prepare_training
 from glassformer.evaluate import bleu, exact_match
 from glassformer.explain.alignment import HeadLinks, links_of_heads
 from glassformer.run_folder import RunFolder
@@ -44,6 +45,7 @@ def measure(seed: int, guided: bool) -> dict[str, Any]:
         config = demo_config(run.path / "corpus", seed, None)
         if not guided:
             config = config.model_copy(update={"data": config.data.model_copy(update={"alignments": []})})
+        prepare_training(config.train.threads)
         began = time.perf_counter()
         for _ in train(config, run):
             pass

@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.machine import describe
 from glassformer.checkpoint import load_checkpoint
+from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
 from glassformer.data.series import prepare_series
 from glassformer.evaluate.forecast import LinearForecast, forecast_errors, repeat_last, seasonal_naive
@@ -53,9 +54,10 @@ class Runs:
 
     def train(self, values: dict[str, Any], name: str) -> dict[str, Any]:
         """One run; the wall-clock and the processor's seconds of training, and every validation."""
-        folder = RunFolder.create(self.runs / name)
+        config, folder = parse_config(values, name), RunFolder.create(self.runs / name)
+        prepare_training(config.train.threads)
         began, used, curve, last = time.perf_counter(), time.process_time(), [], None
-        for event in train(parse_config(values, name), folder):
+        for event in train(config, folder):
             if isinstance(event, Validated):
                 curve.append({"step": event.step, "training": round(event.seconds, 1), **event.scores})
                 print(f"{name}: {curve[-1]}", flush=True)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.config import GlassformerError
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000, help="bits flipped in run folders with their checkpoints")
     parser.add_argument("--seed", type=int, default=1, help="random seed for the choice of bits")
     options = parser.parse_args()
+    torch.set_num_threads(RUN["train"]["threads"])
     with tempfile.TemporaryDirectory() as name:
         kernels()  # build them before XDG_CACHE_HOME changes
         os.environ["XDG_CACHE_HOME"] = name

@@ -15,6 +15,7 @@ from typing import Any
 
 from benchmarks.machine import describe
 from glassformer.checkpoint import load_checkpoint
+from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
 from glassformer.run_folder import RunFolder, step_of
 from glassformer.train import Started, Validated, parse_config, train
@@ -50,9 +51,11 @@ def measure(arguments: argparse.Namespace, corpus: Path, seed: int) -> dict[str,
     values["validation"] |= {"every": 200, "max_sentences": 200, "tokenize": arguments.tokenize}
     for override in [*arguments.overrides, f"train.seed={seed}"]:
         apply_override(values, override)
+    config = parse_config(values, "no_spaces")
+    prepare_training(config.train.threads)
     folder = RunFolder.create(arguments.runs / f"{arguments.name}-{seed}")
     curve: list[dict[str, Any]] = []
-    for event in train(parse_config(values, "no_spaces"), folder):
+    for event in train(config, folder):
         if isinstance(event, Started):
             print("\n".join(event.accounts), flush=True)
         if isinstance(event, Validated):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
+from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
 from glassformer.data import read_pairs
 from glassformer.evaluate import bleu, chrf
@@ -43,6 +44,7 @@ def measure(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     for key in ("train", "validation"):
         values["data"][key] = [str(arguments.data / Path(path).name) for path in values["data"][key]]
     config = parse_config(values, str(arguments.config))
+    prepare_training(config.train.threads)
     folder = RunFolder.create(arguments.runs / f"{arguments.name or arguments.config.stem}-{seed}")
     began = time.perf_counter()
     curve, rates, last = [], [], None

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
+from glassformer.cli.process import prepare_training
 from glassformer.config import read_toml
 from glassformer.run_folder import RunFolder
 from glassformer.train import parse_config, train
@@ -44,7 +45,9 @@ def speed(data: Path, repeats: int, steps: int) -> dict[str, Any]:
         values = read_toml(CONFIGS / f"{config}.toml")
         values["data"] |= {"train": [str(data / "train")], "validation": []}
         values["train"]["precision"] = "float32"
-        states[name] = build(parse_config(values, config))
+        settings = parse_config(values, config)
+        prepare_training(settings.train.threads)
+        states[name] = build(settings)
         rates[name] = list[float]()
         _some_steps(states[name], 5)
     for _ in range(repeats):
@@ -78,8 +81,10 @@ def copying(seed: int) -> dict[str, Any]:
                 "optimizer": {"schedule": "cosine", "learning_rate": 2e-3, "warmup_steps": 100, "clip_norm": 1.0},
                 "train": {"max_steps": COPY_STEPS, "label_smoothing": 0.0, "seed": seed},
             }
+            config = parse_config(values, kind)
+            prepare_training(config.train.threads)
             began, used = time.perf_counter(), time.process_time()
-            for _ in train(parse_config(values, kind), RunFolder.create(folder / kind)):
+            for _ in train(config, RunFolder.create(folder / kind)):
                 pass
             seconds, processor = time.perf_counter() - began, time.process_time() - used
             translator = Translator.load(folder / kind)

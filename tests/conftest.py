@@ -18,6 +18,9 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 # Only what is imported after this is checked, so nothing of the package is imported above.
 install_import_hook(modules_with_shapes(), "shape_checker.check")
 
+# The configurations of tests say train.threads=1, which a training does not set for the process that it runs in.
+torch.set_num_threads(1)
+
 REQUIRED_IN_CI = ("Chromium", "playwright", "axe-core", "compiler")
 """Words in skip reasons that make a skipped test fail if ``CI=true``."""
 

@@ -7,13 +7,15 @@ from decoding import arguments, measure
 from device import peak_on
 
 import glassformer
-from glassformer.allocator import keep_freed_memory
+from glassformer.cli.process import keep_freed_memory, loading, release_libraries
 
 
 def main() -> None:
     options = arguments()
     keep_freed_memory()
-    translator = glassformer.load(options.checkpoint, device=options.device)
+    release_libraries()  # as the command, which this measures from Python
+    with loading():
+        translator = glassformer.load(options.checkpoint, device=options.device)
     texts = json.loads(options.input.read_text(encoding="utf-8"))["texts"]
     given = {"beam_size": options.beam_size, "precision": options.precision, "length_penalty": "average", "alpha": 1.0}
     if options.tokens:

@@ -8,7 +8,7 @@ from device import measure_on
 from sizes import SIZES
 from timing import BETAS, DROPOUT, EPSILON, RATE, SMOOTHING, arguments
 
-from glassformer.allocator import keep_freed_memory
+from glassformer.cli.process import prepare_training
 from glassformer.run_folder import RunFolder
 from glassformer.train import parse_config
 from glassformer.train.build import build
@@ -17,7 +17,7 @@ from glassformer.train.step import train_step
 
 def main() -> None:
     options = arguments()
-    keep_freed_memory()
+    prepare_training(threads=0)
     size = SIZES[options.size]
     n_layers = size.pop("n_layers")
     values = {

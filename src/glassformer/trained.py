@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from glassformer.allocator import release_libraries
 from glassformer.checkpoint import CONFIG, Checkpoint, load_checkpoint
 from glassformer.config import CheckpointError
 from glassformer.models.registry import build_undrawn, check_stored, load_weights, shortened
@@ -76,7 +75,6 @@ def check_settings(config: dict[str, Any], stored: Mapping[str, TensorInfo], ori
 
 def trained(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair | None]:
     """In training mode; None where the model reads no text. A ``CheckpointError`` says what does not fit what."""
-    release_libraries("importing")  # before memory is taken
     model = build_undrawn(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
     pair = TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) if checkpoint.tokenizer else None
     if pair is not None:

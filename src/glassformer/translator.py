@@ -11,7 +11,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from glassformer.allocator import fitting_memory, release_libraries
 from glassformer.checkpoint import Checkpoint
 from glassformer.compiled import faster
 from glassformer.config import CheckpointError, ConfigError, DataError
@@ -31,6 +30,7 @@ from glassformer.generate import (
 )
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.pieces import MANY, Translation, joined, search_with_estimate
+from glassformer.memory import fitting_memory
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
@@ -116,7 +116,6 @@ class Translator:
         translator.longest_source = min(
             (c.config["max_length"] for c in loaded if "max_length" in c.config), default=None
         )
-        release_libraries("loading")
         return translator
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.cli.lifetime import interrupt_where_it_can_be
+from glassformer.cli.process import interrupt_where_it_can_be
 from own_process import running, started
 from tiny_run import TinyRun
 
@@ -31,11 +31,11 @@ def test_an_import_is_not_left_in_the_middle(tiny: TinyRun, tmp_path: Path) -> N
 
 WAITS = """
 import os, signal, sys, time
-from glassformer.cli import app, lifetime, main, train
+from glassformer.cli import app, main, process, train
 from glassformer.config import DataError
 
 def interrupted_while_loading():
-    with lifetime.loading():
+    with process.loading():
         os.kill(os.getpid(), signal.SIGINT)
         for _ in range(1000): pass
 
@@ -102,7 +102,7 @@ main()
 @pytest.mark.parametrize(
     "moment",
     [
-        "glassformer.cli.lifetime",
+        "glassformer.cli.process",
         "glassformer.cli.app",
         "typer",
         "glassformer.cli.align",

@@ -2,13 +2,16 @@
 
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from threading import Barrier
 
 import pytest
 import torch
 
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
 from glassformer.generate.candidates import log_sum
+from glassformer.generate.search import side_by_side
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 Maker = Callable[..., EncoderDecoder]
@@ -127,6 +130,28 @@ def test_a_fault_in_one_of_the_threads_is_told(make_peaked: Maker, symbols: Symb
         with pytest.raises(IndexError):
             generate(make_peaked(0), [[3, 2], [99, 2], [4, 4, 4, 2]], symbols, DecodingConfig(batch_tokens=1))
         assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_threads_of_a_search_leave_the_number_of_the_host() -> None:
+    """Each worker has its share; a thread that begins to compute during the search, or after it, has the host's."""
+    before, begun, found = torch.get_num_threads(), Barrier(2), list[tuple[int, int]]()
+
+    def in_new_thread() -> int:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    def search(batch: list[int]) -> list[list[Hypothesis]]:
+        begun.wait(60)
+        found.append((torch.get_num_threads(), in_new_thread()))
+        return []
+
+    torch.set_num_threads(4)
+    try:
+        assert side_by_side(search, [[0], [1]], None) == [[], []]
+        assert found == [(2, 4), (2, 4)]
+        assert (torch.get_num_threads(), in_new_thread()) == (4, 4)
     finally:
         torch.set_num_threads(before)
 

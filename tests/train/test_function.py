@@ -125,7 +125,7 @@ def test_train_has_a_signature_and_help() -> None:
 )
 def test_train_is_callable_after_any_import_order(tiny: TinyRun, tmp_path: Path, before: str) -> None:
     """Its submodules stay modules afterwards."""
-    settings = tiny.settings({"train.max_steps": 1, "data.validation": []})
+    settings = tiny.settings({"train.max_steps": 1, "train.threads": 0, "data.validation": []})
     program = f"""
 import json, sys
 {before}

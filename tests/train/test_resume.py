@@ -204,6 +204,9 @@ def test_a_run_goes_on_where_it_was_trained_and_says_how(
     with monkeypatch.context() as patched:
         patched.setattr("torch.cuda.is_available", lambda: True)
         patched.setattr("torch.cuda.device_count", lambda: 1)
+        patched.setattr("torch.cuda.current_device", lambda: 0)
+        patched.setattr("torch.cuda.get_rng_state", lambda device: torch.zeros(16, dtype=torch.uint8))
+        patched.setattr("torch.cuda.set_rng_state", lambda state, device: None)
         with pytest.raises(CheckpointError, match=told % ("CPU", "cpu")):
             run_to_the_end(tiny.config({"train.max_steps": 2, "train.device": "auto"}), path, resume=True)
         on_cpu = tiny.config({"train.max_steps": 2, "train.device": "cpu"})

@@ -9,7 +9,7 @@ def main() -> None:
     Earlier, while Python itself starts, no code of this package can catch it.
     """
     try:
-        from glassformer.cli.lifetime import interrupt_where_it_can_be
+        from glassformer.cli.process import interrupt_where_it_can_be
 
         interrupt_where_it_can_be()
         from glassformer.cli.app import main as run_verb

@@ -30,7 +30,7 @@ from glassformer.cli import (
     walkthrough,
 )
 from glassformer.cli.fitting import fitting
-from glassformer.cli.lifetime import end_at_interrupt
+from glassformer.cli.process import end_at_interrupt
 from glassformer.cli.streams import explaining, note, say, silence
 
 app = typer.Typer(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.process import prepare_training
 from glassformer.cli.streams import console, explaining, note, say
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def command(
     held_out = write_corpus(run / "corpus", seed)
     config = demo_config(run / "corpus", seed, max_steps)
     note(f"training on {TRAINING:,} sentences of a small grammar; the run is in {run}")
+    prepare_training(config.train.threads)
     with Screen(config.train.max_steps) as screen:
         for event in train(config, folder, each_step=screen.bar is not None):
             screen.show(event)

@@ -59,6 +59,7 @@ def first_config(corpus: Path) -> "RunConfig":
 
 def first_translator(run: Path = Path("runs/first")) -> "Translator":
     """The example's model; trained in seconds when there is none yet."""
+    from glassformer.cli.process import prepare_training
     from glassformer.cli.streams import note
     from glassformer.run_folder import RunFolder
     from glassformer.train import Finished, train
@@ -69,7 +70,9 @@ def first_translator(run: Path = Path("runs/first")) -> "Translator":
         folder = RunFolder.create(run)
         write_corpus(run / "corpus")
         note(f"training the example of {len(OTHERS) + sum(CONTINUATIONS.values())} sentences; the run is in {run}")
-        for event in train(first_config(run / "corpus"), folder):
+        config = first_config(run / "corpus")
+        prepare_training(config.train.threads)
+        for event in train(config, folder):
             if isinstance(event, Finished):
                 note(f"trained in {event.seconds:.1f} s")
     return Translator.load(run)

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from glassformer.cli.lifetime import loading
+from glassformer.cli.process import loading
 
 TASKS = {
     "translate": ("translation",),

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.process import keep_freed_memory, loading
 from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
@@ -47,7 +47,6 @@ def command(
     device: Device = "cpu",
 ) -> None:
     """Continue text: the prompt and what follows it, as it comes."""
-    from glassformer.allocator import keep_freed_memory
     from glassformer.predict import Generator
 
     drawing = given(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample, stop=stop or None)

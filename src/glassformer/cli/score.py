@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.process import loading
 from glassformer.cli.streams import writing
 from glassformer.regular_files import MAX_LINE_BYTES
 

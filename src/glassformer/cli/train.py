@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.process import prepare_training
 from glassformer.cli.streams import console, note
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def command(
     from glassformer.train import read_config, train
 
     settings = read_config(config, overrides)
+    prepare_training(settings.train.threads)
     path = run or Path("runs") / config.stem
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
     with Screen(settings.train.max_steps, path) as screen, signals() as caught:

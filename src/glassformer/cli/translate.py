@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.lifetime import loading
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.process import keep_freed_memory, loading
 from glassformer.cli.streams import chunks, given, read_text, settings, telling_lines, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
@@ -48,7 +48,6 @@ def command(
     device: Device = "cpu",
 ) -> None:
     """Translate text, line by line."""
-    from glassformer.allocator import keep_freed_memory
     from glassformer.config import DataError
 
     _check(attention and not as_json, prefix == file == "-", truncate and refuse_long)

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glassformer.cli.line_warnings import LineWarnings
+from glassformer.cli.process import keep_freed_memory, loading
 
 if TYPE_CHECKING:
     from glassformer.evaluate.corpus_metrics import CorpusMetric
@@ -79,7 +80,6 @@ def report(
     """Score a run on ``pairs``, and compare it with the run ``against``, as text or as JSON."""
     import time
 
-    from glassformer.allocator import keep_freed_memory
     from glassformer.evaluate import corpus_scores, paired_bootstrap
     from glassformer.predict.opening import check_task
     from glassformer.text.faults import without_text_warnings
@@ -89,7 +89,8 @@ def report(
         check_task(against, ("translation",))
     sources, references, file = pairs
     keep_freed_memory()
-    translator = Translator.load(run, device=device)
+    with loading():
+        translator = Translator.load(run, device=device)
     translator.configure(**options)
     metrics = scoring.table(sources, translator.bleu_tokenize, device)
     began = time.perf_counter()

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from glassformer.allocator import fitting_memory
 from glassformer.config import DataError
 from glassformer.explain import figures
 from glassformer.explain.examined import Written, token_labels
 from glassformer.explain.trace import Trace, trace
+from glassformer.memory import fitting_memory
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.taps import Edit
 from glassformer.text.arguments import one_text

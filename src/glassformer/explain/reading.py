@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.allocator import fitting_memory
 from glassformer.config import ConfigError, DataError
 from glassformer.data.images import ImageFormat
 from glassformer.data.sequences import Frame, special_id
@@ -18,6 +17,7 @@ from glassformer.explain.examined import token_labels
 from glassformer.explain.heatmap import shown
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
 from glassformer.explain.trace import Trace, trace
+from glassformer.memory import fitting_memory
 from glassformer.models.bert import BERT
 from glassformer.models.gpt import GPT
 from glassformer.models.series import Series

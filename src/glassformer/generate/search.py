@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock, Thread
 
 import torch
 
@@ -11,6 +12,9 @@ from glassformer.generate.config import DecodingConfig, Hypothesis
 from glassformer.generate.protocol import Decodable, Symbols, build_prompt
 from glassformer.generate.walk import greedy, sample
 from glassformer.taps import tracing
+
+_LIMITING = Lock()
+"""Held while the number of threads that new threads begin with is not the host's."""
 
 
 def generate(
@@ -68,11 +72,24 @@ def side_by_side(
     workers = 1 if tracing() or (device is not None and device.type != "cpu") else min(cores, max(1, len(batches)))
     if workers == 1:
         return map(search, batches)
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(cores // workers,)) as pool:
-        try:
-            return list(pool.map(search, batches))
-        finally:
-            torch.set_num_threads(cores)
+    with ThreadPoolExecutor(workers, initializer=_limit_this_thread, initargs=(cores // workers,)) as pool:
+        return list(pool.map(search, batches))
+
+
+def _limit_this_thread(threads: int) -> None:
+    """Let the calling thread, which has not computed yet, compute with ``threads`` threads, and no other one.
+
+    ``torch.set_num_threads`` sets the number of the calling thread, and that with which new threads begin. A new thread
+    sets the latter back (0.15 ms), since setting it in an old one sets that one's number as well. A thread of the host
+    that begins to compute within that time has ``threads``. What stays is that MKL may no longer choose fewer threads
+    than it is allowed (``mkl_set_dynamic``), as after any ``torch.set_num_threads``: PyTorch cannot set that back.
+    """
+    with _LIMITING:
+        default = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        restoring = Thread(target=torch.set_num_threads, args=(default,))
+        restoring.start()
+        restoring.join()
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from glassformer.allocator import fitting_memory
 from glassformer.config import CheckpointError, DataError
 from glassformer.data.labelled import encode_parts
 from glassformer.data.sequences import Frame, Parts, framed_length, truncated
 from glassformer.generate import by_length
+from glassformer.memory import fitting_memory
 from glassformer.models.bert import BERT, Pooling
 from glassformer.models.size import summary
 from glassformer.predict.opening import Opened, open_run

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import torch
 
-from glassformer.allocator import fitting_memory
 from glassformer.config import ConfigError, DataError
 from glassformer.data.windows import logits_within_documents
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
@@ -24,6 +23,7 @@ from glassformer.generate import (
     token_biases,
 )
 from glassformer.generate.walk import finish
+from glassformer.memory import fitting_memory
 from glassformer.models.gpt import GPT
 from glassformer.models.precision import fast_in_bfloat16, for_decoding
 from glassformer.models.size import summary

@@ -20,10 +20,30 @@ from glassformer.text.words import END_OF_WORD, JOINER, join_words, whole_charac
 
 FORMAT = 1
 
-# Encode in parallel, except in a forked process, which inherits the threads' locks but not the threads.
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+# A forked process does not encode in parallel: it inherits the threads' locks but not the threads. ``tokenizers`` sees
+# to that itself, but prints a warning unless the variable is set when the process forks.
+_PARALLELISM = "TOKENIZERS_PARALLELISM"
+_set_for_a_fork: list[bool] = []
+
+
+def _before_fork() -> None:
+    if _PARALLELISM not in os.environ:
+        os.environ[_PARALLELISM] = "true"
+        _set_for_a_fork.append(True)
+
+
+def _after_fork() -> None:
+    if _set_for_a_fork:
+        _set_for_a_fork.pop()
+        os.environ.pop(_PARALLELISM, None)
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork,
+        after_in_child=lambda: os.environ.update({_PARALLELISM: "false"}),
+    )
 
 
 MEASURED_TOKENS = 1 << 16

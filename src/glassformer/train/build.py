@@ -12,6 +12,7 @@ from glassformer.models.registry import weights_of
 from glassformer.run_folder import resolve
 from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
+from glassformer.train.host_process import seed_generators
 from glassformer.train.optimizer import build_optimizer
 from glassformer.train.state import TrainState
 from glassformer.train.task import Document, Origin
@@ -30,9 +31,7 @@ OWN = {
 def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     """Everything before step 0. ``goes_on``: the checkpoint of a run that is resumed; its tokenizer is kept."""
     device = _device(config.train.device)
-    # Also when the number stays what it is: setting it fixes how MKL cuts its sums, and a resumed run must agree.
-    torch.set_num_threads(config.train.threads or torch.get_num_threads())
-    torch.manual_seed(config.train.seed)
+    seed_generators(config.train.seed, device)
     begins = load_checked(resolve(config.train.start_from)) if config.train.start_from and goes_on is None else None
     taken: list[str] = []
     if begins is not None:

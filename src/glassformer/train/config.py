@@ -62,7 +62,7 @@ class TrainConfig(Config):
     """Steps with a loss or gradient that is not finite that may be skipped before the run stops."""
     device: str = Field("auto", description="auto, cpu, cuda")
     threads: int = Field(0, ge=0)
-    """CPU threads; 0 leaves PyTorch's choice."""
+    """CPU threads, at most one a core; 0 leaves PyTorch's choice. In Python, as set by `torch.set_num_threads`."""
     start_from: str | None = None
     """Run or checkpoint to start from: its tokenizer, and its weights where they fit. It also fills in settings that
     ``[model]`` leaves out, except dropout and sizes that the data decide."""

@@ -6,14 +6,14 @@ to show. Stopping to iterate stops the run; nothing is lost but the steps since 
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 
-from glassformer.allocator import keep_freed_memory
 from glassformer.config import GlassformerError
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import INTERRUPTED, RunFolder
 from glassformer.train.config import RunConfig
+from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.resume import begin, restore
 from glassformer.train.schedule import learning_rate
@@ -32,15 +32,15 @@ def train(
     """Train in ``run`` until a limit, the patience, or a fault; ``resume`` continues from its newest intact checkpoint.
 
     Once ``asked_to_stop`` returns True, the current step is finished and saved, so nothing is lost. A fault before the
-    first checkpoint leaves no run behind. ``each_step`` adds a ``Stepped`` after every step.
+    first checkpoint leaves no run behind. ``each_step`` adds a ``Stepped`` after every step. The host process keeps its
+    random state and its threads; ``train.threads`` must be the number that it computes with, or 0.
     """
     with run.lock(), closing(Log(run)) as log:
         try:
-            for event in _train(config, run, resume, asked_to_stop):
+            training = _train(config, run, resume, asked_to_stop, each_step)
+            for event in with_own_random_state(training, config.train.device):
                 if not isinstance(event, Stepped):
                     log.write(event)
-                elif not each_step:
-                    continue
                 yield event
         except (GlassformerError, OSError):
             if not resume:
@@ -48,8 +48,10 @@ def train(
             raise
 
 
-def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool]) -> Iterator[Event]:
-    keep_freed_memory()
+def _train(
+    config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool], each_step: bool
+) -> Generator[Event, None, None]:
+    check_threads(config.train.threads)
     state, warnings = restore(config, run) if resume else begin(config, run)
     config = state.config  # includes settings from ``train.start_from``
     reason = _reason_to_stop(state) or _impatient(state)
@@ -64,7 +66,8 @@ def _train(config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Calla
     while reason is None:
         recent.append(train_step(state, run))
         counters = state.counters
-        yield Stepped(counters.step)
+        if each_step:
+            yield Stepped(counters.step)
         if not recent[-1].finite:
             yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
             recent.pop()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glassformer.allocator import out_of_memory
 from glassformer.config import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
+from glassformer.memory import out_of_memory
 from glassformer.run_folder import RunFolder
 from glassformer.train.loss import Loss
 from glassformer.train.optimizer import set_rate
