@@ -9,10 +9,8 @@ from glassformer.later import imported_later
 
 if TYPE_CHECKING:
     from glassformer.data.account import REASONS, Account, FileAccount, TokenAccount
-    from glassformer.data.batch import Batch, TokenLinks, collate
     from glassformer.data.batches import Batches, ordered_batches
     from glassformer.data.config import DataConfig
-    from glassformer.data.corpus import Corpus
     from glassformer.data.files import parallel_lines, read_lines, read_pairs, read_texts
     from glassformer.data.image_config import AugmentConfig, ImageConfig
     from glassformer.data.images import ImageBatch, ImageBatches, ImageFormat, ordered_images, prepare_images
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from glassformer.data.labelled_config import LabelledConfig, TaggedConfig
     from glassformer.data.masking import MaskedBatch, MaskedSequences
     from glassformer.data.masking_config import MaskedConfig
+    from glassformer.data.pairs import Batch, Corpus, TokenLinks, collate
     from glassformer.data.preparation import prepare
     from glassformer.data.series import SeriesBatch, SeriesBatches, SeriesFormat, prepare_series
     from glassformer.data.series_config import SeriesDataConfig
@@ -33,9 +32,9 @@ _HOMES = {
     "REASONS": "account",
     "Account": "account",
     "AugmentConfig": "image_config",
-    "Batch": "batch",
+    "Batch": "pairs",
     "Batches": "batches",
-    "Corpus": "corpus",
+    "Corpus": "pairs",
     "DataConfig": "config",
     "FileAccount": "account",
     "ImageBatch": "images",
@@ -59,10 +58,10 @@ _HOMES = {
     "TaggedBatches": "tagged",
     "TaggedConfig": "labelled_config",
     "TokenAccount": "account",
-    "TokenLinks": "batch",
+    "TokenLinks": "pairs",
     "WindowBatch": "windows",
     "Windows": "windows",
-    "collate": "batch",
+    "collate": "pairs",
     "ordered_batches": "batches",
     "ordered_images": "images",
     "parallel_lines": "files",

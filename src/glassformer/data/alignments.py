@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.config import DataError
-from glassformer.data.batch import Batch, TokenLinks
 from glassformer.data.files import Record, raw_lines, regular
+from glassformer.data.pairs import Batch, TokenLinks
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.pharaoh import read_links
 

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from glassformer.config import DataError
 from glassformer.data.alignments import token_links
-from glassformer.data.batch import Batch, Ids, Pair, collate
 from glassformer.data.cache import joint_digest
-from glassformer.data.corpus import Corpus
-from glassformer.data.packing import Rows, pack_rows
-from glassformer.data.plan import Plan, plan_batches
+from glassformer.data.pairs import Batch, Corpus, Ids, Pair, collate
+from glassformer.data.sampling import Plan, Rows, pack_rows, plan_batches
 from glassformer.text import TokenizerPair
 
 

@@ -21,8 +21,8 @@ from typing import Any
 from glassformer.config import DataError
 from glassformer.data.account import Account
 from glassformer.data.config import DataConfig
-from glassformer.data.corpus import Corpus, Side
 from glassformer.data.files import find_files, regular, unreadable
+from glassformer.data.pairs import Corpus, Side
 from glassformer.manifest import digested, parse_digested
 from glassformer.text import TokenizerPair
 

@@ -18,7 +18,7 @@ from glassformer.data.epochs import moved
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.labelled_config import LabelledConfig
 from glassformer.data.labelled_files import LabelledRecord, read_labelled
-from glassformer.data.plan import Plan
+from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs, framed_length, truncated
 from glassformer.text import Tokenizer
 

@@ -17,7 +17,7 @@ from glassformer.data.batches import times
 from glassformer.data.cache import joint_digest
 from glassformer.data.epochs import moved
 from glassformer.data.masking_config import MaskedConfig
-from glassformer.data.plan import Plan
+from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs, special_id
 from glassformer.data.stream import Stream
 from glassformer.text import Tokenizer

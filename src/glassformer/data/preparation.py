@@ -16,9 +16,9 @@ from glassformer.data import cache
 from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
 from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
-from glassformer.data.corpus import Corpus
 from glassformer.data.files import Record, read_records
 from glassformer.data.held_out import Part, nothing_held_out, of_part
+from glassformer.data.pairs import Corpus
 from glassformer.text import Tokenizer, TokenizerPair
 
 CHUNK_LINES = 4096

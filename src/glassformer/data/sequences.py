@@ -9,9 +9,9 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data.batch import Ids
 from glassformer.data.epochs import Epochs
-from glassformer.data.plan import Plan, plan_batches
+from glassformer.data.pairs import Ids
+from glassformer.data.sampling import Plan, plan_batches
 from glassformer.text import Tokenizer
 
 B = TypeVar("B")

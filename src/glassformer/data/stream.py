@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from glassformer.config import DataError
 from glassformer.data import cache
 from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
-from glassformer.data.corpus import Side
 from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.files import regular
 from glassformer.data.held_out import Part
+from glassformer.data.pairs import Side
 from glassformer.data.stream_config import DocumentsConfig
 from glassformer.text import Tokenizer
 

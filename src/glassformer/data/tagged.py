@@ -19,7 +19,7 @@ from glassformer.data.epochs import moved
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.labelled import count_tokens
 from glassformer.data.labelled_config import TaggedConfig
-from glassformer.data.plan import Plan
+from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs
 from glassformer.data.tagged_files import TaggedRecord, read_tagged
 from glassformer.text import Tokenizer

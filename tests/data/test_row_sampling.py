@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassformer.data import Batch, Batches, Corpus, DataConfig, collate, prepare
-from glassformer.data.packing import pack_rows
+from glassformer.data.sampling import pack_rows
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 
