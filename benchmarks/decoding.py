@@ -36,7 +36,6 @@ TURNS = [  # on a CPU
     ("Hugging Face generate", "float32"),
     ("glassformer", "int8"),
     ("CTranslate2", "int8"),
-    ("glassformer", "bfloat16"),
 ]
 if ON != "cpu":
     TURNS = [(name, precision) for precision in ("float32", "bfloat16") for name in CONTENDERS]

@@ -48,15 +48,16 @@ def test_keep_is_a_glob_over_names(make_model: Callable[..., EncoderDecoder]) ->
         recorded[WEIGHTS + "s"]
 
 
-def test_tracing_and_edits_that_change_nothing_change_no_bit(make_model: Callable[..., EncoderDecoder]) -> None:
-    """In training mode without dropout, where the definition runs anyway."""
+def test_tracing_and_edits_that_change_nothing_change_only_rounding(make_model: Callable[..., EncoderDecoder]) -> None:
+    """A trace runs the definition instead of fused attention; edits that change nothing change no bit of that."""
     model, (source, target) = make_model().train(), inputs()
     plain = model(source, target)
     with trace(model) as recorded:
-        assert torch.equal(model(source, target), plain)
+        traced = model(source, target)
+    torch.testing.assert_close(traced, plain, atol=1e-12, rtol=1e-12)
     computed = [name for name in recorded if name.rpartition(".")[2] not in SHOWN_ONLY]
     with trace(model, edits={name: lambda tensor: tensor for name in computed}):
-        assert torch.equal(model(source, target), plain)
+        assert torch.equal(model(source, target), traced)
     assert torch.equal(model(source, target), plain)
 
 
@@ -123,7 +124,7 @@ def test_threads_do_not_see_each_other(make_model: Callable[..., EncoderDecoder]
     for thread in threads:
         thread.join()
     assert found["tracing"] is False
-    assert torch.equal(found["untraced"], found["plain"])
+    torch.testing.assert_close(found["untraced"], found["plain"], atol=1e-12, rtol=1e-12)
     assert not torch.equal(found["edited"], found["plain"])
     assert len(found["plain weights"]) == len(found["edited weights"]) == 1
     assert found["edited weights"][0].count_nonzero() == 0 < found["plain weights"][0].count_nonzero()

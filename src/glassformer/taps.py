@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,7 +95,7 @@ class Recording:
 
     def _keep_of(self, full: str, tensor: Tensor) -> None:
         if fnmatchcase(full, self._keep):
-            self._tensors.setdefault(full, []).append(tensor.detach())
+            self._tensors.setdefault(full, []).append(tensor.detach().clone())  # the caller may overwrite it
 
     def _check(self) -> None:
         if not self._seen:
@@ -143,13 +144,18 @@ def record(model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None =
         yield current
 
 
-def overheard(module: nn.Module) -> bool:
-    """Whether somebody's hooks listen to ``module``, so that it has to be called."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+def hooks_of(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
+    """Registries of the hooks that a call of ``module`` runs."""
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """True if ``module`` has forward or backward hooks, so that it has to be called."""
+    return any(hooks_of(module))
 
 
 def tracing() -> bool:
-    """Whether intermediates are wanted, so that the definition must run instead of a fused kernel."""
+    """True while a trace records, so that the definition has to run instead of a fused kernel."""
     return not torch.compiler.is_compiling() and _active.get() is not None
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer.checkpoint import Checkpoint
-from glassformer.compiled import faster
 from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.evaluate.copying import copies
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
@@ -34,8 +33,9 @@ from glassformer.memory import fitting_memory
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
+from glassformer.native import Accelerated
 from glassformer.run_folder import resolve
-from glassformer.taps import record, tracing
+from glassformer.taps import record
 from glassformer.text import TokenizerPair
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.faults import warn_of_unknown
@@ -86,7 +86,7 @@ class Translator:
         self.decoding = decoding
         self.checkpoints: tuple[Path, ...] = ()
         """Checkpoints that the models were loaded from; empty if they were not loaded."""
-        self._faster: dict[tuple[str, bool], tuple[list[Any], list[Decodable]]] = {}
+        self._accelerated = [Accelerated(model) for model in self.models]
         target = tokenizers.target
         self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
 
@@ -357,36 +357,20 @@ class Translator:
     def _sources(self, texts: Sequence[str]) -> list[list[int]]:
         return with_end(self.tokenizers.source, texts)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the copies made for speed, which are tied to this process."""
-        return {**vars(self), "_faster": {}}
+    def refresh(self) -> None:
+        """Read the weights of ``models`` again, after they were written.
+
+        The kernels decode with packed copies of them. Until then a translation raises ``ConfigError``, or, after a
+        write that leaves no sign (through ``parameter.data`` or NumPy), uses the copies. Hooks, traces and a model put
+        into ``models`` are seen at once.
+        """
+        self._accelerated = [Accelerated(model) for model in self.models]
 
     def _decodable(self, config: DecodingConfig) -> Decodable:
-        """Copies made for speed, anew when weights or modules have changed; a trace sees the model itself.
-
-        What is written through ``parameter.data`` leaves no sign; write through the parameter under ``no_grad``.
-        """
-        models: list[Decodable] = list(self.models)
-        if not tracing():
-            made_of = [sign for model in self.models for sign in _signs(model)]
-            if self._faster.get((config.precision, config.compiled), ([], []))[0] != made_of:
-                copies: list[Decodable] = [faster(model, config.precision, config.compiled) for model in self.models]
-                self._faster[config.precision, config.compiled] = made_of, copies
-            models = self._faster[config.precision, config.compiled][1]
-        return models[0] if len(models) == 1 else Ensemble(models)
-
-
-def _signs(model: nn.Module) -> list[Any]:
-    """What tells that ``model`` computes something else than before. Asked before every search, so it is quick."""
-    signs, modules = list[Any](), [model]
-    while modules:
-        module = modules.pop()
-        modules += [each for each in module._modules.values() if each is not None]
-        signs += id(module), module.training, len(module._forward_hooks), len(module._forward_pre_hooks)
-        for p in module._parameters.values():
-            if p is not None:
-                signs += p.data_ptr(), 0 if p.is_inference() else p._version
-    return signs
+        if [one.model for one in self._accelerated] != self.models:
+            self.refresh()
+        forms: list[Decodable] = [one.form(config.engine, config.precision) for one in self._accelerated]
+        return forms[0] if len(forms) == 1 else Ensemble(forms)
 
 
 def _with_vocabularies(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair]:

@@ -3,10 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer import trace
 from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask, causal_mask
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2}
@@ -14,7 +15,7 @@ BATCH, HEADS, D_K, D_V = 3, 2, 6, 4
 
 
 def attention(dtype: torch.dtype = torch.float64) -> MultiHeadAttention:
-    return MultiHeadAttention(8, HEADS, D_K, D_V, nn.Identity()).to(dtype).eval()
+    return MultiHeadAttention(8, HEADS, D_K, D_V, Dropout(0.0)).to(dtype).eval()
 
 
 def tensors(length: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,9 +40,8 @@ def test_definition_fused_path_and_pytorch_agree(kind: str, length: int, dtype: 
     (q, k, v), mask, module = tensors(length, dtype), mask_of(kind, length), attention(dtype)
     with trace(module) as recorded:
         defined = module.attend(q, k, v, mask)
-    batched = attention(dtype).train().attend(q, k, v, mask)
     seen = dense(mask, length)
-    for other in (module.attend(q, k, v, mask), batched, F.scaled_dot_product_attention(q, k, v, attn_mask=seen)):
+    for other in (module.attend(q, k, v, mask), F.scaled_dot_product_attention(q, k, v, attn_mask=seen)):
         assert other.dtype == defined.dtype == dtype
         torch.testing.assert_close(defined, other, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     weights = recorded["weights"]
@@ -51,7 +51,7 @@ def test_definition_fused_path_and_pytorch_agree(kind: str, length: int, dtype: 
         assert weights.masked_select(~seen.expand_as(weights)).count_nonzero() == 0
 
 
-@pytest.mark.parametrize("path", ["definition", "fused", "batched"])
+@pytest.mark.parametrize("path", ["definition", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: str, dtype: torch.dtype) -> None:
     allowed = torch.ones(BATCH, 1, 5, 5, dtype=torch.bool)
@@ -62,7 +62,7 @@ def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: st
         with trace(module):
             context = module.attend(*inputs, mask)
     else:
-        context = module.train(path == "batched").attend(*inputs, mask)
+        context = module.attend(*inputs, mask)
     assert context[1, :, 2].count_nonzero() == 0
     assert context[2].count_nonzero() == 0
     assert context[0].count_nonzero() == context[0].numel()
@@ -74,10 +74,8 @@ def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: st
 
 
 @pytest.mark.parametrize("kind", ["none", "padding", "causal", "both"])
-@pytest.mark.parametrize("training", [True, False])
-def test_all_paths_have_the_same_gradients(kind: str, training: bool) -> None:
-    """Training takes the batched definition with its own gradient, otherwise the fused kernel."""
-    mask, module, gradients = mask_of(kind, 9), attention().train(training), []
+def test_definition_and_fused_path_have_the_same_gradients(kind: str) -> None:
+    mask, module, gradients = mask_of(kind, 9), attention(), []
     inputs = [tensor.requires_grad_() for tensor in tensors(9)]
     with trace(module):
         defined = module.attend(*inputs, mask)

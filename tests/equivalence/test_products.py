@@ -1,13 +1,15 @@
-"""Products of our own give what PyTorch's give, forwards and backwards, with any number of cores."""
+"""Single operations of the kernels equal PyTorch's, forward and backward, with any number of cores."""
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from glassformer.layers.dropout import Dropout
-from glassformer.layers.linear import linear
+from glassformer.config import ConfigError
+from glassformer.native import ops
 from glassformer.native.library import kernels
-from glassformer.native.ops import dropped, product, softmax_
+from glassformer.native.ops import NativeDropout, NativeLinear, product
+from glassformer.taps import record
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +29,18 @@ def test_a_product_is_pytorchs(rows: int, depth: int, columns: int, transposed: 
     found = product(a, b, added)
     assert found.is_contiguous()
     torch.testing.assert_close(found, expected.float(), atol=2e-6 * depth, rtol=1e-5)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    module = NativeLinear(weight.size(1), weight.size(0), bias is not None, device="meta")
+    module._parameters["weight"], module._parameters["bias"] = weight, bias
+    return module(x)
+
+
+def dropped(x: Tensor, seed: int, threshold: int) -> Tensor:
+    """``x`` after dropout; the same ``seed`` draws the same mask."""
+    torch.manual_seed(seed)
+    return NativeDropout(threshold / 256)(x)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -56,7 +70,7 @@ def test_the_number_of_cores_changes_no_bit() -> None:
 def test_the_same_elements_go_in_either_precision() -> None:
     x = torch.ones(10_007)
     one, other = (dropped(x.to(dtype), 123456789123, 77) for dtype in (torch.float32, torch.bfloat16))
-    assert one is not None and other is not None and torch.equal(one == 0, other == 0)
+    assert torch.equal(one == 0, other == 0)
 
 
 def test_what_is_not_a_number_stays_so() -> None:
@@ -64,18 +78,19 @@ def test_what_is_not_a_number_stays_so() -> None:
         assert dropped(torch.full((100,), torch.nan, dtype=dtype), 1, 10).isnan().sum() > 80
 
 
-def test_a_softmax_that_does_not_fit_is_pytorchs_or_refused() -> None:
-    assert softmax_(torch.randn(4, 9).t(), torch.zeros(9, dtype=torch.long), 0.1) is None
-    with pytest.raises(IndexError):
-        softmax_(torch.randn(4, 9), torch.tensor([1, 2, 9, 3]), 0.1)
-
-
-def test_a_strided_target_of_any_integer_type_is_read_as_it_is() -> None:
-    logits, target = torch.randn(50, 70), torch.randint(70, (50, 2), dtype=torch.int32)[:, 0]
-    expected = F.cross_entropy(logits, target.long(), reduction="none")
-    found = softmax_(logits.clone(), target, 0.9)
-    assert found is not None
-    torch.testing.assert_close(found[0], expected)
+def test_few_rows_a_trace_and_no_gradient_leave_a_linear_layer_to_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, apply = [], ops._Linear.apply
+    monkeypatch.setattr(ops._Linear, "apply", lambda *tensors: calls.append(len(tensors)) or apply(*tensors))
+    module = NativeLinear(8, 8)
+    many, few = torch.randn(ops.MIN_ROWS, 8), torch.randn(ops.MIN_ROWS - 1, 8)
+    module(many)
+    assert calls == [3]
+    module(few)
+    with torch.no_grad():
+        module(many)
+    with pytest.raises(ConfigError, match="recorded nothing"), record(module):
+        module(many)
+    assert calls == [3]
 
 
 def test_gradients_of_gradients_are_pytorchs() -> None:
@@ -87,7 +102,7 @@ def test_gradients_of_gradients_are_pytorchs() -> None:
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-4)
     y = torch.randn(5, 70, requires_grad=True)
-    dropout = Dropout(0.3)
+    dropout = NativeDropout(0.3)
     (first,) = torch.autograd.grad(dropout(y.square()).sum(), y, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), y)
     torch.testing.assert_close(second, first.detach() / y.detach())

@@ -1,14 +1,33 @@
-"""The loss that never holds all logits is PyTorch's cross-entropy of all logits, value and gradients."""
+"""The loss without all logits equals PyTorch's cross-entropy of all logits, in PyTorch and in the kernels."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from glassformer.native.library import kernels
-from glassformer.train.loss import ROWS_AT_ONCE, projected_cross_entropy
+from glassformer.native.training import NativeOutputProjection
+from glassformer.train.loss import ROWS_AT_ONCE, Loss, projected_cross_entropy, projection_loss
 from second_device import second_device
 
 D_MODEL, VOCAB = 8, 37
+ENGINES = ["torch", "native"]
+
+
+def loss_of(
+    engine: str,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    target: torch.Tensor,
+    smoothing: float,
+) -> Loss:
+    if engine == "torch":
+        return projected_cross_entropy(hidden, weight, bias, target, smoothing)
+    if (made := kernels()) is None or not (made.bfloat16 or hidden.dtype == torch.float32):
+        pytest.skip("no kernels for this type")
+    projection = NativeOutputProjection(1, 1, bias is not None)
+    projection._parameters["weight"], projection._parameters["bias"] = weight, bias
+    return projection_loss(projection, hidden, target, smoothing)
 
 
 def inputs(rows: int, bias: bool) -> tuple[list[torch.Tensor], torch.Tensor]:
@@ -77,35 +96,39 @@ def test_a_target_too_improbable_for_the_type_has_its_loss() -> None:
     assert loss.nll.item() == pytest.approx(200.0)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 7, 512, 1100])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
-def test_widths_that_the_kernels_know(
-    dtype: torch.dtype, tolerance: float, smoothing: float, rows: int, bias: bool
+def test_loss_of_each_engine_is_that_in_float64(
+    dtype: torch.dtype, tolerance: float, smoothing: float, rows: int, bias: bool, engine: str
 ) -> None:
     """Rows that are no whole number of blocks, a vocabulary that is no whole number of panels: as in float64."""
     exact = [torch.randn(shape, dtype=torch.float64) for shape in ((rows, 64), (133, 64), (133,))][: 2 + bias]
     exact[1] /= 8  # logits of about 1, as a fresh model's: PyTorch's path rounds each to 8 bits
     target = torch.randint(133, (rows,))
     found = []
-    for tensors in ([exact[0].to(dtype), *(each.float() for each in exact[1:])], exact):
+    low = [exact[0].to(dtype), *(each.float() for each in exact[1:])]
+    for name, tensors in ((engine, low), ("torch", exact)):
         leaves = [each.detach().requires_grad_() for each in tensors]
-        loss = projected_cross_entropy(leaves[0], leaves[1], leaves[2] if bias else None, target, smoothing)
+        loss = loss_of(name, leaves[0], leaves[1], leaves[2] if bias else None, target, smoothing)
         gradients = torch.autograd.grad(loss.smoothed, leaves)
         found.append([loss.smoothed.detach(), loss.nll, *gradients])
     for one, other in zip(*found, strict=True):
         assert (one.double() - other).norm() <= tolerance * other.norm()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("wrong", [-1, 133])
-def test_a_target_beyond_the_vocabulary_is_refused(wrong: int) -> None:
+def test_a_target_beyond_the_vocabulary_is_refused(wrong: int, engine: str) -> None:
     with pytest.raises(IndexError):
-        projected_cross_entropy(torch.randn(2, 64), torch.randn(133, 64), None, torch.tensor([0, wrong]), 0.1)
+        loss_of(engine, torch.randn(2, 64), torch.randn(133, 64), None, torch.tensor([0, wrong]), 0.1)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)], ids=str)
-def test_threads_change_no_bit(dtype: torch.dtype, tolerance: float) -> None:
+def test_threads_change_no_bit_of_the_kernels(dtype: torch.dtype, tolerance: float, engine: str) -> None:
     """Two or three pieces, the last an odd one, so that threads that do not wait for each other would be seen."""
     shapes, target = ((2101, 64), (20_000, 64), (20_000,)), torch.randint(20_000, (2101,))
     drawn = [torch.randn(shape) / 4 for shape in shapes]
@@ -114,18 +137,18 @@ def test_threads_change_no_bit(dtype: torch.dtype, tolerance: float) -> None:
     try:
         for threads in (1, 2, 3, 2):
             torch.set_num_threads(threads)
-            found.append(loss_and_gradients(drawn, target))
+            found.append(loss_and_gradients(engine, drawn, target))
     finally:
         torch.set_num_threads(before)
-    exact = loss_and_gradients([each.double() for each in drawn], target)
+    exact = loss_and_gradients("torch", [each.double() for each in drawn], target)
     for result in found:
         for one, other in zip(result, exact, strict=True):
             assert (one.double() - other).norm() <= tolerance * other.norm()
-        if (made := kernels()) is not None and (made.bfloat16 or dtype == torch.float32):
+        if engine == "native":
             assert all(torch.equal(one, two) for one, two in zip(found[0], result, strict=True))
 
 
-def loss_and_gradients(tensors: list[torch.Tensor], target: torch.Tensor) -> list[torch.Tensor]:
+def loss_and_gradients(engine: str, tensors: list[torch.Tensor], target: torch.Tensor) -> list[torch.Tensor]:
     leaves = [each.detach().requires_grad_() for each in tensors]
-    loss = projected_cross_entropy(*leaves, target, 0.1)
+    loss = loss_of(engine, *leaves, target, 0.1)
     return [loss.smoothed.detach(), *torch.autograd.grad(loss.smoothed, leaves)]

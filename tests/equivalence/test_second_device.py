@@ -12,6 +12,7 @@ from torch import Tensor
 import glassformer.train.build
 import tiny_run
 from glassformer import Translator, trace
+from glassformer.config import ConfigError
 from glassformer.explain.attribution import Goal, integrated_gradients
 from glassformer.explain.heads import head_ablation, head_importance
 from glassformer.explain.interventions import Inputs
@@ -81,7 +82,6 @@ def lines(tiny: TinyRun, side: str) -> list[str]:
         {"beam_size": 4, "n_best": 3},
         {"beam_size": 3, "use_cache": False},
         {"beam_size": 3, "min_length": 3, "no_repeat_ngram": 2},
-        {"beam_size": 2, "precision": "bfloat16"},
         {"sample": True, "n_best": 2, "seed": 3, "top_p": 0.9},
         {"sample": True, "seed": 3, "top_k": 10},
     ],
@@ -89,11 +89,20 @@ def lines(tiny: TinyRun, side: str) -> list[str]:
 )
 def test_translations(both: list[Translator], tiny: TinyRun, options: dict[str, Any]) -> None:
     here, there = (each.hypotheses([*lines(tiny, "en"), ""], **options) for each in both)
-    tolerance = 0.05 if "precision" in options else 1e-4
     for one, other in zip(here, there, strict=True):
         assert [found.text for found in one] == [found.text for found in other]
         scores = [[found.hypothesis.log_prob for found in each] for each in (one, other)]
-        assert scores[0] == pytest.approx(scores[1], abs=tolerance)
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+def test_translation_in_bfloat16_is_for_gpus(both: list[Translator], tiny: TinyRun) -> None:
+    here, there = both
+    with pytest.raises(ConfigError, match="precision=bfloat16 is slower than float32 on a CPU; choose float32 or int8"):
+        here.translate(lines(tiny, "en"), precision="bfloat16")
+    low, high = (there.hypotheses(lines(tiny, "en"), precision=each) for each in ("bfloat16", "float32"))
+    for (one,), (other,) in zip(low, high, strict=True):
+        assert one.text == other.text
+        assert one.hypothesis.log_prob == pytest.approx(other.hypothesis.log_prob, abs=0.05)
 
 
 def test_ensembles_and_given_beginnings(both: list[Translator], tiny: TinyRun, elsewhere: torch.device) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
-from glassformer.generate.candidates import log_sum
+from glassformer.generate.candidates import TorchSearch
 from glassformer.generate.search import side_by_side
 from glassformer.models.encoder_decoder import EncoderDecoder
 
@@ -149,7 +149,7 @@ def test_threads_of_a_search_leave_the_number_of_the_host() -> None:
 
     torch.set_num_threads(4)
     try:
-        assert side_by_side(search, [[0], [1]], None) == [[], []]
+        assert side_by_side(search, [[0], [1]], threads=True) == [[], []]
         assert found == [(2, 4), (2, 4)]
         assert (torch.get_num_threads(), in_new_thread()) == (4, 4)
     finally:
@@ -159,8 +159,8 @@ def test_threads_of_a_search_leave_the_number_of_the_host() -> None:
 def test_in_bfloat16_a_score_does_not_depend_on_other_rows() -> None:
     """One row whose exponentials overflow must not change how the others are summed."""
     rows = torch.randn(5, 640).mul(4).bfloat16()
-    alone = log_sum(rows.clone())
+    alone = TorchSearch().log_sum(rows.clone())
     rows[2, 7] = 300.0
-    together = log_sum(rows)
+    together = TorchSearch().log_sum(rows)
     assert torch.equal(together[[0, 1, 3, 4]], alone[[0, 1, 3, 4]])
     assert together[2].item() == pytest.approx(300.0)

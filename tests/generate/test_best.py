@@ -5,7 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.generate.candidates import best, log_sum
+from glassformer.generate.candidates import TorchSearch
+
+SEARCH = TorchSearch()
 
 
 @settings(max_examples=60, deadline=None)
@@ -20,7 +22,7 @@ def test_the_best_are_those_of_a_sort(vocab: int, k: int, seed: int, dtype: torc
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(7, vocab, generator=generator, dtype=torch.float64).to(dtype)
     logits[0, : vocab // 2] = -torch.inf
-    values, ids = best(logits, k)
+    values, ids = SEARCH.best(logits, k)
     assert torch.equal(values, logits.sort(-1, descending=True).values[:, :k])
     assert torch.equal(values, logits.gather(1, ids))
     assert all(len(set(row)) == len(row) for row in ids.tolist())
@@ -32,5 +34,5 @@ def test_the_best_are_those_of_a_sort(vocab: int, k: int, seed: int, dtype: torc
 def test_a_log_probability_is_a_logit_minus_the_log_sum(dtype: torch.dtype, tolerance: float) -> None:
     logits = (4 * torch.randn(9, 3000, dtype=torch.float64)).to(dtype)
     logits[1, 7] = 300.0
-    found = logits.double() - log_sum(logits).double()[:, None]
+    found = logits.double() - SEARCH.log_sum(logits).double()[:, None]
     torch.testing.assert_close(found, logits.double().log_softmax(-1), atol=tolerance, rtol=1e-6)

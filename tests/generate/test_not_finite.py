@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.compiled import CompiledModel
 from glassformer.generate import (
     DecodingConfig,
     Ensemble,
@@ -24,6 +23,7 @@ from glassformer.generate import (
 )
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT, GPTConfig
+from glassformer.native.decoding import NativeDecoder, SearchKernels
 from glassformer.native.library import kernels
 from own_process import ENVIRONMENT
 from tiny_run import TinyRun, made
@@ -45,6 +45,7 @@ class Scripted:
     bad: list[float]
     good: int = 0
     steps: int = 0
+    search_kernels: SearchKernels | None = None
 
     def begin(self, source: Tensor, source_mask: Tensor, use_cache: bool = True) -> "Scripted":
         self.steps = 0
@@ -64,18 +65,27 @@ class Scripted:
 INF, NAN = float("inf"), float("nan")
 
 
+def with_search(model: Scripted, native: bool) -> Scripted:
+    """``model``, searched in the kernels if ``native``."""
+    if native:
+        if (functions := kernels()) is None:
+            pytest.skip("no kernels here")
+        model.search_kernels = SearchKernels(functions)
+    return model
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize(
     "bad", [[NAN] * 4, [0.0, 0.0, 0.0, NAN], [0.0, NAN, 1.0, 2.0], [0.0, 0.0, INF, 1.0], [-INF] * 4]
 )
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("native", [False, True])
 def test_search_names_the_step_with_logits_that_are_not_finite(
-    symbols: Symbols, search: str, bad: list[float], compiled: bool
+    symbols: Symbols, search: str, bad: list[float], native: bool
 ) -> None:
     for good in (0, 3):
-        config = DecodingConfig(max_length=9, compiled=compiled, **SEARCHES[search])
+        config = DecodingConfig(max_length=9, **SEARCHES[search])
         with pytest.raises(LogitsError, match=f"text 1 has logits that are not finite at step {good + 1}: the weights"):
-            generate(Scripted(bad, good), [[3, 2]], symbols, config)
+            generate(with_search(Scripted(bad, good), native), [[3, 2]], symbols, config)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -97,7 +107,7 @@ def corrupted(model: torch.nn.Module, value: float) -> torch.nn.Module:
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("value", VALUES)
-@pytest.mark.parametrize("route", ["PyTorch", "ensemble", "bfloat16", "compiled", "int8"])
+@pytest.mark.parametrize("route", ["PyTorch", "ensemble", "bfloat16", "native", "int8"])
 def test_translation_refuses_weights_that_are_not_finite(
     make_model: Maker, symbols: Symbols, route: str, value: str, search: str
 ) -> None:
@@ -106,10 +116,10 @@ def test_translation_refuses_weights_that_are_not_finite(
         model = Ensemble([make_model().float(), model])
     elif route == "bfloat16":
         model = model.bfloat16()
-    elif route in ("compiled", "int8"):
+    elif route in ("native", "int8"):
         if (functions := kernels()) is None or (route == "int8" and not functions.int8):
-            pytest.skip("no compiled kernels of this kind here")
-        model = CompiledModel(model, functions, int8=route == "int8")
+            pytest.skip("no kernels of this kind here")
+        model = NativeDecoder(model, functions, int8=route == "int8")
     with pytest.raises(LogitsError, match=r"text [123] has logits that are not finite at step 1"):
         generate(model, SOURCES, symbols, DecodingConfig(max_length=9, **SEARCHES[search]))
 
@@ -155,7 +165,7 @@ main()
 """
 
 
-@pytest.mark.parametrize(("value", "options"), [("nan", ["--beam-size", "1"]), ("1e38", ["-s", "compiled=false"])])
+@pytest.mark.parametrize(("value", "options"), [("nan", ["--beam-size", "1"]), ("1e38", ["-s", "engine=torch"])])
 def test_translate_command_names_the_line_with_logits_that_are_not_finite(
     tiny: TinyRun, tmp_path: Path, value: str, options: list[str]
 ) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from glassformer.compiled import CompiledModel
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig, StopStrings, Symbols, generate
 from glassformer.generate.filters import logit_bias, repetition_penalty
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.native.decoding import NativeDecoder
 from glassformer.native.library import kernels
 
 Maker = Callable[..., EncoderDecoder]
@@ -83,8 +83,8 @@ def test_bias_and_penalty_do_not_depend_on_batch_or_route(make_peaked: Maker, se
     assert together == alone
     assert all(5 not in tokens for one in together for tokens in one)
     if (functions := kernels()) is not None:
-        compiled = generate(CompiledModel(model, functions), SOURCES, symbols, config)
-        assert [[h.tokens for h in one] for one in compiled] == together
+        found = generate(NativeDecoder(model, functions), SOURCES, symbols, config)
+        assert [[h.tokens for h in one] for one in found] == together
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)

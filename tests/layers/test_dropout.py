@@ -61,7 +61,7 @@ def test_a_share_of_the_rate_is_dropped() -> None:
     dropout = Dropout(0.5).train()
     x, seen = torch.ones(40_000), {}
     for share in (0.0, 0.5, 1.0):
-        dropout.share(share)
+        dropout.set_share(share)
         seen[share] = (dropout(x) == 0).float().mean().item()
     assert seen[0.0] == 0
     assert seen[0.5] == pytest.approx(0.25, abs=0.02) and seen[1.0] == pytest.approx(0.5, abs=0.02)

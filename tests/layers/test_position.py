@@ -8,6 +8,7 @@ import torch
 from glassformer import trace
 from glassformer.config import DataError
 from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.dropout import Dropout
 from glassformer.layers.position import Learned, Rotary, Sinusoidal, sinusoids
 
 
@@ -45,7 +46,7 @@ def test_rotary_scores_depend_on_the_distance_alone() -> None:
 
 def test_rotary_attention_reads_the_distance_and_not_the_place() -> None:
     """The same token at every place: all scores of a diagonal are one number."""
-    module = MultiHeadAttention(8, 2, 6, 4, torch.nn.Identity(), rotary=Rotary(6)).double().eval()
+    module = MultiHeadAttention(8, 2, 6, 4, Dropout(0.0), rotary=Rotary(6)).double().eval()
     x = torch.randn(1, 1, 8, dtype=torch.float64).expand(1, 5, 8)
     with trace(module) as recorded:
         module(x)

@@ -50,7 +50,7 @@ def test_a_search_with_a_cache_is_one_without(make_model: Maker, embedding: str)
     model = make_model(embedding=embedding, positions="learned", norm_order="pre", tie_embeddings=False)
     sources, symbols = [[5, 3, 11, 2], [7, 2]], Symbols(pad=0, start=1, end=2)
     found = [
-        generate(model, sources, symbols, DecodingConfig(max_extra=8, use_cache=use_cache, compiled=False))
+        generate(model, sources, symbols, DecodingConfig(max_extra=8, use_cache=use_cache))
         for use_cache in (True, False)
     ]
     for one, other in zip(*found, strict=True):

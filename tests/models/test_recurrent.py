@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate, score_pairs
-from glassformer.layers.dropout import drops
+from glassformer.layers.dropout import has_active_dropout
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
 from glassformer.models.registry import load_weights, weights_of
 from glassformer.taps import record
@@ -230,8 +230,8 @@ def test_each_weight_has_one_name_and_comes_back_by_it() -> None:
 
 def test_dropout_is_between_layers_and_only_while_training() -> None:
     model, (source, target, *masks) = make(dropout=0.5).float(), batch()
-    assert not drops(model) and torch.equal(model(source, target, *masks), model(source, target, *masks))
-    assert drops(model.train())
+    assert not has_active_dropout(model) and torch.equal(model(source, target, *masks), model(source, target, *masks))
+    assert has_active_dropout(model.train())
     first, second = model(source, target, *masks), model(source, target, *masks)
     assert first.isfinite().all() and not torch.equal(first, second)
 

@@ -179,7 +179,7 @@ def test_what_cannot_be_is_refused(generator: Generator) -> None:
         generator.generate(["the"], min_length=9, max_extra=3)
     with pytest.raises(DataError, match="the model sees 1 token, which leaves no room to go on"):
         replace(generator, context=1).generate(["a"])
-    with pytest.raises(ConfigError, match="precision=int8 is not possible with this kind"):
+    with pytest.raises(ConfigError, match="precision=int8 is not possible: the kernels decode encoder–decoder models"):
         generator.generate(["the"], precision="int8")
     with pytest.raises(DataError, match="a prompt of 29 tokens does not fit the 16 that the model sees"):
         generator.with_prompt("the dog runs. the dog sleeps.")

@@ -88,8 +88,7 @@ def test_nothing_is_waited_for_before_the_next_batch_is_made(
 ) -> None:
     """In what PyTorch does of a step, which is all of it on a GPU."""
     run, told = RunFolder.create(tmp_path), []
-    monkeypatch.setattr("glassformer.train.update.kernels_for", lambda *_: None)
-    state = build(tiny.config({"optimizer.clip_norm": 1.0}))
+    state = build(tiny.config({"optimizer.clip_norm": 1.0, "train.engine": "torch"}))
     train_step(state, run)
     prepare, item = state.batches.prepare, Tensor.item
     monkeypatch.setattr(state.batches, "prepare", lambda: (told.append("prepare"), prepare()))

@@ -190,8 +190,8 @@ def test_other_kernels_are_refused(tiny: TinyRun, tmp_path: Path, monkeypatch: p
     """Sums in another order are other weights, bit for bit."""
     path = tmp_path / "run"
     run_to_the_end(tiny.config({"train.max_steps": 1}), path)
-    monkeypatch.setattr("glassformer.train.state.kernels", lambda: SimpleNamespace(arithmetic="0, of yesterday"))
-    with pytest.raises(CheckpointError, match=r"version .+, here is 0, of yesterday, and it goes on exactly only with"):
+    monkeypatch.setattr("glassformer.train.state.loaded", lambda: SimpleNamespace(arithmetic="0, of yesterday"))
+    with pytest.raises(CheckpointError, match=r"version .+, here is 0, of yesterday, and it continues exactly only"):
         run_to_the_end(tiny.config({"train.max_steps": 2}), path, resume=True)
 
 

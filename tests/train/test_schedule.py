@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from glassformer.train import OptimizerConfig
-from glassformer.train.schedule import SCHEDULES, learning_rate
+from glassformer.train.optim import SCHEDULES, learning_rate
 
 
 def rate(step: int, max_steps: int = 1000, d_model: int = 512, **values: object) -> float:

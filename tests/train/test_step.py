@@ -22,7 +22,7 @@ from glassformer.run_folder import RunFolder
 from glassformer.train import Skipped, train
 from glassformer.train.build import build
 from glassformer.train.config import OptimizerConfig
-from glassformer.train.optimizer import build_optimizer, clip_norm_
+from glassformer.train.optim import build_optimizer, clip_norm_
 from glassformer.train.state import TrainState
 from glassformer.train.step import train_step
 from tiny_run import TinyRun
@@ -152,20 +152,17 @@ def test_weight_decay_reaches_matrices_only(tiny: TinyRun) -> None:
     assert kinds == {1, 2}
 
 
-@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("engine", ["auto", "torch"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_embeddings_may_learn_at_a_rate_of_their_own(
-    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tied: bool, kernels: bool
-) -> None:
+def test_embeddings_may_learn_at_a_rate_of_their_own(tiny: TinyRun, tmp_path: Path, tied: bool, engine: str) -> None:
     """Adam's first step has the rate's size whatever the gradient; epsilon is out of its way."""
-    if not kernels:
-        monkeypatch.setattr("glassformer.train.update.kernels_for", lambda *_: None)
     rates = {"optimizer.embedding_rate": 4.0, "optimizer.schedule": "constant", "optimizer.learning_rate": 0.01}
     others = {
         "optimizer.warmup_steps": 0,
         "optimizer.epsilon": 1e-30,
         "model.tie_embeddings": tied,
         "model.dropout": 0.0,
+        "train.engine": engine,
     }
     state = build(tiny.config({**rates, **others}))
     before = {name: w.detach().clone() for name, w in weights_of(state.model).items()}
@@ -210,7 +207,7 @@ def test_dropout_rises_with_the_steps(tiny: TinyRun, tmp_path: Path) -> None:
 
 def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = math.nan) -> None:
     """The loss of these steps is not finite, and neither are its gradients."""
-    whole = glassformer.train.tasks.translation.projected_cross_entropy
+    whole = glassformer.train.tasks.translation.projection_loss
     calls = [0]
 
     def loss(*arguments: Any) -> Any:
@@ -219,7 +216,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = ma
         step = calls[0] - 1  # the first call tries the largest batch
         return result._replace(smoothed=result.smoothed * value) if step in steps else result
 
-    monkeypatch.setattr(glassformer.train.tasks.translation, "projected_cross_entropy", loss)
+    monkeypatch.setattr(glassformer.train.tasks.translation, "projection_loss", loss)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

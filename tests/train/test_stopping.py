@@ -128,7 +128,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_told(
             raise fault
         fault()
 
-    monkeypatch.setattr(glassformer.train.tasks.translation, "projected_cross_entropy", full)
+    monkeypatch.setattr(glassformer.train.tasks.translation, "projection_loss", full)
     with pytest.raises(
         ConfigError, match=r"does not fit the memory; lower data\.batch_tokens=500 and raise train\.acc"
     ):
@@ -141,7 +141,7 @@ def test_another_fault_of_memory_is_not_taken_for_a_batch_too_large(
     def astray(*_: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(glassformer.train.tasks.translation, "projected_cross_entropy", astray)
+    monkeypatch.setattr(glassformer.train.tasks.translation, "projection_loss", astray)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         run_to_the_end(tiny.config(), tmp_path / "run")
 

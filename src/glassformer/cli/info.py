@@ -1,4 +1,4 @@
-"""``glassformer info``: how large a model is, before or after training it."""
+"""``glassformer info``: how large a model is and what computes it, before or after training it."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
-    """Configuration, parameters by part, memory, and arithmetic per token."""
+    """Configuration, parameters by part, memory, arithmetic per token, and engines."""
     from glassformer.config import ConfigError
     from glassformer.run_folder import nearby
 
@@ -29,6 +29,7 @@ def command(
 def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
     import torch
 
+    from glassformer.config import ConfigError
     from glassformer.models.registry import build_model
     from glassformer.train import read_config
 
@@ -37,14 +38,19 @@ def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
     text = getattr(config, "text", None)
     if text is not None and values.get("vocab_size") is None:
         values["vocab_size"] = text.vocab_size if text.joint else (text.vocab_size, text.vocab_size)
+    if "n_classes" in values and values["n_classes"] is None:
+        raise ConfigError(f"{what}: the labels decide model.n_classes; add it, as in model.n_classes=10")
     with torch.device("meta"):
         model = build_model(values, what)
-    return _report(model) | ({} if text is None else {"text": text.model_dump(mode="json")})
+    decoding = getattr(config, "decoding", None)
+    use = (decoding.engine, decoding.precision) if decoding else ("auto", "float32")
+    report = _report(model, (config.train.engine, config.train.precision), use, config.train.device)
+    return report | ({} if text is None else {"text": text.model_dump(mode="json")})
 
 
 def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.config import ConfigError
-    from glassformer.predict.opening import open_any
+    from glassformer.predict.opening import open_any, stored_decoding
     from glassformer.run_folder import resolve, training_values
 
     if settings:
@@ -52,14 +58,34 @@ def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     path = resolve(what)
     task, model, tokenizers = open_any(path)
     text = {} if tokenizers is None else {"text": tokenizers.config.model_dump(mode="json")}
-    overrides = training_values(path).get("overrides")
+    training = training_values(path)
+    overrides = training.get("overrides")
     history = {"overrides": overrides} if overrides else {}
-    return {"checkpoint": str(path), "task": task} | _report(model) | text | history
+    train, decoding = training.get("config", {}).get("train", {}), stored_decoding(path)
+    report = _report(model, _engine(train), _engine(decoding), "cpu")
+    return {"checkpoint": str(path), "task": task} | report | text | history
 
 
-def _report(model) -> dict[str, Any]:  # type: ignore[no-untyped-def]
+def _engine(values: dict[str, Any]) -> tuple[Any, Any]:
+    """Engine and precision of stored settings; ``compiled`` is the setting before ``engine``."""
+    before = "auto" if values.get("compiled", True) else "torch"
+    return values.get("engine", before), values.get("precision", "float32")
+
+
+def _report(  # type: ignore[no-untyped-def]
+    model, training_engine: tuple[Any, Any], decoding_engine: tuple[Any, Any], device: str
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from glassformer.models.device import choose_device
     from glassformer.models.size import flops_per_token, parameters_by_part
+    from glassformer.native import route
 
+    where = choose_device(device)
+    routes = {
+        "training": [asdict(one) for one in route(model.train(), *training_engine, where)],
+        "use": [asdict(one) for one in route(model.eval(), *decoding_engine, where)],
+    }
     parts, flops = parameters_by_part(model), flops_per_token(model)
     training = {"training_target_token": 3 * flops["target_token"]} if "target_token" in flops else {}
     return {
@@ -67,11 +93,13 @@ def _report(model) -> dict[str, Any]:  # type: ignore[no-untyped-def]
         "parameters": parts,
         "memory": {"weights_bytes": 4 * parts["total"], "training_bytes": 16 * parts["total"]},
         "flops": flops | training,
+        "routes": routes,
     }
 
 
 def _text(report: dict[str, Any]) -> str:
     from glassformer.config import to_toml
+    from glassformer.native import Route, grouped
 
     lines = [f"{name} {report[name]}" for name in ("checkpoint", "task") if name in report]
     lines += to_toml({section: report[section] for section in ("model", "text") if section in report}).splitlines()
@@ -92,4 +120,7 @@ def _text(report: dict[str, Any]) -> str:
     if shown:
         lines.append("arithmetic (products with weights, forward; training is three times that)")
         lines += [f"  a {name} token     {count / 1e6:>9,.2f} MFLOP" for name, count in shown]
+    for use, routes in report["routes"].items():
+        lines.append(f"engine in {use}")
+        lines += [f"  {one}" for one in grouped([Route(**values) for values in routes])]
     return "\n".join(lines)

@@ -127,6 +127,7 @@ class Screen:
             f"{'batch' if event.batches_per_epoch == 1 else 'batches'} an epoch, "
             f"{event.padding_share:.1%} padding; step {event.step:,} of {event.max_steps:,}"
         )
+        self._say(f"engine: {event.engine}")
 
     def _stepped(self, event: "Stepped") -> None:
         now = monotonic()

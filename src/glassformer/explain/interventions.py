@@ -17,7 +17,7 @@ from glassformer.explain.example import Example
 from glassformer.explain.stack_example import TextExample
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.dropout import drops
+from glassformer.layers.dropout import has_active_dropout
 from glassformer.layers.mask import Sentences
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -135,7 +135,7 @@ def run(
 
 def check_repeatable(model: nn.Module) -> None:
     """``ConfigError`` when dropout would make two runs differ by more than their edits."""
-    if drops(model):
+    if has_active_dropout(model):
         raise ConfigError("the model is in training mode, and dropout changes every run; call model.eval() first")
 
 

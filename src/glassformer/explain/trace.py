@@ -15,7 +15,7 @@ from glassformer.config import ConfigError
 from glassformer.explain.axes import axes_of
 from glassformer.explain.formula import Formula, explain
 from glassformer.explain.view import Panel, View
-from glassformer.layers.dropout import drops
+from glassformer.layers.dropout import has_active_dropout
 from glassformer.taps import Edit, Recording, recording
 
 
@@ -30,7 +30,7 @@ class Trace(Recording):
         self.model = model
         self.kind = str(getattr(getattr(model, "config", None), "kind", ""))
         """Of the model, as its configuration calls it."""
-        self.dropped = drops(model)
+        self.dropped = has_active_dropout(model)
         """Whether dropout was on, so that no formula gives the numbers."""
 
     def axes(self, name: str) -> tuple[str, ...]:

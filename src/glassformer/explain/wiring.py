@@ -4,7 +4,8 @@ from torch import nn
 
 from glassformer.config import ConfigError
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.embedding import PatchEmbedding, TokenEmbedding
+from glassformer.layers.embedding import TokenEmbedding
+from glassformer.layers.inputs import PatchEmbedding
 from glassformer.models.recurrent import RecurrentDecoder
 
 EMBEDDING = {"encoder": "source_embedding", "decoder": "target_embedding"}

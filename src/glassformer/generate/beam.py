@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassformer.generate.candidates import Extensions, LogitsError, extensions, log_sum, own, show
+from glassformer.generate.candidates import Extensions, LogitsError, Search, record_candidates, search_of
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, reshaping_filters, search_filters
 from glassformer.generate.idle import keep
@@ -57,7 +57,7 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     truncated, so a search takes at most ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
     """
     filters, reshaping = search_filters(prompt, config), reshaping_filters(prompt, config)
-    state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
+    state, search = model.begin(prompt.source, prompt.source_mask, config.use_cache), search_of(model)
     device = prompt.source.device
     live = _Beam(
         sentence=torch.arange(len(prompt), device=device),
@@ -70,10 +70,10 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
     )
     going = [True] * len(prompt)
     while any(going):
-        logits = own(model.step(live.tokens[:, :, -1].reshape(-1, 1), state))
+        logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
         if reshaping:
             logits = apply(reshaping, logits, live.tokens.flatten(0, 1), _sentences(live))
-        parents, normaliser = _extend(model, live, logits, filters, prompt, config)
+        parents, normaliser = _extend(model, search, live, logits, filters, prompt, config)
         going = _undecided(live, prompt, normaliser, config)
         if not all(going):
             undecided = torch.tensor(going, device=device)
@@ -87,7 +87,13 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
 
 
 def _extend(
-    model: Decodable, live: _Beam, logits: Tensor, filters: list[Filter], prompt: Prompt, config: DecodingConfig
+    model: Decodable,
+    search: Search,
+    live: _Beam,
+    logits: Tensor,
+    filters: list[Filter],
+    prompt: Prompt,
+    config: DecodingConfig,
 ) -> tuple[Tensor, Tensor]:
     """Take the best extensions of every sentence, and finish those that end.
 
@@ -96,12 +102,12 @@ def _extend(
     """
     sentences, k, _ = live.tokens.shape
     end = prompt.symbols.end
-    normaliser = log_sum(logits, config.compiled)
+    normaliser = search.log_sum(logits)
     late = _at_limit(live, prompt)
     ends = (logits[:, end] - normaliser).view(sentences, k) if late else None
     allowed = apply(filters, logits, live.tokens.flatten(0, 1), _sentences(live))
-    found, going, some_end = extensions(allowed, normaliser, live.total, end, config.beam_size, config.compiled)
-    show(model, found.tokens, found.totals, found.parents)
+    found, going, some_end = search.extensions(allowed, normaliser, live.total, end, config.beam_size)
+    record_candidates(model, lambda: found.tokens, lambda: found.totals, lambda: found.parents)
     if some_end:
         _finish(live, found, end, config)
     if ends is not None:

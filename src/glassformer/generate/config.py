@@ -43,11 +43,23 @@ class DecodingConfig(Config):
     min_p: float = Field(0.0, ge=0, le=1, description="draw from those at least this share as probable as the best")
     seed: int = Field(1, ge=0, description="of drawing")
     precision: Literal["float32", "bfloat16", "int8"] = Field("float32", description="of the products of matrices")
-    compiled: bool = Field(True, description="on a CPU, decode in kernels compiled for it where they fit the model")
+    engine: Literal["auto", "torch", "native"] = "auto"
+    """What computes the model. ``native``: the C++ kernels, on a CPU. ``torch``: PyTorch. ``auto``: the kernels for the
+    parts that they can compute."""
     use_cache: bool = Field(True, description="keep keys and values")
     batch_tokens: int = Field(4096, gt=0)
-    """Padded source tokens decoded together, counted for each hypothesis; compiled, at most 1,024 whatever their
+    """Padded source tokens decoded together, counted for each hypothesis; in the kernels at most 1,024 whatever their
     hypotheses. It changes the speed, never the text."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _migrate(cls, values: Any) -> Any:
+        """Read ``compiled``, the setting before ``engine``."""
+        if not isinstance(values, dict) or not isinstance(values.get("compiled"), bool):
+            return values
+        others = {key: value for key, value in values.items() if key != "compiled"}
+        torch = not values["compiled"] and others.get("engine", "auto") == "auto"
+        return others | ({"engine": "torch"} if torch else {})
 
     @field_validator("logit_bias", mode="before")
     @classmethod

@@ -13,7 +13,7 @@ from glassformer.generate.beam import beam
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
 from glassformer.generate.protocol import Decodable, Prompt, Symbols, padded
-from glassformer.generate.search import by_length, side_by_side
+from glassformer.generate.search import by_length, runs_in_threads, side_by_side
 from glassformer.generate.walk import Choose, chooser, finish, greedy, sample, walk
 
 Stopped = Callable[[int, list[int]], bool]
@@ -105,7 +105,7 @@ def stream_text(
     while goes_on:
         prompt, tokens = _prompt([text], symbols, config, device), list[int]()
         reason: FinishReason = "length"
-        for ((_, token, _),) in walk(model, prompt, config, _choice([text], prompt, config)):
+        for ((_, token, _),) in walk(model, prompt, config, _choice(model, [text], prompt, config)):
             if token == symbols.end:
                 reason = "end"
             else:
@@ -141,14 +141,14 @@ def _searched(
     each = 1 if config.sample else config.beam_size
     lengths = [len(text.read) + text.room for text in texts]
     batches = list(by_length(lengths, max(1, config.batch_tokens // each)))
-    for batch, found in zip(batches, side_by_side(search, batches, device), strict=True):
+    for batch, found in zip(batches, side_by_side(search, batches, runs_in_threads(model, device)), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
 
 
-def _choice(texts: list[_Text], prompt: Prompt, config: DecodingConfig) -> Choose:
-    return chooser(prompt, config, [text.draw for text in texts])
+def _choice(model: Decodable, texts: list[_Text], prompt: Prompt, config: DecodingConfig) -> Choose:
+    return chooser(model, prompt, config, [text.draw for text in texts])
 
 
 def _prompt(texts: list[_Text], symbols: Symbols, config: DecodingConfig, device: torch.device | None) -> Prompt:

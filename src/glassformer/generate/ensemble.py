@@ -34,6 +34,8 @@ class Ensemble:
         self.models = models
         known = [model.enough_tokens for model in models if hasattr(model, "enough_tokens")]
         self.enough_tokens: int | None = min(known, default=None)
+        self.search_kernels = getattr(models[0], "search_kernels", None)
+        self.runs_in_threads = all(getattr(model, "runs_in_threads", False) for model in models)
 
     def begin(self, source: Tensor, source_mask: Tensor, use_cache: bool = True) -> EnsembleState:
         return EnsembleState([model.begin(source, source_mask, use_cache) for model in self.models])

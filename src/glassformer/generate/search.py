@@ -11,7 +11,6 @@ from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, Hypothesis
 from glassformer.generate.protocol import Decodable, Symbols, build_prompt
 from glassformer.generate.walk import greedy, sample
-from glassformer.taps import tracing
 
 _LIMITING = Lock()
 """Held while the number of threads that new threads begin with is not the host's."""
@@ -45,7 +44,7 @@ def generate(
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     batches = list(by_length(lengths, _source_tokens(model, config, copies)))
-    for batch, found in zip(batches, side_by_side(search, batches, device), strict=True):
+    for batch, found in zip(batches, side_by_side(search, batches, runs_in_threads(model, device)), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
@@ -61,15 +60,20 @@ def _source_tokens(model: Decodable, config: DecodingConfig, copies: int) -> int
     return max(1, allowed if enough is None else min(allowed, enough // copies))
 
 
-def side_by_side(
-    search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], device: torch.device | None
-) -> Iterable[list[list[Hypothesis]]]:
-    """Each batch searched, on a CPU by as many threads as there are cores to compute on, each with one of them.
+def runs_in_threads(model: Decodable, device: torch.device | None) -> bool:
+    """True for an accelerated form on a CPU. A trace and hooks see one batch after the other."""
+    return getattr(model, "runs_in_threads", False) and (device is None or device.type == "cpu")
 
-    Between the products of matrices there are many small passes, which one core does nearly as fast as several.
+
+def side_by_side(
+    search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], threads: bool
+) -> Iterable[list[list[Hypothesis]]]:
+    """Search each batch, with ``threads`` one batch on each core at a time.
+
+    Between the matrix products there are many small operations, which one core does nearly as fast as several.
     """
     cores = torch.get_num_threads()
-    workers = 1 if tracing() or (device is not None and device.type != "cpu") else min(cores, max(1, len(batches)))
+    workers = min(cores, max(1, len(batches))) if threads else 1
     if workers == 1:
         return map(search, batches)
     with ThreadPoolExecutor(workers, initializer=_limit_this_thread, initargs=(cores // workers,)) as pool:

@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.generate.candidates import LogitsError, best, log_softmax, log_sum, own, show
+from glassformer.generate.candidates import LogitsError, Search, log_softmax, record_candidates, search_of
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, reshaping_filters, sampling_filters, search_filters
 from glassformer.generate.idle import keep
 from glassformer.generate.protocol import Decodable, Prompt
-from glassformer.taps import tracing
 
 SHOWN = 10
 """Candidates of a step that a trace holds."""
@@ -26,21 +25,21 @@ Step = list[tuple[int, int, float]]
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
     """The most probable token at every step."""
-    return _collect(walk(model, prompt, config, most_probable(config)), prompt, config)
+    return _collect(walk(model, prompt, config, most_probable(search_of(model))), prompt, config)
 
 
 def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
     """A token drawn from the filtered distribution at every step."""
-    return _collect(walk(model, prompt, config, chooser(prompt, config, draws)), prompt, config)
+    return _collect(walk(model, prompt, config, chooser(model, prompt, config, draws)), prompt, config)
 
 
-def chooser(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
+def chooser(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
     """Choose the sampler; at a temperature of 0, its limit, sampling is greedy."""
-    return drawn(prompt, config, draws) if config.sample and config.temperature else most_probable(config)
+    return drawn(prompt, config, draws) if config.sample and config.temperature else most_probable(search_of(model))
 
 
-def most_probable(config: DecodingConfig) -> Choose:
-    return lambda logits, sentence, step: best(logits, 1, config.compiled)[1].squeeze(1)
+def most_probable(search: Search) -> Choose:
+    return lambda logits, sentence, step: search.best(logits, 1)[1].squeeze(1)
 
 
 def drawn(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
@@ -71,17 +70,15 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
     filters: list[Filter] = search_filters(prompt, config)
     reshaping = reshaping_filters(prompt, config)
     written: list[list[int]] = [[] for _ in range(len(prompt))]
-    state = model.begin(prompt.source, prompt.source_mask, config.use_cache)
+    state, search = model.begin(prompt.source, prompt.source_mask, config.use_cache), search_of(model)
     sentence = torch.arange(len(prompt), device=prompt.source.device)
     tokens = prompt.beginnings[:, None]
     rows, going = list(range(len(prompt))), [True] * len(prompt)
     while any(going):
-        logits = apply(reshaping, own(model.step(tokens[:, -1:], state)), tokens, sentence)
-        normaliser = log_sum(logits, config.compiled)
+        logits = apply(reshaping, model.step(tokens[:, -1:], state), tokens, sentence)
+        normaliser = search.log_sum(logits)
         allowed = apply(filters, logits, tokens, sentence)
-        if tracing():
-            values, ids = best(allowed, min(SHOWN, allowed.size(1)))
-            show(model, ids, values - normaliser[:, None])
+        _record(model, search, allowed, normaliser)
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
         log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
         newest = list(zip(rows, chosen.tolist(), log_probs.tolist(), strict=True))
@@ -105,6 +102,13 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
             state.select(kept)
             sentence, tokens, places = sentence[kept], tokens[kept], kept.tolist()
             rows, going = [rows[place] for place in places], [going[place] for place in places]
+
+
+def _record(model: Decodable, search: Search, allowed: Tensor, normaliser: Tensor) -> None:
+    k = min(SHOWN, allowed.size(1))
+    record_candidates(
+        model, lambda: search.best(allowed, k)[1], lambda: search.best(allowed, k)[0] - normaliser[:, None]
+    )
 
 
 def _refuse(newest: Step, going: list[bool], normaliser: Tensor, step: int) -> None:

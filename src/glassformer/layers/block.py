@@ -1,4 +1,4 @@
-"""Section 3.1: sub-layers wrapped by a residual connection and layer normalisation; a stack of N layers."""
+"""Section 3.1: sub-layers, each with a residual connection and layer normalization; a stack of N layers."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,14 @@ from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import BlockCache, StackCache
 from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
 from glassformer.layers.mask import Mask
-from glassformer.layers.whole import trained_as_a_whole
 from glassformer.taps import tap
 
 
 class AddNorm(nn.Module):
     """LayerNorm(x + Sublayer(x)), with dropout on the sub-layer's output (section 5.4).
 
-    ``pre``: x + Sublayer(LayerNorm(x)) instead (Xiong et al. 2020, arXiv:2002.04745). Nothing else knows which it is.
-    Differs from the paper: ``norm`` may be another normalisation than LayerNorm.
+    ``pre``: x + Sublayer(LayerNorm(x)) instead (Xiong et al. 2020, arXiv:2002.04745). Only this class knows the order.
+    Differs from the paper: ``norm`` may be another normalization than LayerNorm.
     """
 
     def __init__(self, norm: nn.Module, dropout: nn.Module, pre: bool):
@@ -61,16 +60,16 @@ class Block(nn.Module):
         memory_mask: Mask | None = None,
         cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        own = None if cache is None else cache.self_attention
-        x = self.self_attention_norm(x, lambda x: self.self_attention(x, mask=mask, cache=own))
+        past, projected = (None, None) if cache is None else (cache.self_attention, cache.cross_attention)
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, mask=mask, cache=past))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
-            attend, kept = self.cross_attention, None if cache is None else cache.cross_attention
-            x = self.cross_attention_norm(x, lambda x: attend(x, memory, memory_mask, kept))
+            attend = self.cross_attention
+            x = self.cross_attention_norm(x, lambda x: attend(x, memory, memory_mask, projected))
         return self.feed_forward_norm(x, self.feed_forward)
 
 
 class Stack(nn.Module):
-    """N blocks; with the pre-norm order a last normalisation, since the residual stream leaves them unnormalised."""
+    """N blocks; in the pre-norm order also a final normalization, since the residual stream has none of its own."""
 
     def __init__(self, blocks: list[Block], final_norm: nn.Module | None):
         super().__init__()
@@ -79,7 +78,7 @@ class Stack(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, and so of what is computed: while training it may be lower than that of the embeddings."""
+        """Type of the weights and the computation; in training it may be lower than that of the embeddings."""
         return next(self.parameters()).dtype
 
     def forward(
@@ -91,8 +90,6 @@ class Stack(nn.Module):
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
         x = x.to(self.dtype)
-        whole = trained_as_a_whole(list(self.layers), x, mask, memory, memory_mask) if cache is None else None
-        for index, block in enumerate(self.layers if whole is None else ()):
+        for index, block in enumerate(self.layers):
             x = block(x, mask, memory, memory_mask, None if cache is None else cache[index])
-        x = x if whole is None else whole
         return x if self.final_norm is None else tap(self, "normed", self.final_norm(x))

@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from glassformer.layers.position import Offset
-from glassformer.taps import tracing
 
 ROOM = 16
 """Positions that buffers of keys and values grow by, at least. Attention reads them whole, with those to come masked:
@@ -39,8 +38,8 @@ class KeyValueCache:
     def append(self, keys: Tensor, values: Tensor, room: bool = False) -> tuple[Tensor, Tensor]:
         """Add new positions and return all of them.
 
-        With ``room`` the zeros for positions to come are returned too, unless the cache was empty or a trace records;
-        the mask has to hide them.
+        With ``room`` the zeros for positions to come are returned too, unless the cache was empty; the mask has to hide
+        them.
         """
         begin, end = self.length, self.length + keys.size(2)
         self.keys = self._room(self.keys, keys, end)
@@ -48,7 +47,7 @@ class KeyValueCache:
         self.keys[:, :, self.length : end] = keys
         self.values[:, :, self.length : end] = values
         self.length = end
-        return self._readable(room and begin > 0 and not tracing())
+        return self._readable(room and begin > 0)
 
     def _readable(self, room: bool) -> tuple[Tensor, Tensor]:
         assert self.keys is not None and self.values is not None

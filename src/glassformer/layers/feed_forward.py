@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from glassformer.layers.linear import Linear
 from glassformer.taps import tap
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -34,8 +33,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], bias: bool = True):
         super().__init__()
-        self.inner = Linear(d_model, d_ff, bias=bias)
-        self.outer = Linear(d_ff, d_model, bias=bias)
+        self.inner = nn.Linear(d_model, d_ff, bias=bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
@@ -49,9 +48,9 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], bias: bool = True):
         super().__init__()
-        self.gate = Linear(d_model, d_ff, bias=bias)
-        self.inner = Linear(d_model, d_ff, bias=bias)
-        self.outer = Linear(d_ff, d_model, bias=bias)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+        self.inner = nn.Linear(d_model, d_ff, bias=bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=bias)
         self.activation = activation
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:

@@ -1,4 +1,4 @@
-"""What a query may see. The one convention: boolean, True = may be seen, broadcastable to ``batch heads query key``.
+"""Attention masks, in one convention: boolean, True = may be seen, broadcastable to ``batch heads query key``.
 
 Section 3.2.3 prevents leftward information flow by "setting to −∞ all values which correspond to illegal connections".
 """
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from glassformer.layers.position import Offset, positions_from
 from glassformer.layers.sparse import Pattern
 
 Sentences = Bool[Tensor, "_ _"] | Int[Tensor, "_ _"]
-"""True where there is a token; or, where a row holds several sentences, their numbers from 1. 0 is padding."""
+"""True for a token; in rows of several sentences the number of its sentence, from 1. 0 is padding."""
 
 if TYPE_CHECKING:
     Size = int
@@ -25,7 +25,7 @@ else:
 
 @dataclass(frozen=True)
 class Mask:
-    """The keys that each query may see: those that satisfy every condition given.
+    """The keys that each query may see: those that satisfy every condition.
 
     (A padded query may see padded keys: its output is never read.)
     """
@@ -68,11 +68,15 @@ class Mask:
                 dense = condition if dense is None else dense & condition
         return dense
 
+    @property
+    def at_start(self) -> bool:
+        """True if no key is before the first query."""
+        return isinstance(self.offset, int) and self.offset == 0
+
     def only_causal(self, query: int, key: int) -> bool:
         """True if the mask is the lower triangle of a square and nothing else: fused attention has a flag for that."""
         others = (self.keys, self.pattern, self.allowed)
-        at_start = isinstance(self.offset, int) and self.offset == 0
-        return self.causal and at_start and query == key and all(one is None for one in others)
+        return self.causal and self.at_start and query == key and all(one is None for one in others)
 
     def _padding(self) -> Bool[Tensor, "batch 1 #query key"] | None:
         if self.keys is None:
@@ -118,10 +122,3 @@ def positions_within(sentences: Int[Tensor, "batch length"]) -> Int[Tensor, "bat
     index = torch.arange(sentences.size(1), device=sentences.device).expand_as(sentences)
     begins = sentences.diff(dim=1, prepend=sentences.new_full((sentences.size(0), 1), -1)) != 0
     return index - index.where(begins, 0).cummax(1).values
-
-
-def chosen(
-    x: Shaped[Tensor, "batch length ..."], which: Bool[Tensor, "batch length"], count: int
-) -> Shaped[Tensor, "chosen ..."]:
-    """``x[which]``. How many that are, the batch knows; a GPU would have to be waited for."""
-    return x.flatten(0, 1).index_select(0, which.flatten().nonzero_static(size=count).squeeze(1))

@@ -1,4 +1,4 @@
-"""Section 3.5: since the model has neither recurrence nor convolution, it is told the order of the tokens.
+"""Section 3.5: positional encodings, since the model has neither recurrence nor convolution.
 
 Sinusoidal (the paper's), learned (its alternative, Table 3 row E), and rotary (Su et al. 2021, arXiv:2104.09864).
 """
@@ -12,10 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import DataError
-from glassformer.native.ops import rotated
 
 Offset = int | Int[Tensor, " rows"]
-"""The position of the first of some tokens; of each row its own, where rows of different length grow together."""
+"""Position of the first token; one for each row if rows of different length grow together."""
 
 
 def positions_from(offset: Offset, length: int, device: torch.device | None = None) -> Int[Tensor, "*rows length"]:
@@ -38,7 +37,7 @@ def sinusoids(positions: Float[Tensor, "*length"], d_model: int) -> Float[Tensor
 
 
 class Sinusoidal(nn.Module):
-    """Fixed positions of any length; the first ``max_length`` are computed once."""
+    """Fixed encodings of any length; the first ``max_length`` are computed in advance."""
 
     table: Tensor
 
@@ -49,8 +48,8 @@ class Sinusoidal(nn.Module):
         self.register_buffer("table", table.to(torch.get_default_dtype()), persistent=False)
 
     @property
-    def at_hand(self) -> int:
-        """How many positions need not be computed."""
+    def n_positions(self) -> int:
+        """Number of positions that are computed in advance."""
         return self.table.size(0)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -63,7 +62,7 @@ class Sinusoidal(nn.Module):
 
     def forward(self, offset: Offset, length: int) -> Float[Tensor, "*rows length d_model"]:
         """The encodings of positions ``offset`` … ``offset + length - 1``."""
-        known = end_of(offset, length) <= self.at_hand
+        known = end_of(offset, length) <= self.n_positions
         if known and isinstance(offset, int):
             return self.table[offset : offset + length]
         positions = positions_from(offset, length, self.table.device)
@@ -80,12 +79,12 @@ class Learned(nn.Module):
         self.weight = nn.Parameter(torch.empty(max_length, d_model))
 
     @property
-    def at_hand(self) -> int:
-        """How many positions there are."""
+    def n_positions(self) -> int:
+        """Number of positions."""
         return self.weight.size(0)
 
     def forward(self, offset: Offset, length: int) -> Float[Tensor, "*rows length d_model"]:
-        limit, end = self.at_hand, end_of(offset, length)
+        limit, end = self.n_positions, end_of(offset, length)
         if end > limit:
             raise DataError(
                 f"{end} tokens are longer than max_length={limit}, and learned positions end there; "
@@ -95,20 +94,12 @@ class Learned(nn.Module):
             return self.weight[offset:end]
         return F.embedding(positions_from(offset, length, offset.device), self.weight)
 
-    def within(self, offset: Int[Tensor, " rows"], length: int) -> Int[Tensor, " rows"]:
-        """``offset``; rows that have no place for ``length`` more keep to the last ones while another row has some.
-
-        A search keeps rows that have ended for a while, and its limits see to it that no other comes so far.
-        """
-        last = self.at_hand - length
-        return offset.clamp(max=last) if bool((offset <= last).any()) else offset
-
 
 class Rotary(nn.Module):
-    """Turns each pair of query and key dimensions by an angle proportional to the position.
+    """Rotate each pair of query and key dimensions by an angle proportional to the position.
 
     The product q·k then depends on the distance alone. Nothing is added to the embedding. Angles are computed in
-    float64 whatever the type of the model: eight bits cannot tell neighbouring positions apart. The slowest pair turns
+    float64 whatever the type of the model: eight bits cannot tell neighboring positions apart. The slowest pair turns
     once in about 2π · ``theta`` positions.
     """
 
@@ -121,29 +112,15 @@ class Rotary(nn.Module):
         self, x: Float[Tensor, "rows heads length d_head"], offset: Offset
     ) -> Float[Tensor, "rows heads length d_head"]:
         angles = self.angles(x.size(-2), x.device, offset)
-        if angles.dim() == 3:  # of each row its own; the same for its heads
+        if angles.dim() == 3:  # each row has its own angles, shared by its heads
             angles = angles[:, None]
-        if x.requires_grad and angles.dim() == 2 and (y := rotated(x, angles)) is not None:
-            return y
-        if not torch.compiler.is_compiling():
-            return _turned(x, angles)
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)  # graphs that are exported know no other numbers
-        even, odd = x[..., 0::2], x[..., 1::2]
-        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        even, odd = x[..., 0::2].to(dtype), x[..., 1::2].to(dtype)
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2).to(x.dtype)
 
     def angles(self, length: int, device: torch.device, offset: Offset = 0) -> Float[Tensor, "*rows length pairs"]:
-        """By which each pair of ``length`` positions from ``offset`` on is turned, in float64."""
+        """Rotation angle of each pair at ``length`` positions from ``offset`` on, in float64."""
         positions = positions_from(offset, length, device)
         rates = self.theta ** (-torch.arange(0, self.d_head, 2, dtype=torch.float64, device=device) / self.d_head)
         return positions.double()[..., None] * rates
-
-
-def _turned(
-    x: Float[Tensor, "rows heads length d_head"], angles: Float[Tensor, "*rows length pairs"]
-) -> Float[Tensor, "rows heads length d_head"]:
-    """Each pair as one complex number times e^(i · angle): forward and backward in a third of the time that products of
-    every other element take."""
-    real = torch.promote_types(x.dtype, torch.float32)
-    turns = torch.polar(torch.ones_like(angles), angles).to(real.to_complex())
-    pairs = torch.view_as_complex(x.to(real).unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)

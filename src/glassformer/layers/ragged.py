@@ -11,8 +11,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from glassformer.layers.cache import KeyValueCache, StackCache
-from glassformer.layers.position import Offset, end_of
-from glassformer.taps import tracing
+from glassformer.layers.position import Learned, Offset, end_of
 
 
 @dataclass
@@ -33,7 +32,7 @@ class RaggedCache(KeyValueCache):
         self.keys[rows, :, places] = keys.transpose(1, 2)
         self.values[rows, :, places] = values.transpose(1, 2)
         self.length, self.lengths = end, self.lengths + keys.size(2)
-        return self._readable(room and begin > 0 and not tracing())
+        return self._readable(room and begin > 0)
 
     def select(self, rows: Tensor) -> None:
         super().select(rows)
@@ -80,3 +79,12 @@ class PromptState:
         wider = max(0, end_of(self.lengths, 0) - self.tokens.size(1))
         self.tokens = F.pad(self.tokens, (0, wider)).scatter(1, places, tokens)
         return self.tokens, torch.arange(self.tokens.size(1), device=tokens.device) < self.lengths[:, None]
+
+
+def within_table(position: Learned, offset: Int[Tensor, " rows"], length: int) -> Int[Tensor, " rows"]:
+    """``offset``, in rows without ``length`` free positions moved back to the last ones, if another row has some.
+
+    A search keeps ended rows for a while; its limits ensure that no other row gets that far.
+    """
+    last = position.n_positions - length
+    return offset.clamp(max=last) if bool((offset <= last).any()) else offset

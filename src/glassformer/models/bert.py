@@ -11,17 +11,16 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config, ConfigError
-from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.embedding import OutputProjection, SegmentEmbedding, TokenEmbedding
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialise_normal
-from glassformer.layers.linear import Linear
+from glassformer.layers.inputs import SegmentEmbedding
 from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
-from glassformer.models.shape import head_size
 from glassformer.taps import tap
 
 Pooling = Literal["mean", "cls", "max"]
@@ -56,7 +55,7 @@ class MaskedTokenTransform(nn.Module):
 
     def __init__(self, config: BERTConfig):
         super().__init__()
-        self.dense = Linear(config.d_model, config.d_model)
+        self.dense = nn.Linear(config.d_model, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
         self.norm = LayerNorm(config.d_model, config.norm_epsilon)
 
@@ -69,7 +68,7 @@ class Pooler(nn.Module):
 
     def __init__(self, d_model: int):
         super().__init__()
-        self.dense = Linear(d_model, d_model)
+        self.dense = nn.Linear(d_model, d_model)
 
     def forward(self, hidden: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch d_model"]:
         return tap(self, "pooled", self.dense(hidden[:, 0]).tanh())

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config
-from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import DecoderState, StackCache
 from glassformer.layers.dropout import Dropout
@@ -18,7 +18,6 @@ from glassformer.layers.init import initialise
 from glassformer.layers.mask import Mask, Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
-from glassformer.models.shape import both_sides, head_size
 from glassformer.taps import tap
 
 
@@ -188,3 +187,10 @@ class EncoderDecoder(nn.Module):
             feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
             blocks.append(Block(own, feed_forward, wrap, attention() if cross_attention else None))
         return Stack(blocks, LayerNorm(c.d_model) if pre else None)
+
+
+def both_sides(vocab_size: int | tuple[int, int] | None) -> tuple[int, int]:
+    """Entries of the source and of the target vocabulary, which may be one."""
+    if vocab_size is None:
+        raise ValueError("vocab_size is not known yet; it comes from the tokenizer")
+    return vocab_size if isinstance(vocab_size, tuple) else (vocab_size, vocab_size)

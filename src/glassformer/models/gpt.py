@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config
-from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
@@ -24,9 +24,8 @@ from glassformer.layers.init import initialise_normal
 from glassformer.layers.mask import Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
-from glassformer.layers.ragged import PromptState, ragged
+from glassformer.layers.ragged import PromptState, ragged, within_table
 from glassformer.layers.sparse import Pattern, Window, fixed, global_tokens, strided
-from glassformer.models.shape import head_size
 
 
 class AttentionConfig(Config):
@@ -144,7 +143,7 @@ class GPT(nn.Module):
         """Logits after ``tokens``, which continue what ``state`` has seen; ``state`` moves on."""
         new, position = tokens.size(1), self.embedding.position
         if isinstance(position, Learned):
-            state.lengths = position.within(state.lengths, new)
+            state.lengths = within_table(position, state.lengths, new)
         if state.cache is None:
             x = self.hidden(*state.extended(tokens))
             return self.output_projection(x[torch.arange(len(x), device=x.device), state.lengths - 1])

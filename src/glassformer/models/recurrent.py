@@ -20,9 +20,8 @@ from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.init import initialise
-from glassformer.layers.linear import Linear
 from glassformer.layers.mask import Mask, Sentences
-from glassformer.models.shape import both_sides
+from glassformer.models.encoder_decoder import both_sides
 from glassformer.taps import tap
 
 
@@ -110,10 +109,10 @@ class RecurrentDecoder(nn.Module):
         super().__init__()
         d_hidden, d_head = config.d_hidden, config.d_hidden // config.n_heads
         inputs = [config.d_model] + [2 * d_hidden] * (config.n_decoder_layers - 1)
-        self.start = Linear(d_hidden // 2, config.n_decoder_layers * d_hidden)
+        self.start = nn.Linear(d_hidden // 2, config.n_decoder_layers * d_hidden)
         self.layers = nn.ModuleList(_lstm(d_input, d_hidden) for d_input in inputs)
-        self.cross_attention = MultiHeadAttention(d_hidden, config.n_heads, d_head, d_head, nn.Identity())
-        self.combine = Linear(2 * d_hidden, config.d_model)
+        self.cross_attention = MultiHeadAttention(d_hidden, config.n_heads, d_head, d_head, Dropout(0.0))
+        self.combine = nn.Linear(2 * d_hidden, config.d_model)
         self.dropout = Dropout(config.dropout)
 
     def forward(

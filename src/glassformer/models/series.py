@@ -10,16 +10,14 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config, DataError
-from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.embedding import PatchEmbedding, series_patches
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialise_normal
-from glassformer.layers.linear import Linear
+from glassformer.layers.inputs import PatchEmbedding, series_patches
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
-from glassformer.models.shape import head_size
 from glassformer.taps import tap
 
 EPSILON = 1e-5
@@ -75,7 +73,7 @@ class Series(nn.Module):
         )
         self.encoder = Stack([self._block() for _ in range(config.n_layers)], LayerNorm(config.d_model))
         self.head_dropout = Dropout(config.head_dropout)
-        self.forecast = Linear(config.n_patches * config.d_model, config.horizon)
+        self.forecast = nn.Linear(config.n_patches * config.d_model, config.horizon)
         initialise_normal(self)
 
     def forward(self, series: Float[Tensor, "batch time variables"]) -> Float[Tensor, "batch horizon variables"]:

@@ -7,15 +7,15 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config, DataError
-from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.embedding import OutputProjection, PatchEmbedding, image_patches
+from glassformer.layers.embedding import OutputProjection
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialise_normal
+from glassformer.layers.inputs import PatchEmbedding, image_patches
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
-from glassformer.models.shape import head_size
 from glassformer.taps import tap
 
 Pixels = Annotated[int, Field(gt=0)]

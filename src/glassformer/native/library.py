@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from ctypes import POINTER, c_char_p, c_float, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
 from glassformer.native import abi
@@ -69,8 +69,6 @@ class Kernels:
         self.projected_loss = _function(library.project_and_lose, POINTER(ProjectedLoss))
         self.embed = _function(library.embed_rows, POINTER(Embedding), c_int32)
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
-        sizes, target = (c_int64, c_int64, c_int32), (c_void_p, c_float)
-        self.softmax = _function(library.softmax_with_target, c_void_p, *sizes, *target, c_void_p, c_void_p, c_int64)
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p)
         self.encode = _function(library.encode, POINTER(Stack), POINTER(Turns), c_void_p, c_void_p, c_void_p, c_int64)
@@ -118,6 +116,13 @@ def kernels() -> Kernels | None:
         return _kernels()
 
 
+def loaded() -> Kernels:
+    """The kernels, for code that runs only where they were found."""
+    found = kernels()
+    assert found is not None
+    return found
+
+
 _one_at_a_time = threading.Lock()
 
 
@@ -135,7 +140,16 @@ def _kernels() -> Kernels | None:
         return _without(f"its kernels cannot be compiled or loaded ({error})")
 
 
+def missing_reason() -> str | None:
+    """Reason why there are no kernels, or None if there are."""
+    return None if kernels() is not None else _missing[-1]
+
+
+_missing: list[str] = []
+
+
 def _without(reason: str) -> Kernels | None:
+    _missing.append(reason)
     warnings.warn(f"glassformer goes on without its compiled kernels, slower: {reason}", stacklevel=4)
     return None
 

@@ -1,50 +1,100 @@
-"""Which kernels compute on given tensors, and those of training as functions: None where PyTorch has to do it."""
+"""Single operations of training in the kernels, and the modules that use them in place of PyTorch's.
 
-from typing import Any, NamedTuple
+The modules have the parameters, names and hooks of those that they replace.
+"""
+
+from collections.abc import Callable
+from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from glassformer.native.abi import Attention, Operand, Product, ProjectedLoss, Rotation, Sequences
-from glassformer.native.library import Kernels, kernels
+from glassformer.layers import feed_forward
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.mask import Mask
+from glassformer.layers.position import Offset, Rotary
+from glassformer.native import abi
+from glassformer.native.abi import Attention, Operand, Product, Rotation, Sequences
+from glassformer.native.library import loaded
+from glassformer.taps import tracing
 
-WHOLE_PANELS = 64
-"""Widths that are a multiple of it are whole panels of every product, on any processor."""
+PANEL_WIDTH = 64
+"""Widths that are multiples of it fill whole panels of every product, on any processor."""
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+HEAD_WIDTH = 32
+"""Head widths are multiples of it: whole vectors."""
 
 MIN_ROWS = 192
-"""Fewer rows leave some cores without work."""
+"""Fewer rows leave cores without work; PyTorch computes such products."""
 
 
-def kernels_for(*tensors: Tensor, low: bool = False) -> Kernels | None:
-    """What computes on ``tensors``: nothing unless all are float32 (or bfloat16, if ``low``) on a CPU, and never while
-    PyTorch compiles."""
-    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
-        return None
-    for t in tensors:  # asked several times in every step of a search
-        known = t.dtype == torch.float32 or (low and t.dtype == torch.bfloat16)
-        if not known or not t.is_cpu or type(t) not in _PLAIN:
-            return None
-    return kernels()
+ACTIVATIONS: dict[Callable[[Tensor], Tensor], int] = {
+    function: abi.ACTIVATIONS[name] for name, function in feed_forward.ACTIVATIONS.items() if name in abi.ACTIVATIONS
+}
+"""Numbers by which the kernels know the activations of a model."""
+
+
+def computes_gradient(*tensors: Tensor) -> bool:
+    """True where the kernels of training compute: gradients are enabled, no trace records, and they know the tensors.
+
+    (A model may have been moved or converted since it was accelerated.)
+    """
+    return torch.is_grad_enabled() and readable(*tensors) and not tracing()
+
+
+def readable(*tensors: Tensor) -> bool:
+    """True if the kernels can read ``tensors``."""
+    return all(tensor.is_cpu and tensor.dtype in (torch.float32, torch.bfloat16) for tensor in tensors)
+
+
+def random_seed() -> int:
+    """One number of PyTorch's global generator."""
+    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+
+
+class NativeLinear(nn.Linear):
+    """Linear transformation in float32, its product and those of its gradients in the kernels."""
+
+    def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
+        few = x.numel() < MIN_ROWS * x.size(-1)
+        alike = x.size(-1) == self.in_features and x.dtype == self.weight.dtype == torch.float32
+        if few or not alike or not computes_gradient(x, self.weight):
+            return super().forward(x)
+        return _Linear.apply(x, self.weight, self.bias)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        rows = x.reshape(-1, x.size(-1))
+        return product(rows, weight.t(), bias).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        multiply = torch.matmul if torch.is_grad_enabled() else product  # a second derivative needs PyTorch's
+        d_rows = d_y.reshape(-1, d_y.size(-1))
+        d_x = multiply(d_rows, weight).view(x.shape) if needs_x else None
+        d_weight = multiply(d_rows.t(), x.reshape(-1, x.size(-1))) if needs_weight else None
+        return d_x, d_weight, d_rows.sum(0) if needs_bias else None
 
 
 def product(
     a: Float[Tensor, "rows depth"], b: Float[Tensor, "depth columns"], bias: Float[Tensor, " columns"] | None = None
 ) -> Float[Tensor, "rows columns"]:
-    """``a @ b + bias``, of which either may be transposed.
+    """``a @ b + bias`` in float32; either matrix may be transposed.
 
-    In float32 on two Zen 4 cores 170 to 206 GFLOP/s at the sizes of a small model, where PyTorch reaches 148 to 192.
+    On two Zen 4 cores 170 to 206 GFLOP/s at the sizes of a small model; PyTorch reaches 148 to 192.
     """
-    enough = min(len(a), a.size(1)) >= MIN_ROWS or len(a) >= 4 * MIN_ROWS
-    whole = a.size(1) == b.size(0) and (bias is None or bias.shape == b.shape[1:])  # else PyTorch says what is wrong
-    made = kernels_for(a, b, *([] if bias is None else [bias])) if enough and whole else None
-    if made is None:
+    if min(len(a), a.size(1)) < MIN_ROWS and len(a) < 4 * MIN_ROWS:
         return a @ b if bias is None else torch.addmm(bias, a, b)
     result, bias = a.new_empty(len(a), b.size(1)), None if bias is None else bias.contiguous()
-    made.multiply(
+    loaded().multiply(
         Product(
             len(a),
             b.size(1),
@@ -59,71 +109,48 @@ def product(
     return result
 
 
-def dropped(x: Tensor, seed: int, threshold: int) -> Tensor | None:
-    """``x`` with a share of ``threshold`` / 256 zero and the rest scaled to the same mean; which, ``seed`` decides."""
-    if (made := kernels_for(x, low=True)) is None:
-        return None
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    low = x.dtype == torch.bfloat16
-    made.drop(x.data_ptr(), x.numel(), low, seed, threshold, y.data_ptr(), torch.get_num_threads())
-    return y
+class NativeDropout(Dropout):
+    """Dropout whose mask follows from one random number and the place of each element, so that none is stored."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.rate == 0.0 or not computes_gradient(x):
+            return super().forward(x)
+        return _Dropped.apply(x, self.threshold, random_seed())
 
 
-def random_seed() -> int:
-    """One number of PyTorch's generator."""
-    return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+class _Dropped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, threshold: int, seed: int) -> Tensor:
+        ctx.threshold, ctx.seed = threshold, seed
+        x, low = x.contiguous(), x.dtype == torch.bfloat16
+        y = torch.empty_like(x)
+        loaded().drop(x.data_ptr(), x.numel(), low, seed, threshold, y.data_ptr(), torch.get_num_threads())
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _Dropped.apply(gradient, ctx.threshold, ctx.seed), None, None
 
 
-def softmax_(
-    logits: Float[Tensor, "rows vocab"], target: Int[Tensor, " rows"], taken: float
-) -> tuple[Float[Tensor, " rows"], Float[Tensor, " rows"]] | None:
-    """``logits`` become their softmax, ``taken`` less at ``target``; −log p of the target, and log Σ e^logit."""
-    if not logits.is_contiguous() or (made := kernels_for(logits, low=True)) is None:
-        return None
-    nll, log_sums = torch.empty(2, len(logits), dtype=torch.float32, device="cpu").unbind()
-    low, threads, target = logits.dtype == torch.bfloat16, torch.get_num_threads(), target.long().contiguous()
-    where = (target.data_ptr(), taken, nll.data_ptr(), log_sums.data_ptr())
-    made.softmax(logits.data_ptr(), *logits.shape, low, *where, threads)
-    return nll, log_sums
+class NativeAttention(MultiHeadAttention):
+    """Attention in one kernel, forward and backward, which holds no n × n scores, for heads of whole vectors.
 
+    For narrower ones PyTorch is faster: with dropout its definition, without its fused attention.
+    """
 
-class LossAndGradients(NamedTuple):
-    """Sums over tokens, and their gradients, None where none was wanted: of nll · (1 − ε) + smooth · ε."""
-
-    nll: float
-    smooth: float
-    d_hidden: Tensor | None
-    d_weight: Tensor | None
-    d_bias: Tensor | None
-
-
-def projected_loss(
-    hidden: Float[Tensor, "tokens d_model"],
-    weight: Float[Tensor, "vocab d_model"],
-    bias: Float[Tensor, " vocab"] | None,
-    target: Int[Tensor, " tokens"],
-    smoothing: float,
-    wanted: bool,
-) -> LossAndGradients | None:
-    """−log p of ``target`` after ``hidden · weightᵀ + bias``, and its mean over the vocabulary."""
-    masters = [weight] if bias is None else [weight, bias]
-    made = kernels_for(hidden, low=True) and kernels_for(*masters)
-    whole = hidden.size(1) % WHOLE_PANELS == 0 and weight.is_contiguous()
-    if made is None or not whole or not (hidden.dtype == torch.float32 or made.bfloat16):
-        return None
-    hidden, target = hidden.contiguous(), target.long().contiguous()
-    empty = torch.empty_like if len(hidden) else torch.zeros_like  # without tokens nothing is written
-    d_hidden, d_weight = (empty(hidden), empty(weight)) if wanted else (None, None)
-    d_bias = empty(bias) if wanted and bias is not None else None
-    call = ProjectedLoss(len(hidden), *weight.shape, hidden.data_ptr(), weight.data_ptr())
-    call.bias, call.target = None if bias is None else bias.data_ptr(), target.data_ptr()
-    call.smoothing, call.bfloat16 = smoothing, hidden.dtype == torch.bfloat16
-    for name, gradient in {"d_hidden": d_hidden, "d_weight": d_weight, "d_bias": d_bias}.items():
-        setattr(call, name, None if gradient is None else gradient.data_ptr())
-    call.threads = torch.get_num_threads()
-    made.projected_loss(call)
-    return LossAndGradients(call.nll, call.smooth, d_hidden, d_weight, d_bias)
+    def attend(
+        self,
+        q: Float[Tensor, "batch heads query d_k"],
+        k: Float[Tensor, "batch kv_heads key d_k"],
+        v: Float[Tensor, "batch kv_heads key d_v"],
+        mask: Mask | None = None,
+    ) -> Float[Tensor, "batch heads query d_v"]:
+        rate = cast(Dropout, self.dropout).rate
+        sparse = mask is not None and mask.pattern is not None and rate == 0  # blockwise attention computes less
+        if sparse or q.size(3) % HEAD_WIDTH or v.size(3) % HEAD_WIDTH or not computes_gradient(q, k, v):
+            return super().attend(q, k, v, mask)
+        dense = None if mask is None else mask.dense(q.size(2), k.size(2), q.device)
+        return attention(q, *self._repeat(k, v), dense, round(256 * rate))
 
 
 def attention(
@@ -132,13 +159,10 @@ def attention(
     v: Float[Tensor, "batch heads key d_v"],
     mask: Bool[Tensor, "#batch #heads #query #key"] | None,
     threshold: int = 0,
-) -> Float[Tensor, "batch heads query d_v"] | None:
-    """Equation 1 with ``threshold`` / 256 of the weights dropped, holding no n × n scores, forwards or backwards."""
-    alike = len({x.dtype for x in (q, k, v)}) == 1 and len({x.shape[:2] for x in (q, k, v)}) == 1
-    fits = alike and q.size(3) == k.size(3) and k.size(2) == v.size(2) and (mask is None or mask.dtype == torch.bool)
-    if not fits or kernels_for(q, k, v, low=True) is None:
-        return None
-    return _Attention.apply(q, k, v, mask, threshold)
+) -> Float[Tensor, "batch heads query d_v"]:
+    """Equation 1 with ``threshold`` / 256 of the weights dropped, in float32 or bfloat16."""
+    result: Tensor = _Attention.apply(q, k, v, mask, threshold)
+    return result
 
 
 class _Attention(torch.autograd.Function):
@@ -163,31 +187,32 @@ class _Attention(torch.autograd.Function):
 
 
 def _attend(ctx: Any, saved: tuple[Any, ...], **tensors: Tensor) -> None:
-    """Forwards when the context is to be filled, backwards when gradients are."""
+    """The forward pass if the context is to be filled, else the backward pass."""
     q, k, v, mask, log_sums = saved
     call = Attention(*q.shape[:3], k.size(2), k.size(3), v.size(3))
     for name, x in {"q": q, "k": k, "v": v, **tensors}.items():
         setattr(call, name, Sequences(x.data_ptr(), *x.stride()[:3]))
     if mask is not None:
-        seen = mask.expand(*q.shape[:3], k.size(2))
-        call.mask = seen.data_ptr()
-        call.mask_batch, call.mask_head, call.mask_query, call.mask_key = seen.stride()
+        visible = mask.expand(*q.shape[:3], k.size(2))
+        call.mask = visible.data_ptr()
+        call.mask_batch, call.mask_head, call.mask_query, call.mask_key = visible.stride()
     call.log_sums, call.seed, call.threshold = log_sums.data_ptr(), ctx.seed, ctx.threshold
     call.bfloat16, call.threads = q.dtype == torch.bfloat16, torch.get_num_threads()
-    if (made := kernels()) is not None:
-        made.attend(call, "context" not in tensors)
+    loaded().attend(call, "context" not in tensors)
 
 
-def rotated(
-    x: Float[Tensor, "batch heads length d_head"], angles: Float[Tensor, "length pairs"]
-) -> Float[Tensor, "batch heads length d_head"] | None:
-    """Each pair of neighbours in the last axis turned by its angle."""
-    if angles.shape != (x.size(2), x.size(3) // 2) or kernels_for(x, low=True) is None:
-        return None
-    return _Rotated.apply(x, *turning_tables(angles))
+class NativeRotary(Rotary):
+    """Rotary positions in one kernel, where all rows begin at the same position."""
+
+    def forward(
+        self, x: Float[Tensor, "rows heads length d_head"], offset: Offset
+    ) -> Float[Tensor, "rows heads length d_head"]:
+        if not isinstance(offset, int) or not computes_gradient(x):
+            return super().forward(x, offset)
+        return _Rotated.apply(x, *rotary_tables(self.angles(x.size(-2), x.device, offset)))
 
 
-def turning_tables(
+def rotary_tables(
     angles: Float[Tensor, "length pairs"],
 ) -> tuple[Float[Tensor, "length d_head"], Float[Tensor, "length d_head"]]:
     """The cosine of each pair twice; its sine twice, the first time negative."""
@@ -204,8 +229,7 @@ class _Rotated(torch.autograd.Function):
         result = _like_heads(x, x.size(-1))
         ends = (Sequences(rows.data_ptr(), *rows.stride()[:3]) for rows in (x, result))
         tables = cosines.data_ptr(), sines.data_ptr()
-        if (made := kernels()) is not None:
-            made.rotate(Rotation(*x.shape, *ends, *tables, x.dtype == torch.bfloat16, torch.get_num_threads()))
+        loaded().rotate(Rotation(*x.shape, *ends, *tables, x.dtype == torch.bfloat16, torch.get_num_threads()))
         return result
 
     @staticmethod

@@ -1,94 +1,137 @@
-"""A whole stack of layers forwards and backwards in the kernels, as one function of its input and its weights."""
+"""Training in the kernels: embeddings, whole stacks, the output projection with its loss, the update of the weights."""
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_int64
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from glassformer.native.abi import Mask, TrainedLayer, TrainedStack
-from glassformer.native.library import kernels
-from glassformer.native.ops import kernels_for, random_seed, turning_tables
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import AddNorm, Block, Stack
+from glassformer.layers.cache import StackCache
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding, places_in_table
+from glassformer.layers.mask import Mask, Sentences
+from glassformer.layers.position import Offset
+from glassformer.native import abi
+from glassformer.native.library import loaded
+from glassformer.native.ops import computes_gradient, random_seed, rotary_tables
+from glassformer.taps import has_hooks
+
+
+class NativeStack(Stack):
+    """A stack that the kernels compute as a whole, forward and backward.
+
+    With a hook on one of its modules, a trace, a cache or no gradient it runs block by block as any other.
+    Behind the last position that the mask lets any query see is padding: it is not computed, and its result is 0.
+    """
+
+    settings: "StackSettings"
+    hooks: list[Mapping[int, Any]]
+    """Registries of the hooks of all modules in the layers."""
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Mask | None = None,
+        memory: Float[Tensor, "sentences source d_model"] | None = None,
+        memory_mask: Mask | None = None,
+        cache: StackCache | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        x = x.to(self.dtype)
+        rates = self._dropout_rates()
+        unfit = cache is not None or rates is None or any(self.hooks) or not self._fits(x, memory)
+        if unfit or not computes_gradient(x):
+            return super().forward(x, mask, memory, memory_mask, cache)
+        rotary = cast(Block, self.layers[0]).self_attention.rotary
+        angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
+        tables = () if angles is None else (*angles, -angles[1])  # the backward pass rotates back
+        dense = None if mask is None else mask.dense(x.size(1), x.size(1), x.device)
+        seen = None
+        if memory is not None and memory_mask is not None:
+            seen = memory_mask.dense(x.size(1), memory.size(1), x.device)
+        weights = [
+            tensor for block in self.layers for _, part in parts_of(block) for tensor in (part.weight, part.bias)
+        ]
+        x = _Stack.apply(self.settings, rates, (dense, seen), tables, x, memory, *weights)
+        return x if self.final_norm is None else self.final_norm(x)
+
+    def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
+        """True if there is one ``memory`` of the same type for each row of ``x``, or none where none is read."""
+        if memory is None:
+            return x.numel() > 0 and "cross_query" not in self.settings.parts
+        return x.numel() > 0 < memory.numel() and memory.dtype == x.dtype and len(memory) == len(x)
+
+    def _dropout_rates(self) -> tuple[int, int] | None:
+        """Thresholds of residual and attention dropout; None if modules differ, as after freezing some of them."""
+        parts = [part for block in self.layers for part in block.children()]
+        residual = {cast(Dropout, part.dropout).rate for part in parts if isinstance(part, AddNorm)}
+        attention = {cast(Dropout, part.dropout).rate for part in parts if isinstance(part, MultiHeadAttention)}
+        if len(residual) > 1 or len(attention) > 1:
+            return None
+        return round(256 * residual.pop()), round(256 * attention.pop())
 
 
 @dataclass(frozen=True)
 class StackSettings:
-    """What a stack is beside its weights. Thresholds: of 256, how many values of a byte drop their element."""
+    """Properties that all layers of a stack share, and the order of their weights."""
 
     heads: int
     d_ff: int
     epsilon: float
     pre_norm: bool
-    threshold: int
-    attention_threshold: int
     activation: int
-    """Number in ``abi.ACTIVATIONS``."""
+    """Its number in ``abi.ACTIVATIONS``."""
     parts: tuple[str, ...]
-    """Of a layer, as they follow one another in the weights."""
-    turning: tuple[int, float] | None = None
-    """Width and slowness of rotary positions."""
+    """Names of the modules of a layer whose weights are passed, in order."""
+    rotary: tuple[int, float] | None
+    """Head width and θ of rotary positions."""
 
 
-def can_train(x: Tensor, *others: Tensor) -> bool:
-    """Whether the kernels compute with these tensors on this processor."""
-    made = kernels_for(x, *others, low=True)
-    alike = all(other.dtype == x.dtype and other.is_contiguous() for other in others)
-    return made is not None and alike and (x.dtype == torch.float32 or made.bfloat16)
-
-
-def trained_stack(
-    settings: StackSettings,
-    weights: Sequence[Tensor | None],
-    x: Float[Tensor, "batch length d_model"],
-    mask: Bool[Tensor, "#batch #heads #length #length"] | None,
-    memory: Float[Tensor, "batch source d_model"] | None,
-    memory_mask: Bool[Tensor, "#batch #heads #length #source"] | None,
-    angles: Float[Tensor, "length pairs"] | None,
-) -> Float[Tensor, "batch length d_model"]:
-    """``weights``: weight and bias (or None) of each of ``settings.parts``, layer by layer; ``angles``: of rotary
-    positions.
-
-    What stands behind the last position that ``mask`` (for ``memory``: ``memory_mask``) lets any other see is padding:
-    nothing is computed for it, and its result is 0.
-    """
-    turns: tuple[Tensor, ...] = ()
-    if angles is not None:
-        cosines, sines = turning_tables(angles)
-        turns = cosines, sines, -sines  # the last turn back
-    return _Stack.apply(settings, mask, memory_mask, turns, x, memory, *weights)
+def parts_of(block: nn.Module) -> Iterator[tuple[str, Any]]:
+    """Modules of ``block`` that have weights, under the names that ``abi.TrainedLayer`` gives them."""
+    block = cast(Block, block)
+    wraps = (block.self_attention_norm, block.cross_attention_norm, block.feed_forward_norm)
+    yield from ((name, wrap.norm) for name, wrap in zip(abi.TrainedLayer.NORMS, wraps, strict=True) if wrap is not None)
+    names = abi.TrainedLayer.OWN, abi.TrainedLayer.CROSS
+    for group, attention in zip(names, (block.self_attention, block.cross_attention), strict=True):
+        if attention is not None:
+            projections = attention.query, attention.key, attention.value, attention.output
+            yield from zip(group, projections, strict=True)
+    yield "inner", block.feed_forward.inner
+    yield "outer", block.feed_forward.outer
 
 
 class _Stack(torch.autograd.Function):
+    """``weights``: weight and bias of each part, layer by layer; None for a missing bias."""
+
     @staticmethod
     def forward(
         ctx: Any,
         settings: StackSettings,
-        mask: Tensor | None,
-        memory_mask: Tensor | None,
-        turns: tuple[Tensor, ...],
+        rates: tuple[int, int],
+        masks: tuple[Tensor | None, Tensor | None],
+        tables: tuple[Tensor, ...],
         x: Tensor,
         memory: Tensor | None,
         *weights: Tensor | None,
     ) -> Tensor:
         x, memory = x.contiguous(), None if memory is None else memory.contiguous()
-        ctx.settings, ctx.turns = settings, turns
-        ctx.shape, ctx.dtype = x.shape, x.dtype
-        ctx.memory_shape = None if memory is None else memory.shape
-        ctx.seed = random_seed() if settings.threshold or settings.attention_threshold else 0
-        result, made = torch.empty_like(x), kernels()
-        assert made is not None
-        call = _call(ctx, (mask, memory_mask), weights)
+        ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
+        ctx.shape, ctx.dtype, ctx.memory_shape = x.shape, x.dtype, None if memory is None else memory.shape
+        ctx.seed = random_seed() if any(rates) else 0
+        result, made = torch.empty_like(x), loaded()
+        call = _stack_call(ctx, masks, weights)
         call.x, call.memory = x.data_ptr(), None if memory is None else memory.data_ptr()
         made.stack_bytes(call, size := c_int64())
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
         made.train_stack(call, False)
-        ctx.save_for_backward(saved, mask, memory_mask, *weights)  # masks say where what is saved lies
+        ctx.save_for_backward(saved, *masks, *weights)  # the masks determine the layout of ``saved``
         return result
 
     @staticmethod
@@ -96,47 +139,169 @@ class _Stack(torch.autograd.Function):
     def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor | None, ...]:
         saved, mask, memory_mask, *weights = ctx.saved_tensors
         gradients = [None if weight is None else torch.empty_like(weight) for weight in weights]
-        d_result, made = d_result.contiguous(), kernels()
+        d_result = d_result.contiguous()
         d_x = d_result.new_empty(ctx.shape)
         d_memory = None if ctx.memory_shape is None else d_result.new_empty(ctx.memory_shape)
-        assert made is not None
-        call = _call(ctx, (mask, memory_mask), weights, gradients)
+        call = _stack_call(ctx, (mask, memory_mask), weights, gradients)
         call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
         call.d_memory = None if d_memory is None else d_memory.data_ptr()
-        made.train_stack(call, True)
+        loaded().train_stack(call, True)
         return None, None, None, None, d_x, d_memory, *gradients
 
 
-def _call(
+def _stack_call(
     ctx: Any,
     masks: Sequence[Tensor | None],
     weights: Sequence[Tensor | None],
     gradients: Sequence[Tensor | None] = (),
-) -> TrainedStack:
+) -> abi.TrainedStack:
     settings, width = ctx.settings, 2 * len(ctx.settings.parts)
-    layers = (TrainedLayer * (len(weights) // width))()
-    for i, (weight, gradient) in enumerate(itertools.zip_longest(weights, gradients)):
+    layers = (abi.TrainedLayer * (len(weights) // width))()
+    for i, weight in enumerate(weights):
         parameter = getattr(layers[i // width], settings.parts[i % width // 2])[i % 2]
         parameter.value = None if weight is None else weight.data_ptr()
+        gradient = gradients[i] if gradients else None
         parameter.gradient = None if gradient is None else gradient.data_ptr()
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
-    call = TrainedStack(len(layers), batch, *lengths, d_model)
+    call = abi.TrainedStack(len(layers), batch, *lengths, d_model)
     call.heads, call.d_ff, call.layer = settings.heads, settings.d_ff, layers
     call.mask, call.memory_mask = (
         _mask(mask, (batch, settings.heads, length, seen)) for mask, seen in zip(masks, lengths, strict=True)
     )
-    if ctx.turns:
-        call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.turns)
+    if ctx.tables:
+        call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.tables)
     call.seed, call.epsilon, call.threads = ctx.seed, settings.epsilon, torch.get_num_threads()
-    call.threshold, call.attention_threshold = settings.threshold, settings.attention_threshold
+    call.threshold, call.attention_threshold = ctx.rates
     call.activation = settings.activation
     call.pre_norm, call.bfloat16 = settings.pre_norm, ctx.dtype == torch.bfloat16
     return call
 
 
-def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> Mask:
+def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.Mask:
     if mask is None:
-        return Mask()
+        return abi.Mask()
     seen = mask.expand(shape)
-    return Mask(seen.data_ptr(), *seen.stride())
+    return abi.Mask(seen.data_ptr(), *seen.stride())
+
+
+class NativeEmbedding(TokenEmbedding):
+    """Embeddings, their positions and dropout in one pass, and their gradients in another, while training."""
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch length"],
+        sentences: Sentences | None = None,
+        offset: Offset = 0,
+        segments: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        at_start = isinstance(offset, int) and self.training and computes_gradient(self.weight)
+        if not at_start or has_hooks(self.dropout) or (self.position is not None and has_hooks(self.position)):
+            return super().forward(ids, sentences, offset, segments)
+        places, table = None, None
+        if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
+            places, table = places_in_table(self.position, sentences)
+        elif self.position is not None:
+            places = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
+            table = self.position(offset, ids.size(1))
+        used = None if sentences is None else sentences != 0
+        threshold = round(256 * cast(Dropout, self.dropout).rate)
+        result: Tensor = _Embedded.apply(ids, used, self.scale, places, threshold, self.weight, table)
+        return result
+
+
+class _Embedded(torch.autograd.Function):
+    """``scale`` · matrix[ids] + table[places], with dropout; 0 where ``used`` is False.
+
+    An id beyond the matrix raises ``IndexError``.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        ids: Tensor,
+        used: Tensor | None,
+        scale: float,
+        places: Tensor | None,
+        threshold: int,
+        matrix: Tensor,
+        table: Tensor | None,
+    ) -> Tensor:
+        ids = ids.long().contiguous()
+        places, used = (None if each is None else each.expand_as(ids).contiguous() for each in (places, used))
+        ctx.save_for_backward(ids, places, used)
+        ctx.settings = scale, threshold, random_seed() if threshold else 0
+        ctx.shapes = [None if each is None else each.shape for each in (matrix, table)]
+        x = matrix.new_empty(*ids.shape, matrix.size(1))
+        call = _embedding_call(ctx, ids, places, used)
+        call.matrix, call.table = (None if each is None else each.data_ptr() for each in (matrix, table))
+        call.x = x.data_ptr()
+        loaded().embed(call, False)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_x: Tensor) -> tuple[Tensor | None, ...]:
+        d_x = d_x.contiguous()
+        gradients = [
+            d_x.new_empty(shape) if needed else None
+            for shape, needed in zip(ctx.shapes, ctx.needs_input_grad[-2:], strict=True)
+        ]
+        call = _embedding_call(ctx, *ctx.saved_tensors)
+        call.d_x = d_x.data_ptr()
+        call.d_matrix, call.d_table = (None if each is None else each.data_ptr() for each in gradients)
+        loaded().embed(call, True)
+        return None, None, None, None, None, *gradients
+
+
+def _embedding_call(ctx: Any, ids: Tensor, places: Tensor | None, used: Tensor | None) -> abi.Embedding:
+    (rows, d_model), table = ctx.shapes
+    call = abi.Embedding(ids.numel(), d_model, ids.data_ptr())
+    call.places = None if places is None else places.data_ptr()
+    call.used = None if used is None else used.data_ptr()
+    call.matrix_rows, call.table_rows = rows, 0 if table is None else table[0]
+    call.scale, call.threshold, call.seed = ctx.settings
+    call.threads = torch.get_num_threads()
+    return call
+
+
+class NativeOutputProjection(OutputProjection):
+    """Output projection with the loss of its logits in one kernel, which never holds all of them."""
+
+    def cross_entropy(
+        self, hidden: Float[Tensor, "tokens d_model"], target: Int[Tensor, " tokens"], smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        """Label-smoothed cross-entropy and −log p of ``target``, sums over tokens in nats (``train.loss``)."""
+        loss, nll = _CrossEntropy.apply(hidden, self.weight, self.bias, target, smoothing)
+        return loss, nll
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """The gradients are computed with the loss."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        hidden, target = hidden.contiguous(), target.long().contiguous()
+        empty = torch.empty_like if len(hidden) else torch.zeros_like  # without tokens nothing is written
+        needed = any(ctx.needs_input_grad)
+        d_hidden, d_weight = (empty(hidden), empty(weight)) if needed else (None, None)
+        d_bias = empty(bias) if needed and bias is not None else None
+        call = abi.ProjectedLoss(len(hidden), *weight.shape, hidden.data_ptr(), weight.data_ptr())
+        call.bias, call.target = None if bias is None else bias.data_ptr(), target.data_ptr()
+        call.smoothing, call.bfloat16 = smoothing, hidden.dtype == torch.bfloat16
+        for name, gradient in {"d_hidden": d_hidden, "d_weight": d_weight, "d_bias": d_bias}.items():
+            setattr(call, name, None if gradient is None else gradient.data_ptr())
+        call.threads = torch.get_num_threads()
+        loaded().projected_loss(call)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        nll = torch.tensor(call.nll, dtype=weight.dtype)
+        ctx.mark_non_differentiable(nll)
+        return torch.tensor((1 - smoothing) * call.nll + smoothing * call.smooth, dtype=weight.dtype), nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_loss: Tensor, d_nll: Tensor) -> tuple[Tensor | None, ...]:
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        return d_hidden * d_loss, d_weight * d_loss, None if d_bias is None else d_bias * d_loss, None, None

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +26,8 @@ from glassformer.generate import (
 from glassformer.generate.walk import finish
 from glassformer.memory import fitting_memory
 from glassformer.models.gpt import GPT
-from glassformer.models.precision import fast_in_bfloat16, for_decoding
 from glassformer.models.size import summary
+from glassformer.native import Accelerated
 from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
@@ -249,9 +250,15 @@ class Generator:
             count -= 1
         return Generated(text, finish(found.tokens[:count], found.token_log_probs[:count], config, "stop"))
 
+    @cached_property
+    def _accelerated(self) -> Accelerated:
+        return Accelerated(self.model)
+
+    def refresh(self) -> None:
+        """Read the weights of ``model`` again. Needed only for copies in bfloat16, on a GPU."""
+        self._accelerated.refresh()
+
     def _decodable(self, config: LanguageDecodingConfig) -> Any:
-        if config.precision == "int8":
-            raise ConfigError("precision=int8 is not possible with this kind of model; float32 and bfloat16 are")
-        low = config.precision == "bfloat16" and fast_in_bfloat16(self.device)
-        model = for_decoding(self.model, torch.bfloat16) if low else self.model
+        model = self._accelerated.form(config.engine, config.precision)
+        low = config.precision != "float32"
         return model if self.kept is None or low else WithKeptPrompt(model, self.kept)

@@ -55,6 +55,10 @@ class WithKeptPrompt:
     model: Any
     kept: KeptPrompt
 
+    def __getattr__(self, name: str) -> Any:
+        """Properties of the engine, such as ``search_kernels``."""
+        return getattr(self.model, name)
+
     def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor) -> Tensor:
         found: Tensor = self.model(source, target, source_mask)
         return found

@@ -69,6 +69,12 @@ def stored_languages(path: str | Path) -> tuple[str, str] | None:
     return found[0], found[1]
 
 
+def stored_decoding(path: str | Path) -> dict[str, Any]:
+    """Decoding settings in a run or checkpoint folder; empty if it stores none."""
+    found = _config_at(resolve(path)).get("decoding", {})
+    return found if isinstance(found, dict) else {}
+
+
 def _config_at(folder: Path) -> dict[str, Any]:
     """The unverified ``config.json`` of a checkpoint folder; empty if it is not a JSON object."""
     with refusing(f"{folder / CONFIG}: cannot be read"):

@@ -7,14 +7,13 @@ import torch
 from glassformer.checkpoint import Checkpoint
 from glassformer.config import Config, ConfigError
 from glassformer.models.device import choose_device
-from glassformer.models.precision import fast_in_bfloat16, lower_stacks
 from glassformer.models.registry import weights_of
+from glassformer.native import accelerate, route
 from glassformer.run_folder import resolve
-from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
 from glassformer.train.host_process import seed_generators
-from glassformer.train.optimizer import build_optimizer
-from glassformer.train.state import TrainState
+from glassformer.train.optim import build_optimizer
+from glassformer.train.state import Ahead, TrainState
 from glassformer.train.task import Document, Origin
 from glassformer.train.tasks import make_task
 from glassformer.trained import load_checked
@@ -41,12 +40,34 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     if begins is not None:
         taken.append(_begin_with(model, begins))
     optimizer = build_optimizer(config.optimizer, model)
-    low = config.train.precision == "bfloat16" and fast_in_bfloat16(device)
-    working = lower_stacks(model, torch.bfloat16) if low else model
-    state = TrainState(config, task, model, optimizer, Ahead(task.batches), working, taken=taken)
+    engine, precision = config.train.engine, config.train.precision
+    if engine == "compile":
+        check_compiler(config)
+    try:
+        working, routes = accelerate(model, engine, precision), route(model, engine, precision)
+    except ConfigError as error:
+        raise ConfigError(f"train.{error}") from None
+    state = TrainState(config, task, model, optimizer, Ahead(task.batches), working, routes, taken=taken)
     if config.train.ema:
         state.start_average()
     return state
+
+
+def check_compiler(config: RunConfig) -> None:
+    """Raise ``ConfigError`` if ``train.engine=compile`` cannot work here."""
+    if config.train.dropout_warmup_steps:
+        raise ConfigError(
+            "train.engine=compile with train.dropout_warmup_steps would compile the model for every rate anew; "
+            "set train.dropout_warmup_steps=0, or choose another engine"
+        )
+    try:
+        torch.compile(torch.sin)(torch.zeros(2))
+    except Exception as error:  # PyTorch has no narrower class for a missing compiler
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"train.engine=compile, but torch.compile does not work here ({reason}); install a C++ compiler, or choose "
+            "train.engine=auto"
+        ) from None
 
 
 def with_sizes_of(config: RunConfig, model: Any, origin: str) -> tuple[RunConfig, list[str]]:

@@ -61,6 +61,9 @@ class TrainConfig(Config):
     max_bad_steps: int = Field(10, ge=0)
     """Steps with a loss or gradient that is not finite that may be skipped before the run stops."""
     device: str = Field("auto", description="auto, cpu, cuda")
+    engine: Literal["auto", "torch", "native", "compile"] = "auto"
+    """What computes the model. ``native``: the C++ kernels, on a CPU. ``torch``: PyTorch. ``auto``: the kernels for the
+    parts that they can compute. ``compile``: ``torch.compile`` of the stacks. A run resumes on the same engine only."""
     threads: int = Field(0, ge=0)
     """CPU threads, at most one a core; 0 leaves PyTorch's choice. In Python, as set by `torch.set_num_threads`."""
     start_from: str | None = None

@@ -28,6 +28,8 @@ class Started:
     """What a run predicts, and so what its loss is a mean over: target tokens, images, …"""
     overrides: list[str] = field(default_factory=list)
     """Settings that ``train.override_on_resume`` changes from this step on."""
+    engine: str = ""
+    """The code that computes each part of the model (``native.describe``)."""
 
 
 @dataclass(frozen=True)

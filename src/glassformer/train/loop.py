@@ -11,12 +11,13 @@ from contextlib import closing
 
 from glassformer.config import GlassformerError
 from glassformer.models.registry import weights_of
+from glassformer.native import describe
 from glassformer.run_folder import INTERRUPTED, RunFolder
 from glassformer.train.config import RunConfig
 from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
+from glassformer.train.optim import learning_rate
 from glassformer.train.resume import begin, restore
-from glassformer.train.schedule import learning_rate
 from glassformer.train.state import Counters, TrainState
 from glassformer.train.step import Step, train_step, try_largest
 from glassformer.train.task import without_dropout, worth
@@ -216,6 +217,7 @@ def _started(state: TrainState, warnings: list[str]) -> Started:
             for override in state.overrides
             if override.step == state.counters.step
         ],
+        engine=describe(state.routes),
     )
 
 

@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from glassformer.native.ops import product, projected_loss, softmax_
+from glassformer.layers.embedding import OutputProjection
+from glassformer.native.ops import readable
+from glassformer.native.training import NativeOutputProjection
 
 ROWS_AT_ONCE = 512
-"""Rows of logits held at a time on a CPU without kernels: 512 × 8,000 in float32 are 16 MB, half of a server core's
-last-level cache."""
+"""Rows of logits held at a time on a CPU: 512 × 8,000 in float32 are 16 MB, half of a server's last-level cache."""
 
 LOGITS_AT_ONCE = 1 << 26
 """Logits held at a time on a GPU, 256 MB in float32: each product should take longer than asking for it does."""
@@ -39,6 +40,25 @@ class Loss(NamedTuple):
     guidance: Tensor | None = None
 
 
+def masked_select(
+    x: Shaped[Tensor, "batch length ..."], mask: Bool[Tensor, "batch length"], count: int
+) -> Shaped[Tensor, "count ..."]:
+    """``x[mask]``, which has ``count`` entries: a known number needs no synchronization with a GPU."""
+    return x.flatten(0, 1).index_select(0, mask.flatten().nonzero_static(size=count).squeeze(1))
+
+
+def projection_loss(
+    projection: OutputProjection,
+    hidden: Float[Tensor, "tokens d_model"],
+    target: Int[Tensor, " tokens"],
+    smoothing: float,
+) -> Loss:
+    """The loss of ``projection(hidden)`` against ``target``, in one kernel where the projection has one."""
+    if isinstance(projection, NativeOutputProjection) and readable(hidden, projection.weight):
+        return Loss(*projection.cross_entropy(hidden, target, smoothing))
+    return projected_cross_entropy(hidden, projection.weight, projection.bias, target, smoothing)
+
+
 def projected_cross_entropy(
     hidden: Float[Tensor, "tokens d_model"],
     weight: Float[Tensor, "vocab d_model"],
@@ -46,11 +66,11 @@ def projected_cross_entropy(
     target: Int[Tensor, " tokens"],
     smoothing: float,
 ) -> Loss:
-    """The loss of ``hidden · weightᵀ + bias`` against ``target``, never holding all the logits.
+    """The loss of ``hidden · weightᵀ + bias`` against ``target``, without holding all logits.
 
-    The gradient is computed with the loss, some rows at a time. The products run in the type of
-    ``hidden``; the sums, and the gradient of ``weight``, are in that of ``weight``. A target outside the vocabulary
-    raises ``IndexError`` (on a GPU, which would have to be waited for, only one beyond its end is noticed).
+    The gradient is computed with the loss, some rows at a time. The products have the type of ``hidden``; the sums and
+    the gradient of ``weight`` have that of ``weight``. A target outside the vocabulary raises ``IndexError`` (on a GPU
+    only one beyond its end: a check would need a synchronization).
     """
     if target.device.type == "cpu" and (target < 0).any():
         raise IndexError(f"target {int(target.min())} is negative; targets are entries of the vocabulary")
@@ -59,15 +79,15 @@ def projected_cross_entropy(
 
 def cross_entropy(
     logits: Float[Tensor, "examples classes"],
-    wanted: Int[Tensor, " examples"] | Float[Tensor, "examples classes"],
+    target: Int[Tensor, " examples"] | Float[Tensor, "examples classes"],
     smoothing: float,
 ) -> Loss:
-    """The same for few classes, summed; ``wanted`` may be the probability of each class."""
+    """The same for few classes, summed; ``target`` may be the probability of each class."""
     logits = logits.float() if logits.dtype == torch.bfloat16 else logits
-    nll = F.cross_entropy(logits, wanted, reduction="sum")
+    nll = F.cross_entropy(logits, target, reduction="sum")
     if not smoothing:
         return Loss(nll, nll.detach())
-    return Loss(F.cross_entropy(logits, wanted, reduction="sum", label_smoothing=smoothing), nll.detach())
+    return Loss(F.cross_entropy(logits, target, reduction="sum", label_smoothing=smoothing), nll.detach())
 
 
 class _Projected(torch.autograd.Function):
@@ -75,8 +95,8 @@ class _Projected(torch.autograd.Function):
 
     mean_v logit_v = hidden · mean_v weight_v, and the −ε/V of the gradient reaches ``hidden`` as −ε · mean_v weight_v
     and each row of ``weight`` as −ε/V · Σ hidden. The logarithm of the softmax's denominator is read off the likeliest
-    entry, whose p is never too small for its type: logit − log p. (In bfloat16 without kernels that rounds the reported
-    loss of a token by up to 0.004 nats, in either direction; the gradient is rounded to that type anyway.)
+    entry, whose p is never too small for its type: logit − log p. (In bfloat16 that rounds the reported loss of a token
+    by up to 0.004 nats, in either direction; the gradient is rounded to that type anyway.)
     """
 
     @staticmethod
@@ -88,12 +108,7 @@ class _Projected(torch.autograd.Function):
         target: Tensor,
         smoothing: float,
     ) -> tuple[Tensor, Tensor]:
-        wanted = any(ctx.needs_input_grad)
-        if (done := projected_loss(hidden, weight, bias, target, smoothing, wanted)) is not None:
-            ctx.save_for_backward(done.d_hidden, done.d_weight, done.d_bias)
-            nll = torch.tensor(done.nll, dtype=weight.dtype)
-            ctx.mark_non_differentiable(nll)
-            return torch.tensor((1 - smoothing) * done.nll + smoothing * done.smooth, dtype=weight.dtype), nll
+        needed = any(ctx.needs_input_grad)
         dtype, high_hidden = hidden.dtype, hidden.to(weight.dtype)
         low_weight = weight.to(dtype)
         low_bias = None if bias is None else bias.to(dtype)
@@ -101,16 +116,16 @@ class _Projected(torch.autograd.Function):
         mean_logits = high_hidden @ mean_weight if bias is None else high_hidden @ mean_weight + bias.mean()
         nll = torch.zeros((), dtype=torch.promote_types(weight.dtype, torch.float32), device=hidden.device)
         log_sums = torch.zeros_like(nll)
-        d_hidden = torch.empty_like(hidden) if wanted else None
-        d_weight = torch.zeros_like(weight) if wanted else None
-        d_bias = torch.zeros_like(bias) if wanted and bias is not None else None
+        d_hidden = torch.empty_like(hidden) if needed else None
+        d_weight = torch.zeros_like(weight) if needed else None
+        d_bias = torch.zeros_like(bias) if needed and bias is not None else None
         at_once = ROWS_AT_ONCE if hidden.is_cpu else max(ROWS_AT_ONCE, LOGITS_AT_ONCE // weight.size(0))
         for start in range(0, hidden.size(0), at_once):
             rows = slice(start, start + at_once)
-            chosen, some_hidden = target[rows], _round_up(hidden[rows])
-            n_rows = len(chosen)
-            entries = torch.arange(n_rows, device=chosen.device), chosen
-            logits = product(some_hidden, low_weight.t(), low_bias)
+            some_target, some_hidden = target[rows], _round_up(hidden[rows])
+            n_rows = len(some_target)
+            entries = torch.arange(n_rows, device=hidden.device), some_target
+            logits = F.linear(some_hidden, low_weight, low_bias)
             p, some_nll, some_log_sums = _softmax(logits, entries, smoothing)
             nll += some_nll.to(nll.dtype).sum()
             log_sums += some_log_sums.to(nll.dtype).sum()
@@ -118,8 +133,8 @@ class _Projected(torch.autograd.Function):
                 continue
             if d_bias is not None:
                 d_bias += p.sum(0)
-            d_hidden[rows] = product(p, low_weight)[:n_rows]
-            d_weight += product(p.t(), some_hidden)
+            d_hidden[rows] = (p @ low_weight)[:n_rows]
+            d_weight += p.t() @ some_hidden
         if d_hidden is not None and d_weight is not None:
             d_hidden -= smoothing * mean_weight
             d_weight -= (smoothing / weight.size(0)) * high_hidden.sum(0)
@@ -141,9 +156,6 @@ class _Projected(torch.autograd.Function):
 def _softmax(logits: Tensor, entries: tuple[Tensor, Tensor], smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
     """The softmax, 1 − ε less at the ``entries`` and 0 in rows behind them; −log p and log Σ e^logit of each entry."""
     n_rows = len(entries[0])
-    if (found := softmax_(logits[:n_rows], entries[1], 1 - smoothing)) is not None:
-        logits[n_rows:] = 0
-        return logits, *found
     wide = torch.promote_types(logits.dtype, torch.float32)
     p = logits.softmax(-1)
     log_sums = (logits.amax(-1).to(wide) - p.amax(-1).to(wide).log())[:n_rows]
@@ -156,4 +168,4 @@ def _softmax(logits: Tensor, entries: tuple[Tensor, Tensor], smoothing: float) -
 def _round_up(rows: Tensor) -> Tensor:
     """Zero rows appended up to a multiple of ``ROWS_A_SHAPE``."""
     missing = -len(rows) % ROWS_A_SHAPE
-    return torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows
+    return F.pad(rows, (0, 0, 0, missing)) if missing else rows

@@ -22,6 +22,7 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "da
         "log_every",
         "max_bad_steps",
         "device",
+        "engine",
         "override_on_resume",
     )
 }
@@ -152,5 +153,5 @@ def _measured(config: dict[str, Any], bleu_tokenize: str | None) -> list[Any]:
     decoding = config.get("decoding")
     if decoding is not None:  # by default, keys of later versions change no score
         added = LanguageDecodingConfig().model_dump(mode="json") | TranslationDecodingConfig().model_dump(mode="json")
-        decoding = added | decoding
+        decoding = {key: value for key, value in (added | decoding).items() if key not in ("engine", "compiled")}
     return [how, bleu_tokenize, config["data"].get("validation"), decoding]

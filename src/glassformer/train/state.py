@@ -1,21 +1,78 @@
 """Everything that a training run is at one moment, so that it can be stopped and go on bit for bit."""
 
 import copy
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.checkpoint import TrainingState, check_finite
 from glassformer.config import CheckpointError, GlassformerError
+from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import load_weights, weights_of
-from glassformer.native.library import kernels
-from glassformer.train.ahead import Ahead
+from glassformer.native import Route, describe
+from glassformer.native.library import loaded
 from glassformer.train.config import RunConfig
-from glassformer.train.task import Task
+from glassformer.train.task import BatchSource, Task
+
+
+class Ahead:
+    """``source``, whose next batch may be made early, while a GPU computes; ``epoch`` and ``state`` do not show it."""
+
+    def __init__(self, source: BatchSource):
+        self._source = source
+        self._made: list[Future[Any]] = []
+        self._before: tuple[int, dict[str, Any]] = 0, {}
+
+    def prepare(self) -> None:
+        """Make the next batch, unless it is there; what keeps it from being made is raised when it is asked for."""
+        if self._made:
+            return
+        self._before = self._source.epoch, self._source.state()
+        made: Future[Any] = Future()
+        try:
+            made.set_result(self._source.next())
+        except Exception as fault:
+            made.set_exception(fault)
+        self._made.append(made)
+
+    def next(self) -> Any:
+        self.prepare()
+        return self._made.pop().result()
+
+    def state(self) -> dict[str, Any]:
+        return self._before[1] if self._made else self._source.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._made.clear()
+        self._source.restore(state)
+
+    @property
+    def epoch(self) -> int:
+        return self._before[0] if self._made else self._source.epoch
+
+    @property
+    def fingerprint(self) -> str:
+        return self._source.fingerprint
+
+    @property
+    def content_digest(self) -> str:
+        return self._source.content_digest
+
+    @property
+    def padding_share(self) -> float:
+        return self._source.padding_share
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def largest(self) -> Any:
+        return self._source.largest()
 
 
 @dataclass
@@ -55,10 +112,14 @@ class TrainState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     batches: Ahead
-    working: nn.Module
-    """What forward and backward run on: ``model``, or its copy in the lower precision (``train.precision``)."""
+    working: Any
+    """What the forward and backward pass run on: ``model`` in accelerated form (``native.accelerate``), of the same
+    parameters, but for copies of the stacks in a lower precision (Micikevicius et al. 2018, arXiv:1710.03740, section
+    3.1; bfloat16 needs no loss scaling). Gradients of the others are sums over many tokens, too long for 8 bits."""
+    routes: list[Route] = field(default_factory=list)
+    """The code that computes each part of ``working``."""
     stale: bool = True
-    """Whether ``model`` has changed since ``working`` was made like it."""
+    """True if ``model`` has changed since ``working`` was made from it."""
     averaged: nn.Module | None = None
     """The exponential moving average of ``model``, when there is one; what is validated and saved as the model."""
     counters: Counters = field(default_factory=Counters)
@@ -129,6 +190,7 @@ class TrainState:
             "content": self.batches.content_digest,
             "config": self.config.model_dump(mode="json"),
             "kernels": self._kernels(),
+            "routes": [[route.part, route.engine] for route in self.routes],
         }
         return TrainingState(values, tensors)
 
@@ -153,14 +215,7 @@ class TrainState:
                 f"{origin}: text and vocabulary are those the run began with, but the token ids made from them "
                 "differ; resume with the version of glassformer that began the run, or start a new run"
             )
-        now = self._kernels()
-        before = saved.values.get("kernels", now) or ""  # 0, in the earliest, where PyTorch did it all
-        if before != now:
-            raise CheckpointError(
-                f"{origin}: was trained with compiled kernels of version {before or 'none'}, here is {now or 'none'}, "
-                "and it goes on exactly only with the same; resume with the glassformer that it was trained with, on a "
-                "machine of the same kind, with a C++ compiler if it had one"
-            )
+        self._check_engine(saved.values, origin)
         load_weights(self.best_model, weights, origin)
         if self.averaged is not None:
             live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
@@ -176,9 +231,40 @@ class TrainState:
             torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
 
     def _kernels(self) -> str:
-        """On a CPU, what the random numbers of dropout and the order of sums depend on; empty without kernels."""
-        made = kernels() if self.device.type == "cpu" else None
-        return "" if made is None else made.arithmetic
+        """Version of the kernels' sums and random numbers; empty if no part of the model is computed by them."""
+        native = any(route.engine.startswith("native") for route in self.routes)
+        return loaded().arithmetic if native else ""
+
+    def _check_engine(self, saved: dict[str, Any], origin: str) -> None:
+        """Raise ``CheckpointError`` if another engine, or other kernels, trained the run: bits would differ."""
+        before = saved.get("kernels", self._kernels()) or ""  # 0 in the earliest versions, without kernels
+        routes = [[route.part, route.engine] for route in self.routes]
+        stored = saved.get("routes", self._early_routes(before))
+        if stored != routes:
+            shown = ", ".join(f"{part} by {engine}" for part, engine in stored if [part, engine] not in routes)
+            raise CheckpointError(
+                f"{origin}: was trained with {shown or 'other parts'}, here it is {describe(self.routes)}, and it "
+                "continues exactly only on the same engine; set train.engine to that of the first steps, with a C++ "
+                "compiler if it was native, or start a new run"
+            )
+        if before != (now := self._kernels()):
+            raise CheckpointError(
+                f"{origin}: was trained with kernels of version {before or 'none'}, here is {now or 'none'}, and it "
+                "continues exactly only with the same; resume with the glassformer that it was trained with, on a "
+                "machine of the same kind"
+            )
+
+    def _early_routes(self, kernels: str) -> list[list[str]]:
+        """Routes of a checkpoint that stores none: what trains as in earlier versions, to the bit, or another engine.
+
+        Those computed whole stacks only with biases and without SiLU, and other parts with other random numbers.
+        """
+        layers = [module for stack in self.model.modules() if isinstance(stack, Stack) for module in stack.modules()]
+        biased = all(layer.bias is not None for layer in layers if hasattr(layer, "bias"))
+        known = all(getattr(layer, "activation", None) is not F.silu for layer in layers)
+        if kernels and biased and known and all(route.engine == "native" for route in self.routes):
+            return [[route.part, route.engine] for route in self.routes]
+        return [["the model", "an earlier version"]]
 
     def _moments(self) -> dict[str, Tensor]:
         """The optimizer's tensors under the names of the parameters they belong to."""
@@ -199,3 +285,38 @@ class TrainState:
                 if tensor.numel() != 1 and tensor.shape != parameter.shape:
                     raise ValueError(f"{key} of {name} is {list(tensor.shape)}, not {list(parameter.shape)}")
                 self.optimizer.state[parameter][key] = tensor.to(parameter.device)
+
+
+@torch.no_grad()
+def refresh(working: nn.Module, model: nn.Module) -> None:
+    """Copy the weights of ``model`` to ``working``, rounded."""
+    low, high = _copied(working, model)
+    if low:
+        torch._foreach_copy_(low, high)
+
+
+@torch.no_grad()
+def collect_gradients(working: nn.Module, model: nn.Module) -> None:
+    """Add the gradients of ``working`` to those of ``model``, and clear them."""
+    copied: tuple[list[Tensor], list[Tensor]] = [], []
+    added: tuple[list[Tensor], list[Tensor]] = [], []
+    for one, other in zip(*_copied(working, model), strict=True):
+        if one.grad is None:
+            continue
+        into, gradients = copied if other.grad is None else added
+        other.grad = torch.empty_like(other) if other.grad is None else other.grad
+        into.append(other.grad)
+        gradients.append(one.grad)
+        one.grad = None
+    if copied[0]:  # all at once: a GPU is asked for hundreds of them in the time of one
+        torch._foreach_copy_(*copied)
+    if added[0]:
+        torch._foreach_add_(*added)
+
+
+def _copied(working: nn.Module, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """Parameters of both that are not shared, in the same order."""
+    pairs = [
+        (one, other) for one, other in zip(working.parameters(), model.parameters(), strict=True) if one is not other
+    ]
+    return [one for one, _ in pairs], [other for _, other in pairs]

@@ -15,12 +15,9 @@ from glassformer.layers.dropout import Dropout
 from glassformer.memory import out_of_memory
 from glassformer.run_folder import RunFolder
 from glassformer.train.loss import Loss
-from glassformer.train.optimizer import set_rate
-from glassformer.train.precision import collect_gradients, refresh
-from glassformer.train.schedule import learning_rate
-from glassformer.train.state import TrainState
+from glassformer.train.optim import learning_rate, set_rate, weight_update
+from glassformer.train.state import TrainState, collect_gradients, refresh
 from glassformer.train.task import Batch
-from glassformer.train.update import weight_update
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
 def set_dropout(dropouts: Sequence[Dropout], step: int, warmup_steps: int) -> None:
     """What they drop in this step; a function of the step alone, so that a resumed run goes on with it."""
     for module in dropouts:
-        module.share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
+        module.set_share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
 
 
 def try_largest(state: TrainState) -> None:

@@ -192,18 +192,6 @@ int32_t rotate_pairs(const Rotation* rotation) {
     });
 }
 
-int32_t softmax_with_target(
-    void* rows, int64_t count, int64_t size, int32_t bfloat16, const int64_t* target, float taken, float* nll,
-    float* log_sums, int64_t threads
-) {
-    return guarded([&] {
-        for (int64_t row = 0; row < count; row++)
-            if (target[row] < 0 || target[row] >= size) throw std::out_of_range("target");
-        if (bfloat16) softmax_rows(static_cast<uint16_t*>(rows), count, size, target, taken, nll, log_sums, threads);
-        else softmax_rows(static_cast<float*>(rows), count, size, target, taken, nll, log_sums, threads);
-    });
-}
-
 // Of each row: log Σ e^x; the k greatest, best first, and where they are.
 int32_t log_sums(const float* x, int64_t rows, int64_t count, float* results) {
     return guarded([&] {

@@ -19,7 +19,7 @@ from glassformer.generate import LanguageDecodingConfig, stop_strings, token_bia
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.text import ByteTextConfig, TextSize
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
-from glassformer.train.loss import Loss, projected_cross_entropy
+from glassformer.train.loss import Loss, projection_loss
 from glassformer.train.task import Document, HeldOut, Lines, Origin
 from glassformer.train.tasks.vocabulary import check_no_dropout, one_vocabulary, with_vocabulary
 
@@ -101,8 +101,8 @@ class LanguageModelling:
 
     def loss(self, model: GPT, batch: WindowBatch) -> Loss:
         hidden = model.hidden(batch.tokens, batch.documents).flatten(0, 1)
-        weight, bias = model.output_projection.weight, model.output_projection.bias
-        return projected_cross_entropy(hidden, weight, bias, batch.wanted.flatten(), self.config.train.label_smoothing)
+        smoothing = self.config.train.label_smoothing
+        return projection_loss(model.output_projection, hidden, batch.wanted.flatten(), smoothing)
 
     def validate(self, model: GPT) -> dict[str, float]:
         assert self.held_out is not None

@@ -11,11 +11,10 @@ from glassformer.data.documents import training_texts
 from glassformer.data.masking import MaskedBatch, MaskedSequences
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.stream import training_streams, validation_stream
-from glassformer.layers.mask import chosen
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
-from glassformer.train.loss import Loss, projected_cross_entropy
+from glassformer.train.loss import Loss, masked_select, projection_loss
 from glassformer.train.task import Origin
 from glassformer.train.tasks.encoder import EncoderTask, Named
 from glassformer.train.tasks.vocabulary import MARKS, check_length, check_no_dropout, one_vocabulary
@@ -67,9 +66,8 @@ class MaskedModelling(EncoderTask):
     def loss(self, model: BERT, batch: MaskedBatch) -> Loss:
         """Never holding the logits of all hidden tokens."""
         assert model.output_projection is not None
-        weight, bias = model.output_projection.weight, model.output_projection.bias
         hidden, wanted = self._hidden(model, batch)
-        return projected_cross_entropy(hidden, weight, bias, wanted, self.config.train.label_smoothing)
+        return projection_loss(model.output_projection, hidden, wanted, self.config.train.label_smoothing)
 
     def validate(self, model: BERT) -> dict[str, float]:
         scores = super().validate(model)
@@ -88,5 +86,5 @@ class MaskedModelling(EncoderTask):
         """Of the hidden tokens only, and what they are: the others need no logits."""
         assert model.transform is not None
         hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
-        each, wanted = (chosen(x, batch.predicted, batch.target_tokens) for x in (hidden, batch.wanted))
+        each, wanted = (masked_select(x, batch.predicted, batch.target_tokens) for x in (hidden, batch.wanted))
         return model.transform(each), wanted

@@ -6,10 +6,10 @@ from pydantic import model_validator
 
 from glassformer.data.labelled_config import TaggedConfig
 from glassformer.data.tagged import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
-from glassformer.layers.mask import chosen
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
+from glassformer.train.loss import masked_select
 from glassformer.train.tasks.encoder import Named, NamingConfig, NamingTask, Reading
 from glassformer.train.tasks.vocabulary import check_length, check_no_dropout
 
@@ -41,5 +41,5 @@ class Tagging(NamingTask):
     def _named(self, model: BERT, batch: TaggedBatch) -> Named:
         assert model.tags is not None
         hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
-        words, tags = (chosen(x, batch.word_starts, batch.target_tokens) for x in (hidden, batch.tags))
+        words, tags = (masked_select(x, batch.word_starts, batch.target_tokens) for x in (hidden, batch.tags))
         return model.tags(words[None])[0], tags

@@ -16,7 +16,6 @@ from glassformer.evaluate import bleu, chrf, tokenizer_for
 from glassformer.evaluate.translation import bleu_metric
 from glassformer.evaluate.word_links import in_decoder
 from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
-from glassformer.layers.mask import chosen
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
 from glassformer.models.registry import MODELS
@@ -24,7 +23,7 @@ from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.text.faults import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
-from glassformer.train.loss import Loss, projected_cross_entropy
+from glassformer.train.loss import Loss, masked_select, projection_loss
 from glassformer.train.task import Document, HeldOut, Lines, Origin, Told
 from glassformer.train.tasks.vocabulary import kept_vocabulary
 from glassformer.translator import Translator
@@ -163,12 +162,10 @@ class Translation:
             hidden, guidance = run(), None
         else:
             hidden, guidance = guided(model, self.config.guided_alignment, batch.links, run)
-        projection = model.output_projection
-        loss = projected_cross_entropy(
-            chosen(hidden, counted, batch.target_tokens),
-            projection.weight,
-            projection.bias,
-            chosen(batch.wanted, counted, batch.target_tokens),
+        loss = projection_loss(
+            model.output_projection,
+            masked_select(hidden, counted, batch.target_tokens),
+            masked_select(batch.wanted, counted, batch.target_tokens),
             self.config.train.label_smoothing,
         )
         return loss._replace(guidance=guidance)
@@ -241,9 +238,7 @@ class Translation:
             batch = batch.to(projection.weight.device)
             counted = batch.target_sentences != 0
             hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
-            loss = projected_cross_entropy(
-                hidden[counted], projection.weight, projection.bias, batch.wanted[counted], 0.0
-            )
+            loss = projection_loss(projection, hidden[counted], batch.wanted[counted], 0.0)
             assert loss.nll is not None
             total, tokens = total + loss.nll.item(), tokens + batch.target_tokens
         return total / tokens

@@ -1,5 +1,6 @@
-"""A stack trained as a whole by the kernels is the stack of its blocks: outputs, gradients, dropout, any threads."""
+"""A stack that the kernels train as a whole equals its blocks: outputs, gradients, dropout, any number of threads."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.layers import block
+from glassformer.layers.block import Stack
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.mask import Mask
 from glassformer.models.precision import lower_stacks
 from glassformer.models.registry import build_model
+from glassformer.native import accelerate, ops, route, training
 from glassformer.native.library import kernels
 from glassformer.taps import record
 
@@ -32,23 +34,29 @@ def model(**values: Any) -> Any:
 
 @contextmanager
 def block_by_block() -> Iterator[None]:
+    """All by PyTorch, as where no gradient is computed."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block, "trained_as_a_whole", lambda *_: None)
+        for module in (ops, training):
+            patch.setattr(module, "computes_gradient", lambda *_: False)
         yield
 
 
 @contextmanager
 def as_a_whole() -> Iterator[list[bool]]:
-    """Lists whether each stack was."""
-    found, way = [], block.trained_as_a_whole
+    """For each call of a stack, True if the kernels computed it as a whole, and False if it ran block by block."""
+    found, by_blocks, whole = list[bool](), Stack.forward, training._Stack.apply
 
-    def noted(*given: Any) -> Tensor | None:
-        result = way(*given)
-        found.append(result is not None)
-        return result
+    def noted(*given: Any) -> Tensor:
+        found.append(True)
+        return whole(*given)
+
+    def noted_blocks(*given: Any) -> Tensor:
+        found.append(False)
+        return by_blocks(*given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(block, "trained_as_a_whole", noted)
+        patch.setattr(training._Stack, "apply", noted)
+        patch.setattr(Stack, "forward", noted_blocks)
         yield found
 
 
@@ -67,10 +75,15 @@ def computed(made: Any, given: tuple[Tensor, ...]) -> tuple[Tensor, dict[str, Te
     """What comes before the output projection where there are tokens, and every gradient of a random sum of it."""
     made.zero_grad()
     torch.manual_seed(5)
-    hidden = made.hidden(*given)[given[3] != 0].float()
+    hidden = accelerate(made).hidden(*given)[given[3] != 0].float()
     weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
     (hidden * weights).sum().backward()
     return hidden.detach(), {name: p.grad.float() for name, p in made.named_parameters() if p.grad is not None}
+
+
+def exact(made: Any) -> Any:
+    """``made`` with the same weights, computed in float64."""
+    return copy.deepcopy(made).double()
 
 
 def usable(dtype: torch.dtype) -> bool:
@@ -94,7 +107,7 @@ def test_outputs_and_gradients_are_those_of_the_blocks(
         hidden, gradients = computed(made, given)
     assert whole == [True, True]
     with block_by_block():
-        wanted, wanted_gradients = computed(made, given)
+        wanted, wanted_gradients = computed(exact(made), given)
     assert (hidden - wanted).abs().max() < HIDDEN[dtype] * wanted.abs().max()
     assert gradients.keys() == wanted_gradients.keys()
     for name, gradient in wanted_gradients.items():
@@ -176,7 +189,7 @@ def test_norms_without_weights_go_block_by_block() -> None:
     for name in ("weight", "bias"):
         made.encoder.layers[0].self_attention_norm.norm.register_parameter(name, None)
     with as_a_whole() as whole:
-        made.hidden(*pairs(20, True))
+        accelerate(made).hidden(*pairs(20, True))
     assert whole == [False, usable(torch.float32)]
 
 
@@ -186,7 +199,7 @@ def assert_equal_to_blocks(made: Any, dtype: torch.dtype, looser: float = 1) -> 
         hidden, gradients = computed(made, given)
     assert whole == [True, True]
     with block_by_block():
-        wanted, wanted_gradients = computed(made, given)
+        wanted, wanted_gradients = computed(exact(made), given)
     assert hidden.isfinite().all()
     assert (hidden - wanted).abs().max() < looser * HIDDEN[dtype] * wanted.abs().max()
     assert gradients.keys() == wanted_gradients.keys()
@@ -220,13 +233,13 @@ def test_descendants_too_are_their_blocks(kind: str, dtype: torch.dtype) -> None
             torch.nn.init.normal_(parameter, std=0.3)
     made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
     found, real = [], given[1] if kind == "bert" else slice(None)
-    for way in (as_a_whole, block_by_block):
-        made.zero_grad()
+    for way, each in ((as_a_whole, made), (block_by_block, exact(made))):
         with way() as whole:
-            hidden = made.hidden(*given)[real].float()
+            inputs = [x.to(next(each.parameters()).dtype) if x.is_floating_point() else x for x in given]
+            hidden = accelerate(each).hidden(*inputs)[real].float()
         assert way is block_by_block or whole == [True]
         (hidden * torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))).sum().backward()
-        weights = {name: p for name, p in made.named_parameters() if p.grad is not None}
+        weights = {name: p for name, p in each.named_parameters() if p.grad is not None}
         found.append((hidden.detach(), {name: p.grad.float() for name, p in weights.items()}))
     looser = 4 if dtype == torch.float32 else 1  # GELU is known to 1.5e-7
     (hidden, gradients), (wanted, wanted_gradients) = found
@@ -254,7 +267,7 @@ def test_the_gradient_is_that_of_what_dropout_left(norm_order: str) -> None:
                 for name, weight in weights.items():
                     weight += step / size * gradients[name]
             torch.manual_seed(5)
-            hidden = made.hidden(*given)[given[3] != 0].double()
+            hidden = accelerate(made).hidden(*given)[given[3] != 0].double()
             factors = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(1))
             return (hidden * factors).sum().item()
 
@@ -269,7 +282,7 @@ def test_padding_changes_no_bit(dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = model(positions="rotary", dropout=0.1)
-    stack = (lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
+    stack = accelerate(lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
     x, memory = torch.randn(3, 20, 64).to(dtype), torch.randn(3, 17, 64).to(dtype)
     lengths, memory_lengths = torch.tensor([20, 13, 0]), torch.tensor([9, 17, 4])
     used = torch.arange(20) < lengths[:, None]
@@ -308,7 +321,7 @@ def test_a_mask_that_changes_before_the_gradient_is_noticed() -> None:
         pytest.skip("no kernels")
     made, (source, target, source_mask, target_mask) = model(), pairs(20, False)
     with as_a_whole() as whole:
-        hidden = made.hidden(source, target, source_mask, target_mask)
+        hidden = accelerate(made).hidden(source, target, source_mask, target_mask)
     assert all(whole)
     source_mask[:] = True
     with pytest.raises(RuntimeError, match="inplace"):
@@ -318,7 +331,7 @@ def test_a_mask_that_changes_before_the_gradient_is_noticed() -> None:
 def test_dropout_drops_its_share_and_is_another_one_each_time() -> None:
     if not usable(torch.float32):
         pytest.skip("no kernels")
-    made = model(dropout=0.5)
+    made = accelerate(model(dropout=0.5))
     given = pairs(64, True)
     torch.manual_seed(1)
     first, second = made.hidden(*given), made.hidden(*given)
@@ -336,7 +349,7 @@ def test_threads_change_no_bit(dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = model(dropout=0.1, positions="rotary")
-    stack = (lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
+    stack = accelerate(lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
     x, memory = (torch.randn(7, length, 64).to(dtype) for length in (33, 30))
     before, found = torch.get_num_threads(), []
     try:
@@ -353,42 +366,70 @@ def test_threads_change_no_bit(dtype: torch.dtype) -> None:
         assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"d_ff": 100},
-        {"d_k": 16},
-        {"n_heads": 4},
-        {"d_model": 96, "n_heads": 3},
-    ],
-)
-def test_what_the_kernels_do_not_know_goes_block_by_block(values: dict[str, Any]) -> None:
-    made = model(**values)
+UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
+    "d_ff": ({"d_ff": 100}, "d_ff=100 is not a multiple of 64"),
+    "d_k": ({"d_k": 16}, "d_k or d_v is not d_model / n_heads"),
+    "narrow heads": ({"n_heads": 4}, "heads of 16 are not a multiple of 32"),
+    "d_model": ({"d_model": 96, "n_heads": 3}, "d_model=96 is not a multiple of 64"),
+}
+
+
+@pytest.mark.parametrize("case", UNSUPPORTED)
+def test_a_stack_of_unsupported_sizes_goes_block_by_block_and_equals_pytorch(case: str) -> None:
+    if not usable(torch.float32):
+        pytest.skip("no kernels")
+    values, reason = UNSUPPORTED[case]
+    made, given = model(**values), pairs(20, True)
+    assert {one.reason for one in route(made) if one.part in ("encoder", "decoder")} == {reason}
     with as_a_whole() as whole:
-        hidden, _ = computed(made, pairs(20, True))
+        hidden, gradients = computed(made, given)
     assert whole == [False, False]
-    assert hidden.isfinite().all()
+    with block_by_block():
+        wanted, wanted_gradients = computed(exact(made), given)
+    torch.testing.assert_close(hidden, wanted, atol=1e-5, rtol=1e-5)
+    for name, gradient in wanted_gradients.items():
+        torch.testing.assert_close(gradients[name], gradient, atol=1e-4, rtol=1e-4)
 
 
 def test_hypotheses_of_one_sentence_go_block_by_block() -> None:
-    decoder = model().decoder
+    decoder = accelerate(model()).decoder
     with as_a_whole() as whole:
         assert decoder(torch.randn(6, 5, 64), None, torch.randn(3, 4, 64), None).shape == (6, 5, 64)
     assert whole == [False]
 
 
-def test_a_block_that_is_listened_to_is_heard() -> None:
-    made, heard = model(), []
-    made.decoder.layers[1].cross_attention.register_forward_pre_hook(lambda _, given: heard.append(len(given)))
+@pytest.mark.parametrize("side", ["original", "accelerated"])
+def test_a_hook_of_either_model_is_called_and_changes_no_number(side: str) -> None:
+    if not usable(torch.float32):
+        pytest.skip("no kernels")
+    made, given, calls = model(), pairs(20, True), []
+    wanted, wanted_gradients = computed(made, given)
+    accelerated = accelerate(made)
+    hooked = made if side == "original" else accelerated
+    attention = hooked.decoder.layers[1].cross_attention
+    handle = attention.register_forward_pre_hook(lambda _, inputs: calls.append(len(inputs)))
+    with as_a_whole() as whole:
+        hidden, gradients = computed(made, given)
+    handle.remove()
+    assert whole == [True, False]
+    assert calls == [4]
+    torch.testing.assert_close(hidden, wanted, atol=1e-5, rtol=1e-5)
+    for name, gradient in wanted_gradients.items():
+        torch.testing.assert_close(gradients[name], gradient, atol=1e-4, rtol=1e-4)
+
+
+def test_a_trace_of_the_model_or_its_accelerated_form_goes_block_by_block() -> None:
+    made = model()
+    for traced in (made, accelerate(made)):
+        with as_a_whole() as whole, record(traced) as found:
+            traced.hidden(*pairs(20, True))
+        assert whole == [False, False]
+        assert "decoder.layers.1.cross_attention.weights" in found
+
+
+def test_frozen_dropout_of_one_layer_goes_block_by_block() -> None:
+    made = accelerate(model(dropout=0.2))
+    made.encoder.layers[1].self_attention_norm.eval()
     with as_a_whole() as whole:
         made.hidden(*pairs(20, True))
-    assert whole == [usable(torch.float32), False]
-    assert heard == [4]
-
-
-def test_a_trace_goes_block_by_block() -> None:
-    made = model()
-    with as_a_whole() as whole, record(made) as found:
-        made.hidden(*pairs(20, True))
-    assert whole == [False, False]
-    assert "decoder.layers.1.cross_attention.weights" in found
+    assert whole == [False, usable(torch.float32)]

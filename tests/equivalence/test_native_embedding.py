@@ -1,4 +1,4 @@
-"""An embedding that the kernels compute in one pass is the one that goes step by step: values, gradients, dropout."""
+"""An embedding that the kernels compute in one pass equals PyTorch's: values, gradients, dropout."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.layers import embedding
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import TokenEmbedding
 from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.native import training
 from glassformer.native.library import kernels
+from glassformer.native.training import NativeEmbedding
 from glassformer.taps import record
 
 D_MODEL, VOCAB = 64, 50
@@ -26,9 +27,9 @@ SENTENCES = {
 }
 
 
-def made(positions: str, dropout: float = 0.0) -> TokenEmbedding:
+def made(positions: str, dropout: float = 0.0) -> NativeEmbedding:
     torch.manual_seed(0)
-    module = TokenEmbedding(VOCAB, D_MODEL, POSITIONS[positions](), Dropout(dropout)).train()
+    module = NativeEmbedding(VOCAB, D_MODEL, POSITIONS[positions](), Dropout(dropout)).train()
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter)
     return module
@@ -36,17 +37,16 @@ def made(positions: str, dropout: float = 0.0) -> TokenEmbedding:
 
 @pytest.fixture
 def in_one_pass(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each call was, and not where there are no kernels."""
+    """True for each call of the kernel."""
     if kernels() is None:
         pytest.skip("no kernels")
-    found, way = list[bool](), embedding.embedded
+    found, apply = list[bool](), training._Embedded.apply
 
-    def noted(*given: object) -> Tensor | None:
-        result = way(*given)
-        found.append(result is not None)
-        return result
+    def noted(*given: object) -> Tensor:
+        found.append(True)
+        return apply(*given)
 
-    monkeypatch.setattr(embedding, "embedded", noted)
+    monkeypatch.setattr(training._Embedded, "apply", noted)
     return found
 
 
@@ -64,7 +64,7 @@ def test_values_and_gradients_are_those_of_single_steps(
     results = []
     for one_pass in (True, False):
         if not one_pass:
-            monkeypatch.setattr(embedding, "embedded", lambda *_: None)
+            monkeypatch.setattr(training, "computes_gradient", lambda *_: False)
         module.zero_grad()
         x = module(some, SENTENCES[sentences])
         (x * factors).sum().backward()
@@ -113,7 +113,6 @@ def test_tokens_that_change_before_the_gradient_are_noticed(in_one_pass: list[bo
 
 
 def test_positions_are_asked_once() -> None:
-    """Also where the kernels do not know the width."""
     module, asked = TokenEmbedding(VOCAB, 48, Sinusoidal(32, 48), Dropout(0.0)).train(), []
     module.position.register_forward_hook(lambda *_: asked.append(1))
     module(ids())
@@ -139,7 +138,7 @@ def test_threads_change_no_bit(in_one_pass: list[bool]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, VOCAB])
-def test_a_token_beyond_the_vocabulary_is_refused(wrong: int) -> None:
+def test_a_token_beyond_the_vocabulary_is_refused(wrong: int, in_one_pass: list[bool]) -> None:
     with pytest.raises(IndexError):
         made("sinusoidal")(torch.tensor([[3, wrong]]))
 

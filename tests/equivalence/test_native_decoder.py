@@ -1,4 +1,4 @@
-"""The compiled model computes what the model computes, to float32's rounding or to that of eight bits."""
+"""The native decoder equals the model, to the rounding of float32 or of int8."""
 
 import math
 import random
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 import glassformer.native.library as built
-from glassformer.compiled import CompiledModel, faster, why_not
 from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate
-from glassformer.generate.candidates import best, extensions, log_sum
+from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
-from glassformer.models import precision
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.native import Accelerated, accelerate, route
+from glassformer.native.decoding import NativeDecoder, SearchKernels
 from glassformer.native.library import Kernels, kernels
 from own_process import ENVIRONMENT
 
@@ -54,14 +54,14 @@ def made() -> Kernels:
     return functions
 
 
-def walk(model: EncoderDecoder, compiled: CompiledModel, steps: int = 40) -> list[tuple[Tensor, Tensor]]:
+def walk(model: EncoderDecoder, decoder: NativeDecoder, steps: int = 40) -> list[tuple[Tensor, Tensor]]:
     """Logits of both for hypotheses that branch, end and change their order; past the first room for positions."""
     source = torch.tensor([[5, 7, 3, 4, 2], [8, 6, 2, 0, 0], [3, 2, 0, 0, 0]])
     visible, rng = source > 0, random.Random(0)
-    states = [one.begin(source, visible) for one in (model, compiled)]
+    states = [one.begin(source, visible) for one in (model, decoder)]
     tokens, sentences, found = torch.ones(3, 1, dtype=torch.long), 3, []
     for step in range(min(steps, model.config.max_length)):
-        found.append((model.step(tokens, states[0]), compiled.step(tokens, states[1]).clone()))
+        found.append((model.step(tokens, states[0]), decoder.step(tokens, states[1]).clone()))
         k = len(tokens) // sentences
         kept = [2, 0] if step == 5 else list(range(sentences))
         sentences = len(kept)
@@ -77,7 +77,7 @@ def walk(model: EncoderDecoder, compiled: CompiledModel, steps: int = 40) -> lis
 def test_logits_are_those_of_the_model(make_model: Maker, made: Kernels, kind: str) -> None:
     model = make_model(**KINDS[kind]).float()
     with torch.inference_mode():
-        for step, (expected, found) in enumerate(walk(model, CompiledModel(model, made))):
+        for step, (expected, found) in enumerate(walk(model, NativeDecoder(model, made))):
             torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5, msg=lambda m, s=step: f"step {s}: {m}")
 
 
@@ -94,7 +94,7 @@ def test_logits_are_those_of_the_model_for_every_activation(
             with torch.no_grad():
                 module.inner.bias.copy_(torch.linspace(-scale, scale, 51))
     with torch.inference_mode():
-        for expected, found in walk(model, CompiledModel(model, made)):
+        for expected, found in walk(model, NativeDecoder(model, made)):
             torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
 
 
@@ -105,20 +105,20 @@ def test_in_eight_bits_they_are_that_within_a_fortieth(make_model: Maker, made: 
         pytest.skip("this processor has no instruction for sums of eight-bit products")
     model = make_model(**KINDS[kind]).float()
     with torch.inference_mode():
-        pairs = walk(model, CompiledModel(model, made, int8=True))
+        pairs = walk(model, NativeDecoder(model, made, int8=True))
     errors = torch.stack([(found - expected).square().mean().sqrt() / expected.std() for expected, found in pairs])
     assert 0 < errors.max() < 0.025
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_searches_find_the_same_compiled(make_model: Maker, made: Kernels, search: dict[str, int]) -> None:
+def test_searches_find_the_same_in_the_kernels(make_model: Maker, made: Kernels, search: dict[str, int]) -> None:
     for seed in range(4):
         model = make_model(seed, tie_embeddings=False, n_encoder_layers=1, n_decoder_layers=1).float()
         with torch.no_grad():
             model.output_projection.weight *= 3  # so that choices matter, and end at different lengths
         config = DecodingConfig(max_extra=9, **search)
-        expected = generate(model, SOURCES, SYMBOLS, config.model_copy(update={"compiled": False}))
-        found = generate(CompiledModel(model, made), SOURCES, SYMBOLS, config)
+        expected = generate(model, SOURCES, SYMBOLS, config)
+        found = generate(NativeDecoder(model, made), SOURCES, SYMBOLS, config)
         assert [[h.tokens for h in one] for one in found] == [[h.tokens for h in one] for one in expected]
         for one, other in zip(flat(found), flat(expected), strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-4)
@@ -131,9 +131,9 @@ def test_no_batch_has_more_source_tokens_than_are_of_use(
     make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch, search: dict[str, int], members: int
 ) -> None:
     """Those of all draws together, which are read each; without a cache as many as are allowed."""
-    models = [CompiledModel(make_model(seed).float(), made) for seed in range(members)]
-    read, begin = list[int](), CompiledModel.begin
-    monkeypatch.setattr(CompiledModel, "begin", lambda self, x, *rest: read.append(x.numel()) or begin(self, x, *rest))
+    models = [NativeDecoder(make_model(seed).float(), made) for seed in range(members)]
+    read, begin = list[int](), NativeDecoder.begin
+    monkeypatch.setattr(NativeDecoder, "begin", lambda self, x, *rest: read.append(x.numel()) or begin(self, x, *rest))
     searched = models[0] if members == 1 else Ensemble(models)
     for use_cache in (True, False):
         config = DecodingConfig(max_length=1, batch_tokens=10_000, use_cache=use_cache, **search)
@@ -141,7 +141,7 @@ def test_no_batch_has_more_source_tokens_than_are_of_use(
         assert len(generate(searched, [[5, 3, 8, 2]] * 600, SYMBOLS, config)) == 600
         draws = 2 if config.sample else 1
         assert sum(read) == 2400 * draws * members
-        assert max(read) == (CompiledModel.enough_tokens if use_cache else 2400 * draws)
+        assert max(read) == (NativeDecoder.enough_tokens if use_cache else 2400 * draws)
 
 
 def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:
@@ -152,7 +152,7 @@ def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:
 def test_how_many_cores_there_are_changes_no_bit(make_model: Maker, made: Kernels, int8: bool) -> None:
     """Wide enough that they share a product: 131,072 weights and more."""
     sizes = {"d_model": 256, "n_heads": 4, "d_k": None, "d_v": None, "d_ff": 512, "vocab_size": 601}
-    model = CompiledModel(make_model(**sizes).float(), made, int8 and made.int8)
+    model = NativeDecoder(make_model(**sizes).float(), made, int8 and made.int8)
     source, before, found = torch.randint(3, 9, (17, 6)), torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -168,7 +168,7 @@ def test_how_many_cores_there_are_changes_no_bit(make_model: Maker, made: Kernel
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("kind", ["wide", "gelu"])
 def test_a_row_has_the_same_bits_whatever_is_beside_it(make_model: Maker, made: Kernels, kind: str, int8: bool) -> None:
-    model = CompiledModel(make_model(**KINDS[kind]).float(), made, int8 and made.int8)
+    model = NativeDecoder(make_model(**KINDS[kind]).float(), made, int8 and made.int8)
     rows = 109  # more than go through the kernels at once
     source = torch.randint(3, 9, (rows, 6))
     visible = torch.arange(6) < torch.randint(1, 7, (rows, 1))
@@ -187,11 +187,10 @@ def test_candidates_are_those_of_a_sort(made: Kernels, vocab: int) -> None:
     logits = (3 * torch.randn(9, vocab)).round(decimals=1)  # with many equal ones: the first of them goes before
     logits[1, : vocab // 2] = -torch.inf
     logits[2, vocab // 3] = 300.0
-    torch.testing.assert_close(
-        log_sum(logits, compiled=True), logits.double().logsumexp(-1).float(), rtol=1e-6, atol=1e-6
-    )
+    search = SearchKernels(made)
+    torch.testing.assert_close(search.log_sum(logits), logits.double().logsumexp(-1).float(), rtol=1e-6, atol=1e-6)
     for k in (1, 4, 10):
-        values, ids = best(logits, k, compiled=True)
+        values, ids = search.best(logits, k)
         expected = logits.sort(dim=-1, descending=True, stable=True)
         assert torch.equal(values, expected.values[:, :k])
         assert torch.equal(ids, expected.indices[:, :k])
@@ -202,7 +201,7 @@ def test_candidates_are_those_of_a_sort(made: Kernels, vocab: int) -> None:
 def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
     made: Kernels, live: int, vocab: int, beam_size: int
 ) -> None:
-    """Compiled and not; equally good ones may come in another order where it is not. The second sentence is decided."""
+    """In the kernels and in PyTorch, where equal ones may come in another order. The second sentence is decided."""
     logits = 3 * torch.randn(4 * live, vocab)
     logits[:, -1] = 8.0  # the end, which is among the best
     totals = (-torch.rand(4, live)).sort(descending=True).values
@@ -212,8 +211,9 @@ def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
     gained = (logits - normaliser[:, None]).clamp(max=0).view(4, live, vocab)
     every = (totals[:, :, None] + gained).flatten(1)
     count = min(2 * beam_size, live * min(2 * beam_size, vocab))
-    for compiled in (True, False):
-        step = extensions(logits.clone(), normaliser, totals, vocab - 1, beam_size, compiled)
+    searches: list[Search] = [NativeSearch(SearchKernels(made)), TorchSearch()]
+    for search in searches:
+        step = search.extensions(logits.clone(), normaliser, totals, vocab - 1, beam_size)
         found, going = step.candidates, step.going
         torch.testing.assert_close(found.totals, every.sort(descending=True).values[:, :count])
         for some in step[:2]:
@@ -235,32 +235,35 @@ def test_what_is_not_a_number_stays_so(make_model: Maker, made: Kernels, int8: b
     model = make_model().float()
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.inner.weight[0, 0] = math.nan
-    compiled = CompiledModel(model, made, int8 and made.int8)
-    state = compiled.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
-    assert compiled.step(torch.tensor([[1]]), state).isnan().all()
+    decoder = NativeDecoder(model, made, int8 and made.int8)
+    state = decoder.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
+    assert decoder.step(torch.tensor([[1]]), state).isnan().all()
 
 
-def test_what_cannot_be_compiled_is_searched_as_it_is(make_model: Maker, made: Kernels) -> None:
+def test_a_model_that_the_kernels_do_not_decode_is_searched_by_pytorch(make_model: Maker, made: Kernels) -> None:
     normed = make_model(embedding="normed").float()
-    for model, reason in ((make_model(), "float32"), (normed, "normalised embedding")):
-        assert reason in str(why_not(model))
-        assert faster(model, "float32", compile=True) is model
+    for model, reason in (
+        (make_model(), "float32 weights, not float64"),
+        (normed, "an embedding with a normalization"),
+    ):
+        routes = {one.part: one for one in route(model)}
+        assert routes["decoder"].engine == "torch" and reason in routes["decoder"].reason
+        assert type(accelerate(model)) is EncoderDecoder
         with pytest.raises(
-            ConfigError, match=rf"precision=int8 is not possible: .*{reason}.*; float32 and bfloat16 are"
+            ConfigError, match=rf"precision=int8 is not possible: .*{reason}.*; choose precision=float32"
         ):
-            faster(model, "int8", compile=True)
-    with pytest.raises(ConfigError, match=r"decoding\.compiled is false"):
-        faster(make_model().float(), "int8", compile=False)
+            accelerate(model, precision="int8")
+        with pytest.raises(ConfigError, match=rf"engine=native is not possible: .*{reason}.*; choose .* engine=auto"):
+            accelerate(model, engine="native")
+    with pytest.raises(ConfigError, match=r"precision=int8 is not possible: engine=torch"):
+        accelerate(make_model().float(), "torch", "int8")
 
 
 @pytest.mark.parametrize("embedding", ["normed", "scaled_normed"])
-def test_a_normalised_embedding_is_searched_by_pytorch(make_model: Maker, made: Kernels, embedding: str) -> None:
-    """Where the kernels are, and with what a translator asks for by default."""
+def test_a_normalized_embedding_is_searched_by_pytorch(make_model: Maker, made: Kernels, embedding: str) -> None:
     model = make_model(embedding=embedding, positions="learned").float()
-    found = []
-    for compiled in (True, False):
-        config = DecodingConfig(max_extra=9, compiled=compiled)
-        found.append(flat(generate(faster(model, config.precision, config.compiled), SOURCES, SYMBOLS, config)))
+    config = DecodingConfig(max_extra=9)
+    found = [flat(generate(accelerate(model, engine), SOURCES, SYMBOLS, config)) for engine in ("auto", "torch")]
     assert [one.tokens for one in found[0]] == [one.tokens for one in found[1]]
     assert [one.score for one in found[0]] == pytest.approx([one.score for one in found[1]], abs=1e-5)
 
@@ -279,8 +282,8 @@ def test_without_a_compiler_it_says_so_and_goes_on(
 
 def test_an_old_processor_refuses_eight_bits(make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(made, "int8", False)
-    with pytest.raises(ConfigError, match=r"no instruction for sums of eight-bit products; float32 and bfloat16 are"):
-        faster(make_model().float(), "int8", compile=True)
+    with pytest.raises(ConfigError, match=r"no instructions for int8 products; choose precision=float32"):
+        accelerate(make_model().float(), precision="int8")
 
 
 def test_for_processors_without_wide_vectors_it_is_the_same(
@@ -298,56 +301,53 @@ def test_for_processors_without_wide_vectors_it_is_the_same(
     assert not narrow.int8
     model = make_model(**KINDS["wide"]).float()
     with torch.inference_mode():
-        for expected, found in walk(model, CompiledModel(model, narrow), steps=4):
+        for expected, found in walk(model, NativeDecoder(model, narrow), steps=4):
             torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
 
 
-def test_without_bfloat16_it_is_float32_and_says_so_once(
-    make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
-        monkeypatch.setattr(torch.cpu, name, lambda: False)
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    precision._processor_has_bfloat16.cache_clear()
-    try:
-        with pytest.warns(UserWarning, match="no bfloat16; going on in float32") as said:
-            kinds = [faster(make_model().float(), "bfloat16", compile=True) for _ in range(2)]
-    finally:
-        precision._processor_has_bfloat16.cache_clear()
-    assert len(said) == 1
-    assert all(isinstance(kind, CompiledModel) for kind in kinds)
+def test_bfloat16_is_refused_on_a_cpu(make_model: Maker) -> None:
+    with pytest.raises(ConfigError, match="precision=bfloat16 is slower than float32 on a CPU; choose float32 or int8"):
+        accelerate(make_model().float(), precision="bfloat16")
 
 
 def test_an_id_beyond_the_vocabulary_is_refused(make_model: Maker, made: Kernels) -> None:
-    compiled = CompiledModel(make_model().float(), made)
+    decoder = NativeDecoder(make_model().float(), made)
     visible = torch.ones(1, 2, dtype=torch.bool)
     with pytest.raises(IndexError, match="beyond the vocabulary"):
-        compiled.begin(torch.tensor([[99, 2]]), visible)
-    state = compiled.begin(torch.tensor([[5, 2]], dtype=torch.int32), visible)
+        decoder.begin(torch.tensor([[99, 2]]), visible)
+    state = decoder.begin(torch.tensor([[5, 2]], dtype=torch.int32), visible)
     with pytest.raises(IndexError, match="beyond the vocabulary"):
-        compiled.step(torch.tensor([[-1]]), state)
+        decoder.step(torch.tensor([[-1]]), state)
 
 
-def test_a_model_that_was_changed_is_searched_as_it_is(make_model: Maker, made: Kernels) -> None:
+def test_a_model_with_a_hook_runs_in_pytorch(make_model: Maker, made: Kernels) -> None:
     model = make_model().float()
-    assert why_not(model) is None
+    accelerated = Accelerated(model)
+    assert isinstance(accelerated.form("auto", "float32"), NativeDecoder)
     hook = model.decoder.layers[0].register_forward_hook(lambda *_: None)
-    assert "changed" in str(why_not(model))
+    assert accelerated.form("auto", "float32") is model
+    for engine, precision in (("native", "float32"), ("auto", "int8")):
+        with pytest.raises(ConfigError, match="is not possible: the model has hooks; remove them"):
+            accelerated.form(engine, precision)
     hook.remove()
-    assert "training" in str(why_not(model.train()))
-    model.eval().encoder.layers[1].feed_forward.activation = torch.tanh
-    assert "activation" in str(why_not(model))
+    assert isinstance(accelerated.form("auto", "float32"), NativeDecoder)
+
+
+def test_an_unknown_activation_is_named(make_model: Maker, made: Kernels) -> None:
+    model = make_model().float()
+    model.encoder.layers[1].feed_forward.activation = torch.tanh
+    assert {one.reason for one in route(model) if one.part != "search"} == {"the activation tanh"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_the_default_type_of_numbers_does_not_matter(make_model: Maker, made: Kernels, dtype: torch.dtype) -> None:
-    compiled = CompiledModel(make_model(positions="learned").float(), made)
+    decoder = NativeDecoder(make_model(positions="learned").float(), made)
     found = []
     for default in (torch.float32, dtype):
         torch.set_default_dtype(default)
         try:
-            state = compiled.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
-            found.append(compiled.step(torch.tensor([[1]]), state).clone())
+            state = decoder.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
+            found.append(decoder.step(torch.tensor([[1]]), state).clone())
         finally:
             torch.set_default_dtype(torch.float32)
     assert torch.equal(*found)
@@ -358,7 +358,7 @@ def test_nan_among_the_logits_comes_last(made: Kernels) -> None:
         torch.manual_seed(seed)
         logits = torch.randn(3, 914)
         logits[torch.rand(3, 914) < 0.3] = torch.nan
-        values, ids = best(logits, 4, compiled=True)
+        values, ids = SearchKernels(made).best(logits, 4)
         expected = logits.nan_to_num(nan=-torch.inf).sort(dim=-1, descending=True, stable=True)
         assert torch.equal(values, expected.values[:, :4]) and torch.equal(ids, expected.indices[:, :4])
 

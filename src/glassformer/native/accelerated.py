@@ -1,0 +1,65 @@
+"""Accelerated forms of a model that is used for decoding, made when they are first needed."""
+
+from typing import Any
+
+from torch import nn
+
+from glassformer.config import ConfigError
+from glassformer.native.routes import Engine, Precision, accelerate
+from glassformer.taps import hooks_of, tracing
+
+
+class Accelerated:
+    """The accelerated forms of ``model``, one for each engine and precision.
+
+    A form may hold packed copies of the weights. Weights that were written since are seen after ``refresh``; until
+    then a search raises ``ConfigError``. (A write through ``parameter.data`` or a NumPy view of it leaves no sign: it
+    raises nothing, and is seen after ``refresh`` too.) A trace, and a model with hooks, runs the model itself.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Discard the copies, so that weights and modules are read again."""
+        self._forms: dict[tuple[str, str], Any] = {}
+        modules = list(self.model.modules())
+        self._hooks = [hooks for module in modules for hooks in hooks_of(module)]
+        self._parameters = [module._parameters for module in modules]
+        self._children = [module._modules for module in modules]
+        self._state = self._current_state()
+
+    def form(self, engine: Engine, precision: Precision) -> Any:
+        """What decodes with these settings now."""
+        if tracing():
+            return self.model
+        if self.model.training or any(self._hooks):
+            if engine == "native" or precision == "int8":
+                setting = "precision=int8" if precision == "int8" else "engine=native"
+                way_out = "is in training mode; call eval()" if self.model.training else "has hooks; remove them"
+                raise ConfigError(f"{setting} is not possible: the model {way_out}")
+            return self.model
+        if (engine, precision) not in self._forms:
+            if not self._forms:
+                self._state = self._current_state()
+            self._forms[engine, precision] = accelerate(self.model, engine, precision)
+        form = self._forms[engine, precision]
+        if getattr(form, "copies_weights", False) and self._state != self._current_state():
+            raise ConfigError("the weights have changed since they were copied for decoding; call refresh() first")
+        return form
+
+    def __getstate__(self) -> nn.Module:
+        """The model alone: the forms hold addresses of this process."""
+        return self.model
+
+    def __setstate__(self, model: nn.Module) -> None:
+        self.__init__(model)  # type: ignore[misc]
+
+    def _current_state(self) -> list[Any]:
+        """What tells that a weight was written or a module replaced. Compared before every search, so it is short."""
+        weights = [p for named in self._parameters for p in named.values() if p is not None]
+        return [
+            [id(child) for named in self._children for child in named.values()],
+            [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights],
+        ]

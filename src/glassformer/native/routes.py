@@ -1,0 +1,377 @@
+"""Routes: which code computes each part of a model, decided here once, with the reason in words.
+
+``accelerate`` returns a model of the same interface and the same parameters that computes faster. The model itself
+knows nothing of it; a trace, a hook or an edit runs the original.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import torch
+from torch import nn
+
+from glassformer.config import ConfigError
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import AddNorm, Block, Stack
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.norm import LayerNorm
+from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.precision import fast_in_bfloat16, for_decoding, lower_stacks
+from glassformer.native.decoding import NativeDecoder, SearchKernels
+from glassformer.native.library import loaded, missing_reason
+from glassformer.native.ops import (
+    ACTIVATIONS,
+    HEAD_WIDTH,
+    PANEL_WIDTH,
+    NativeAttention,
+    NativeDropout,
+    NativeLinear,
+    NativeRotary,
+)
+from glassformer.native.training import NativeEmbedding, NativeOutputProjection, NativeStack, StackSettings, parts_of
+from glassformer.taps import hooks_of
+
+Engine = Literal["auto", "torch", "native", "compile"]
+Precision = Literal["float32", "bfloat16", "int8"]
+
+OPERATIONS = "native operations"
+"""Engine of a part that PyTorch computes with single operations in the kernels."""
+
+BY_OPERATIONS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: NativeLinear,
+    Dropout: NativeDropout,
+    MultiHeadAttention: NativeAttention,
+    Rotary: NativeRotary,
+}
+AS_A_WHOLE: dict[type[nn.Module], type[nn.Module]] = {
+    Stack: NativeStack,
+    TokenEmbedding: NativeEmbedding,
+    OutputProjection: NativeOutputProjection,
+}
+UPDATE = "update"
+"""Part of a training: the update of the weights."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """The code that computes one part of a model."""
+
+    part: str
+    """Name of a module of the model; ``update``, of the weights; ``search``, the choice of tokens."""
+    engine: str
+    """``native``, ``native operations``, ``compile`` or ``torch``."""
+    reason: str = ""
+    """Why the part is not ``native``; empty if it is."""
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.part}" + (f" ({self.reason})" if self.reason else "")
+
+
+def describe(routes: Sequence[Route]) -> str:
+    """The parts that each engine computes, in one line."""
+    return "; ".join(map(str, grouped(routes)))
+
+
+def grouped(routes: Sequence[Route]) -> list[Route]:
+    """Routes of several parts each: those with the same engine and reason as one."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for one in routes:
+        groups.setdefault((one.engine, one.reason), []).append(one.part)
+    return [Route(", ".join(parts), engine, reason) for (engine, reason), parts in groups.items()]
+
+
+def route(
+    model: nn.Module,
+    engine: Engine = "auto",
+    precision: Precision = "float32",
+    device: torch.device | None = None,
+) -> list[Route]:
+    """Routes of all parts of ``model``: for training if ``model.training``, else for decoding and inference.
+
+    ``device``: the one that it would run on, if that is not where it is.
+    """
+    device = next(model.parameters()).device if device is None else device
+    if not model.training:
+        return _decoding_routes(model, engine, precision, device)
+    return _training_routes(model, engine, device, _low(precision, device))
+
+
+def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision = "float32") -> Any:
+    """A model of the same interface that computes faster: for training if ``model.training``, else for decoding.
+
+    In training it shares the parameters of ``model``; stacks in a lower precision are copies (``models.precision``).
+    A decoder may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute.
+    """
+    if not model.training:
+        return _for_decoding(model, engine, precision)
+    routes = route(model, engine, precision)
+    others = [str(one) for one in routes if one.engine != "native"]
+    if engine == "native" and others:
+        raise ConfigError(f"engine=native cannot compute {'; '.join(others)}; choose engine=auto")
+    if _low(precision, next(model.parameters()).device):
+        model = cast(nn.Module, lower_stacks(model, torch.bfloat16))
+    if engine == "compile":
+        return _swap(model, lambda module: _compiled(module) if type(module) is Stack else None)
+    if all(one.engine == "torch" for one in routes):
+        return model
+    whole = {id(model.get_submodule(one.part)) for one in routes if one.engine == "native" and one.part != UPDATE}
+    return _swap(model, lambda module: _native_form(module, id(module) in whole))
+
+
+def _low(precision: Precision, device: torch.device) -> bool:
+    """True if stacks train in bfloat16."""
+    return precision == "bfloat16" and fast_in_bfloat16(device)
+
+
+# Training
+
+
+def _training_routes(model: nn.Module, engine: Engine, device: torch.device, low: bool) -> list[Route]:
+    parts = _parts(model)
+    if engine == "compile":
+        stacks = {name for name in parts if type(model.get_submodule(name)) is Stack}
+        others = "only stacks are compiled"
+        return [Route(p, "compile") if p in stacks else Route(p, "torch", others) for p in [*parts, UPDATE]]
+    if reason := _unavailable(model, engine, device):
+        return [Route(part, "torch", reason) for part in [*parts, UPDATE]]
+    routes = [_training_route(model, part, low) for part in parts]
+    whole = all(parameter.is_contiguous() for parameter in model.parameters())
+    return [*routes, Route(UPDATE, "native") if whole else Route(UPDATE, "torch", "weights with strides")]
+
+
+def _parts(model: nn.Module) -> list[str]:
+    """Modules of ``model`` with parameters."""
+    return [name for name, child in model.named_children() if next(child.parameters(), None) is not None]
+
+
+def _training_route(model: nn.Module, part: str, low: bool) -> Route:
+    module = model.get_submodule(part)
+    reason: str | None = "no kernel for the whole part"
+    if type(module) is Stack:
+        reason = _unsupported_stack(module, low)
+    elif type(module) is TokenEmbedding:
+        reason = _unsupported_embedding(module)
+    elif type(module) is OutputProjection:
+        reason = _unsupported_projection(model, module, low)
+    if reason is None:
+        return Route(part, "native")
+    swapped = any(_native_form(each) is not None for each in module.modules())
+    return Route(part, OPERATIONS if swapped else "torch", reason)
+
+
+def _unavailable(model: nn.Module, engine: Engine, device: torch.device) -> str | None:
+    """Reason why the kernels compute no part of ``model`` on ``device``, or None."""
+    if engine == "torch":
+        return "engine=torch"
+    if device.type != "cpu":
+        return f"the kernels are for CPUs, and the device is {device.type}"
+    stacks = {id(p) for module in model.modules() if isinstance(module, Stack) for p in module.parameters()}
+    for parameter in model.parameters():
+        if parameter.dtype != torch.float32 and (parameter.dtype != torch.bfloat16 or id(parameter) not in stacks):
+            return f"the kernels read float32 weights, not {str(parameter.dtype).removeprefix('torch.')}"
+    return missing_reason()
+
+
+def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:
+    if embedding.segment is not None or embedding.norm is not None:
+        return "no kernel for segments or a normalization"
+    if not isinstance(embedding.position, Sinusoidal | Learned | None):
+        return f"no kernel for {type(embedding.position).__name__} positions"
+    if type(embedding.dropout) is not Dropout:
+        return f"no kernel for {type(embedding.dropout).__name__}"
+    return _unsupported_width(embedding.weight.size(1))
+
+
+def _unsupported_projection(model: nn.Module, projection: OutputProjection, low: bool) -> str | None:
+    if not any(isinstance(child, TokenEmbedding) for child in model.children()):
+        return "no vocabulary"
+    stacks = [module for module in model.modules() if isinstance(module, Stack)]
+    low = low or any(stack.dtype == torch.bfloat16 for stack in stacks)
+    return (_unsupported_bfloat16() if low and stacks else None) or _unsupported_width(projection.weight.size(1))
+
+
+def _unsupported_width(d_model: int) -> str | None:
+    return f"d_model={d_model} is not a multiple of {PANEL_WIDTH}" if d_model % PANEL_WIDTH else None
+
+
+def _unsupported_bfloat16() -> str | None:
+    return None if loaded().bfloat16 else "this processor has no bfloat16"
+
+
+def _unsupported_stack(stack: Stack, low: bool) -> str | None:
+    """Reason why the kernels do not train ``stack`` as a whole, or None."""
+    blocks = [cast(Block, block) for block in stack.layers]
+    if any(type(block) is not Block for block in blocks):
+        return "another class of blocks"
+    if (low or stack.dtype == torch.bfloat16) and (reason := _unsupported_bfloat16()):
+        return reason
+    if reason := next(filter(None, map(_unsupported_block, blocks)), None):
+        return reason
+    return None if len({_settings(block) for block in blocks}) == 1 else "layers that differ"
+
+
+def _unsupported_block(block: Block) -> str | None:
+    if reason := _unsupported_feed_forward(block.feed_forward):
+        return reason
+    for module in block.children():
+        if isinstance(module, AddNorm) and type(module.norm) is not LayerNorm:
+            return f"no kernel for {type(module.norm).__name__}"
+        if isinstance(module, AddNorm) and type(module.dropout) is not Dropout:
+            return f"no kernel for {type(module.dropout).__name__}"
+        if isinstance(module, MultiHeadAttention) and (reason := _unsupported_attention(module)):
+            return reason
+    if block.cross_attention is not None and block.cross_attention.rotary is not None:
+        return "rotary positions between encoder and decoder"
+    if any(part.weight is None for _, part in parts_of(block)):
+        return "a normalization without a weight"
+    if any(not tensor.is_contiguous() for tensor in block.parameters()):
+        return "weights with strides"
+    return None
+
+
+def _unsupported_feed_forward(module: nn.Module) -> str | None:
+    if type(module) is not FeedForward:
+        return "a gated feed-forward layer"
+    if module.activation not in ACTIVATIONS:
+        return f"the activation {getattr(module.activation, '__name__', module.activation)}"
+    d_model, d_ff = module.inner.in_features, module.inner.out_features
+    ff = f"d_ff={d_ff} is not a multiple of {PANEL_WIDTH}" if d_ff % PANEL_WIDTH else None
+    return _unsupported_width(d_model) or ff
+
+
+def _unsupported_attention(module: MultiHeadAttention) -> str | None:
+    if module.pattern is not None:
+        return "a sparse pattern"
+    if module.n_heads != module.n_kv_heads:
+        return "heads that share keys and values"
+    width = module.output.out_features
+    sizes = {each.out_features for each in (module.query, module.key, module.value)} | {module.output.in_features}
+    if sizes != {width}:
+        return "d_k or d_v is not d_model / n_heads"
+    if type(module.dropout) is not Dropout:
+        return f"no kernel for {type(module.dropout).__name__}"
+    d_head = width // module.n_heads
+    return f"heads of {d_head} are not a multiple of {HEAD_WIDTH}" if d_head % HEAD_WIDTH else None
+
+
+def _settings(block: Block) -> StackSettings:
+    attention, feed_forward, wrap = block.self_attention, cast(FeedForward, block.feed_forward), block.feed_forward_norm
+    return StackSettings(
+        heads=attention.n_heads,
+        d_ff=feed_forward.inner.out_features,
+        epsilon=cast(LayerNorm, wrap.norm).eps,
+        pre_norm=wrap.pre,
+        activation=ACTIVATIONS[feed_forward.activation],
+        parts=tuple(name for name, _ in parts_of(block)),
+        rotary=None if attention.rotary is None else (attention.rotary.d_head, attention.rotary.theta),
+    )
+
+
+def _native_form(module: nn.Module, whole: bool = False) -> nn.Module | None:
+    """``module`` in the class of the kernels, with the same parameters and hooks; None if it has none.
+
+    ``whole``: the routes say that a kernel computes all of it.
+    """
+    form = AS_A_WHOLE.get(type(module)) if whole else BY_OPERATIONS.get(type(module))
+    if form is None or (form is NativeLinear and cast(nn.Linear, module).weight.dtype != torch.float32):
+        return None
+    if isinstance(module, MultiHeadAttention) and type(module.dropout) is not Dropout:
+        return None
+    twin = copy.copy(module)
+    twin.__class__ = form
+    if isinstance(twin, NativeStack):
+        twin.settings = _settings(cast(Block, twin.layers[0]))
+        twin.hooks = [hooks for part in twin.layers.modules() for hooks in hooks_of(part)]
+    return twin
+
+
+def _swap(module: nn.Module, form: Callable[[nn.Module], nn.Module | None]) -> Any:
+    """``module`` with every module that has another ``form`` in that form; parameters and hooks are shared."""
+    known: dict[int, nn.Module] = {}
+
+    def swapped(module: nn.Module) -> nn.Module:
+        if id(module) not in known:
+            children = {name: None if child is None else swapped(child) for name, child in module._modules.items()}
+            twin = form(module)
+            if twin is None and any(children[name] is not child for name, child in module._modules.items()):
+                twin = copy.copy(module)
+            if twin is not None:
+                twin._modules = children
+            known[id(module)] = module if twin is None else twin
+        return known[id(module)]
+
+    return swapped(module)
+
+
+def _compiled(stack: Stack) -> Stack:
+    """A stack of the same blocks that ``torch.compile`` computes; batches of any shape share its code."""
+    twin = copy.copy(stack)
+    twin.compile(dynamic=True)
+    return twin
+
+
+# Decoding and inference
+
+
+def _decoding_routes(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> list[Route]:
+    parts = _parts(model)
+    reason = _unsupported_decoder(model, engine, precision, device)
+    routes = [Route(part, "torch", reason) if reason else Route(part, "native") for part in parts]
+    if not hasattr(model, "begin"):
+        return routes
+    search = _unavailable(model, engine, device)
+    return [*routes, Route("search", "torch", search) if search else Route("search", "native")]
+
+
+def _unsupported_decoder(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> str | None:
+    """Reason why the kernels do not decode with ``model``, or None."""
+    if reason := _unavailable(model, engine, device):
+        return reason
+    if type(model) is not EncoderDecoder:
+        return "the kernels decode encoder–decoder models"
+    if precision == "bfloat16":
+        return "precision=bfloat16 is for GPUs"
+    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+        return "the kernels read float32 weights, not bfloat16"
+    for module in model.modules():
+        if isinstance(module, FeedForward) and module.activation not in ACTIVATIONS:
+            return f"the activation {getattr(module.activation, '__name__', module.activation)}"
+    if model.config.embedding != "scaled":
+        return "an embedding with a normalization or without the factor √d_model"
+    if precision == "int8" and not loaded().int8:
+        return "this processor has no instructions for int8 products"
+    return None
+
+
+def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any:
+    """A decoder in the kernels; else a view of ``model``, whose search may run in the kernels."""
+    if precision == "bfloat16":
+        return _in_bfloat16(model, engine)
+    device = next(model.parameters()).device
+    reason = _unsupported_decoder(model, engine, precision, device)
+    if reason is None:
+        return NativeDecoder(cast(EncoderDecoder, model), loaded(), precision == "int8")
+    if precision == "int8" or engine == "native":
+        setting = "precision=int8" if precision == "int8" else "engine=native"
+        raise ConfigError(f"{setting} is not possible: {reason}; choose precision=float32 and engine=auto")
+    view: Any = copy.copy(model)
+    view.runs_in_threads = True
+    if not _unavailable(model, engine, device):
+        view.search_kernels = SearchKernels(loaded())
+    return view
+
+
+def _in_bfloat16(model: nn.Module, engine: Engine) -> Any:
+    if next(model.parameters()).device.type == "cpu":
+        raise ConfigError("precision=bfloat16 is slower than float32 on a CPU; choose float32 or int8")
+    if engine == "native" or not any(isinstance(module, Stack) for module in model.modules()):
+        reason = "the kernels are for CPUs" if engine == "native" else "this model has no stacks"
+        raise ConfigError(f"precision=bfloat16 is not possible: {reason}; choose precision=float32 and engine=auto")
+    copied = for_decoding(model, torch.bfloat16)
+    copied.copies_weights = True
+    return copied

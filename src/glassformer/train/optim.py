@@ -1,0 +1,173 @@
+"""The optimizer (section 5.3), its learning rate, and the update of the weights at the end of a step."""
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.config import ConfigError
+from glassformer.layers.embedding import TokenEmbedding
+from glassformer.native.abi import Slot, Update
+from glassformer.native.library import loaded
+from glassformer.native.ops import readable
+from glassformer.train.config import OptimizerConfig
+from glassformer.train.state import TrainState, collect_gradients, refresh
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Optimizer:
+    """Adam (Kingma & Ba 2015) or AdamW (Loshchilov & Hutter 2019), with weight decay of matrices only.
+
+    ``ConfigError``: ``embedding_rate`` for a model without a vocabulary.
+    """
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, TokenEmbedding)}
+    if not embeddings and config.embedding_rate != 1:
+        raise ConfigError(
+            "optimizer.embedding_rate is for models with a vocabulary, and this one has none; leave it out"
+        )
+    tables = [p for p in model.parameters() if id(p) in embeddings]
+    matrices = [p for p in model.parameters() if p.dim() > 1 and id(p) not in embeddings]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [
+        {"params": tables, "weight_decay": config.weight_decay, "rate": config.embedding_rate},
+        {"params": matrices, "weight_decay": config.weight_decay, "rate": 1.0},
+        {"params": others, "weight_decay": 0.0, "rate": 1.0},
+    ]
+    kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+    made = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
+    set_rate(made, config.learning_rate)
+    return made
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all groups, each with its factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["rate"]
+
+
+def learning_rate(config: OptimizerConfig, step: int, d_model: int, max_steps: int) -> float:
+    """The learning rate of ``step``; every schedule but ``noam`` rises in a line to ``learning_rate`` first.
+
+    In the last ``cooldown_steps`` it falls in a line to zero (Hägele et al. 2024, arXiv:2405.18392).
+    """
+    if config.schedule != "noam" and step < config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    left = (max_steps - step) / config.cooldown_steps if config.cooldown_steps else 1.0
+    return SCHEDULES[config.schedule](config, step, d_model, max_steps) * min(1.0, max(0.0, left))
+
+
+def _noam(config: OptimizerConfig, step: int, d_model: int, max_steps: int) -> float:
+    """Equation 3: d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5); ``learning_rate`` is a factor on it."""
+    return config.learning_rate * d_model**-0.5 * min(step**-0.5, step * max(1, config.warmup_steps) ** -1.5)
+
+
+def _inverse_sqrt(config: OptimizerConfig, step: int, d_model: int, max_steps: int) -> float:
+    return config.learning_rate * math.sqrt(max(1, config.warmup_steps) / step)
+
+
+def _cosine(config: OptimizerConfig, step: int, d_model: int, max_steps: int) -> float:
+    """Half a cosine from the peak down to zero at ``max_steps`` (Loshchilov & Hutter 2017)."""
+    done = (step - config.warmup_steps) / max(1, max_steps - config.warmup_steps)
+    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+
+def _constant(config: OptimizerConfig, step: int, d_model: int, max_steps: int) -> float:
+    return config.learning_rate
+
+
+SCHEDULES: dict[str, Callable[[OptimizerConfig, int, int, int], float]] = {
+    "noam": _noam,
+    "inverse_sqrt": _inverse_sqrt,
+    "cosine": _cosine,
+    "constant": _constant,
+}
+
+
+class WeightUpdate(Protocol):
+    """The update of one step: clipping, Adam, the moving average, the copy in low precision."""
+
+    @property
+    def norm(self) -> float:
+        """Norm of all gradients together, before clipping."""
+
+    def apply(self) -> None:
+        """Update the weights."""
+
+
+def weight_update(state: TrainState) -> WeightUpdate:
+    """The update by the gradients of ``state``."""
+    native = any(route.part == "update" and route.engine == "native" for route in state.routes)
+    return NativeUpdate(state) if native and readable(*state.model.parameters()) else TorchUpdate(state)
+
+
+class TorchUpdate:
+    """One operation after the other."""
+
+    def __init__(self, state: TrainState):
+        self.state = state
+        collect_gradients(state.working, state.model)
+        self._norm = clip_norm_(list(state.model.parameters()), state.config.optimizer.clip_norm)
+
+    @property
+    def norm(self) -> float:
+        return self._norm.item()
+
+    def apply(self) -> None:
+        self.state.optimizer.step()
+        self.state.update_average()
+        refresh(self.state.working, self.state.model)
+
+
+class NativeUpdate:
+    """All of it in one pass over the weights."""
+
+    def __init__(self, state: TrainState):
+        self.state, self.kernels = state, loaded()
+        found = [(each, each[1].grad if each[0].grad is None else each[0].grad) for each in state.weights]
+        self.weights = [(each, gradient.contiguous()) for each, gradient in found if gradient is not None]
+        slots = (Slot * len(self.weights))()
+        for slot, ((weight, low, average), gradient) in zip(slots, self.weights, strict=True):
+            slot.value, slot.gradient, slot.count = weight.data_ptr(), gradient.data_ptr(), weight.numel()
+            slot.low = None if low is weight else low.data_ptr()
+            slot.average = None if average is None else average.data_ptr()
+            slot.bfloat16 = gradient.dtype == torch.bfloat16
+        self.slots, self.call = slots, Update(slots, len(slots), threads=torch.get_num_threads())
+        self.kernels.measure(self.call)
+        self.norm = math.sqrt(self.call.squared_norm)
+
+    def apply(self) -> None:
+        optimizer, config, call = self.state.optimizer, self.state.config.optimizer, self.call
+        groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+        weights = [weight for (weight, _, _), _ in self.weights]
+        moments = [_moments(optimizer, weight) for weight in weights]
+        torch._foreach_add_([each["step"] for each in moments], 1)
+        steps = torch.stack([each["step"] for each in moments]).tolist()
+        call.beta1, call.beta2 = config.betas
+        call.epsilon, call.averaging = config.epsilon, 1 - self.state.average_decay
+        call.scale = min(1.0, config.clip_norm / (self.norm + 1e-6)) if config.clip_norm else 1.0
+        for slot, weight, moment, step in zip(self.slots, weights, moments, steps, strict=True):
+            group = groups[id(weight)]
+            slot.mean, slot.variance = moment["exp_avg"].data_ptr(), moment["exp_avg_sq"].data_ptr()
+            slot.rate = group["lr"] / (1 - call.beta1**step)
+            slot.correction = 1 / math.sqrt(1 - call.beta2**step)
+            slot.kept = 1 - group["lr"] * group["weight_decay"]
+        self.kernels.update(call)
+
+
+def _moments(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Tensor]:
+    """Adam's moments of ``weight`` in the form of PyTorch's optimizer, so that either update continues the other."""
+    state: dict[str, Tensor] = optimizer.state[weight]
+    if not state:
+        state["step"] = torch.zeros((), dtype=torch.float32)
+        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(weight), torch.zeros_like(weight)
+    return state
+
+
+def clip_norm_(parameters: list[nn.Parameter], limit: float) -> Tensor:
+    """Scale all gradients together so that their norm is at most ``limit`` (0: no limit); the norm before."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if limit:
+        torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
+    return norm

@@ -1,0 +1,32 @@
+"""Run the Python code of docs/engines.md, and compare its tables with the settings."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import tiny_run
+from glassformer.generate import DecodingConfig
+from glassformer.train import TrainConfig
+
+PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+
+
+def test_engines_page_runs(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "multi30k").symlink_to(tiny_run.made(tmp_path_factory).run)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL), start=1):
+        exec(compile(block, f"engines.md, block {number}", "exec"), names)
+    assert names["route"](names["translator"].models[0])
+
+
+def test_engines_page_names_every_engine() -> None:
+    rows = re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE)
+    engines = get_args(TrainConfig.model_fields["engine"].annotation)
+    assert sorted(rows) == sorted(engines)
+    assert set(get_args(DecodingConfig.model_fields["engine"].annotation)) == set(engines) - {"compile"}

@@ -1,0 +1,183 @@
+"""Routes: the engine of every part of a model, and the reason; engines that cannot compute it are refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.models.registry import build_model
+from glassformer.native import accelerate, describe, route
+from glassformer.native.library import kernels, loaded
+from glassformer.native.training import NativeStack
+from glassformer.taps import record
+from glassformer.train import read_config
+from tiny_run import TinyRun, run_to_the_end
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SMALL = {"d_model": 64, "n_heads": 2, "d_ff": 128, "dropout": 0.0}
+IDS, IMAGES, SERIES = torch.randint(1, 40, (2, 9)), torch.rand(2, 3, 8, 8), torch.rand(2, 24, 3)
+KINDS: dict[str, tuple[dict[str, Any], tuple[Tensor, ...]]] = {
+    "encoder_decoder": ({"vocab_size": 40, "n_encoder_layers": 1, "n_decoder_layers": 1}, (IDS, IDS)),
+    "gpt": ({"vocab_size": 40, "n_layers": 1}, (IDS,)),
+    "bert": ({"vocab_size": 40, "n_layers": 1}, (IDS,)),
+    "vit": ({"n_classes": 5, "n_layers": 1, "image_size": [8, 8], "patch_size": 4}, (IMAGES,)),
+    "series": ({"n_layers": 1, "context": 24, "horizon": 6, "patch_length": 6, "patch_stride": 3}, (SERIES,)),
+    "recurrent": ({"vocab_size": 40, "d_hidden": 64, "n_encoder_layers": 1, "n_decoder_layers": 1}, (IDS, IDS)),
+}
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    "plain": {},
+    "silu": {kind: {"activation": "silu"} for kind in ("encoder_decoder", "gpt", "bert", "vit", "series")},
+    "rms": {"gpt": {"norm": "rms", "positions": "rotary", "gated": True, "bias": False}},
+    "narrow heads": {kind: {"n_heads": 8} for kind in ("encoder_decoder", "gpt", "bert", "vit", "series", "recurrent")},
+}
+CASES = [(kind, name) for name, kinds in VARIANTS.items() for kind in KINDS if name == "plain" or kind in kinds]
+
+
+@pytest.fixture(autouse=True)
+def _kernels() -> None:
+    if kernels() is None:
+        pytest.skip("there is no C++ compiler here")
+
+
+def model(kind: str, variant: str = "plain") -> Any:
+    torch.manual_seed(0)
+    values = KINDS[kind][0] | VARIANTS[variant].get(kind, {})
+    sizes = {name: value for name, value in SMALL.items() if not (kind == "recurrent" and name == "d_ff")}
+    return build_model({"kind": kind, **sizes, **values}, "test").train()
+
+
+def gradients(made: Any, of: Any, inputs: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """Output of ``made``, and the gradients that it leaves in the parameters of ``of``."""
+    of.zero_grad()
+    output = made(*inputs)
+    output.square().sum().backward()
+    found = {name: p.grad.clone() for name, p in of.named_parameters() if p.grad is not None}
+    return found | {"output": output.detach()}
+
+
+def assert_close(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in other.items():
+        torch.testing.assert_close(one[name], tensor, atol=2e-4 * float(tensor.abs().max()) + 1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "variant"), CASES)
+def test_every_engine_gives_the_output_and_gradients_of_the_model(kind: str, variant: str) -> None:
+    made, inputs = model(kind, variant), KINDS[kind][1]
+    expected = gradients(made, made, inputs)
+    for engine in ("auto", "torch"):
+        assert_close(gradients(accelerate(made, engine), made, inputs), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hook_in_the_model_runs_under_every_engine(kind: str) -> None:
+    made, inputs, calls = model(kind), KINDS[kind][1], list[str]()
+    expected = gradients(made, made, inputs)
+    for name, module in made.named_modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(lambda *_, name=name: calls.append(name))
+    for engine in ("auto", "torch"):
+        calls.clear()
+        assert_close(gradients(accelerate(made, engine), made, inputs), expected)
+        assert calls
+    once = sorted(calls)
+    calls.clear()
+    made(*inputs)
+    assert sorted(calls) == once
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trace_of_the_model_is_the_same_beside_an_accelerated_form(kind: str) -> None:
+    made, inputs = model(kind), KINDS[kind][1]
+    with record(made) as before:
+        made(*inputs)
+    accelerate(made)(*inputs)
+    with record(made) as after:
+        made(*inputs)
+    assert list(before) == list(after)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_accelerated_form_has_the_parameters_of_the_model(kind: str) -> None:
+    made = model(kind)
+    forms = dict(accelerate(made).named_parameters())
+    assert list(forms) == [name for name, _ in made.named_parameters()]
+    assert all(forms[name] is parameter for name, parameter in made.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("kind", "variant", "part", "reason"),
+    [
+        ("series", "narrow heads", "encoder", "heads of 8 are not a multiple of 32"),
+        ("gpt", "rms", "decoder", "a gated feed-forward layer"),
+        ("bert", "plain", "embedding", "no kernel for segments or a normalization"),
+        ("recurrent", "plain", "decoder", "no kernel for the whole part"),
+        ("vit", "plain", "output_projection", "no vocabulary"),
+    ],
+)
+def test_a_part_that_is_not_native_has_a_reason(kind: str, variant: str, part: str, reason: str) -> None:
+    made = model(kind, variant)
+    (found,) = (one for one in route(made) if one.part == part)
+    assert found.engine in ("native operations", "torch") and found.reason == reason
+    assert f"{part} ({reason})" in describe([found])
+    with pytest.raises(ConfigError, match=rf"engine=native cannot compute .*\({reason}\).*; choose engine=auto"):
+        accelerate(made, "native")
+
+
+@pytest.mark.parametrize("preset", ["paper_base", "paper_big", "multi30k", "multi30k_quick", "multi30k_tok"])
+def test_presets_of_translation_are_native_in_all_parts(preset: str) -> None:
+    config = read_config(CONFIGS / f"{preset}.toml", [])
+    with torch.device("meta"):
+        made = build_model(config.model.model_dump() | {"vocab_size": 100}, preset)
+    for precision in ("float32", "bfloat16") if loaded().bfloat16 else ("float32",):
+        routes = route(made, "native", precision, torch.device("cpu"))
+        assert {one.engine for one in routes} == {"native"}
+
+
+def test_a_model_that_moves_or_changes_its_type_afterwards_is_computed_by_pytorch() -> None:
+    made = model("encoder_decoder")
+    accelerated = accelerate(made)
+    assert isinstance(accelerated.encoder, NativeStack)
+    expected = gradients(made.double(), made, (IDS, IDS))
+    assert_close(gradients(accelerated.double(), made, (IDS, IDS)), expected)
+
+
+def test_an_unknown_engine_is_refused(tiny: TinyRun) -> None:
+    with pytest.raises(ConfigError, match=r"train\.engine='fast'.*'auto', 'torch', 'native' or 'compile'"):
+        tiny.config({"train.engine": "fast"})
+    with pytest.raises(ConfigError, match=r"engine='compile'.*'auto', 'torch' or 'native'"):
+        tiny.translator.configure(engine="compile")
+
+
+def test_training_refuses_an_engine_that_cannot_compute_a_part(tiny: TinyRun, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^train\.engine=native cannot compute .*; choose engine=auto"):
+        run_to_the_end(tiny.config({"train.engine": "native", "model.d_ff": 100}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [("auto", "torch"), ("torch", "native")])
+def test_a_run_resumes_on_the_same_engine_only(tiny: TinyRun, tmp_path: Path, first: str, second: str) -> None:
+    sizes = {"model.d_model": 64, "model.n_heads": 2, "model.d_ff": 128}
+    run_to_the_end(tiny.config({**sizes, "train.max_steps": 2, "train.engine": first}), tmp_path / "run")
+    there, here = (
+        tiny.config({**sizes, "train.max_steps": 3, "train.engine": second}),
+        "continues exactly only on the same",
+    )
+    with pytest.raises(CheckpointError, match=rf"{here} engine; set train\.engine"):
+        run_to_the_end(there, tmp_path / "run", resume=True)
+    same = tiny.config({**sizes, "train.max_steps": 3, "train.engine": "native" if first == "auto" else first})
+    assert run_to_the_end(same, tmp_path / "run", resume=True)[-1].step == 3
+
+
+def test_the_first_event_of_a_training_names_its_engines(tiny: TinyRun, tmp_path: Path) -> None:
+    started = run_to_the_end(tiny.config({"train.max_steps": 1, "train.engine": "torch"}), tmp_path / "run")[0]
+    assert started.engine.startswith("torch: source_embedding") and started.engine.endswith("(engine=torch)")
+
+
+def test_the_setting_before_engine_is_read(tiny: TinyRun) -> None:
+    assert tiny.translator.configure(compiled=False).engine == "torch"
+    assert tiny.translator.configure(compiled=True).engine == "auto"
