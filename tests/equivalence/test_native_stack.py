@@ -398,6 +398,15 @@ def test_hypotheses_of_one_sentence_go_block_by_block() -> None:
     assert whole == [False]
 
 
+def test_a_decoder_without_memory_goes_block_by_block() -> None:
+    """As in PyTorch, its cross-attention then attends to the layer's own input."""
+    made, x = model(), torch.randn(3, 7, 64)
+    with as_a_whole() as whole:
+        found = accelerate(made).decoder(x)
+    assert whole == [False]
+    torch.testing.assert_close(found, made.decoder(x), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("side", ["original", "accelerated"])
 def test_a_hook_of_either_model_is_called_and_changes_no_number(side: str) -> None:
     if not usable(torch.float32):

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from threading import Barrier
+from threading import Barrier, get_ident
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, 
 from glassformer.generate.candidates import TorchSearch
 from glassformer.generate.search import side_by_side
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.native import accelerate
 
 Maker = Callable[..., EncoderDecoder]
 SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [3, 8, 7, 4, 6, 5, 2], [8, 5, 3, 6, 2]]
@@ -164,3 +165,22 @@ def test_in_bfloat16_a_score_does_not_depend_on_other_rows() -> None:
     together = TorchSearch().log_sum(rows)
     assert torch.equal(together[[0, 1, 3, 4]], alone[[0, 1, 3, 4]])
     assert together[2].item() == pytest.approx(300.0)
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_batches_of_an_accelerated_form_are_searched_in_threads(
+    make_peaked: Maker, symbols: Symbols, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """Those of the model itself are not, since a trace or a hook may listen."""
+    model, before, threads = make_peaked(0).float().eval(), torch.get_num_threads(), set[int]()
+    sources, config = [[3, 2], [4, 4, 4, 2], [5, 2]], DecodingConfig(batch_tokens=1, max_length=4)
+    monkeypatch.setattr("glassformer.generate.search.beam", lambda *_: threads.add(get_ident()) or [[]])
+    torch.set_num_threads(2)
+    try:
+        generate(model, sources, symbols, config)
+        assert threads == {get_ident()}
+        threads.clear()
+        generate(accelerate(model, engine), sources, symbols, config)
+        assert threads and get_ident() not in threads
+    finally:
+        torch.set_num_threads(before)
