@@ -17,6 +17,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderCon
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.taps import record
 from own_process import running
+from second_device import second_device
 
 SIZES: dict[str, Any] = {"vocab_size": 30, "d_model": 32, "n_heads": 4, "d_ff": 64}
 
@@ -55,6 +56,21 @@ def test_translation_calls_fused_attention_once_for_each_attention(
         logits.sum().backward()
     assert [call["is_causal"] for call in calls] == [False, False, True, False, True, False]
     assert [call["attn_mask"] is None for call in calls] == [False, False, True, False, True, False]
+    assert {call["dropout_p"] for call in calls} == {26 / 256 if training else 0.0}
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_second_device_calls_fused_attention_once_for_each_attention(
+    calls: list[dict[str, Any]], training: bool
+) -> None:
+    with second_device() as device:
+        sizes = {**SIZES, "n_encoder_layers": 2, "n_decoder_layers": 2}
+        model = EncoderDecoder(EncoderDecoderConfig(**sizes)).train(training).to(device)
+        source, target = (torch.ones(3, length, dtype=torch.long).to(device) for length in (7, 5))
+        logits = model(source, target, source.bool(), target.bool())
+        if training:
+            logits.sum().backward()
+    assert len(calls) == 6
     assert {call["dropout_p"] for call in calls} == {26 / 256 if training else 0.0}
 
 
