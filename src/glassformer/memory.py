@@ -1,6 +1,6 @@
 """Out-of-memory errors: recognize them, and refuse a text that does not fit before the system kills the process.
 
-Only read: how a process allocates is for its owner to set, as the command does in ``cli/process.py``.
+This module only reads memory figures. ``cli/process.py`` configures malloc, for the command.
 """
 
 import re
@@ -21,9 +21,8 @@ _OUT_OF_MEMORY = re.compile(r"out of memory|not enough memory|can.t allocate mem
 def fitting_memory(tokens: int, needed: int = 0) -> Iterator[None]:
     """Raise ``DataError`` for a text of ``tokens`` tokens that does not fit the memory.
 
-    The text is refused before the block runs if the block needs more than the free memory, in ``needed`` bytes, and
-    otherwise as an allocation fails. The check in advance is necessary because Linux grants memory that it does not
-    have and kills the process once it is written to.
+    Raises before the block runs if ``needed`` exceeds the free memory, else when an allocation in it fails. The check
+    in advance is necessary: Linux overcommits memory and kills the process once the pages are written.
 
     Args:
         tokens: The length of the longest text, for the message.
@@ -47,8 +46,8 @@ def fitting_memory(tokens: int, needed: int = 0) -> Iterator[None]:
 def out_of_memory(error: Exception) -> bool:
     """Return True if ``error`` reports that memory ran out.
 
-    PyTorch has an exception class for a GPU; on a CPU only the message says it. Not every message that mentions memory
-    is one: an illegal access on a GPU is a fault of the program.
+    PyTorch has an exception class for GPUs only; on a CPU the message is matched. Messages such as "illegal memory
+    access" do not match.
     """
     return isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None
 

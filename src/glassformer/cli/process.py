@@ -1,7 +1,7 @@
 """Process settings of the command: malloc, pages of libraries, threads, garbage collection and Ctrl-C.
 
-They belong to whoever owns the process, so the library has none of them. ``cli`` imports this module before anything
-else; what it needs beyond the interpreter's own start is therefore imported inside the functions.
+Only the command sets them, since it owns the process; the library sets none. ``cli`` imports this module first, so
+its own imports are inside the functions.
 """
 
 import atexit
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-# What is imported and loaded, some 300,000 objects, stays until the end, where the system takes all of it back; a last
-# collection would take 0.2 to 0.4 s where torch was imported.
+# Some 300,000 imported objects live until exit, when the system frees all memory. A last garbage collection would take
+# 0.2 to 0.4 s after importing torch.
 atexit.register(gc.freeze)
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
@@ -65,9 +65,8 @@ def prepare_training(threads: int) -> None:
 def release_libraries() -> None:
     """Return the pages of libraries' code to the system; those that are used again come back from the file cache.
 
-    Importing PyTorch runs code once all over its libraries, loading a model some more, and Linux counts the whole
-    neighborhood of each place as this process's: 60 to 150 MiB, depending on the file cache, of which translating uses
-    a third. It takes less than ten milliseconds. Only on Linux, and only code that was not written to.
+    Importing PyTorch and loading a model map 60 to 150 MiB of library code, depending on the file cache; translating
+    uses a third of it. Releasing takes less than 10 ms. Linux only, and only code that was not written to.
     """
     import ctypes
     import re
@@ -110,8 +109,8 @@ def loading() -> Iterator[None]:
 def interrupt_where_it_can_be() -> None:
     """From now on Ctrl-C waits for the end of an import, or of ``loading``.
 
-    Libraries do not expect to be left in the middle of these: some take KeyboardInterrupt for a fault, some abort, some
-    swallow it. Only the main thread may say so; in another one nothing changes.
+    Libraries mishandle a KeyboardInterrupt during import: some report it as an error, abort or swallow it. Only the
+    main thread can set signal handlers; in another thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         return
@@ -136,11 +135,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if _loading or _importing(frame):
         _ask_again_in(0.05)
         return
-    _ask_again_in(0)  # pressed twice, it comes once
+    _ask_again_in(0)  # two presses raise one KeyboardInterrupt
     now = signal.getsignal(signal.SIGINT)
     if now is _interrupt or not callable(now):
         raise KeyboardInterrupt
-    now(signal.SIGINT, frame)  # who has taken Ctrl-C over since it was pressed
+    now(signal.SIGINT, frame)  # a handler installed since Ctrl-C was pressed
 
 
 def _ask_again_in(seconds: float) -> bool:

@@ -87,9 +87,9 @@ class Corpus:
 
 @dataclass(frozen=True)
 class TokenLinks:
-    """Which target tokens a batch's alignments link with which source tokens: all pieces of two linked words.
+    """Word alignments of a batch between tokens: each link joins all pieces of two words.
 
-    A target token's ``shares`` sum to 1. Their sum over a batch is so the number of target tokens that have a link.
+    The ``shares`` of a target token sum to 1, so their total is the number of linked target tokens.
     """
 
     places: Int64[Tensor, "3 links"]  # row, column in ``Batch.wanted``, column in ``Batch.source``; none is twice
@@ -101,7 +101,7 @@ class TokenLinks:
 
 @dataclass(frozen=True)
 class Batch:
-    """What the model is fed and what it shall say, the target shifted right behind the start token (section 3.1).
+    """Inputs and labels of the model; ``target`` is shifted right by the start token (section 3.1).
 
     A row may hold several sentences one after the other. ``source_sentences`` and ``target_sentences`` number them
     within their row, from 1; 0 is padding. Attention stays within a number, and positions count from its first token.
@@ -112,8 +112,8 @@ class Batch:
     wanted: Int64[Tensor, "rows target"]  # tokens, end
     source_sentences: Int64[Tensor, "rows source"]
     target_sentences: Int64[Tensor, "rows target"]
-    source_tokens: int  # that are not padding
-    target_tokens: int  # predicted ones that are not padding
+    source_tokens: int  # without padding
+    target_tokens: int  # predicted tokens, without padding
     examples: NDArray[np.int64]  # the index of each pair in the corpora laid end to end, row by row
     links: TokenLinks | None = None  # where words are aligned
 
@@ -154,7 +154,7 @@ def collate(
     examples: NDArray[np.int64] | None = None,
     multiple: int = 1,
 ) -> Batch:
-    """One batch of rows of pairs, given as ids without special tokens.
+    """Collate rows of pairs, as ids without special tokens, into one batch.
 
     Each side is padded to its longest row, rounded up to a ``multiple``: on a CPU a matrix product of a shape not seen
     lately costs half a millisecond more, so shapes that recur are faster than the fewest positions.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CANDIDATES = 8
-"""Pairs of one length looked at for the one that keeps the two sides of a row even; saves 1 % of padding."""
+"""Pairs of one length among which the most balanced one for a row is chosen; saves 1 % of padding."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def plan_batches(
     noise: float,
     generator: np.random.Generator,
 ) -> Plan:
-    """``source`` and ``target``: the width of every row.
+    """Plan the batches of an epoch from the widths of the rows, ``source`` and ``target``.
 
     A batch of n rows costs n times its widest side, and at most ``batch_tokens``. Widths are blurred by up to the
     share ``noise`` before sorting, and rows of one width come in random order, so that epochs have different batches.
@@ -54,7 +54,7 @@ def _order_by_length(
     """By target length, then source length: upwards for even target lengths, downwards for odd ones.
 
     A batch that spans two target lengths then holds the longest sources of both, or the shortest of both.
-    Sorting is stable: ties must not fall otherwise on another machine, or a resumed run would see other batches.
+    Sorting is stable: ties must have the same order on every machine, or a resumed run would see other batches.
     """
     by_target, by_source = _blur(target, noise, generator), _blur(source, noise, generator)
     by_source[by_target % 2 == 1] *= -1
@@ -102,10 +102,10 @@ def pack_rows(
     row_tokens: int,
     generator: np.random.Generator,
 ) -> Rows:
-    """``source`` and ``target``: the tokens of every example, the end of the sentence included.
+    """Pack pairs into rows. ``source`` and ``target``: tokens of every example, end tokens included.
 
-    A row is opened by the longest pair left, is as wide on each side as that needs (a multiple of ``row_tokens``),
-    and is filled with the longest pairs that still fit. With ``row_tokens=0`` every pair has a row.
+    The longest remaining pair opens a row and sets its width, rounded up to a multiple of ``row_tokens``. The
+    longest pairs that still fit fill it. With ``row_tokens=0`` every pair has a row.
     """
     examples = generator.permutation(examples)
     if not row_tokens:

@@ -1,4 +1,4 @@
-"""From logits to what may come next: log-probabilities and the best entries, in few passes over the vocabulary."""
+"""Candidates of a search step: log-probabilities and the best entries of the logits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -47,9 +47,9 @@ class Extensions(NamedTuple):
 
     totals: Tensor
     added: Tensor
-    """By how much the last token changed the total."""
+    """Log-probability that the last token added to the total."""
     parents: Tensor
-    """Which of the sentence's hypotheses is continued."""
+    """Index of the continued hypothesis among those of the sentence."""
     tokens: Tensor
 
 
@@ -76,7 +76,7 @@ class TorchSearch:
     """The steps of a search in PyTorch."""
 
     def log_sum(self, logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, " rows"]:
-        """log Σ e^logit of each row, which a logit less is a log-probability; in float32 at least."""
+        """log Σ e^logit of each row, in float32 or wider; a logit minus it is a log-probability."""
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).logsumexp(-1)
 
     def best(
@@ -110,8 +110,8 @@ class TorchSearch:
     ) -> Step:
         """The best ``2 · beam_size`` extensions of each sentence, whose hypotheses have reached ``totals``.
 
-        At most ``beam_size`` of them can end, so as many continue. The log-probability of a token is its logit less the
-        ``normaliser`` of its row, and never above 0.
+        At most ``beam_size`` of them can end, so as many continue. A token's log-probability is its logit minus the
+        ``normalizer`` of its row, clamped to at most 0.
         """
         sentences, live = totals.shape
         each = min(2 * beam_size, allowed.size(1))
@@ -167,5 +167,5 @@ def record_candidates(
 
 
 def log_softmax(logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
-    """In float32 at least, so that bfloat16 logits give usable scores."""
+    """Log-softmax in float32 or wider, so that bfloat16 logits give usable scores."""
     return logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))

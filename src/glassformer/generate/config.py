@@ -1,4 +1,4 @@
-"""How text is generated, and what comes out."""
+"""Settings and results of decoding."""
 
 import math
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ class DecodingConfig(Config):
     """1 is greedy."""
     n_best: int = Field(1, gt=0, description="translations of each text")
     patience: float = Field(1.0, ge=0)
-    """A beam ends with patience · beam_size finished hypotheses (Kasai et al. 2022, arXiv:2204.05424), if no live one
-    would be better if it ended now; 0: not before nothing better can come, however long that takes."""
+    """A beam ends after patience · beam_size finished hypotheses (Kasai et al. 2022, arXiv:2204.05424), unless a live
+    one would score better by ending now. With 0 it ends only when no better hypothesis is possible."""
     length_penalty: Literal["none", "average", "gnmt"] = Field(
-        "gnmt", description="what the log-probability is divided by: 1, |y|^alpha, ((5+|y|)/6)^alpha"
+        "gnmt", description="divisor of the log-probability: 1, |y|^alpha, ((5+|y|)/6)^alpha"
     )
-    alpha: float = Field(0.6, ge=0, description="of the length penalty")
+    alpha: float = Field(0.6, ge=0, description="exponent of the length penalty")
     max_extra: int = Field(50, ge=0)
-    """Tokens that the target may have more than the source; ``max_length`` is absolute and goes before it."""
+    """Maximum target tokens beyond the source length; ``max_length``, if set, takes precedence."""
     max_length: int | None = Field(None, gt=0, description="tokens at most")
     min_length: int = Field(0, ge=0, description="tokens at least")
     no_repeat_ngram: int = Field(0, ge=0, description="no n-gram of this length twice; 0 is off")
@@ -40,16 +40,16 @@ class DecodingConfig(Config):
     temperature: float = Field(1.0, ge=0, description="softmax temperature for sampling; 0 is greedy")
     top_k: int = Field(0, ge=0, description="draw from the k most probable; 0 is off")
     top_p: float = Field(1.0, gt=0, le=1, description="draw from the smallest set with this probability")
-    min_p: float = Field(0.0, ge=0, le=1, description="draw from those at least this share as probable as the best")
-    seed: int = Field(1, ge=0, description="of drawing")
-    precision: Literal["float32", "bfloat16", "int8"] = Field("float32", description="of the products of matrices")
+    min_p: float = Field(0.0, ge=0, le=1, description="minimum probability, relative to the most probable token")
+    seed: int = Field(1, ge=0, description="random seed for sampling")
+    precision: Literal["float32", "bfloat16", "int8"] = Field("float32", description="precision of matrix products")
     engine: Literal["auto", "torch", "native"] = "auto"
-    """What computes the model. ``native``: the C++ kernels, on a CPU. ``torch``: PyTorch. ``auto``: the kernels for the
+    """Engine of the model. ``native``: the C++ kernels, on a CPU. ``torch``: PyTorch. ``auto``: the kernels for the
     parts that they can compute."""
-    use_cache: bool = Field(True, description="keep keys and values")
+    use_cache: bool = Field(True, description="cache keys and values")
     batch_tokens: int = Field(4096, gt=0)
-    """Padded source tokens decoded together, counted for each hypothesis; in the kernels at most 1,024 whatever their
-    hypotheses. It changes the speed, never the text."""
+    """Maximum padded source tokens of a batch, times hypotheses; in the kernels at most 1,024 source tokens. It changes
+    the speed, never the text."""
 
     @model_validator(mode="before")
     @classmethod
@@ -168,7 +168,7 @@ def refuse_min_length(config: DecodingConfig, sources: Sequence[Sequence[int]], 
 
 
 def length_penalty(kind: str, length: int, alpha: float) -> float:
-    """What the log-probability is divided by; ``length`` counts the end token.
+    """Divisor of the log-probability; ``length`` counts the end token.
 
     ``average``: |y|^α. ``gnmt``: ((5 + |y|) / 6)^α (Wu et al. 2016, arXiv:1609.08144, equation 14).
     """

@@ -82,7 +82,7 @@ class MultiHeadAttention(nn.Module):
         v: Float[Tensor, "batch kv_heads key d_v"],
         mask: Mask | None = None,
     ) -> Float[Tensor, "batch heads query d_v"]:
-        """Equation 1, with zeros for a query that may see nothing. A group of heads may share keys and values."""
+        """Equation 1; zeros for a query without an allowed key. A group of heads may share keys and values."""
         p = self.dropout.rate if isinstance(self.dropout, Dropout) else 0.0
         if self.fused and not (p > 0 and q.is_cpu):  # on a CPU PyTorch's fused attention has no dropout
             return self._attend_fused(q, k, v, mask or Mask(), p)
@@ -100,13 +100,13 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def fused(self) -> bool:
-        """False where the definition runs: a trace records scores and weights, and another dropout is not fused."""
+        """True unless a trace records the scores or dropout is of another class. ``attend`` also checks for a CPU."""
         return isinstance(self.dropout, Dropout) and not tracing()
 
     def _attend_fused(
         self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, p: float
     ) -> Float[Tensor, "batch heads query d_v"]:
-        """The same without holding scores; a dropout, a past or a compiler needs the dense mask of a pattern."""
+        """Equation 1 without stored scores; sparse patterns run blockwise without dropout, cache and torch.compile."""
         size = q.size(2), k.size(2), q.device
         blockwise = mask.pattern is not None and p == 0 and mask.at_start and not torch.compiler.is_compiling()
         if mask.pattern is not None and blockwise and q.size(2) == k.size(2):

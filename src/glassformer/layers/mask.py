@@ -35,7 +35,7 @@ class Mask:
     queries: Sentences | None = None
     """The sentence numbers of the queries, where those of the keys are numbers."""
     causal: bool = False
-    """True: no key behind the query."""
+    """True forbids keys after the query."""
     offset: Offset = 0
     """Position among the keys of the first query; as many keys are cached before it."""
     pattern: Pattern | None = None
@@ -52,7 +52,7 @@ class Mask:
     ) -> Bool[Tensor, "#batch #heads #query #key"] | None:
         """The mask as one boolean tensor; None if every key may be seen. Made once for all layers of a pass."""
         size = query, key, device
-        if torch.compiler.is_compiling():  # lengths may be symbolic then, which are no keys
+        if torch.compiler.is_compiling():  # symbolic lengths cannot be dictionary keys
             return self._make(*size)
         if size not in self._made:
             self._made[size] = self._make(*size)

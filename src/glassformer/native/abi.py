@@ -1,6 +1,6 @@
-"""What the kernels are given, as C++ lays it out: each class mirrors the struct of its name.
+"""Arguments of the kernels: each class mirrors the C++ struct of the same name.
 
-Their sizes are compared with those in C++ when the library is loaded.
+Loading the library compares their sizes with those in C++.
 """
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
@@ -22,13 +22,13 @@ class Linear(Structure):
 
 
 class Norm(Structure):
-    """A layer normalisation, or none where the weight is null."""
+    """Layer normalization; none if the weight is null."""
 
     _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("epsilon", c_float))
 
 
 class Layer(Structure):
-    """One block; what an encoder lacks stays zero."""
+    """One block. The fields of cross-attention are zero in an encoder."""
 
     _fields_ = (
         *((name, Norm) for name in ("own_norm", "cross_norm", "feed_forward_norm")),
@@ -37,7 +37,7 @@ class Layer(Structure):
 
 
 class Stack(Structure):
-    """N blocks. The three sizes after ``d_model`` are of the heads."""
+    """N blocks. ``n_heads``, ``d_k`` and ``d_v`` describe the heads."""
 
     _fields_ = (
         *((name, c_int32) for name in ("layers", "d_model", "n_heads", "d_k", "d_v", "pre_norm", "activation")),
@@ -49,13 +49,13 @@ class Stack(Structure):
 
 
 class Turns(Structure):
-    """Cosines and sines of rotary positions, or nulls; see ``training.turning_tables``."""
+    """Cosines and sines of rotary positions, or nulls; see ``ops.rotary_tables``."""
 
     _fields_ = (("cosines", c_void_p), ("sines", c_void_p))
 
 
 class Past(Structure):
-    """What hypotheses have behind them; see kernels.cpp."""
+    """Key–value cache of the hypotheses; see decoding.h."""
 
     _fields_ = (
         ("positions", c_int64),
@@ -72,7 +72,7 @@ class Past(Structure):
 
 
 class Operand(Structure):
-    """A matrix of a product: its address, and how far apart entries lie across and along the summed axis."""
+    """A matrix of a product: its address, and its strides across and along the summed axis."""
 
     _fields_ = (("data", c_void_p), ("across", c_int64), ("along", c_int64))
 
@@ -91,7 +91,7 @@ class Product(Structure):
 
 
 class Sequences(Structure):
-    """Rows of numbers of each head of each batch, and how far apart they lie."""
+    """A tensor ``[batch, head, position, d]``: its address and its first three strides."""
 
     _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "position")))
 
@@ -146,13 +146,13 @@ class Rotation(Structure):
 
 
 class Parameter(Structure):
-    """A tensor of weights, and where its gradient is put."""
+    """Addresses of a weight tensor and of its gradient."""
 
     _fields_ = (("value", c_void_p), ("gradient", c_void_p))
 
 
 class TrainedLayer(Structure):
-    """The weight and the bias of ``PARTS``; a missing bias is null, and so is what an encoder lacks."""
+    """Weight and bias of each of ``PARTS``; null for a missing bias and for an encoder's cross-attention."""
 
     NORMS = ("own_norm", "cross_norm", "feed_forward_norm")
     OWN = ("query", "key", "value", "output")
@@ -162,7 +162,7 @@ class TrainedLayer(Structure):
 
 
 class Mask(Structure):
-    """1 where a query may see a key, and how far apart entries lie, 0 where they are shared; or null."""
+    """1 for allowed pairs of query and key, with strides (0 for a broadcast axis); or null."""
 
     _fields_ = (("seen", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
 
@@ -187,7 +187,7 @@ class TrainedStack(Structure):
 
 
 class Slot(Structure):
-    """One tensor of weights and what its update reads and writes; see update.h."""
+    """State of one parameter in an update: weight, gradient, moments, average, bfloat16 copy; see update.h."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("value", "gradient", "mean", "variance", "average", "low")),

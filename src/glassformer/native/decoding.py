@@ -21,11 +21,11 @@ from glassformer.native.ops import ACTIVATIONS, rotary_tables
 ROOM = 32
 """Positions allocated at first; then twice as many each time."""
 TOKENS_AT_ONCE = 256
-"""Tokens of whole sentences encoded together, so that what is computed of them stays in the second-level cache."""
+"""Source tokens encoded together; their activations fit the L2 cache."""
 
 
 class NativeDecoder:
-    """``begin`` and ``step`` of ``model`` with packed copies of its weights; everything else is ``model``'s own.
+    """``begin`` and ``step`` of ``model`` in the kernels, with packed copies of its weights.
 
     Matrix products are float32, or with ``int8`` eight-bit: weights with a scale for each output, activations quantized
     row by row. The decoder then keeps keys and values in bfloat16, since loading them takes longer than computing with
@@ -35,7 +35,7 @@ class NativeDecoder:
     copies_weights = True
     runs_in_threads = True
     enough_tokens = 1024
-    """Source tokens of a batch; more are 1 to 4 % faster and take as many times the memory."""
+    """Maximum source tokens of a batch; larger batches are 1 to 4 % faster, and memory grows in proportion."""
 
     def __init__(self, model: EncoderDecoder, kernels: Kernels, int8: bool = False):
         self.model = model
@@ -58,7 +58,7 @@ class NativeDecoder:
         source_mask: Bool[Tensor, "batch source"],
         use_cache: bool = True,
     ) -> Any:
-        """Encode once; without a cache ``model`` itself is searched."""
+        """Encode the source once. Without a cache, return the state of ``model`` itself."""
         if not use_cache:
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
@@ -101,14 +101,14 @@ class NativeDecoder:
         return state.logits[:rows]
 
     def _positions(self, source_mask: Bool[Tensor, "batch source"]) -> Float[Tensor, "tokens d_model"]:
-        """What is added to the embedding of each source token."""
+        """Positional encoding of each source token."""
         position = self.model.source_embedding.position
         if position is None:
             return self.model.source_embedding.weight.new_zeros(int(source_mask.sum()), self.encoder.d_model)
         return position(0, source_mask.size(1))[source_mask.nonzero()[:, 1]]
 
     def _rotary_tables(self, length: int) -> "_RotaryTables":
-        """Of ``length`` positions at least. Searches run side by side: tables are replaced, never changed."""
+        """Tables of at least ``length`` positions; replaced, never changed in place, since searches run in parallel."""
         if self.rotary is not None and length > self._tables.length:
             self._tables = _RotaryTables.of(self.rotary, max(ROOM, 2 * length))
         return self._tables
@@ -121,7 +121,7 @@ class NativeDecoder:
 
 @dataclass
 class NativeState:
-    """State of a search. No key or value is ever copied: each row knows in which row every position was written.
+    """State of a search. No key or value is copied: ``beam_index`` holds the row that wrote each position.
 
     Keys and values are bfloat16 where products are int8, whose error is larger.
     """
@@ -190,7 +190,7 @@ class _RotaryTables:
 
 
 class Packed:
-    """Copies of weights in the layout of the kernels, which hold their addresses as long as this object lives."""
+    """Packed copies of the weights. This object must outlive the structs that hold their addresses."""
 
     def __init__(self, kernels: Kernels, int8: bool):
         self.kernels = kernels

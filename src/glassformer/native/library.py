@@ -45,23 +45,23 @@ FLAGS = [
 
 
 class Kernels:
-    """The compiled functions, and what the processor offers."""
+    """The compiled functions, and the capabilities of the processor."""
 
     def __init__(self, path: str):
         library = ctypes.CDLL(path)
         _check_structs(library)
         library.arithmetic.restype = c_char_p
         self.arithmetic: str = library.arithmetic().decode("ascii")
-        """What the bits of a result depend on: a version of the sums and random numbers, and the instructions."""
+        """Version of the sums and random numbers, and the instruction set: results depend on them to the bit."""
         self.panel: int = library.panel_size()
-        """Outputs are padded to a multiple of this."""
+        """Outputs of a linear layer are padded to a multiple of this."""
         self.int8 = bool(library.has_int8())
         self.multiply = _function(library.multiply_matrices, POINTER(Product))
         mask = (c_uint64, c_int32)
         self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
         self.attend = _function(library.attend_whole, POINTER(Attention), c_int32)
         self.bfloat16 = bool(library.has_bfloat16())
-        """Whether whole stacks train in it."""
+        """True if stacks can train in bfloat16."""
         self.stack_bytes = _function(library.stack_bytes, POINTER(TrainedStack), POINTER(c_int64))
         self.train_stack = _function(library.train_stack, POINTER(TrainedStack), c_int32)
         self.measure = _function(library.measure_gradients, POINTER(Update))
@@ -89,7 +89,7 @@ class Kernels:
 
 
 def _check_structs(library: ctypes.CDLL) -> None:
-    """Refuse structs of another size in Python than in C++: the kernels would read and write beside their fields."""
+    """Raise ``OSError`` if a struct has different sizes in Python and C++: the kernels would access wrong memory."""
     library.struct_size.argtypes, library.struct_size.restype = (c_char_p,), c_int64
     for name, kind in vars(abi).items():
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure:
@@ -111,13 +111,13 @@ def _check(code: int, function: object, arguments: object) -> None:
 
 
 def kernels() -> Kernels | None:
-    """None where they cannot be had, which is said once."""
+    """Load the kernels; None, with one warning, if they are not available."""
     with _one_at_a_time:
         return _kernels()
 
 
 def loaded() -> Kernels:
-    """The kernels, for code that runs only where they were found."""
+    """The kernels, for code that runs only if they are available."""
     found = kernels()
     assert found is not None
     return found
@@ -181,13 +181,13 @@ def _compiled(compiler: list[str]) -> bytes:
 
 
 def _release(compiler: str) -> str:
-    """What changes when another release of the compiler is installed; asking it would start a process each time."""
+    """Path and modification time of the compiler, which identify its release without starting it."""
     found = shutil.which(compiler)
     return "" if found is None else f"{os.path.realpath(found)} {os.stat(found).st_mtime_ns}"
 
 
 def _processor() -> str:
-    """What ``-march=native`` depends on: a cache may be shared by machines."""
+    """Instruction sets of the processor, on which ``-march=native`` depends; machines may share a cache."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

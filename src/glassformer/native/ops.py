@@ -25,20 +25,20 @@ PANEL_WIDTH = 64
 """Widths that are multiples of it fill whole panels of every product, on any processor."""
 
 HEAD_WIDTH = 32
-"""Head widths are multiples of it: whole vectors."""
+"""Head widths must be multiples of it, so that they fill SIMD vectors."""
 
 MIN_ROWS = 192
-"""Fewer rows leave cores without work; PyTorch computes such products."""
+"""Minimum rows of a product; PyTorch computes smaller ones, which would leave cores idle."""
 
 
 ACTIVATIONS: dict[Callable[[Tensor], Tensor], int] = {
     function: abi.ACTIVATIONS[name] for name, function in feed_forward.ACTIVATIONS.items() if name in abi.ACTIVATIONS
 }
-"""Numbers by which the kernels know the activations of a model."""
+"""Numbers of the activations in the kernels."""
 
 
 def computes_gradient(*tensors: Tensor) -> bool:
-    """True where the kernels of training compute: gradients are enabled, no trace records, and they know the tensors.
+    """True if the training kernels can compute: gradients enabled, no trace, supported device and dtype.
 
     (A model may have been moved or converted since it was accelerated.)
     """
@@ -110,7 +110,7 @@ def product(
 
 
 class NativeDropout(Dropout):
-    """Dropout whose mask follows from one random number and the place of each element, so that none is stored."""
+    """Dropout with a mask derived from a seed and the index of each element; no mask is stored."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.rate == 0.0 or not computes_gradient(x):
@@ -133,9 +133,9 @@ class _Dropped(torch.autograd.Function):
 
 
 class NativeAttention(MultiHeadAttention):
-    """Attention in one kernel, forward and backward, which holds no n × n scores, for heads of whole vectors.
+    """Attention in one kernel, forward and backward, without n × n scores; head widths are multiples of 32.
 
-    For narrower ones PyTorch is faster: with dropout its definition, without its fused attention.
+    For other widths PyTorch computes: the definition with dropout, else its fused attention.
     """
 
     def attend(

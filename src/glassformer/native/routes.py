@@ -1,7 +1,7 @@
 """Routes: which code computes each part of a model, decided here once, with the reason in words.
 
 ``accelerate`` returns a model of the same interface and the same parameters that computes faster. The model itself
-knows nothing of it; a trace, a hook or an edit runs the original.
+knows no engine. A trace or an edit runs it in PyTorch; with a hook, a stack trains block by block.
 """
 
 import copy
@@ -54,7 +54,7 @@ AS_A_WHOLE: dict[type[nn.Module], type[nn.Module]] = {
     OutputProjection: NativeOutputProjection,
 }
 UPDATE = "update"
-"""Part of a training: the update of the weights."""
+"""Route of the weight update in training."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Route:
     """The code that computes one part of a model."""
 
     part: str
-    """Name of a module of the model; ``update``, of the weights; ``search``, the choice of tokens."""
+    """Name of a module, ``update`` (of the weights) or ``search`` (of the next tokens)."""
     engine: str
     """``native``, ``native operations``, ``compile`` or ``torch``."""
     reason: str = ""
@@ -93,7 +93,7 @@ def route(
 ) -> list[Route]:
     """Routes of all parts of ``model``: for training if ``model.training``, else for decoding and inference.
 
-    ``device``: the one that it would run on, if that is not where it is.
+    ``device``: the device of the model by default; another one to ask about before moving it.
     """
     device = next(model.parameters()).device if device is None else device
     if not model.training:
@@ -110,7 +110,7 @@ def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision =
     if not model.training:
         return _for_decoding(model, engine, precision)
     routes = route(model, engine, precision)
-    others = [str(one) for one in routes if one.engine != "native"]
+    others = [f"{one.part} ({one.reason})" for one in routes if one.engine != "native"]
     if engine == "native" and others:
         raise ConfigError(f"engine=native cannot compute {'; '.join(others)}; choose engine=auto")
     if _low(precision, next(model.parameters()).device):
@@ -273,9 +273,9 @@ def _settings(block: Block) -> StackSettings:
 
 
 def _native_form(module: nn.Module, whole: bool = False) -> nn.Module | None:
-    """``module`` in the class of the kernels, with the same parameters and hooks; None if it has none.
+    """Native counterpart of ``module`` with the same parameters and hooks, or None.
 
-    ``whole``: the routes say that a kernel computes all of it.
+    ``whole``: True if one kernel computes the whole module.
     """
     form = AS_A_WHOLE.get(type(module)) if whole else BY_OPERATIONS.get(type(module))
     if form is None or (form is NativeLinear and cast(nn.Linear, module).weight.dtype != torch.float32):

@@ -27,7 +27,7 @@ class NativeStack(Stack):
     """A stack that the kernels compute as a whole, forward and backward.
 
     With a hook on one of its modules, a trace, a cache or no gradient it runs block by block as any other.
-    Behind the last position that the mask lets any query see is padding: it is not computed, and its result is 0.
+    Positions after the last one that any query may see are padding: they are not computed, and their output is 0.
     """
 
     settings: "StackSettings"
@@ -266,7 +266,7 @@ def _embedding_call(ctx: Any, ids: Tensor, places: Tensor | None, used: Tensor |
 
 
 class NativeOutputProjection(OutputProjection):
-    """Output projection with the loss of its logits in one kernel, which never holds all of them."""
+    """Output projection and cross-entropy in one kernel, which never stores all logits."""
 
     def cross_entropy(
         self, hidden: Float[Tensor, "tokens d_model"], target: Int[Tensor, " tokens"], smoothing: float
@@ -277,7 +277,7 @@ class NativeOutputProjection(OutputProjection):
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The gradients are computed with the loss."""
+    """Cross-entropy whose forward pass also computes the gradients."""
 
     @staticmethod
     def forward(

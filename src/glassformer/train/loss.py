@@ -23,16 +23,16 @@ ROWS_AT_ONCE = 512
 """Rows of logits held at a time on a CPU: 512 × 8,000 in float32 are 16 MB, half of a server's last-level cache."""
 
 LOGITS_AT_ONCE = 1 << 26
-"""Logits held at a time on a GPU, 256 MB in float32: each product should take longer than asking for it does."""
+"""Logits held at a time on a GPU, 256 MB in float32, so that a product takes longer than its launch."""
 
 ROWS_A_SHAPE = 64
 """The last rows are filled up to a multiple, since on a CPU a product of a new shape costs half a millisecond more."""
 
 
 class Loss(NamedTuple):
-    """Sums over tokens, in nats. ``smoothed`` is what is minimised, ``nll`` the plain negative log-likelihood.
+    """Sums over tokens, in nats: ``smoothed`` is minimized, ``nll`` is the plain negative log-likelihood.
 
-    ``guidance``, where a head is guided, is minimised beside it, its weight included (``train.guided_alignment``).
+    ``guidance`` is the weighted loss of a guided head, which is minimized too (``train.guided_alignment``).
     """
 
     smoothed: Tensor
@@ -82,7 +82,7 @@ def cross_entropy(
     target: Int[Tensor, " examples"] | Float[Tensor, "examples classes"],
     smoothing: float,
 ) -> Loss:
-    """The same for few classes, summed; ``target`` may be the probability of each class."""
+    """Summed cross-entropy over few classes; ``target`` may be a probability for each class."""
     logits = logits.float() if logits.dtype == torch.bfloat16 else logits
     nll = F.cross_entropy(logits, target, reduction="sum")
     if not smoothing:
@@ -91,7 +91,7 @@ def cross_entropy(
 
 
 class _Projected(torch.autograd.Function):
-    """The terms that are the same for every entry are kept out of the V-wide passes.
+    """Loss and gradients in blocks of rows; terms equal for all entries stay out of the V-wide passes.
 
     mean_v logit_v = hidden · mean_v weight_v, and the −ε/V of the gradient reaches ``hidden`` as −ε · mean_v weight_v
     and each row of ``weight`` as −ε/V · Σ hidden. The logarithm of the softmax's denominator is read off the likeliest
@@ -154,7 +154,7 @@ class _Projected(torch.autograd.Function):
 
 
 def _softmax(logits: Tensor, entries: tuple[Tensor, Tensor], smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The softmax, 1 − ε less at the ``entries`` and 0 in rows behind them; −log p and log Σ e^logit of each entry."""
+    """Softmax minus (1 − ε) at ``entries``, 0 in padded rows; then −log p and log Σ e^logit of each entry."""
     n_rows = len(entries[0])
     wide = torch.promote_types(logits.dtype, torch.float32)
     p = logits.softmax(-1)

@@ -102,7 +102,7 @@ def weight_update(state: TrainState) -> WeightUpdate:
 
 
 class TorchUpdate:
-    """One operation after the other."""
+    """Update by separate PyTorch operations."""
 
     def __init__(self, state: TrainState):
         self.state = state
@@ -120,7 +120,7 @@ class TorchUpdate:
 
 
 class NativeUpdate:
-    """All of it in one pass over the weights."""
+    """Update in the kernels, in one pass over the weights."""
 
     def __init__(self, state: TrainState):
         self.state, self.kernels = state, loaded()
@@ -165,7 +165,7 @@ def _moments(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Tens
 
 
 def clip_norm_(parameters: list[nn.Parameter], limit: float) -> Tensor:
-    """Scale all gradients together so that their norm is at most ``limit`` (0: no limit); the norm before."""
+    """Clip the norm of all gradients to ``limit`` (0: no limit); return the norm before."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     if limit:

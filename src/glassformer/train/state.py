@@ -1,4 +1,4 @@
-"""Everything that a training run is at one moment, so that it can be stopped and go on bit for bit."""
+"""State of a training run, complete enough to resume bit for bit."""
 
 import copy
 from concurrent.futures import Future
@@ -22,7 +22,7 @@ from glassformer.train.task import BatchSource, Task
 
 
 class Ahead:
-    """``source``, whose next batch may be made early, while a GPU computes; ``epoch`` and ``state`` do not show it."""
+    """Batch source that prefetches one batch while a GPU computes; ``epoch`` and ``state`` do not count it."""
 
     def __init__(self, source: BatchSource):
         self._source = source
@@ -30,7 +30,7 @@ class Ahead:
         self._before: tuple[int, dict[str, Any]] = 0, {}
 
     def prepare(self) -> None:
-        """Make the next batch, unless it is there; what keeps it from being made is raised when it is asked for."""
+        """Make the next batch if there is none. ``next`` raises the exception of a failed attempt."""
         if self._made:
             return
         self._before = self._source.epoch, self._source.state()
@@ -77,12 +77,12 @@ class Ahead:
 
 @dataclass
 class Counters:
-    """Numbers that a resumed run goes on with."""
+    """Counters that a resumed run restores."""
 
     step: int = 0
     target_tokens: int = 0
     seconds: float = 0.0
-    """Of training, validation not counted; the only number here that the clock decides."""
+    """Training time without validation; the only counter that is not reproducible."""
     bad_steps: int = 0
     best: float | None = None
     best_step: int = 0
@@ -113,31 +113,34 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     batches: Ahead
     working: Any
-    """What the forward and backward pass run on: ``model`` in accelerated form (``native.accelerate``), of the same
-    parameters, but for copies of the stacks in a lower precision (Micikevicius et al. 2018, arXiv:1710.03740, section
-    3.1; bfloat16 needs no loss scaling). Gradients of the others are sums over many tokens, too long for 8 bits."""
+    """Accelerated form of ``model`` (``native.accelerate``), on which the forward and backward pass run.
+
+    It shares the parameters of ``model``, except for stacks in a lower precision (Micikevicius et al. 2018,
+    arXiv:1710.03740, section 3.1; bfloat16 needs no loss scaling). Embeddings and the output projection stay float32:
+    their gradients sum over many tokens, and bfloat16 has 8 bits of precision.
+    """
     routes: list[Route] = field(default_factory=list)
     """The code that computes each part of ``working``."""
     stale: bool = True
     """True if ``model`` has changed since ``working`` was made from it."""
     averaged: nn.Module | None = None
-    """The exponential moving average of ``model``, when there is one; what is validated and saved as the model."""
+    """Exponential moving average of ``model``, validated and saved in its place; None without ``train.ema``."""
     counters: Counters = field(default_factory=Counters)
     taken: list[str] = field(default_factory=list)
-    """What a run that starts from another one has of its weights, in a line."""
+    """Lines that list the settings and weights taken from ``train.start_from``."""
 
     overrides: list[Override] = field(default_factory=list)
     """Changes of settings over the resumes of the run, oldest first."""
 
     @cached_property
     def weights(self) -> list[tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]]:
-        """Every weight, what stands for it in ``working``, often itself, and its average."""
+        """Each parameter with its counterpart in ``working`` (often itself) and its average."""
         averages = [None] * len(list(self.model.parameters())) if self.averaged is None else self.averaged.parameters()
         return list(zip(self.model.parameters(), self.working.parameters(), averages, strict=True))
 
     @cached_property
     def dropouts(self) -> list[Dropout]:
-        """Of ``working``; what they drop may rise in the course of training."""
+        """Dropout modules of ``working``, whose rate may rise during training."""
         return [module for module in self.working.modules() if isinstance(module, Dropout)]
 
     def forget_gradients(self) -> None:
@@ -150,7 +153,7 @@ class TrainState:
 
     @property
     def model_config(self) -> Any:
-        """The model's own, with what its data decided."""
+        """Configuration of the model, with the sizes that the data decide."""
         return self.model.config
 
     @property
@@ -163,19 +166,19 @@ class TrainState:
 
     @torch.no_grad()
     def update_average(self) -> None:
-        """One step further, if there is one."""
+        """Update the moving average, if there is one."""
         if self.averaged is not None:
             weights: list[Tensor] = list(self.model.parameters())
             torch._foreach_lerp_(list(self.averaged.parameters()), weights, 1 - self.average_decay)
 
     @property
     def average_decay(self) -> float:
-        """It grows from 0.1, so that the first steps do not stay in the average (as in TensorFlow's)."""
+        """Decay of the average; it grows from 0.1 so that the first steps fade (as in TensorFlow)."""
         step = self.counters.step
         return min(self.config.train.ema, (1 + step) / (10 + step))
 
     def snapshot(self) -> TrainingState:
-        """What ``restore`` needs beside ``best_model``'s weights."""
+        """State that ``restore`` needs besides the weights of ``best_model``."""
         tensors = {f"optimizer.{name}": tensor for name, tensor in self._moments().items()}
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
@@ -242,22 +245,25 @@ class TrainState:
         stored = saved.get("routes", self._early_routes(before))
         if stored != routes:
             shown = ", ".join(f"{part} by {engine}" for part, engine in stored if [part, engine] not in routes)
+            engines = {engine for _, engine in stored}
+            native = any(engine.startswith("native") for engine in engines)
+            choice = "auto with a C++ compiler" if native else "compile" if "compile" in engines else "torch"
+            way_out = "" if "an earlier version" in engines else f"set train.engine={choice}, or "
             raise CheckpointError(
-                f"{origin}: was trained with {shown or 'other parts'}, here it is {describe(self.routes)}, and it "
-                "continues exactly only on the same engine; set train.engine to that of the first steps, with a C++ "
-                "compiler if it was native, or start a new run"
+                f"{origin}: trained with {shown or 'other parts'}, but this process has {describe(self.routes)}; a run "
+                f"continues exactly only on the same engine; {way_out}start a new run"
             )
         if before != (now := self._kernels()):
             raise CheckpointError(
-                f"{origin}: was trained with kernels of version {before or 'none'}, here is {now or 'none'}, and it "
-                "continues exactly only with the same; resume with the glassformer that it was trained with, on a "
-                "machine of the same kind"
+                f"{origin}: trained with kernels of version {before or 'none'}, here is {now or 'none'}, and it "
+                "continues exactly only with the same; resume with the glassformer version and the kind of processor "
+                "that began the run, or start a new run"
             )
 
     def _early_routes(self, kernels: str) -> list[list[str]]:
-        """Routes of a checkpoint that stores none: what trains as in earlier versions, to the bit, or another engine.
+        """Routes assumed for a checkpoint that stores none: the present ones if the results are equal to the bit.
 
-        Those computed whole stacks only with biases and without SiLU, and other parts with other random numbers.
+        Earlier versions trained whole stacks only with biases and without SiLU. Other parts had other random numbers.
         """
         layers = [module for stack in self.model.modules() if isinstance(stack, Stack) for module in stack.modules()]
         biased = all(layer.bias is not None for layer in layers if hasattr(layer, "bias"))
@@ -308,7 +314,7 @@ def collect_gradients(working: nn.Module, model: nn.Module) -> None:
         into.append(other.grad)
         gradients.append(one.grad)
         one.grad = None
-    if copied[0]:  # all at once: a GPU is asked for hundreds of them in the time of one
+    if copied[0]:  # one launch for all: hundreds of separate launches would keep a GPU waiting
         torch._foreach_copy_(*copied)
     if added[0]:
         torch._foreach_add_(*added)

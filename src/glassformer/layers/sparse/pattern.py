@@ -99,7 +99,7 @@ class Component(Pattern):
 
 @dataclass(frozen=True)
 class Window(Component):
-    """Keys less than ``width`` positions away, on either side. Differs from Beltagy et al.: their width is of both."""
+    """Keys less than ``width`` positions away, on either side. In Beltagy et al. the width counts both sides."""
 
     width: int
     causal: bool = False

@@ -18,7 +18,7 @@ struct Layer {
     Linear inner, outer;
 };
 
-struct Turns {  // of rotary positions, as in rotary.h; or nulls
+struct Turns {  // cosines and sines of rotary positions, as in heads.h; or nulls
     const float *cosines, *sines;
 };
 
@@ -32,7 +32,7 @@ struct Stack {
     int64_t vocabulary;
 };
 
-// What the decoder's hypotheses have behind them. `past[t]` holds position t: for each layer, for each of the
+// Key–value cache of the decoder's hypotheses. `past[t]` holds position t: for each layer, for each of the
 // `past_rows[t]` hypotheses of that step, its keys and values; hypothesis r continues the one in row ancestor[r][t].
 struct Past {
     int64_t positions;  // the newest included
