@@ -8,12 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.config import CheckpointError, ConfigError
+from glassformer.generate.candidates import TorchSearch, search_of
 from glassformer.models.registry import build_model
-from glassformer.native import accelerate, describe, route
+from glassformer.native import Accelerated, accelerate, describe, route
+from glassformer.native.decoding import NativeDecoder
 from glassformer.native.library import kernels, loaded
 from glassformer.native.training import NativeStack
 from glassformer.taps import record
 from glassformer.train import read_config
+from glassformer.train.loss import projection_loss
 from tiny_run import TinyRun, run_to_the_end
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -138,12 +141,66 @@ def test_presets_of_translation_are_native_in_all_parts(preset: str) -> None:
         assert {one.engine for one in routes} == {"native"}
 
 
-def test_a_model_that_moves_or_changes_its_type_afterwards_is_computed_by_pytorch() -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+def test_a_model_converted_afterwards_is_computed_by_pytorch(dtype: torch.dtype) -> None:
     made = model("encoder_decoder")
     accelerated = accelerate(made)
     assert isinstance(accelerated.encoder, NativeStack)
-    expected = gradients(made.double(), made, (IDS, IDS))
-    assert_close(gradients(accelerated.double(), made, (IDS, IDS)), expected)
+    made.to(dtype)
+    plain, found = made.hidden(IDS, IDS), accelerated.to(dtype).hidden(IDS, IDS)
+    torch.testing.assert_close(found, plain, atol=0.1 if dtype == torch.bfloat16 else 1e-10, rtol=0.1)
+    target = IDS.flatten()
+    losses = [projection_loss(each.output_projection, plain.flatten(0, 1), target, 0.1) for each in (accelerated, made)]
+    torch.testing.assert_close(losses[0].smoothed, losses[1].smoothed)
+
+
+def test_a_search_of_a_model_converted_afterwards_is_pytorchs() -> None:
+    made = model("gpt").eval()
+    search = search_of(accelerate(made))
+    for dtype in (torch.float64, torch.bfloat16):
+        logits = torch.randn(3, 40).to(dtype)
+        torch.testing.assert_close(search.log_sum(logits), TorchSearch().log_sum(logits))
+        assert torch.equal(search.best(logits, 2)[0], TorchSearch().best(logits, 2)[0])
+
+
+def test_weights_that_the_kernels_cannot_read_have_a_reason() -> None:
+    strided, mixed = model("gpt"), model("gpt")
+    strided.embedding.weight = nn.Parameter(torch.randn(64, 40).t())
+    for block in mixed.decoder.layers:
+        block.feed_forward_norm.bfloat16()
+    reasons = [{one.part: one.reason for one in route(made)} for made in (strided, mixed)]
+    assert reasons[0]["embedding"] == "weights with strides"
+    assert reasons[1]["decoder"] == "weights of several types"
+
+
+def test_a_stack_without_cross_attention_ignores_a_memory() -> None:
+    made, x = model("encoder_decoder"), torch.randn(2, 9, 64)
+    found = accelerate(made).encoder(x, None, torch.randn(2, 5, 64))
+    torch.testing.assert_close(found, made.encoder(x), atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_with_hooks_or_active_dropout_is_not_packed() -> None:
+    hooked, active = model("encoder_decoder").eval(), model("encoder_decoder").eval()
+    hooked.decoder.register_forward_hook(lambda *_: None)
+    active.encoder.layers[0].self_attention.dropout.train()
+    for made in (hooked, active):
+        assert {one.reason for one in route(made) if one.part == "decoder"} == {"hooks, or modules in training mode"}
+        assert not isinstance(accelerate(made), NativeDecoder)
+
+
+def test_weights_written_before_they_are_packed_are_not_stale() -> None:
+    made = model("encoder_decoder").eval()
+    accelerated = Accelerated(made)
+    accelerated.form("torch", "float32")
+    with torch.no_grad():
+        made.output_projection.weight.mul_(2)
+    assert isinstance(accelerated.form("auto", "float32"), NativeDecoder)
+
+
+@pytest.mark.parametrize(("engine", "precision"), [("nativ", "float32"), ("auto", "fp16"), ("compile", "float32")])
+def test_accelerate_refuses_unknown_names(engine: Any, precision: Any) -> None:
+    with pytest.raises(ConfigError, match=r"is not known; choose from"):
+        accelerate(model("gpt").eval(), engine, precision)
 
 
 def test_an_unknown_engine_is_refused(tiny: TinyRun) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from glassformer.config import GlassformerError
 from glassformer.native.decoding import SearchKernels
+from glassformer.native.ops import single_on_cpu
 from glassformer.taps import note
 
 GROUP = 32
@@ -128,19 +129,21 @@ class TorchSearch:
         return Step(candidates, going, bool((ends & (reached > -torch.inf)).any()))
 
 
-class NativeSearch:
-    """The steps of a search in the kernels."""
+class NativeSearch(TorchSearch):
+    """The steps of a search in the kernels, for logits in float32 on a CPU; in PyTorch for others."""
 
     def __init__(self, kernels: SearchKernels):
         self._kernels = kernels
 
     def log_sum(self, logits: Tensor) -> Tensor:
-        return self._kernels.log_sum(logits)
+        return self._kernels.log_sum(logits) if single_on_cpu(logits) else super().log_sum(logits)
 
     def best(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return self._kernels.best(logits, k)
+        return self._kernels.best(logits, k) if single_on_cpu(logits) else super().best(logits, k)
 
     def extensions(self, allowed: Tensor, normaliser: Tensor, totals: Tensor, end: int, beam_size: int) -> Step:
+        if not single_on_cpu(allowed, normaliser, totals):
+            return super().extensions(allowed, normaliser, totals, end, beam_size)
         found, count, some_end = self._kernels.extend(allowed, normaliser, totals, end, beam_size)
         candidates, going = (Extensions(*(x[:, some] for x in found)) for some in (slice(count), slice(count, None)))
         return Step(candidates, going, some_end)

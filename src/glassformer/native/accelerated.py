@@ -23,12 +23,11 @@ class Accelerated:
 
     def refresh(self) -> None:
         """Discard the copies, so that weights and modules are read again."""
-        self._forms: dict[tuple[str, str], Any] = {}
+        self._forms: dict[tuple[str, str], tuple[Any, list[Any]]] = {}
         modules = list(self.model.modules())
         self._hooks = [hooks for module in modules for hooks in hooks_of(module)]
         self._parameters = [module._parameters for module in modules]
         self._children = [module._modules for module in modules]
-        self._state = self._current_state()
 
     def form(self, engine: Engine, precision: Precision) -> Any:
         """The form of the model for these settings: the model itself for a trace or hooks."""
@@ -41,11 +40,9 @@ class Accelerated:
                 raise ConfigError(f"{setting} is not possible: the model {way_out}")
             return self.model
         if (engine, precision) not in self._forms:
-            if not self._forms:
-                self._state = self._current_state()
-            self._forms[engine, precision] = accelerate(self.model, engine, precision)
-        form = self._forms[engine, precision]
-        if getattr(form, "copies_weights", False) and self._state != self._current_state():
+            self._forms[engine, precision] = accelerate(self.model, engine, precision), self._current_state()
+        form, state = self._forms[engine, precision]
+        if getattr(form, "copies_weights", False) and state != self._current_state():
             raise ConfigError("the weights have changed since they were copied for decoding; call refresh() first")
         return form
 

@@ -50,6 +50,11 @@ def readable(*tensors: Tensor) -> bool:
     return all(tensor.is_cpu and tensor.dtype in (torch.float32, torch.bfloat16) for tensor in tensors)
 
 
+def single_on_cpu(*tensors: Tensor) -> bool:
+    """True if ``tensors`` are float32 on a CPU, as the kernels read weights of embeddings, logits and updates."""
+    return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
+
+
 def random_seed() -> int:
     """One number of PyTorch's global generator."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_())

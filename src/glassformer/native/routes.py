@@ -7,7 +7,7 @@ knows no engine. A trace or an edit runs it in PyTorch; with a hook, a stack tra
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import nn
@@ -34,7 +34,7 @@ from glassformer.native.ops import (
     NativeRotary,
 )
 from glassformer.native.training import NativeEmbedding, NativeOutputProjection, NativeStack, StackSettings, parts_of
-from glassformer.taps import hooks_of
+from glassformer.taps import has_hooks, hooks_of
 
 Engine = Literal["auto", "torch", "native", "compile"]
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -95,6 +95,7 @@ def route(
 
     ``device``: the device of the model by default; another one to ask about before moving it.
     """
+    _check_names(engine, precision, model.training)
     device = next(model.parameters()).device if device is None else device
     if not model.training:
         return _decoding_routes(model, engine, precision, device)
@@ -107,6 +108,7 @@ def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision =
     In training it shares the parameters of ``model``; stacks in a lower precision are copies (``models.precision``).
     A decoder may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute.
     """
+    _check_names(engine, precision, model.training)
     if not model.training:
         return _for_decoding(model, engine, precision)
     routes = route(model, engine, precision)
@@ -121,6 +123,14 @@ def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision =
         return model
     whole = {id(model.get_submodule(one.part)) for one in routes if one.engine == "native" and one.part != UPDATE}
     return _swap(model, lambda module: _native_form(module, id(module) in whole))
+
+
+def _check_names(engine: str, precision: str, training: bool) -> None:
+    engines = [name for name in get_args(Engine) if training or name != "compile"]
+    precisions = [name for name in get_args(Precision) if not training or name != "int8"]
+    for setting, name, known in (("engine", engine, engines), ("precision", precision, precisions)):
+        if name not in known:
+            raise ConfigError(f"{setting}={name!r} is not known; choose from {', '.join(known)}")
 
 
 def _low(precision: Precision, device: torch.device) -> bool:
@@ -184,7 +194,7 @@ def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:
         return f"no kernel for {type(embedding.position).__name__} positions"
     if type(embedding.dropout) is not Dropout:
         return f"no kernel for {type(embedding.dropout).__name__}"
-    return _unsupported_width(embedding.weight.size(1))
+    return _unsupported_strides(embedding) or _unsupported_width(embedding.weight.size(1))
 
 
 def _unsupported_projection(model: nn.Module, projection: OutputProjection, low: bool) -> str | None:
@@ -192,7 +202,12 @@ def _unsupported_projection(model: nn.Module, projection: OutputProjection, low:
         return "no vocabulary"
     stacks = [module for module in model.modules() if isinstance(module, Stack)]
     low = low or any(stack.dtype == torch.bfloat16 for stack in stacks)
-    return (_unsupported_bfloat16() if low and stacks else None) or _unsupported_width(projection.weight.size(1))
+    reason = _unsupported_bfloat16() if low and stacks else None
+    return reason or _unsupported_strides(projection) or _unsupported_width(projection.weight.size(1))
+
+
+def _unsupported_strides(module: nn.Module) -> str | None:
+    return None if all(parameter.is_contiguous() for parameter in module.parameters()) else "weights with strides"
 
 
 def _unsupported_width(d_model: int) -> str | None:
@@ -229,9 +244,9 @@ def _unsupported_block(block: Block) -> str | None:
         return "rotary positions between encoder and decoder"
     if any(part.weight is None for _, part in parts_of(block)):
         return "a normalization without a weight"
-    if any(not tensor.is_contiguous() for tensor in block.parameters()):
-        return "weights with strides"
-    return None
+    if len({parameter.dtype for parameter in block.parameters()}) > 1:
+        return "weights of several types"
+    return _unsupported_strides(block)
 
 
 def _unsupported_feed_forward(module: nn.Module) -> str | None:
@@ -343,6 +358,8 @@ def _unsupported_decoder(model: nn.Module, engine: Engine, precision: Precision,
             return f"the activation {getattr(module.activation, '__name__', module.activation)}"
     if model.config.embedding != "scaled":
         return "an embedding with a normalization or without the factor √d_model"
+    if any(has_hooks(module) or module.training for module in model.modules()):
+        return "hooks, or modules in training mode"
     if precision == "int8" and not loaded().int8:
         return "this processor has no instructions for int8 products"
     return None

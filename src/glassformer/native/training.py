@@ -19,7 +19,7 @@ from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.position import Offset
 from glassformer.native import abi
 from glassformer.native.library import loaded
-from glassformer.native.ops import computes_gradient, random_seed, rotary_tables
+from glassformer.native.ops import computes_gradient, random_seed, rotary_tables, single_on_cpu
 from glassformer.taps import has_hooks
 
 
@@ -64,7 +64,8 @@ class NativeStack(Stack):
         """True if there is one ``memory`` of the same type for each row of ``x``, or none where none is read."""
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
-        return x.numel() > 0 < memory.numel() and memory.dtype == x.dtype and len(memory) == len(x)
+        alike = memory.dtype == x.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
+        return alike and x.numel() > 0 < memory.numel() and "cross_query" in self.settings.parts
 
     def _dropout_rates(self) -> tuple[int, int] | None:
         """Thresholds of residual and attention dropout; None if modules differ, as after freezing some of them."""
@@ -195,7 +196,9 @@ class NativeEmbedding(TokenEmbedding):
         offset: Offset = 0,
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        at_start = isinstance(offset, int) and self.training and computes_gradient(self.weight)
+        at_start = (
+            isinstance(offset, int) and self.training and single_on_cpu(self.weight) and computes_gradient(self.weight)
+        )
         if not at_start or has_hooks(self.dropout) or (self.position is not None and has_hooks(self.position)):
             return super().forward(ids, sentences, offset, segments)
         places, table = None, None

@@ -42,7 +42,7 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     optimizer = build_optimizer(config.optimizer, model)
     engine, precision = config.train.engine, config.train.precision
     if engine == "compile":
-        check_compiler(config)
+        check_compiler(config, device)
     try:
         working, routes = accelerate(model, engine, precision), route(model, engine, precision)
     except ConfigError as error:
@@ -53,15 +53,17 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     return state
 
 
-def check_compiler(config: RunConfig) -> None:
+def check_compiler(config: RunConfig, device: torch.device) -> None:
     """Raise ``ConfigError`` if ``train.engine=compile`` cannot work here."""
     if config.train.dropout_warmup_steps:
         raise ConfigError(
             "train.engine=compile with train.dropout_warmup_steps would compile the model for every rate anew; "
             "set train.dropout_warmup_steps=0, or choose another engine"
         )
+    if getattr(config.data, "alignments", None):
+        raise ConfigError("train.engine=compile cannot train a guided head; choose another engine")
     try:
-        torch.compile(torch.sin)(torch.zeros(2))
+        torch.compile(torch.sin)(torch.zeros(2, device=device))
     except Exception as error:  # PyTorch has no narrower class for a missing compiler
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(

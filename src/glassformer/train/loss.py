@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from glassformer.layers.embedding import OutputProjection
-from glassformer.native.ops import readable
+from glassformer.native.ops import readable, single_on_cpu
 from glassformer.native.training import NativeOutputProjection
 
 ROWS_AT_ONCE = 512
@@ -54,7 +54,7 @@ def projection_loss(
     smoothing: float,
 ) -> Loss:
     """The loss of ``projection(hidden)`` against ``target``, in one kernel where the projection has one."""
-    if isinstance(projection, NativeOutputProjection) and readable(hidden, projection.weight):
+    if isinstance(projection, NativeOutputProjection) and readable(hidden) and single_on_cpu(projection.weight):
         return Loss(*projection.cross_entropy(hidden, target, smoothing))
     return projected_cross_entropy(hidden, projection.weight, projection.bias, target, smoothing)
 

@@ -11,7 +11,7 @@ from glassformer.config import ConfigError
 from glassformer.layers.embedding import TokenEmbedding
 from glassformer.native.abi import Slot, Update
 from glassformer.native.library import loaded
-from glassformer.native.ops import readable
+from glassformer.native.ops import single_on_cpu
 from glassformer.train.config import OptimizerConfig
 from glassformer.train.state import TrainState, collect_gradients, refresh
 
@@ -98,7 +98,7 @@ class WeightUpdate(Protocol):
 def weight_update(state: TrainState) -> WeightUpdate:
     """The update by the gradients of ``state``."""
     native = any(route.part == "update" and route.engine == "native" for route in state.routes)
-    return NativeUpdate(state) if native and readable(*state.model.parameters()) else TorchUpdate(state)
+    return NativeUpdate(state) if native and single_on_cpu(*state.model.parameters()) else TorchUpdate(state)
 
 
 class TorchUpdate:

@@ -268,7 +268,8 @@ class TrainState:
         layers = [module for stack in self.model.modules() if isinstance(stack, Stack) for module in stack.modules()]
         biased = all(layer.bias is not None for layer in layers if hasattr(layer, "bias"))
         known = all(getattr(layer, "activation", None) is not F.silu for layer in layers)
-        if kernels and biased and known and all(route.engine == "native" for route in self.routes):
+        guided = bool(getattr(self.config.data, "alignments", None))
+        if kernels and biased and known and not guided and all(route.engine == "native" for route in self.routes):
             return [[route.part, route.engine] for route in self.routes]
         return [["the model", "an earlier version"]]
 
