@@ -29,7 +29,8 @@ class Recording:
     """The tensors of one ``record``; each name maps to every tensor that passed it, in order."""
 
     def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
-        self._paths = {id(module): path for path, module in model.named_modules()}
+        # An accelerated form of a module has its dictionary of parameters, so it has its name too.
+        self._paths = {id(module._parameters): path for path, module in model.named_modules()}
         self._keep = keep
         self._edits = dict(edits or {})
         self._edits_of: dict[str, list[str]] = {}
@@ -90,7 +91,7 @@ class Recording:
                 self._keep_of(full, compute())
 
     def _full_name(self, module: nn.Module, name: str) -> str | None:
-        path = self._paths.get(id(module))
+        path = self._paths.get(id(module._parameters))
         return None if path is None else f"{path}.{name}" if path else name
 
     def _keep_of(self, full: str, tensor: Tensor) -> None:

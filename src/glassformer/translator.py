@@ -108,8 +108,8 @@ class Translator:
                 raise CheckpointError(
                     f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}; an ensemble has one vocabulary"
                 )
-        stored = loaded[0].config.get("decoding", {})
-        decoding = TranslationDecodingConfig.parse_stored(stored, f"{loaded[0].path}/config.json")
+        stored, where = loaded[0].config.get("decoding", {}), choose_device(device)
+        decoding = TranslationDecodingConfig.stored(stored, f"{loaded[0].path}/config.json", where)
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
         translator = cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
         translator.checkpoints = tuple(checkpoint.path for checkpoint in loaded)
@@ -213,7 +213,7 @@ class Translator:
         def announce(seconds: float) -> None:
             warnings.warn(f"translating {len(sources):,} pieces takes about {seconds:,.0f} s", stacklevel=6)
 
-        with fitting_memory(longest, 0 if config.precision == "float32" else self._scores(longest, 4)):
+        with fitting_memory(longest):
             if max(Counter(text_of).values(), default=0) < MANY:
                 return search(range(len(sources)))
             return search_with_estimate(search, [len(ids) for ids in sources], announce)
@@ -262,7 +262,7 @@ class Translator:
         read = torch.tensor([[self.symbols.start, *target_ids]], device=self.device)
         longest = max(len(source_ids), len(target_ids) + 1)
         with (
-            fitting_memory(longest, self._scores(longest, 12)),
+            fitting_memory(longest, self._trace_bytes(longest)),
             record(model, keep="*.cross_attention.weights") as recorded,
         ):
             model(torch.tensor([list(source_ids)], device=self.device), read)
@@ -347,12 +347,9 @@ class Translator:
         """Learned positions end; the start token takes one of them."""
         return min((m.config.max_length - 1 for m in self.models if m.config.positions == "learned"), default=None)
 
-    def _scores(self, length: int, size: int) -> int:
-        """Bytes of one attention where the scores of all with all are held, ``size`` for each: 4 is two in bfloat16,
-        12 is three in float32, as a trace needs. The fused kernel, which decodes in float32, holds none of them."""
-        if self.device.type != "cpu":
-            return 0
-        return size * length**2 * max(model.config.n_heads for model in self.models)
+    def _trace_bytes(self, length: int) -> int:
+        """Bytes of the scores of one traced attention on a CPU: three times ``[heads, length, length]`` in float32."""
+        return 12 * length**2 * self.models[0].config.n_heads if self.device.type == "cpu" else 0
 
     def _sources(self, texts: Sequence[str]) -> list[list[int]]:
         return with_end(self.tokenizers.source, texts)

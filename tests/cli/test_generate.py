@@ -11,7 +11,7 @@ import pytest
 import glassformer
 from glassformer.predict import Forecaster, Generator
 from glassformer.run_folder import RunFolder, resolve
-from tiny_run import TinyRun, write_lines
+from tiny_run import TinyRun, run_to_the_end, write_lines
 from tiny_tasks import TinyTask, made
 
 Task = Callable[[str], TinyTask]
@@ -248,6 +248,16 @@ def test_info(cli: Callable[..., tuple[int, str, str]], task: Task, name: str) -
     assert told["task"] == name
     assert told["parameters"]["total"] == sum(p.numel() for p in glassformer.load(tiny.run).model.parameters())
     assert f"task {name}\n" in cli("info", tiny.run)[1]
+
+
+def test_info_prints_the_engines_that_trained_the_run(
+    cli: Callable[..., tuple[int, str, str]], tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where training it now would take other engines."""
+    run_to_the_end(tiny.config({"train.engine": "torch", "train.max_steps": 1}), tmp_path / "run")
+    monkeypatch.setattr("glassformer.native.route", lambda *_: [])
+    lines = cli("info", tmp_path / "run")[1].splitlines()
+    assert "update (engine=torch)" in lines[lines.index("engine in training") + 1]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import Accelerated, accelerate, route
-from glassformer.native.decoding import NativeDecoder, SearchKernels
+from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder, SearchKernels
 from glassformer.native.library import Kernels, kernels
 from own_process import ENVIRONMENT
 
@@ -141,7 +141,7 @@ def test_no_batch_has_more_source_tokens_than_are_of_use(
         assert len(generate(searched, [[5, 3, 8, 2]] * 600, SYMBOLS, config)) == 600
         draws = 2 if config.sample else 1
         assert sum(read) == 2400 * draws * members
-        assert max(read) == (NativeDecoder.enough_tokens if use_cache else 2400 * draws)
+        assert max(read) == (MAX_SOURCE_TOKENS if use_cache else 2400 * draws)
 
 
 def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:

@@ -23,7 +23,7 @@ from glassformer.generate import (
 )
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT, GPTConfig
-from glassformer.native.decoding import NativeDecoder, SearchKernels
+from glassformer.native.decoding import PLAIN, Execution, NativeDecoder, SearchKernels
 from glassformer.native.library import kernels
 from own_process import ENVIRONMENT
 from tiny_run import TinyRun, made
@@ -45,7 +45,7 @@ class Scripted:
     bad: list[float]
     good: int = 0
     steps: int = 0
-    search_kernels: SearchKernels | None = None
+    execution: Execution = PLAIN
 
     def begin(self, source: Tensor, source_mask: Tensor, use_cache: bool = True) -> "Scripted":
         self.steps = 0
@@ -70,7 +70,7 @@ def with_search(model: Scripted, native: bool) -> Scripted:
     if native:
         if (functions := kernels()) is None:
             pytest.skip("no kernels here")
-        model.search_kernels = SearchKernels(functions)
+        model.execution = Execution(SearchKernels(functions))
     return model
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from glassformer.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.generate.candidates import TorchSearch, search_of
 from glassformer.models.registry import build_model
@@ -14,9 +15,11 @@ from glassformer.native import Accelerated, accelerate, describe, route
 from glassformer.native.decoding import NativeDecoder
 from glassformer.native.library import kernels, loaded
 from glassformer.native.training import NativeStack
+from glassformer.run_folder import resolve
 from glassformer.taps import record
 from glassformer.train import read_config
 from glassformer.train.loss import projection_loss
+from glassformer.translator import Translator
 from tiny_run import TinyRun, run_to_the_end
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -102,6 +105,17 @@ def test_a_trace_of_the_model_is_the_same_beside_an_accelerated_form(kind: str) 
         made(*inputs)
     assert list(before) == list(after)
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trace_of_the_model_records_a_call_of_its_accelerated_form(kind: str) -> None:
+    made, inputs = model(kind), KINDS[kind][1]
+    with record(made) as one:
+        made(*inputs)
+    with record(made) as other:
+        accelerate(made)(*inputs)
+    assert list(one) == list(other)
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -228,6 +242,43 @@ def test_a_run_resumes_on_the_same_engine_only(tiny: TinyRun, tmp_path: Path, fi
         run_to_the_end(there, tmp_path / "run", resume=True)
     same = tiny.config({**sizes, "train.max_steps": 3, "train.engine": "native" if first == "auto" else first})
     assert run_to_the_end(same, tmp_path / "run", resume=True)[-1].step == 3
+
+
+def test_stacks_with_a_hook_in_each_step_are_reported() -> None:
+    made = model("encoder_decoder")
+    routes = {one.part: one for one in route(made, by_block={"decoder": "a reason"})}
+    assert (routes["decoder"].engine, routes["decoder"].reason) == ("native operations", "a reason")
+    assert routes["encoder"].engine == "native"
+    assert isinstance(accelerate(made, by_block={"decoder": "a reason"}).decoder, NativeStack)
+    with pytest.raises(ConfigError, match=r"decoder \(a reason\)"):
+        accelerate(made, "native", by_block={"decoder": "a reason"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"), [("engine", "native"), ("precision", "bfloat16"), ("precision", "int8")]
+)
+def test_decoding_settings_that_validation_cannot_use_are_refused_before_the_first_step(
+    tiny: TinyRun, tmp_path: Path, setting: str, reason: str
+) -> None:
+    state = torch.get_rng_state()
+    changes = {f"decoding.{setting}": reason, "model.embedding": "normed", "model.positions": "learned"}
+    with pytest.raises(ConfigError, match=rf"^decoding\.{setting}={reason} is "):
+        run_to_the_end(tiny.config(changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_checkpoint_that_stores_bfloat16_decodes_on_a_cpu_in_float32(tiny: TinyRun, tmp_path: Path) -> None:
+    stored = load_checkpoint(resolve(tiny.run))
+    config = {**stored.config, "decoding": {**stored.config["decoding"], "precision": "bfloat16"}}
+    save_checkpoint(
+        checkpoint := tmp_path / "copied", config=config, tokenizer=stored.tokenizer, weights=stored.weights
+    )
+    with pytest.warns(UserWarning, match=r"config\.json: decoding\.precision=bfloat16 is for GPUs; using float32"):
+        translator = Translator.load(checkpoint)
+    assert translator.translate(["the dog runs."]) == tiny.translator.translate(["the dog runs."])
+    with pytest.raises(ConfigError, match="slower than float32 on a CPU"):
+        translator.translate(["the dog runs."], precision="bfloat16")
 
 
 def test_the_first_event_of_a_training_names_its_engines(tiny: TinyRun, tmp_path: Path) -> None:

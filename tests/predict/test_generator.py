@@ -1,6 +1,8 @@
 """Text that goes on: by hand, alone and together, in pieces, from kept prompts, and past the context."""
 
+import copy
 import json
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +14,7 @@ import glassformer.predict.generator
 from glassformer.config import ConfigError, DataError
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.predict import Generator
+from glassformer.predict.kept_prompt import WithKeptPrompt
 from glassformer.text import TextConfig, train_tokenizers
 from glassformer.text.foreign import ForeignTokenizer
 
@@ -96,6 +99,29 @@ def test_a_kept_prompt_is_not_read_again(generator: Generator, monkeypatch: pyte
     assert not read
     generator.generate(["the bird sin"], max_length=2)
     assert read == [1]
+
+
+@pytest.mark.parametrize("write", ["in place", "through data"])
+def test_a_kept_prompt_is_read_again_after_a_change_of_the_weights(rotary: Generator, write: str) -> None:
+    model = replace(rotary, model=copy.deepcopy(rotary.model))
+    kept, prompts = model.with_prompt("the bird"), ["the bird si"]
+    before = told(kept, prompts, max_extra=6)
+    weight = model.model.get_submodule("decoder.layers.0.self_attention.value").weight
+    if write == "in place":
+        with torch.no_grad():
+            weight.mul_(-3)
+    else:
+        weight.data.mul_(-3)
+        kept.refresh()
+    assert told(kept, prompts, max_extra=6) == told(model, prompts, max_extra=6) != before
+
+
+def test_a_generator_with_a_kept_prompt_can_be_copied(generator: Generator) -> None:
+    kept = generator.with_prompt("the bird")
+    copied = pickle.loads(pickle.dumps(kept))
+    assert told(copied, ["the bird si"], max_extra=4) == told(generator, ["the bird si"], max_extra=4)
+    decodable = kept._decodable(kept.configure())
+    assert isinstance(copy.copy(decodable), WithKeptPrompt)
 
 
 @pytest.mark.parametrize("text", [{"kind": "bytes", "vocab_size": 300}, {"kind": "bpe", "byte_fallback": True}])

@@ -50,6 +50,7 @@ def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
 
 def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.config import ConfigError
+    from glassformer.generate import DecodingConfig, LanguageDecodingConfig, TranslationDecodingConfig
     from glassformer.predict.opening import open_any, stored_decoding
     from glassformer.run_folder import resolve, training_values
 
@@ -61,15 +62,15 @@ def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     training = training_values(path)
     overrides = training.get("overrides")
     history = {"overrides": overrides} if overrides else {}
-    train, decoding = training.get("config", {}).get("train", {}), stored_decoding(path)
-    report = _report(model, _engine(train), _engine(decoding), "cpu")
+    train, values = training.get("config", {}).get("train", {}), stored_decoding(path)
+    decoding = TranslationDecodingConfig if task == "translation" else LanguageDecodingConfig
+    use = decoding.parse_stored(values, f"{path}/config.json") if values else DecodingConfig()
+    engines = (train.get("engine", "auto"), train.get("precision", "float32")), (use.engine, use.precision)
+    report = _report(model, *engines, "cpu")
+    if training.get("routes"):
+        keys = ("part", "engine", "reason")
+        report["routes"]["training"] = [dict(zip(keys, [*one, ""], strict=False)) for one in training["routes"]]
     return {"checkpoint": str(path), "task": task} | report | text | history
-
-
-def _engine(values: dict[str, Any]) -> tuple[Any, Any]:
-    """Engine and precision of stored settings; ``compiled`` is the setting before ``engine``."""
-    before = "auto" if values.get("compiled", True) else "torch"
-    return values.get("engine", before), values.get("precision", "float32")
 
 
 def _report(  # type: ignore[no-untyped-def]

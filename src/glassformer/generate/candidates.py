@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import GlassformerError
-from glassformer.native.decoding import SearchKernels
+from glassformer.native.decoding import Execution, SearchKernels
 from glassformer.native.ops import single_on_cpu
 from glassformer.taps import note
 
@@ -151,7 +151,7 @@ class NativeSearch(TorchSearch):
 
 def search_of(model: object) -> Search:
     """The search that belongs to the engine of ``model``."""
-    kernels = getattr(model, "search_kernels", None)
+    kernels = Execution.of(model).search_kernels
     return TorchSearch() if kernels is None else NativeSearch(kernels)
 
 

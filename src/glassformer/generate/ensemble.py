@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glassformer.generate.candidates import log_softmax
 from glassformer.generate.protocol import Decodable, State
+from glassformer.native.decoding import Execution
 
 
 @dataclass
@@ -32,10 +33,10 @@ class Ensemble:
 
     def __init__(self, models: Sequence[Decodable]):
         self.models = models
-        known = [model.enough_tokens for model in models if hasattr(model, "enough_tokens")]
-        self.enough_tokens: int | None = min(known, default=None)
-        self.search_kernels = getattr(models[0], "search_kernels", None)
-        self.runs_in_threads = all(getattr(model, "runs_in_threads", False) for model in models)
+        members = [Execution.of(model) for model in models]
+        limits = [one.max_source_tokens for one in members if one.max_source_tokens is not None]
+        in_threads = all(one.in_threads for one in members)
+        self.execution = Execution(members[0].search_kernels, in_threads, min(limits, default=None))
 
     def begin(self, source: Tensor, source_mask: Tensor, use_cache: bool = True) -> EnsembleState:
         return EnsembleState([model.begin(source, source_mask, use_cache) for model in self.models])

@@ -11,6 +11,7 @@ from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, Hypothesis
 from glassformer.generate.protocol import Decodable, Symbols, build_prompt
 from glassformer.generate.walk import greedy, sample
+from glassformer.native.decoding import Execution
 
 _LIMITING = Lock()
 """Held while the number of threads that new threads begin with is not the host's."""
@@ -56,13 +57,13 @@ def _source_tokens(model: Decodable, config: DecodingConfig, copies: int) -> int
     ``copies`` of each sentence are read where they are drawn.
     """
     allowed = config.batch_tokens // (copies if config.sample else config.beam_size)
-    enough = getattr(model, "enough_tokens", None) if config.use_cache else None
-    return max(1, allowed if enough is None else min(allowed, enough // copies))
+    limit = Execution.of(model).max_source_tokens if config.use_cache else None
+    return max(1, allowed if limit is None else min(allowed, limit // copies))
 
 
 def runs_in_threads(model: Decodable, device: torch.device | None) -> bool:
-    """True for an accelerated form on a CPU. A trace and hooks see one batch after the other."""
-    return getattr(model, "runs_in_threads", False) and (device is None or device.type == "cpu")
+    """True for an accelerated form on a CPU."""
+    return Execution.of(model).in_threads and (device is None or device.type == "cpu")
 
 
 def side_by_side(

@@ -4,6 +4,16 @@
 """
 
 from glassformer.native.accelerated import Accelerated
-from glassformer.native.routes import Engine, Precision, Route, accelerate, describe, grouped, route
+from glassformer.native.routes import Engine, Precision, Route, accelerate, check_decoding, describe, grouped, route
 
-__all__ = ["Accelerated", "Engine", "Precision", "Route", "accelerate", "describe", "grouped", "route"]
+__all__ = [
+    "Accelerated",
+    "Engine",
+    "Precision",
+    "Route",
+    "accelerate",
+    "check_decoding",
+    "describe",
+    "grouped",
+    "route",
+]

@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from glassformer.config import ConfigError
+from glassformer.native.decoding import Execution
 from glassformer.native.routes import Engine, Precision, accelerate
 from glassformer.taps import hooks_of, tracing
 
@@ -42,7 +43,7 @@ class Accelerated:
         if (engine, precision) not in self._forms:
             self._forms[engine, precision] = accelerate(self.model, engine, precision), self._current_state()
         form, state = self._forms[engine, precision]
-        if getattr(form, "copies_weights", False) and state != self._current_state():
+        if Execution.of(form).copies_weights and state != self._current_state():
             raise ConfigError("the weights have changed since they were copied for decoding; call refresh() first")
         return form
 
@@ -54,9 +55,19 @@ class Accelerated:
         self.__init__(model)  # type: ignore[misc]
 
     def _current_state(self) -> list[Any]:
-        """Fingerprint that changes when a weight is written or a module replaced; a comparison takes 0.03 ms."""
-        weights = [p for named in self._parameters for p in named.values() if p is not None]
-        return [
-            [id(child) for named in self._children for child in named.values()],
-            [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights],
-        ]
+        return _state(self._parameters, self._children)
+
+
+def weights_state(model: nn.Module) -> list[Any]:
+    """Fingerprint that changes when a weight of ``model`` is written (unless through ``data``) or a module replaced."""
+    modules = list(model.modules())
+    return _state([module._parameters for module in modules], [module._modules for module in modules])
+
+
+def _state(parameters: list[dict[str, Any]], children: list[dict[str, Any]]) -> list[Any]:
+    """The fingerprint, from the dictionaries of all modules; it takes 0.03 ms."""
+    weights = [p for named in parameters for p in named.values() if p is not None]
+    return [
+        [id(child) for named in children for child in named.values()],
+        [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights],
+    ]

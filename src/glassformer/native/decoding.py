@@ -20,6 +20,8 @@ from glassformer.native.ops import ACTIVATIONS, rotary_tables
 
 ROOM = 32
 """Positions allocated at first; then twice as many each time."""
+MAX_SOURCE_TOKENS = 1024
+"""Maximum source tokens of a batch; larger batches are 1 to 4 % faster, and memory grows in proportion."""
 TOKENS_AT_ONCE = 256
 """Source tokens encoded together; their activations fit the L2 cache."""
 
@@ -32,15 +34,10 @@ class NativeDecoder:
     them. The logits of a row are the same to the bit whatever rows are computed with it.
     """
 
-    copies_weights = True
-    runs_in_threads = True
-    enough_tokens = 1024
-    """Maximum source tokens of a batch; larger batches are 1 to 4 % faster, and memory grows in proportion."""
-
     def __init__(self, model: EncoderDecoder, kernels: Kernels, int8: bool = False):
         self.model = model
         self.kernels = kernels
-        self.search_kernels = SearchKernels(kernels)
+        self.execution = Execution(SearchKernels(kernels), True, MAX_SOURCE_TOKENS, copies_weights=True)
         self.packed = Packed(kernels, int8)
         self.cache_dtype = torch.bfloat16 if int8 else torch.float32
         self.encoder = self.packed.stack(model.config, model.encoder, model.source_embedding)
@@ -303,6 +300,27 @@ class SearchKernels:
         call.reached, call.added, call.parents, call.tokens = (x.data_ptr() for x in (reached, added, parents, tokens))
         self._kernels.extend(call)
         return (reached, added, parents, tokens), count, call.ended > 0
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Properties of the engine of a decodable model, its attribute ``execution``; the defaults are PyTorch's."""
+
+    search_kernels: SearchKernels | None = None
+    """Kernels for the steps of a search; None: PyTorch."""
+    in_threads: bool = False
+    """True if batches may be searched in parallel, one core each. A trace and hooks see one batch after the other."""
+    max_source_tokens: int | None = None
+    """Source tokens beyond which a larger batch is no faster, with a cache; None: no limit."""
+    copies_weights: bool = False
+    """True if the model holds copies of weights, which writes to the weights do not reach."""
+
+    @staticmethod
+    def of(model: object) -> "Execution":
+        return getattr(model, "execution", PLAIN)
+
+
+PLAIN = Execution()
 
 
 def _groups(first: list[int]) -> list[tuple[int, int]]:

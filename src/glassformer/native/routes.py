@@ -5,7 +5,7 @@ knows no engine. A trace or an edit runs it in PyTorch; with a hook, a stack tra
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -22,7 +22,7 @@ from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import fast_in_bfloat16, for_decoding, lower_stacks
-from glassformer.native.decoding import NativeDecoder, SearchKernels
+from glassformer.native.decoding import Execution, NativeDecoder, SearchKernels
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.ops import (
     ACTIVATIONS,
@@ -90,28 +90,38 @@ def route(
     engine: Engine = "auto",
     precision: Precision = "float32",
     device: torch.device | None = None,
+    by_block: Mapping[str, str] | None = None,
 ) -> list[Route]:
     """Routes of all parts of ``model``: for training if ``model.training``, else for decoding and inference.
 
-    ``device``: the device of the model by default; another one to ask about before moving it.
+    ``device``: the device of the model by default; another one to ask about before moving it. ``by_block``: stacks
+    that will train block by block, such as one with a hook in each step, with the reason.
     """
     _check_names(engine, precision, model.training)
     device = next(model.parameters()).device if device is None else device
     if not model.training:
         return _decoding_routes(model, engine, precision, device)
-    return _training_routes(model, engine, device, _low(precision, device))
+    routes = _training_routes(model, engine, device, _low(precision, device))
+    reasons = {one.part: (by_block or {}).get(one.part) for one in routes if one.engine == "native"}
+    return [Route(one.part, OPERATIONS, reason) if (reason := reasons.get(one.part)) else one for one in routes]
 
 
-def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision = "float32") -> Any:
+def accelerate(
+    model: nn.Module,
+    engine: Engine = "auto",
+    precision: Precision = "float32",
+    by_block: Mapping[str, str] | None = None,
+) -> Any:
     """A model of the same interface that computes faster: for training if ``model.training``, else for decoding.
 
     In training it shares the parameters of ``model``; stacks in a lower precision are copies (``models.precision``).
-    A decoder may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute.
+    A decoder may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute. Stacks of
+    ``by_block`` (``route``) still train as a whole in steps without a hook.
     """
     _check_names(engine, precision, model.training)
     if not model.training:
         return _for_decoding(model, engine, precision)
-    routes = route(model, engine, precision)
+    routes = route(model, engine, precision, by_block=by_block)
     others = [f"{one.part} ({one.reason})" for one in routes if one.engine != "native"]
     if engine == "native" and others:
         raise ConfigError(f"engine=native cannot compute {'; '.join(others)}; choose engine=auto")
@@ -121,7 +131,8 @@ def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision =
         return _swap(model, lambda module: _compiled(module) if type(module) is Stack else None)
     if all(one.engine == "torch" for one in routes):
         return model
-    whole = {id(model.get_submodule(one.part)) for one in routes if one.engine == "native" and one.part != UPDATE}
+    parts = [one.part for one in route(model, engine) if one.engine == "native" and one.part != UPDATE]
+    whole = {id(model.get_submodule(part)) for part in parts}
     return _swap(model, lambda module: _native_form(module, id(module) in whole))
 
 
@@ -297,7 +308,7 @@ def _native_form(module: nn.Module, whole: bool = False) -> nn.Module | None:
         return None
     if isinstance(module, MultiHeadAttention) and type(module.dropout) is not Dropout:
         return None
-    twin = copy.copy(module)
+    twin = _copied(module)
     twin.__class__ = form
     if isinstance(twin, NativeStack):
         twin.settings = _settings(cast(Block, twin.layers[0]))
@@ -314,7 +325,7 @@ def _swap(module: nn.Module, form: Callable[[nn.Module], nn.Module | None]) -> A
             children = {name: None if child is None else swapped(child) for name, child in module._modules.items()}
             twin = form(module)
             if twin is None and any(children[name] is not child for name, child in module._modules.items()):
-                twin = copy.copy(module)
+                twin = _copied(module)
             if twin is not None:
                 twin._modules = children
             known[id(module)] = module if twin is None else twin
@@ -323,9 +334,17 @@ def _swap(module: nn.Module, form: Callable[[nn.Module], nn.Module | None]) -> A
     return swapped(module)
 
 
+def _copied(module: nn.Module) -> nn.Module:
+    """A module of the same parameters and hooks, those that are registered later included."""
+    twin = copy.copy(module)
+    if twin._is_full_backward_hook is None:  # set in ``module`` alone when its first backward hook is registered
+        twin._is_full_backward_hook = True
+    return twin
+
+
 def _compiled(stack: Stack) -> Stack:
     """A stack of the same blocks that ``torch.compile`` computes; batches of any shape share its code."""
-    twin = copy.copy(stack)
+    twin = cast(Stack, _copied(stack))
     twin.compile(dynamic=True)
     return twin
 
@@ -367,28 +386,31 @@ def _unsupported_decoder(model: nn.Module, engine: Engine, precision: Precision,
 
 def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any:
     """A decoder in the kernels; else a view of ``model``, whose search may run in the kernels."""
-    if precision == "bfloat16":
-        return _in_bfloat16(model, engine)
     device = next(model.parameters()).device
-    reason = _unsupported_decoder(model, engine, precision, device)
-    if reason is None:
+    check_decoding(model, engine, precision, device)
+    if precision == "bfloat16":
+        copied = for_decoding(model, torch.bfloat16)
+        copied.execution = Execution(copies_weights=True)
+        return copied
+    if _unsupported_decoder(model, engine, precision, device) is None:
         return NativeDecoder(cast(EncoderDecoder, model), loaded(), precision == "int8")
-    if precision == "int8" or engine == "native":
-        setting = "precision=int8" if precision == "int8" else "engine=native"
-        raise ConfigError(f"{setting} is not possible: {reason}; choose precision=float32 and engine=auto")
-    view: Any = copy.copy(model)
-    view.runs_in_threads = True
-    if not _unavailable(model, engine, device):
-        view.search_kernels = SearchKernels(loaded())
+    view: Any = _copied(model)
+    kernels = None if _unavailable(model, engine, device) else SearchKernels(loaded())
+    view.execution = Execution(kernels, in_threads=True)
     return view
 
 
-def _in_bfloat16(model: nn.Module, engine: Engine) -> Any:
-    if next(model.parameters()).device.type == "cpu":
+def check_decoding(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> None:
+    """Raise ``ConfigError`` if ``model`` cannot decode with these settings on ``device``."""
+    setting = "engine=native" if precision == "float32" else f"precision={precision}"
+    reason: str | None = None
+    if precision == "bfloat16" and device.type == "cpu":
         raise ConfigError("precision=bfloat16 is slower than float32 on a CPU; choose float32 or int8")
-    if engine == "native" or not any(isinstance(module, Stack) for module in model.modules()):
-        reason = "the kernels are for CPUs" if engine == "native" else "this model has no stacks"
-        raise ConfigError(f"precision=bfloat16 is not possible: {reason}; choose precision=float32 and engine=auto")
-    copied = for_decoding(model, torch.bfloat16)
-    copied.copies_weights = True
-    return copied
+    if precision == "bfloat16" and engine == "native":
+        reason = "the kernels are for CPUs"
+    elif precision == "bfloat16" and not any(isinstance(module, Stack) for module in model.modules()):
+        reason = "this model has no stacks"
+    elif precision == "int8" or engine == "native":
+        reason = _unsupported_decoder(model, engine, precision, device)
+    if reason:
+        raise ConfigError(f"{setting} is not possible: {reason}; choose precision=float32 and engine=auto")

@@ -25,9 +25,11 @@ from glassformer.generate import (
 )
 from glassformer.generate.walk import finish
 from glassformer.memory import fitting_memory
+from glassformer.models.device import choose_device
 from glassformer.models.gpt import GPT
 from glassformer.models.size import summary
 from glassformer.native import Accelerated
+from glassformer.native.accelerated import weights_state
 from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
@@ -79,7 +81,9 @@ class Generator:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("language",), device)
         assert opened.tokenizer is not None
-        decoding = LanguageDecodingConfig.parse_stored(opened.config.get("decoding", {}), f"{opened.path}/config.json")
+        decoding = LanguageDecodingConfig.stored(
+            opened.config.get("decoding", {}), f"{opened.path}/config.json", choose_device(device)
+        )
         context = opened.config.get("context", opened.model.config.max_length)
         documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
         return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)
@@ -160,7 +164,9 @@ class Generator:
 
     def with_prompt(self, text: str) -> Self:
         """The same generator with the keys and values of ``text`` kept: prompts that begin with it are not read anew
-        as far as it goes. What it generates is the same. It belongs to the caller, and is gone with it."""
+        as far as it goes. What it generates is the same. It belongs to the caller, and is gone with it. After a change
+        of the weights, ``text`` is read again.
+        """
         ids = self._begun(self.tokenizer.encode(one_text(text, "text")))
         if self.window is not None and len(ids) > self.window:
             raise DataError(
@@ -255,10 +261,18 @@ class Generator:
         return Accelerated(self.model)
 
     def refresh(self) -> None:
-        """Read the weights of ``model`` again. Needed only for copies in bfloat16, on a GPU."""
+        """Read the weights of ``model`` again, after they were written.
+
+        Needed for copies in bfloat16, and for a kept prompt after a write through ``parameter.data`` or NumPy.
+        """
         self._accelerated.refresh()
+        if self.kept is not None:
+            self.kept.read(self.model, self.device)
 
     def _decodable(self, config: LanguageDecodingConfig) -> Any:
         model = self._accelerated.form(config.engine, config.precision)
-        low = config.precision != "float32"
-        return model if self.kept is None or low else WithKeptPrompt(model, self.kept)
+        if self.kept is None or config.precision != "float32":
+            return model
+        if self.kept.weights != weights_state(self.model):
+            self.kept.read(self.model, self.device)
+        return WithKeptPrompt(model, self.kept)

@@ -10,25 +10,35 @@ from torch import Tensor
 from glassformer.layers.cache import BlockCache, KeyValueCache, StackCache
 from glassformer.layers.ragged import PromptState, ragged
 from glassformer.models.gpt import GPT
+from glassformer.native.accelerated import weights_state
+from glassformer.native.decoding import Execution
 
 
-@dataclass(frozen=True)
+@dataclass
 class KeptPrompt:
     """The keys and values of ``ids``, ``[1, heads, length, d_head]`` for each layer."""
 
     ids: list[int]
     keys: list[Float[Tensor, "1 heads length d_head"]]
     values: list[Float[Tensor, "1 heads length d_head"]]
+    weights: list[Any]
+    """State of the weights that computed them (``native.accelerated.weights_state``)."""
 
     @classmethod
-    @torch.inference_mode()
     def of(cls, model: GPT, ids: list[int], device: torch.device) -> "KeptPrompt":
-        cache = StackCache(model.config.n_layers)
-        model.hidden(torch.tensor([ids], device=device), None, cache)
+        kept = cls(ids, [], [], [])
+        kept.read(model, device)
+        return kept
+
+    @torch.inference_mode()
+    def read(self, model: GPT, device: torch.device) -> None:
+        """Compute the keys and values with the weights that ``model`` has now."""
+        self.weights, cache = weights_state(model), StackCache(model.config.n_layers)
+        model.hidden(torch.tensor([self.ids], device=device), None, cache)
         own = [block.self_attention for block in cache]
         parts = [(one.keys, one.values) for one in own if one.keys is not None and one.values is not None]
-        kept = [tuple(part[:, :, : len(ids)].clone() for part in pair) for pair in parts]
-        return cls(ids, [keys for keys, _ in kept], [values for _, values in kept])
+        kept = [tuple(part[:, :, : len(self.ids)].clone() for part in pair) for pair in parts]
+        self.keys, self.values = [keys for keys, _ in kept], [values for _, values in kept]
 
     def shared(self, source: Int[Tensor, "rows width"], lengths: Int[Tensor, " rows"]) -> int:
         """How many tokens all rows have in common with ``ids`` at their beginning."""
@@ -55,9 +65,9 @@ class WithKeptPrompt:
     model: Any
     kept: KeptPrompt
 
-    def __getattr__(self, name: str) -> Any:
-        """Properties of the engine, such as ``search_kernels``."""
-        return getattr(self.model, name)
+    @property
+    def execution(self) -> Execution:
+        return Execution.of(self.model)
 
     def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor) -> Tensor:
         found: Tensor = self.model(source, target, source_mask)

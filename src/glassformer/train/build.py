@@ -44,13 +44,21 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     if engine == "compile":
         check_compiler(config, device)
     try:
-        working, routes = accelerate(model, engine, precision), route(model, engine, precision)
+        by_block = hooked_stacks(config)
+        working = accelerate(model, engine, precision, by_block)
+        routes = route(model, engine, precision, by_block=by_block)
     except ConfigError as error:
         raise ConfigError(f"train.{error}") from None
     state = TrainState(config, task, model, optimizer, Ahead(task.batches), working, routes, taken=taken)
     if config.train.ema:
         state.start_average()
     return state
+
+
+def hooked_stacks(config: RunConfig) -> dict[str, str]:
+    """Stacks with a hook in training steps, with the reason."""
+    guided = getattr(config.data, "alignments", None)
+    return {"decoder": "in batches with word links, for guided alignment"} if guided else {}
 
 
 def check_compiler(config: RunConfig, device: torch.device) -> None:
@@ -60,7 +68,7 @@ def check_compiler(config: RunConfig, device: torch.device) -> None:
             "train.engine=compile with train.dropout_warmup_steps would compile the model for every rate anew; "
             "set train.dropout_warmup_steps=0, or choose another engine"
         )
-    if getattr(config.data, "alignments", None):
+    if hooked_stacks(config):
         raise ConfigError("train.engine=compile cannot train a guided head; choose another engine")
     try:
         torch.compile(torch.sin)(torch.zeros(2, device=device))

@@ -193,7 +193,7 @@ class TrainState:
             "content": self.batches.content_digest,
             "config": self.config.model_dump(mode="json"),
             "kernels": self._kernels(),
-            "routes": [[route.part, route.engine] for route in self.routes],
+            "routes": [[route.part, route.engine, route.reason] for route in self.routes],
         }
         return TrainingState(values, tensors)
 
@@ -242,7 +242,7 @@ class TrainState:
         """Raise ``CheckpointError`` if another engine, or other kernels, trained the run: bits would differ."""
         before = saved.get("kernels", self._kernels()) or ""  # 0 in the earliest versions, without kernels
         routes = [[route.part, route.engine] for route in self.routes]
-        stored = saved.get("routes", self._early_routes(before))
+        stored = [one[:2] for one in saved.get("routes", self._early_routes(before))]
         if stored != routes:
             shown = ", ".join(f"{part} by {engine}" for part, engine in stored if [part, engine] not in routes)
             engines = {engine for _, engine in stored}

@@ -16,9 +16,11 @@ from glassformer.evaluate import bleu, chrf, tokenizer_for
 from glassformer.evaluate.translation import bleu_metric
 from glassformer.evaluate.word_links import in_decoder
 from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
+from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
 from glassformer.models.registry import MODELS
+from glassformer.native import check_decoding
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.text.faults import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
@@ -142,6 +144,7 @@ class Translation:
         )
         if self._pairs is not None:
             self._check_validation(*self._pairs)
+            self._check_decoding()
 
     @property
     def limit(self) -> str:
@@ -242,6 +245,16 @@ class Translation:
             assert loss.nll is not None
             total, tokens = total + loss.nll.item(), tokens + batch.target_tokens
         return total / tokens
+
+    def _check_decoding(self) -> None:
+        """Refuse an engine or precision that the validation could not use."""
+        decoding = self.config.decoding
+        with torch.device("meta"):
+            model = self.new_model().eval()
+        try:
+            check_decoding(model, decoding.engine, decoding.precision, choose_device(self.config.train.device))
+        except ConfigError as error:
+            raise ConfigError(f"decoding.{error}") from None
 
     def _check_validation(self, sources: list[str], targets: list[str]) -> None:
         """What is too long or too short to be validated is told before the first step, not at the first validation."""
