@@ -18,7 +18,7 @@ demo: setup
 # Once more where kernels cannot be compiled: PyTorch does it all.
 WITHOUT_A_COMPILER := tests/equivalence tests/generate tests/layers tests/train/test_step.py tests/test_translator.py \
 	--ignore tests/equivalence/test_descendants.py --ignore tests/equivalence/test_sparse_attention.py \
-	-W "ignore:glassformer goes on without its compiled kernels"
+	-W "ignore:glassformer runs in PyTorch, which is slower"
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal

@@ -87,10 +87,10 @@ def test_a_damaged_latest_falls_back_and_says_so(run: RunFolder) -> None:
     assert (latest.path, latest.step) == (first, 1)
     assert [line.partition(";")[0] for line in latest.warnings] == [
         f"{third}: model.safetensors is damaged: its size or SHA-256 is not the one in manifest.json",
-        f"{second}: manifest.json is missing, so this is no whole checkpoint",
+        f"{second}: manifest.json is missing, so the checkpoint is incomplete",
     ]
     damage(first, "config.json")
-    with pytest.raises(CheckpointError, match=r"none of its 3 checkpoints is whole; .*step_00000003: model\.saf"):
+    with pytest.raises(CheckpointError, match=r"none of its 3 checkpoints is intact; .*step_00000003: model\.saf"):
         run.latest()
 
 
@@ -134,11 +134,14 @@ def test_the_best_is_what_was_recorded_last(run: RunFolder) -> None:
 def test_a_best_that_cannot_be_is_refused(run: RunFolder) -> None:
     with pytest.raises(CheckpointError, match="is not a checkpoint of"):
         run.set_best(run.checkpoints_path / "step_00000001", "bleu", 1.0)
-    with pytest.raises(CheckpointError, match="bleu=nan: is not a finite number"):
+    with pytest.raises(CheckpointError, match="bleu=nan: is not finite"):
         run.set_best(save_step(run, 1), "bleu", float("nan"))
     for content, told in [
-        ('{"checkpoint": "step_00000009", "metric": "bleu", "value": 1}', "names step_00000009, which is not there"),
-        ('{"checkpoint": "../checkpoints", "metric": "bleu", "value": 1}', "names ../checkpoints, which is not there"),
+        ('{"checkpoint": "step_00000009", "metric": "bleu", "value": 1}', "names step_00000009, which does not exist"),
+        (
+            '{"checkpoint": "../checkpoints", "metric": "bleu", "value": 1}',
+            "names ../checkpoints, which does not exist",
+        ),
         ('{"checkpoint": 7}', "is damaged"),
         ("{", "is damaged"),
     ]:
@@ -154,9 +157,7 @@ def test_best_checkpoint_record_detects_every_flipped_bit(run: RunFolder) -> Non
     whole = path.read_bytes()
     for bit in range(8 * len(whole)):
         path.write_bytes(flipped(whole, bit))
-        with pytest.raises(
-            CheckpointError, match=r"best\.json: is damaged; delete it and the newest checkpoint is used"
-        ):
+        with pytest.raises(CheckpointError, match=r"best\.json: is damaged; delete it to use the newest checkpoint"):
             run.best()
 
 

@@ -104,7 +104,7 @@ def test_what_cannot_translate_is_refused_when_it_is_loaded(
         ({"beam": 4}, r"^decoding: unknown key beam; did you mean beam_size\?$"),
         ({"lenght_penalty": "none"}, r"^decoding: unknown key lenght_penalty; did you mean length_penalty\?$"),
         ({"length_penalty": "gmt"}, r"^decoding: length_penalty='gmt': input should be 'none', 'average' or 'gnmt'$"),
-        ({"n_best": 3, "beam_size": 2}, r"^decoding: n_best=3 hypotheses need beam_size of at least that, not 2$"),
+        ({"n_best": 3, "beam_size": 2}, r"^decoding: n_best=3 exceeds beam_size=2; raise beam_size or lower n_best$"),
         ({"temperature": -1}, r"^decoding: temperature=-1: input should be greater than or equal to 0$"),
     ],
 )

@@ -105,15 +105,17 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except IsADirectoryError:
         raise ConfigError(f"{path}: is a folder; name a configuration file in TOML") from None
     except PermissionError:
-        raise ConfigError(f"{path}: cannot be read (permission denied); name a file that can be") from None
+        raise ConfigError(
+            f"{path}: cannot be read (permission denied); make it readable, or name another file"
+        ) from None
     except UnsuitableFileError as error:
         raise ConfigError(f"{path}: {error}; name a configuration file in TOML") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {_place(error)}; save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {_lowered(str(error))}; mend it there") from None
+        raise ConfigError(f"{path}: not valid TOML: {_lowered(str(error))}; correct it there") from None
     except RecursionError:
-        raise ConfigError(f"{path}: not valid TOML: brackets within brackets, too many; close them") from None
+        raise ConfigError(f"{path}: not valid TOML: brackets are nested too deeply; close them") from None
 
 
 def apply_override(values: dict[str, Any], override: str) -> None:

@@ -140,7 +140,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         if not folder.is_dir():
             raise CheckpointError(f"{folder}: no such folder; name a checkpoint folder") from None
         raise CheckpointError(
-            f"{folder}: {MANIFEST} is missing, so this is no whole checkpoint; copy it again"
+            f"{folder}: {MANIFEST} is missing, so the checkpoint is incomplete; copy it again"
         ) from None
     content = parse_digested(data)
     if content is None:
@@ -151,7 +151,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             f"{folder}: {MANIFEST} has format version {version}, newer than {VERSION}; upgrade glassformer"
         )
     if content.get("format") != FORMAT or type(version) is not int or version != VERSION or not isinstance(files, dict):
-        raise CheckpointError(f"{folder}: {MANIFEST} is not that of a {FORMAT} of version {VERSION}")
+        raise CheckpointError(
+            f"{folder}: {MANIFEST} is not that of a {FORMAT} of version {VERSION}; restore the original"
+        )
     return files
 
 

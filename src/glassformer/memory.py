@@ -32,7 +32,7 @@ def fitting_memory(tokens: int, needed: int = 0) -> Iterator[None]:
         DataError: The text does not fit, or an allocation in the block failed; the message says its length and that
             splitting it helps. Other errors of the block pass.
     """
-    fault = f"a text of {tokens:,} tokens does not fit the memory; split it into sentences"
+    fault = f"a text of {tokens:,} tokens does not fit in memory; split it into sentences"
     if needed > _UNCHECKED_BYTES and needed > _available():
         raise DataError(fault)
     try:

@@ -187,7 +187,7 @@ class RunFolder:
             else:
                 return Latest(path, step_of(path), warnings)
         if warnings:
-            raise CheckpointError(f"{self.path}: none of its {len(warnings)} checkpoints is whole; {warnings[0]}")
+            raise CheckpointError(f"{self.path}: none of its {len(warnings)} checkpoints is intact; {warnings[0]}")
         return None
 
     def best(self) -> Best | None:
@@ -205,16 +205,18 @@ class RunFolder:
                     if _STEP.fullmatch(name) and checkpoint.is_dir():
                         return Best(checkpoint, metric, value)
                     raise CheckpointError(
-                        f"{path}: names {name}, which is not there; name a checkpoint instead of the run"
+                        f"{path}: names {name}, which does not exist; name a checkpoint instead of the run"
                     )
-        raise CheckpointError(f"{path}: is damaged; delete it and the newest checkpoint is used")
+        raise CheckpointError(f"{path}: is damaged; delete it to use the newest checkpoint")
 
     def set_best(self, checkpoint: Path, metric: str, value: float) -> None:
         """Record that ``checkpoint`` of this run is the best so far; ``keep`` will not delete it."""
         if checkpoint not in self.checkpoints():
             raise CheckpointError(f"{checkpoint}: is not a checkpoint of {self.path}; save it there first")
         if not math.isfinite(value):
-            raise CheckpointError(f"{metric}={value}: is not a finite number, so it cannot be the best")
+            raise CheckpointError(
+                f"{metric}={value}: is not finite, so it cannot be the best; choose a checkpoint with a finite value"
+            )
         content = {"checkpoint": checkpoint.name, "metric": metric, "value": value}
         write_whole(self.path / BEST, digested(content))
 

@@ -76,7 +76,7 @@ def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tin
         (
             "a " * 200_000,
             ["--view", CROSS, "--target", "b"],
-            r"^a text of 200,001 tokens does not fit the memory; split",
+            r"^a text of 200,001 tokens does not fit in memory; split",
         ),
     ],
 )

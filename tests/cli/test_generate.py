@@ -111,7 +111,7 @@ def test_forecast(cli: Callable[..., tuple[int, str, str]], refused: Callable[..
     assert cli("forecast", tiny.run, stdin=path.read_bytes())[1] == out
     values = Forecaster.load(tiny.run).forecast_file(str(path)).values
     np.testing.assert_allclose([float(line.split(",")[2]) for line in out.splitlines()[1:]], values[:, 1], rtol=1e-6)
-    assert "rows, and the model sees context=24" in refused("forecast", tiny.run, stdin="date,low,high\n2024,1,2\n")
+    assert "rows, but the model reads context=24" in refused("forecast", tiny.run, stdin="date,low,high\n2024,1,2\n")
 
 
 def test_evaluate_by_task(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_evaluate_refuses_what_does_not_go_with_the_task(
     source = tiny.folder / "validation.en"
     assert refused("evaluate", tiny.run, source).startswith("1 file is given; give a source and a reference file")
     empty = write_lines(tmp_path / "empty", [])
-    assert refused("evaluate", task("tagging").run, empty) == f"{empty}: holds no tagged word; give at least one"
+    assert refused("evaluate", task("tagging").run, empty) == f"{empty}: contains no tagged word; provide at least one"
 
 
 def test_a_fault_is_told_by_its_line_however_far_down_it_is(
@@ -226,7 +226,7 @@ def test_a_masked_model_without_its_run_is_measured_within_its_length(
 
 def test_tokenize_says_which_runs_read_text(refused: Callable[..., str], task: Task) -> None:
     told = refused("tokenize", task("images").run, stdin="the dog")
-    assert "is a run of task=images, and this is for translation or language" in told and "use glassformer cla" in told
+    assert "is a run of task=images, but this is for translation or language" in told and "use glassformer cla" in told
 
 
 @pytest.mark.parametrize(("name", "file"), [("masked", "text.txt"), ("classification", "train.tsv")])
@@ -275,10 +275,10 @@ def test_a_verb_on_a_run_of_another_task(
     refused: Callable[..., str], task: Task, verb: list[str], name: str, rest: list[str], fits: str
 ) -> None:
     told = refused(*verb, task(name).run, *rest)
-    assert f"is a run of task={name}, and this is for " in told and told.endswith(f"; use glassformer {fits}")
+    assert f"is a run of task={name}, but this is for " in told and told.endswith(f"; use glassformer {fits}")
 
 
 def test_a_new_verb_on_a_translator(refused: Callable[..., str], tiny: TinyRun) -> None:
     assert refused("generate", tiny.run, "a").endswith(
-        "task=translation, and this is for language; use glassformer translate"
+        "task=translation, but this is for language; use glassformer translate"
     )

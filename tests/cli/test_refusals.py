@@ -65,7 +65,7 @@ def test_decoding_settings_that_cannot_be(refused: Refused, tiny: TinyRun) -> No
     assert "unknown key beamsize; did you mean beam_size?" in refused("translate", tiny.run, "-s", "beamsize=3")
     assert "beam_size=0: input should be greater than 0" in refused("translate", tiny.run, "--beam-size", "0")
     line = refused("translate", tiny.run, "--n-best", "5", "--beam-size", "2")
-    assert "n_best=5 hypotheses need beam_size of at least that, not 2" in line
+    assert "n_best=5 exceeds beam_size=2; raise beam_size or lower n_best" in line
     line = refused("translate", tiny.run, "-s", "min_length=3", "-s", "max_length=2")
     assert line.endswith("min_length=3 is more than max_length=2; lower the first or raise the second")
     line = refused("translate", tiny.run, "-s", "min_length=70", "-s", "max_extra=60", stdin="the cat\n\n")
@@ -76,7 +76,7 @@ def test_decoding_settings_that_cannot_be(refused: Refused, tiny: TinyRun) -> No
 def test_a_line_too_long_for_the_memory(refused: Refused, cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     """It would be 320 GB of scores. Translating holds none."""
     text = write_lines(tmp_path / "text", ["the cat", "a " * 200_000])
-    told = "a text of 200,001 tokens does not fit the memory; split it into sentences"
+    told = "a text of 200,001 tokens does not fit in memory; split it into sentences"
     assert cli("score", tiny.run, text, text).err.splitlines()[-1] == f"glassformer: error: {told}"
     with pytest.warns(LongTextWarning), pytest.raises(DataError, match=told):
         tiny.translator.align("a " * 200_000, "b")

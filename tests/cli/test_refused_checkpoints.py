@@ -97,7 +97,7 @@ def test_others_that_translate_not_are_refused(
 ) -> None:
     other = made(tmp_path_factory, "masked").run
     sides = [f"{tiny.folder}/validation.en", f"{tiny.folder}/validation.fr"]
-    told = f"{other}: is a run of task=masked, and this is for translation; use glassformer fill"
+    told = f"{other}: is a run of task=masked, but this is for translation; use glassformer fill"
     assert refused("translate", tiny.run, "--ensemble", other) == told
     assert refused("evaluate", tiny.run, *sides, "--against", other) == told
 
@@ -128,5 +128,5 @@ def test_what_is_neither_a_run_nor_a_configuration(refused: Refused, tiny: TinyR
 def test_junk_for_the_best_is_told_in_one_line(refused: Refused, tiny: TinyRun, tmp_path: Path, junk: str) -> None:
     shutil.copytree(tiny.run, tmp_path / "run")
     (tmp_path / "run" / "best.json").write_text(junk, encoding="latin-1")
-    told = "best.json: is damaged; delete it and the newest checkpoint is used"
+    told = "best.json: is damaged; delete it to use the newest checkpoint"
     assert refused("translate", tmp_path / "run").endswith(told)

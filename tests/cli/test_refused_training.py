@@ -42,8 +42,8 @@ Refused = Callable[..., str]
         ),
         (["model=3"], r"model=3: model is a section, not a value; set the keys in it"),
         (["model.n_heads=5"], r"model: d_model=16 is not divisible by n_heads=5; choose n_heads from 1, 2, 4, 8, 16"),
-        (["model.positions=rotary", "model.d_k=3"], r"rotary .*d_k=3 is odd; choose an even one"),
-        (["optimizer.weight_decay=0.1"], r"weight_decay needs kind=adamw"),
+        (["model.positions=rotary", "model.d_k=3"], r"rotary .*d_k=3 is odd; choose an even d_k"),
+        (["optimizer.weight_decay=0.1"], r"kind=adam has no weight_decay; set kind=adamw"),
         (["text.joint=false"], r"tie_embeddings=true needs one vocabulary; set text\.joint=true or .*=false"),
         (["text.vocab_size=10"], r"vocab_size=10 is too small for .*choose at least \d+"),
         (["data.train=[]"], r"data\.train=\[\]: .*at least 1 item"),
@@ -70,9 +70,9 @@ def test_settings_that_cannot_be_trained_with(
     ("content", "told"),
     [
         (None, r"run\.toml: no such file; name a configuration file in TOML"),
-        (b"[train\n", r"run\.toml: not valid TOML: .*line 1.*; mend it there$"),
+        (b"[train\n", r"run\.toml: not valid TOML: .*line 1.*; correct it there$"),
         (b"#\n\xff\xfe[\x00", r"run\.toml: not valid TOML: byte 0xff in line 2 is not UTF-8; save it as UTF-8$"),
-        (b"a = " + b"[" * 100_000, r"run\.toml: not valid TOML: brackets within brackets, too many; close them$"),
+        (b"a = " + b"[" * 100_000, r"run\.toml: not valid TOML: brackets are nested too deeply; close them$"),
         (b"", r"run\.toml: data is not given, and it has no default; add it"),
         (
             b"[data]\nsource = 'en'\ntarget = 'fr'\n",
@@ -126,7 +126,7 @@ def test_a_run_that_exists_and_one_that_does_not(refused: Refused, tiny: TinyRun
     line = refused("train", config, "--resume", "--run", tiny.run.with_name("rum"))
     assert line == f"{tiny.run.with_name('rum')}: no run is there; did you mean {tiny.run}?"
     line = refused("train", config, "model.d_model=32", "--resume", "--run", tiny.run)
-    assert line == "model.d_model=32, but the run began with 16; resume with that, or start anew"
+    assert line == "model.d_model=32, but the run began with 16; resume with 16, or start a new run"
 
 
 def test_a_folder_of_other_files_is_not_taken_for_a_run(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ def test_what_cannot_be_followed_says_why() -> None:
         examine_class(bert, tokenizer, ["a dog"], CLASSES)
     with pytest.raises(DataError, match="the series has 11 rows and the model sees 12; give at least those"):
         examine_series(small_model("series"), SERIES, torch.zeros(11, 2).numpy())
-    with pytest.raises(DataError, match="an image is 3 × 4 × 4 where this model reads 3 × 4 × 6"):
+    with pytest.raises(DataError, match="an image is 3 × 4 × 4, but this model reads 3 × 4 × 6"):
         examine_pixels(small_model("vit"), FORMAT, torch.zeros(1, 3, 4, 4), "x.png")
     with pytest.raises(DataError, match="the text is empty"):
         examine_tags(small_bert(), tokenizer, "", TAGS)

@@ -143,5 +143,5 @@ def test_a_seed_fixes_the_draws(make_peaked: Maker, symbols: Symbols) -> None:
 
 
 def test_more_hypotheses_than_the_beam_holds_are_refused() -> None:
-    with pytest.raises(ConfigError, match="n_best=5 hypotheses need beam_size of at least that, not 4"):
+    with pytest.raises(ConfigError, match="n_best=5 exceeds beam_size=4; raise beam_size or lower n_best"):
         DecodingConfig.parse({"n_best": 5})

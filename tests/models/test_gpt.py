@@ -235,7 +235,7 @@ def test_residual_outputs_start_smaller_the_deeper_the_model_is() -> None:
         ),
         (
             {"positions": "rotary", "attention": {"d_head": 7}},
-            "rotary positions turn pairs of dimensions, and a head h",
+            "rotary positions rotate pairs of dimensions, but a head h",
         ),
         ({"n_kv_heads": 4}, "unknown key n_kv_heads; did you mean attention.n_kv_heads?"),
     ],

@@ -68,7 +68,7 @@ def test_tensors_are_named(build: Build) -> None:
 
 
 def test_another_length_and_patches_that_do_not_fit_are_refused(build: Build) -> None:
-    with pytest.raises(DataError, match="a series has 11 steps where this model sees context=12; give those"):
+    with pytest.raises(DataError, match="a series has 11 steps, but this model reads context=12; pass that many"):
         build("series")(series()[:, 1:])
     with pytest.raises(ConfigError, match="patch_length=16 is more than context=8; lower the first or raise the"):
         SeriesConfig.parse({"context": 8})

@@ -52,7 +52,7 @@ def test_tensors_are_named_and_gradients_finite(build: Build) -> None:
 
 
 def test_images_of_another_shape_and_patches_that_do_not_fit_are_refused(build: Build) -> None:
-    with pytest.raises(DataError, match=r"^an image is 3 × 4 × 6 where this model reads 1 × 4 × 6; bring it to that"):
+    with pytest.raises(DataError, match=r"^an image is 3 × 4 × 6, but this model reads 1 × 4 × 6; resize it to"):
         build("vit")(torch.zeros(1, 3, 4, 6, dtype=torch.float64))
     with pytest.raises(ConfigError, match=r"image_size=28 × 28 is not a whole number of patches of patch_size=16"):
         ViTConfig.parse({"image_size": [28, 28]})

@@ -30,7 +30,7 @@ def test_kernels_refuse_a_struct_with_another_size(
 
     size = ctypes.sizeof(getattr(abi, name))
     monkeypatch.setattr(abi, name, Longer)
-    with pytest.warns(UserWarning, match=rf"the struct {name} has {size} bytes in C\+\+ and {size + 8} in Python"):
+    with pytest.warns(UserWarning, match=rf"struct {name}: {size} bytes in C\+\+, {size + 8} in Python; reinstall"):
         assert library._kernels.__wrapped__() is None
 
 
@@ -39,5 +39,5 @@ def test_kernels_refuse_a_struct_that_they_lack(made: library.Kernels, monkeypat
         _fields_ = (("field", ctypes.c_int64),)
 
     monkeypatch.setattr(abi, "Other", Other, raising=False)
-    with pytest.warns(UserWarning, match="the struct Other has -1 bytes"):
+    with pytest.warns(UserWarning, match="struct Other: -1 bytes in C"):
         assert library._kernels.__wrapped__() is None

@@ -93,11 +93,11 @@ def test_fill_together_as_alone(filler: Filler) -> None:
 
 
 def test_text_that_cannot_be_filled(filler: Filler) -> None:
-    with pytest.raises(DataError, match=r'text 2 has no \[MASK\]; write one where a word is to be told: "A \[MASK\]'):
+    with pytest.raises(DataError, match=r'text 2 has no \[MASK\]; write one in place of a word, as in "A \[MASK\]'):
         filler.fill(["a [MASK]", "a mask"])
     with pytest.raises(DataError, match=r"text 1 has \d+ tokens, more than the 16 that the model sees; shorten it"):
         filler.fill(["[MASK]" + " the" * 20])
-    with pytest.raises(ConfigError, match="top=0: one candidate at least"):
+    with pytest.raises(ConfigError, match="top=0 is not a number of candidates"):
         filler.fill(["[MASK]"], top=0)
 
 
@@ -181,5 +181,5 @@ def test_macro_f1_is_the_mean_over_labels() -> None:
 
 
 def test_a_run_of_another_task_is_refused(masked: TinyTask) -> None:
-    with pytest.raises(CheckpointError, match=r"task=masked, and this is for classification; use glassformer fill$"):
+    with pytest.raises(CheckpointError, match=r"task=masked, but this is for classification; use glassformer fill$"):
         Classifier.load(masked.run)

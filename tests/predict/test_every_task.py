@@ -82,8 +82,10 @@ def test_load_gives_what_its_task_asks_for(tiny: TinyTask) -> None:
 
 
 def test_a_run_of_another_task_is_refused_with_the_verb_that_fits(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.raises(CheckpointError, match=r"is a run of task=masked, and this is for language; use glassformer fi"):
+    with pytest.raises(CheckpointError, match=r"is a run of task=masked, but this is for language; use glassformer fi"):
         Generator.load(made(tmp_path_factory, "masked").run)
     run = made(tmp_path_factory, "tagging").run
-    with pytest.raises(CheckpointError, match=r"task=tagging, and only translators make an ensemble; name one$"):
+    with pytest.raises(
+        CheckpointError, match=r"task=tagging, but only translators form an ensemble; name one checkpoint$"
+    ):
         glassformer.load(run, run)

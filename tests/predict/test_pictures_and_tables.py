@@ -95,9 +95,7 @@ def test_columns_may_stand_in_another_order_beside_others(
 def test_tables_that_cannot_be_forecast(forecaster: Forecaster, series: TinyTask, tmp_path: Path) -> None:
     header, *rows = (series.folder / "series.csv").read_text().splitlines()
     short = write_lines(tmp_path / "short.csv", [header, *rows[:23]])
-    with pytest.raises(
-        DataError, match=r"short.csv: has 23 rows, and the model sees context=24; give at least as many"
-    ):
+    with pytest.raises(DataError, match=r"short.csv: has 23 rows, but the model reads context=24; provide 24 or more"):
         forecaster.forecast_file(short)
     gap = write_lines(tmp_path / "gap.csv", [header, *rows[:30], *rows[31:]])
     with pytest.raises(DataError, match=r"gap.csv, line 32: 1 date is left out before it"):
@@ -149,7 +147,7 @@ def test_errors_of_the_test_part_and_of_a_file(forecaster: Forecaster, series: T
     pairs = [(table.values[None, n : n + 24], future[n + 24 : n + 30]) for n in range(len(future) - 29)]
     wanted = np.nanmean([(forecaster.format.standardise(forecaster.forecast(a)[0]) - b) ** 2 for a, b in pairs])
     assert forecaster.errors_in_file(gap, missing="previous").mse == pytest.approx(wanted, rel=1e-4)
-    with pytest.raises(DataError, match=r"has 29 rows, and a window takes 24 \+ 6; give at least as many"):
+    with pytest.raises(DataError, match=r"has 29 rows, but a window has 24 \+ 6; provide 30 or more"):
         forecaster.errors_in_file(write_lines(tmp_path / "t.csv", [header, *rows[:29]]))
 
 

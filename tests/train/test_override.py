@@ -44,7 +44,7 @@ def history(run: Path) -> list[Any]:
 
 def test_resume_refuses_a_changed_setting_and_names_override_on_resume(tiny: TinyRun, run: Path) -> None:
     message = (
-        "optimizer.learning_rate=0.002, but the run began with 0.01; resume with that, start anew, "
+        "optimizer.learning_rate=0.002, but the run began with 0.01; resume with 0.01, start a new run, "
         "or set train.override_on_resume=true to change it from here on"
     )
     with pytest.raises(ConfigError, match=re.escape(message) + "$"):
@@ -112,7 +112,7 @@ def test_overrides_are_recorded_in_metrics_and_checkpoints(tiny: TinyRun, run: P
     ],
 )
 def test_override_on_resume_refuses_structural_changes(tiny: TinyRun, run: Path, changes: dict[str, Any]) -> None:
-    with pytest.raises((ConfigError, CheckpointError), match=r"but the run began with .*; resume with that, or start"):
+    with pytest.raises((ConfigError, CheckpointError), match=r"but the run began with .*; resume with .*, or start"):
         resume(tiny, run, ALLOWED | changes)
 
 

@@ -256,8 +256,8 @@ def test_too_many_of_them_stop_the_run_and_keep_the_text(
     run = RunFolder.create(tmp_path / "run")
     config = tiny.config({"train.max_bad_steps": 2, "data.validation": []})
     told = (
-        r"^step 5: loss or gradient is not finite, 3 times in this run \(train\.max_bad_steps=2\); the batch is in "
-        r".*run/bad_batch\.json; lower optimizer\.learning_rate or look at that text$"
+        r"^step 5: loss or gradient is not finite, 3 times in this run \(train\.max_bad_steps=2\)"
+        r"; lower optimizer\.learning_rate, or check the text of the batch in .*run/bad_batch\.json$"
     )
     with pytest.raises(DataError, match=told):
         list(train(config, run))
@@ -289,5 +289,5 @@ def test_of_accumulated_batches_the_one_that_does_not_fit_is_named(tiny: TinyRun
         return whole(model, batch)
 
     state.task.loss = full  # type: ignore[method-assign]
-    with pytest.raises(ConfigError, match=r"^a batch of \[1, 2\] source and \[1, 2\] target tokens does not fit the"):
+    with pytest.raises(ConfigError, match=r"^a batch of \[1, 2\] source and .* tokens does not fit in memory"):
         train_step(state, RunFolder.create(tmp_path / "run"))

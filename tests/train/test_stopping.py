@@ -129,9 +129,7 @@ def test_a_batch_that_does_not_fit_the_memory_is_told(
         fault()
 
     monkeypatch.setattr(glassformer.train.tasks.translation, "projection_loss", full)
-    with pytest.raises(
-        ConfigError, match=r"does not fit the memory; lower data\.batch_tokens=500 and raise train\.acc"
-    ):
+    with pytest.raises(ConfigError, match=r"does not fit in memory; lower data\.batch_tokens=500 and raise train\.acc"):
         run_to_the_end(tiny.config(), tmp_path / "run")
 
 

@@ -95,7 +95,7 @@ def test_a_validation_text_of_one_token_is_told_before_the_first_step(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     values = settings(made(tmp_path_factory, "language")) | {"validation": {"max_tokens": 1}}
-    with pytest.raises(DataError, match=r"^1 token of validation text has nothing to predict; give more of it, or"):
+    with pytest.raises(DataError, match=r"^the validation text has 1 token, and at least 2 are needed; add text, or"):
         run_to_the_end(parse_config(values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -157,7 +157,7 @@ def test_a_run_of_another_task_is_not_gone_on_with(tmp_path_factory: pytest.Temp
     """Other settings differ as well; the task is what is told."""
     trained(made(tmp_path_factory, "classification"), tmp_path / "run")
     other = parse_config(settings(made(tmp_path_factory, "tagging"), train__max_steps=3))
-    told = r"^task='tagging', but the run began with another one; resume with that, or start anew$"
+    told = r"^task='tagging', but the run began with 'classification'; set task='classification', or start a new run$"
     with pytest.raises(ConfigError, match=told):
         run_to_the_end(other, tmp_path / "run", resume=True)
 
@@ -216,7 +216,9 @@ def test_a_run_without_a_vocabulary_is_no_start_for_one_of_text(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     begun, tiny = made(tmp_path_factory, "images").run, made(tmp_path_factory, "classification")
-    with pytest.raises(ConfigError, match=r"^train\.start_from=.*: reads no text, so has no vocabulary; name a run"):
+    with pytest.raises(
+        ConfigError, match=r"^train\.start_from=.*: this run reads no text, so it has no vocabulary; name"
+    ):
         trained(tiny, tmp_path / "run", train__start_from=str(begun))
 
 

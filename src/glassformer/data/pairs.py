@@ -81,7 +81,7 @@ class Corpus:
 
     def pair(self, index: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         if not 0 <= index < len(self):
-            raise IndexError(f"pair {index} of a corpus of {len(self)}")
+            raise IndexError(f"pair {index} is out of range; choose 0 to {len(self) - 1}")
         return self.source[index], self.target[index]
 
 

@@ -98,9 +98,11 @@ class DecodingConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.precision == "int8" and not self.use_cache:
-            raise ValueError("precision=int8 needs use_cache=true")
+            raise ValueError("precision=int8 needs the cache; set use_cache=true, or precision=float32")
         if not self.sample and self.n_best > self.beam_size:
-            raise ValueError(f"n_best={self.n_best} hypotheses need beam_size of at least that, not {self.beam_size}")
+            raise ValueError(
+                f"n_best={self.n_best} exceeds beam_size={self.beam_size}; raise beam_size or lower n_best"
+            )
         if self.max_length is not None and self.min_length > self.max_length:
             raise ValueError(
                 f"min_length={self.min_length} is more than max_length={self.max_length}; "

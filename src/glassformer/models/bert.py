@@ -158,7 +158,7 @@ class BERT(nn.Module):
     ) -> Float[Tensor, "batch d_model"]:
         """What ``classes`` decides by."""
         if self.classes is None:
-            raise ConfigError("this model has n_classes=0, and so nothing that pools; embed() needs no head")
+            raise ConfigError("this model has n_classes=0, so it has no pooler; use embed(), which needs no head")
         return self.classes.pooler(self.hidden(tokens, mask, segments))
 
     def embed(

@@ -58,12 +58,12 @@ class EncoderDecoderConfig(Config):
             head_size(self.d_model, self.n_heads)
         if self.positions == "rotary" and self.head_sizes[0] % 2:
             raise ValueError(
-                f"rotary positions turn pairs of dimensions, and d_k={self.head_sizes[0]} is odd; choose an even one"
+                f"rotary positions rotate pairs of dimensions, but d_k={self.head_sizes[0]} is odd; choose an even d_k"
             )
         vocab_size = 1 if self.vocab_size is None else self.vocab_size
         sizes = vocab_size if isinstance(vocab_size, tuple) else (vocab_size, vocab_size)
         if min(sizes) < 1:
-            raise ValueError(f"vocab_size={self.vocab_size} holds no token; leave it out, and it is the tokenizer's")
+            raise ValueError(f"vocab_size={self.vocab_size} holds no token; leave it out to use the tokenizer's size")
         if self.tie_embeddings and sizes[0] != sizes[1]:
             raise ValueError(
                 "tie_embeddings=true needs one vocabulary; set text.joint=true or model.tie_embeddings=false"

@@ -80,7 +80,7 @@ class GPTConfig(Config):
             )
         if self.d_head % 2 and self.positions == "rotary":
             raise ValueError(
-                f"rotary positions turn pairs of dimensions, and a head has {self.d_head}; choose an even number"
+                f"rotary positions rotate pairs of dimensions, but a head has {self.d_head}; choose an even number"
             )
         return self
 

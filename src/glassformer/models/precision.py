@@ -45,5 +45,5 @@ def _processor_has_bfloat16() -> bool:
         return True
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return True
-    warnings.warn("this processor has no bfloat16; going on in float32", stacklevel=3)
+    warnings.warn("this processor has no bfloat16 instructions; glassformer computes in float32", stacklevel=3)
     return False

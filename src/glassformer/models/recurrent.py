@@ -44,7 +44,9 @@ class RecurrentConfig(Config):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         if self.d_hidden % 2 or self.d_hidden % self.n_heads:
-            raise ValueError(f"d_hidden={self.d_hidden} is not a multiple of 2 and n_heads={self.n_heads}; choose one")
+            raise ValueError(
+                f"d_hidden={self.d_hidden} is not a multiple of 2 and of n_heads={self.n_heads}; choose one"
+            )
         if self.tie_embeddings and isinstance(self.vocab_size, tuple) and len(set(self.vocab_size)) > 1:
             raise ValueError("tie_embeddings=true needs one vocabulary; set text.joint or unset model.tie_embeddings")
         return self
@@ -187,7 +189,7 @@ class Recurrent(nn.Module):
 def _alone(sentences: Sentences) -> Bool[Tensor, "_ _"]:
     """Where the tokens are; a row with a second sentence, or with padding before its first, is refused."""
     if len(rows := (sentences.long().diff(dim=1) > 0).any(1).nonzero()):
-        raise ConfigError(f"row {rows[0].item()} is not one sentence and padding after it; set data.row_tokens=0")
+        raise ConfigError(f"row {rows[0].item()} is not one sentence followed by padding; set data.row_tokens=0")
     return sentences != 0
 
 

@@ -129,4 +129,4 @@ def _compare(own: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, 
     ]
     if faults:
         shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
-        raise CheckpointError(f"{origin}: the weights do not fit the configuration: {shown}")
+        raise CheckpointError(f"{origin}: the weights do not fit the configuration: {shown}; restore the original")

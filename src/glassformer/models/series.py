@@ -79,7 +79,8 @@ class Series(nn.Module):
     def forward(self, series: Float[Tensor, "batch time variables"]) -> Float[Tensor, "batch horizon variables"]:
         if series.size(1) != self.config.context:
             raise DataError(
-                f"a series has {series.size(1)} steps where this model sees context={self.config.context}; give those"
+                f"a series has {series.size(1)} steps, but this model reads context={self.config.context}; "
+                "pass that many"
             )
         rows = series.transpose(1, 2).flatten(0, 1)
         mean, deviation = self._scale(rows)

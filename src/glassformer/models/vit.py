@@ -84,7 +84,7 @@ class ViT(nn.Module):
         wanted = (self.config.n_channels, *self.config.image_size)
         if images.shape[1:] != wanted:
             shapes = (" × ".join(map(str, shape)) for shape in (images.shape[1:], wanted))
-            raise DataError("an image is {} where this model reads {}; bring it to that shape".format(*shapes))
+            raise DataError("an image is {}, but this model reads {}; resize it to that shape".format(*shapes))
         x = self.embedding(image_patches(images, self.config.patch_size))
         return tap(self, "memory", self.encoder(x).to(x.dtype))
 

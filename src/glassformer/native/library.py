@@ -95,7 +95,7 @@ def _check_structs(library: ctypes.CDLL) -> None:
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure:
             compiled, mirrored = library.struct_size(name.encode()), ctypes.sizeof(kind)
             if compiled != mirrored:
-                raise OSError(f"the struct {name} has {compiled} bytes in C++ and {mirrored} in Python")
+                raise OSError(f"struct {name}: {compiled} bytes in C++, {mirrored} in Python; reinstall glassformer")
 
 
 def _function(function, *types):  # type: ignore[no-untyped-def]
@@ -105,9 +105,9 @@ def _function(function, *types):  # type: ignore[no-untyped-def]
 
 def _check(code: int, function: object, arguments: object) -> None:
     if code == 1:
-        raise MemoryError("the kernels do not get the memory they need")
+        raise MemoryError("out of memory in the kernels; lower batch_tokens")
     if code:
-        raise IndexError("a token's id is beyond the vocabulary")
+        raise IndexError("a token id is outside the vocabulary; encode the text with the model's tokenizer")
 
 
 def kernels() -> Kernels | None:
@@ -130,14 +130,16 @@ _one_at_a_time = threading.Lock()
 def _kernels() -> Kernels | None:
     compiler = os.environ.get("CXX", "").strip() or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
     if compiler is None:
-        return _without("no C++ compiler is found (g++, clang++ or $CXX)")
+        return _without("no C++ compiler is found; install g++ or clang++, or set CXX")
     try:
         return _built(shlex.split(compiler))
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").split("\n")[0]
-        return _without(f"{compiler} cannot compile its kernels ({said or error.returncode})")
+        return _without(
+            f"{compiler} cannot compile the kernels ({said or error.returncode}); set CXX to another compiler"
+        )
     except (OSError, ValueError, AttributeError) as error:
-        return _without(f"its kernels cannot be compiled or loaded ({error})")
+        return _without(f"the kernels cannot be compiled or loaded ({error})")
 
 
 def missing_reason() -> str | None:
@@ -150,7 +152,7 @@ _missing: list[str] = []
 
 def _without(reason: str) -> Kernels | None:
     _missing.append(reason)
-    warnings.warn(f"glassformer goes on without its compiled kernels, slower: {reason}", stacklevel=4)
+    warnings.warn(f"glassformer runs in PyTorch, which is slower, since {reason}", stacklevel=4)
     return None
 
 
@@ -168,7 +170,7 @@ def _built(compiler: list[str]) -> Kernels:
             folder.store(name, _compiled(compiler))
             library = folder.open(name)
         if library is None:
-            raise OSError(f"{folder.path / name} changes while it is read")
+            raise OSError(f"{folder.path / name} changes while it is read; delete it and try again")
         with path_of(library) as path:
             return Kernels(path)
 

@@ -58,7 +58,7 @@ class Filler(Encoder):
         """
         texts = list_of_texts(texts, "texts")
         if top < 1:
-            raise ConfigError(f"top={top}: one candidate at least is told; choose 1 or more")
+            raise ConfigError(f"top={top} is not a number of candidates; choose 1 or more")
         ids = [self._with_masks(number, text) for number, text in enumerate(texts, start=1)]
         each = ((number, text.replace(MASK, " "), one) for number, (text, one) in enumerate(zip(texts, ids), start=1))
         warn_of_unknown(self.tokenizer, "text", each, stacklevel=2)
@@ -67,7 +67,7 @@ class Filler(Encoder):
 
     def _with_masks(self, number: int, text: str) -> list[int]:
         if MASK not in text:
-            raise TextError("text", number, f'has no {MASK}; write one where a word is to be told: "A {MASK} runs."')
+            raise TextError("text", number, f'has no {MASK}; write one in place of a word, as in "A {MASK} runs."')
         ids = encode_with_masks(self.tokenizer, text)
         if len(ids) + 2 > self.max_length:
             fault = f"has {len(ids) + 2} tokens, more than the {self.max_length} that the model sees; shorten it"

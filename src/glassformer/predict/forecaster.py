@@ -77,8 +77,8 @@ class Forecaster:
         table = read_table(path, date, self.format.columns, missing)
         if len(table.values) < self.model.config.context:
             raise DataError(
-                f"{path}: has {len(table.values)} rows, and the model sees context={self.model.config.context}; "
-                "give at least as many"
+                f"{path}: has {len(table.values)} rows, but the model reads context={self.model.config.context}; "
+                f"provide {self.model.config.context} or more"
             )
         values = self._forecast(self.format.standardise_table(path, table)[None, -self.model.config.context :])[0]
         dates = dates_after(path, date, len(values)) if date else ()
@@ -107,8 +107,8 @@ class Forecaster:
         config, rows = self.model.config, len(table.values)
         if rows < config.context + config.horizon:
             raise DataError(
-                f"{path}: has {rows} rows, and a window takes {config.context} + {config.horizon}; "
-                "give at least as many"
+                f"{path}: has {rows} rows, but a window has {config.context} + {config.horizon}; "
+                f"provide {config.context + config.horizon} or more"
             )
         values = self.format.standardise_table(path, table)
         bounds = (0, 0, 0, rows)

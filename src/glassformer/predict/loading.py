@@ -47,5 +47,7 @@ def load(*paths: str | Path, device: str = "cpu") -> Any:
     if task not in PREDICTORS:
         raise CheckpointError(f"{paths[0]}: task={task!r} is not a task; {nearest(task, list(PREDICTORS))}")
     if len(paths) > 1 and task != "translation":
-        raise CheckpointError(f"{paths[0]}: is a run of task={task}, and only translators make an ensemble; name one")
+        raise CheckpointError(
+            f"{paths[0]}: is a run of task={task}, but only translators form an ensemble; name one checkpoint"
+        )
     return _class(PREDICTORS[task]).load(*paths, device=device)

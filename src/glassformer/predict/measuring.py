@@ -85,7 +85,7 @@ def classified(classifier: Classifier, config: LabelledConfig, files: list[str])
         for record in read_labelled(config, path):
             blank = record.fault is None and not all(text.strip() for text in record.texts)
             if record.fault or blank:
-                raise DataError(f"{path}, line {record.line}: {record.fault or 'empty'}; mend or remove the line")
+                raise DataError(f"{path}, line {record.line}: {record.fault or 'empty'}; correct or remove the line")
             _check(record.label, classifier.labels, f"{path}, line {record.line}: label")
             texts.append(record.texts if len(record.texts) > 1 else record.texts[0])
             true.append(record.label)
@@ -105,7 +105,7 @@ def tagged(tagger: Tagger, config: TaggedConfig, files: list[str]) -> TaggedSent
     for path in files:
         for record in read_tagged(config, path):
             if record.fault:
-                raise DataError(f"{path}, line {record.line}: {record.fault}; mend or remove the line")
+                raise DataError(f"{path}, line {record.line}: {record.fault}; correct or remove the line")
             for tag in record.tags:
                 _check(tag, tagger.tags, f"{path}, line {record.line}: tag")
             sentences.append(record.words)
@@ -151,4 +151,4 @@ def _check(label: str, known: tuple[str, ...], where: str) -> None:
 
 def _check_some(wanted: list[str], files: list[str], unit: str) -> None:
     if not wanted:
-        raise DataError(f"{', '.join(files)}: holds no {unit}; give at least one")
+        raise DataError(f"{', '.join(files)}: contains no {unit}; provide at least one")

@@ -41,7 +41,7 @@ class Opened:
     def stored(self, key: str) -> Any:
         """What the task has written for using the model."""
         if key not in self.config:
-            raise CheckpointError(f"{self.path}: config.json has no {key!r}, which using it needs; train it again")
+            raise CheckpointError(f"{self.path}: config.json has no {key!r}, which prediction needs; train it again")
         return self.config[key]
 
 
@@ -88,7 +88,7 @@ def check_task(path: str | Path, tasks: tuple[str, ...]) -> None:
         way = f"use glassformer {VERBS[found]}" if found in VERBS else "this version knows no use for it"
         if found == "embedding":
             way = f"it has no head, only vectors; {way}, or train a head on it (train.start_from)"
-        raise CheckpointError(f"{path}: is a run of task={found}, and this is for {' or '.join(tasks)}; {way}")
+        raise CheckpointError(f"{path}: is a run of task={found}, but this is for {' or '.join(tasks)}; {way}")
 
 
 def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> Opened:

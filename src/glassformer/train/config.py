@@ -31,7 +31,7 @@ class OptimizerConfig(Config):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.weight_decay and self.kind == "adam":
-            raise ValueError("weight_decay needs kind=adamw, which decays weights apart from the gradient")
+            raise ValueError("kind=adam has no weight_decay; set kind=adamw, or weight_decay=0")
         return self
 
 

@@ -73,7 +73,7 @@ def projected_cross_entropy(
     only one beyond its end: a check would need a synchronization).
     """
     if target.device.type == "cpu" and (target < 0).any():
-        raise IndexError(f"target {int(target.min())} is negative; targets are entries of the vocabulary")
+        raise IndexError(f"target {int(target.min())} is negative; use token ids from 0 to {weight.size(0) - 1}")
     return Loss(*_Projected.apply(hidden, weight, bias, target, smoothing))
 
 

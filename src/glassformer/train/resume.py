@@ -79,7 +79,10 @@ def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int
     """List the changes that ``train.override_on_resume`` allows; refuse any other change that decides the weights."""
     now = config.model_dump(mode="json")
     if now.pop("task") != saved.get("task", "translation"):
-        raise ConfigError(f"task={config.task!r}, but the run began with another one; resume with that, or start anew")
+        task = saved.get("task", "translation")
+        raise ConfigError(
+            f"task={config.task!r}, but the run began with {task!r}; set task={task!r}, or start a new run"
+        )
     found = []
     for section, values in now.items():
         if section not in saved and values == type(config).model_fields[section].default.model_dump(mode="json"):
@@ -92,8 +95,8 @@ def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int
                 if value in (None, []) or ADDED.get(name, MISSING) == value:
                     continue  # as a key that was added since is when it changes nothing
                 raise ConfigError(
-                    f"the run was begun by a version that did not know {name} and trains differently; "
-                    "go on with that version, or start anew"
+                    f"{name}={value!r}, but the run began with a version of glassformer without this setting; "
+                    "resume with that version, or start a new run"
                 )
             before = saved[section][key]
             if value != before:
@@ -107,10 +110,10 @@ def _check_override(config: RunConfig, name: str, before: object, now: object, g
     if not given:
         fault = f"{name} is not set, and its default {now!r} differs from the {before!r} that the run began with"
     if name not in OVERRIDABLE or (name == "train.ema" and not (before and now)):  # there is no average to continue
-        raise ConfigError(f"{fault}; resume with that, or start anew")
+        raise ConfigError(f"{fault}; resume with {before!r}, or start a new run")
     if not config.train.override_on_resume:
         way_out = "or set train.override_on_resume=true to change it from here on"
-        raise ConfigError(f"{fault}; resume with that, start anew, {way_out}")
+        raise ConfigError(f"{fault}; resume with {before!r}, start a new run, {way_out}")
 
 
 def _changes(config: RunConfig, saved: dict[str, dict[str, Any]]) -> list[str]:
@@ -130,8 +133,10 @@ def _check_device(config: RunConfig, path: Path, before: str) -> None:
     """A CPU and a GPU draw other random numbers and sum in another order."""
     if choose_device(config.train.device, "train.device").type != before:
         kind = "a GPU" if before == "cuda" else "a CPU"
-        told = f"was trained on {kind} and goes on exactly only there; set train.device={before}"
-        raise CheckpointError(f"{path}: {told}")
+        raise CheckpointError(
+            f"{path}: was trained on {kind}, and a run continues exactly only there; set train.device={before}, or "
+            "start a new run"
+        )
 
 
 def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any], bleu_tokenize: str | None) -> None:

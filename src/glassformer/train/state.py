@@ -211,12 +211,14 @@ class TrainState:
 
     def _restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
         if saved.values["data"] != self.batches.fingerprint:
-            raise CheckpointError(f"{origin}: the training data are not those the run began with; start a new run")
+            raise CheckpointError(
+                f"{origin}: the training data have changed since the run began; restore them, or start a new run"
+            )
         content = saved.values.get("content", self.batches.content_digest)  # absent in early versions
         if content != self.batches.content_digest:
             raise CheckpointError(
-                f"{origin}: text and vocabulary are those the run began with, but the token ids made from them "
-                "differ; resume with the version of glassformer that began the run, or start a new run"
+                f"{origin}: text and vocabulary are those of the beginning of the run, but their token ids differ; "
+                "resume with the version of glassformer that began the run, or start a new run"
             )
         self._check_engine(saved.values, origin)
         load_weights(self.best_model, weights, origin)
@@ -255,9 +257,9 @@ class TrainState:
             )
         if before != (now := self._kernels()):
             raise CheckpointError(
-                f"{origin}: trained with kernels of version {before or 'none'}, here is {now or 'none'}, and it "
-                "continues exactly only with the same; resume with the glassformer version and the kind of processor "
-                "that began the run, or start a new run"
+                f"{origin}: trained with kernels of version {before or 'none'}, but this process has {now or 'none'}; "
+                "a run continues exactly only with the same kernels; resume with the glassformer version and the kind "
+                "of processor that began the run, or start a new run"
             )
 
     def _early_routes(self, kernels: str) -> list[list[str]]:

@@ -100,8 +100,7 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         raise ConfigError(
-            f"a batch of {batch.describe()} does not fit the memory; "
-            f"lower {state.task.limit} and raise train.accumulate"
+            f"a batch of {batch.describe()} does not fit in memory; lower {state.task.limit} and raise train.accumulate"
         ) from None
 
 
@@ -133,5 +132,5 @@ def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> Non
     path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1), encoding="utf-8")
     raise DataError(
         f"step {counters.step}: loss or gradient is not finite, {counters.bad_steps} times in this run "
-        f"(train.max_bad_steps={limit}); the batch is in {path}; lower optimizer.learning_rate or look at that text"
+        f"(train.max_bad_steps={limit}); lower optimizer.learning_rate, or check the text of the batch in {path}"
     )

@@ -44,7 +44,7 @@ def test_equal_patterns_have_equal_hashes() -> None:
 
 
 def test_patterns_refuse_values_below_their_minimum() -> None:
-    with pytest.raises(ConfigError, match="width=0 of attention's Window; choose 1 or more"):
+    with pytest.raises(ConfigError, match="width=0 is too small for Window attention; choose 1 or more"):
         Window(0)
-    with pytest.raises(ConfigError, match=r"positions=\(-1,\) of global tokens; choose at least one, from 0 on"):
+    with pytest.raises(ConfigError, match=r"positions=\(-1,\) cannot be global tokens; choose one or more, from 0 on"):
         global_tokens((-1,))

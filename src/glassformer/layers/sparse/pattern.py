@@ -77,7 +77,7 @@ class Component(Pattern):
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise ConfigError(f"{name}={value} of attention's {type(self).__name__}; choose 1 or more")
+                raise ConfigError(f"{name}={value} is too small for {type(self).__name__} attention; choose 1 or more")
 
     @property
     def components(self) -> tuple["Component", ...]:
@@ -174,7 +174,7 @@ class Global(Component):
 
     def __post_init__(self) -> None:
         if not self.positions or min(self.positions) < 0:
-            raise ConfigError(f"positions={self.positions} of global tokens; choose at least one, from 0 on")
+            raise ConfigError(f"positions={self.positions} cannot be global tokens; choose one or more, from 0 on")
 
     def allows(self, query: Positions, key: Positions) -> Bool[Tensor, "..."]:
         return torch.isin(key if self.as_keys else query, torch.tensor(self.positions, device=key.device))

@@ -82,8 +82,8 @@ class LanguageModelling:
         self.accounts: Sequence[Lines] = [*(stream.account for stream in streams), *held_out]
         if self.held_out is not None and len(self._measured) < 2:
             raise DataError(
-                f"{len(self._measured)} token of validation text has nothing to predict; "
-                "give more of it, or raise validation.max_tokens"
+                f"the validation text has {len(self._measured)} token, and at least 2 are needed; "
+                "add text, or raise validation.max_tokens"
             )
         self.batches = Windows(streams, tokenizer, config.data, config.train.seed)
 

@@ -33,7 +33,9 @@ def one_vocabulary(
 def kept_vocabulary(origin: Origin) -> TokenizerPair:
     """That of a run which goes on, or from which another one starts."""
     if not origin.document.tokenizer:
-        raise ConfigError(f"train.start_from={origin.path}: reads no text, so has no vocabulary; name a run that does")
+        raise ConfigError(
+            f"train.start_from={origin.path}: this run reads no text, so it has no vocabulary; name a run that has one"
+        )
     return TokenizerPair.from_json(origin.document.tokenizer, origin.path)
 
 
