@@ -21,12 +21,12 @@ from benchmarks.machine import describe
 from glassformer.checkpoint import load_checkpoint
 from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
-from glassformer.data.series import prepare_series
+from glassformer.data.time_series import prepare_series
 from glassformer.evaluate.forecast import LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.models.registry import build_model, load_weights
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Validated, parse_config, train
-from glassformer.train.task import Document, Origin
+from glassformer.train.task import CheckpointMetadata, SourceCheckpoint
 from glassformer.train.tasks import make_task
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -85,7 +85,7 @@ class Runs:
         model = build_model(checkpoint.config["model"], str(path))
         load_weights(model, checkpoint.weights, str(path))
         config = parse_config({**values, "data": values["data"] | data}, name)
-        origin = Origin(str(path), Document(checkpoint.config, checkpoint.tokenizer))
+        origin = SourceCheckpoint(str(path), CheckpointMetadata(checkpoint.config, checkpoint.tokenizer))
         return make_task(config, origin), model.eval()
 
 

@@ -33,8 +33,8 @@ from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.config import GlassformerError
 from glassformer.data import DataConfig, prepare
 from glassformer.data.grammar import sample_corpus
-from glassformer.data.stream import prepare_stream
-from glassformer.data.stream_config import StreamConfig
+from glassformer.data.token_stream import prepare_stream
+from glassformer.data.token_stream_config import StreamConfig
 from glassformer.evaluate import write_pharaoh
 from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder
@@ -144,7 +144,7 @@ def flip_in_run(count: int, draw: random.Random, silent: list[str]) -> Flips:
     """Flip bits in copies of a run that stopped after ``SAVED_STEPS`` steps, one bit for each copy."""
     stopped, copy = Path("stopped"), Path("run")
     stops = iter([False] * (SAVED_STEPS - 1) + [True])
-    list(train(parse_config(RUN), RunFolder.create(stopped), asked_to_stop=lambda: next(stops)))
+    list(train(parse_config(RUN), RunFolder.create(stopped), should_stop=lambda: next(stops)))
     expected, flips = list[Outcome](), Flips()
     for number in range(count + 1):
         shutil.rmtree(copy, ignore_errors=True)

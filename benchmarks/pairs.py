@@ -26,7 +26,11 @@ HERE = Path(__file__).parent
 FAMILY = """
 import sys, time, torch
 from glassformer.models.registry import build_model
-from glassformer.generate import LanguageDecodingConfig, Symbols, continue_texts
+from glassformer.generate import LanguageDecodingConfig, continue_texts
+try:
+    from glassformer.generate import SpecialTokens
+except ImportError:  # earlier versions
+    from glassformer.generate import Symbols as SpecialTokens
 torch.manual_seed(0)
 kind, batch = sys.argv[1], int(sys.argv[2])
 values = {"d_model": 384, "n_layers": 6, "vocab_size": 30000, "max_length": 512}
@@ -43,7 +47,7 @@ else:
         pass
     config = LanguageDecodingConfig(sample=False, max_length=100)
     prompts = [[5 + i, 6, 7, 8] for i in range(batch)]
-    work = lambda: continue_texts(model, prompts, Symbols(0, 1, 2), config)
+    work = lambda: continue_texts(model, prompts, SpecialTokens(0, 1, 2), config)
 with torch.inference_mode():
     work()
     began = time.perf_counter()

@@ -81,7 +81,7 @@ def write_batches(prefix: str, tokens: int, path: Path) -> int:
     for number in range(len(state.batches)):
         batch = state.batches.next()
         start = batch.target[:, :1]
-        ends = torch.cat([start, batch.wanted], dim=1)
+        ends = torch.cat([start, batch.labels], dim=1)
         arrays |= {f"source_{number}": batch.source.numpy(), f"target_{number}": ends.numpy()}
     np.savez(path, **arrays)
     return state.task.tokenizers.target.vocab_size

@@ -11,7 +11,7 @@ import tiny_run
 from glassformer import ConfigError, DataError, Translator
 from glassformer.generate import DecodingConfig, Hypothesis, pieces
 from glassformer.generate.pieces import best_choices, united
-from glassformer.text.faults import LongTextWarning
+from glassformer.text.errors import LongTextWarning
 from glassformer.text.sentences import join_texts, split_text
 from random_translator import random_translator
 

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from glassformer import ConfigError, tap, trace, tracing
-from glassformer.generate import DecodingConfig, Symbols, generate
+from glassformer.generate import DecodingConfig, SpecialTokens, generate
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 WEIGHTS = "decoder.layers.1.cross_attention.weights"
@@ -70,9 +70,9 @@ def test_an_edit_takes_the_place_of_the_tensor(make_model: Callable[..., Encoder
     assert recorded["decoder.layers.0.cross_attention.context"].count_nonzero() > 0
     memory = "encoder.layers.1.feed_forward_norm.normed"
     with trace(model) as other:
-        wanted = model(source.flip(1), target)
+        expected = model(source.flip(1), target)
     with trace(model, edits={memory: lambda _: other[memory]}):
-        torch.testing.assert_close(model(source, target), wanted, atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(model(source, target), expected, atol=1e-12, rtol=1e-12)
 
 
 def test_what_cannot_be_done_is_said(make_model: Callable[..., EncoderDecoder]) -> None:
@@ -149,7 +149,7 @@ def test_a_compiled_model_is_one_graph_and_its_trace_says_that_it_saw_nothing() 
 
 def test_a_trace_of_a_search_holds_the_logits_as_the_model_gave_them(make_model: Callable[..., EncoderDecoder]) -> None:
     """The search sets what may not follow to −∞, in its own copy."""
-    model, symbols = make_model(), Symbols(pad=0, start=1, end=2)
+    model, symbols = make_model(), SpecialTokens(pad=0, start=1, end=2)
     for beam_size in (1, 3):
         with trace(model, keep="output_projection.logits") as recorded:
             generate(model, [[5, 7, 2]], symbols, DecodingConfig(beam_size=beam_size, max_length=3))
@@ -158,7 +158,7 @@ def test_a_trace_of_a_search_holds_the_logits_as_the_model_gave_them(make_model:
 
 def test_a_trace_of_a_search_holds_the_candidates_of_each_step(make_model: Callable[..., EncoderDecoder]) -> None:
     """Greedy takes the best of each step; what a beam of 2 ends with is among what it considered."""
-    model, symbols = make_model(), Symbols(pad=0, start=1, end=2)
+    model, symbols = make_model(), SpecialTokens(pad=0, start=1, end=2)
     for beam_size in (1, 2):
         config = DecodingConfig(beam_size=beam_size, max_length=3)
         with trace(model, keep="candidate_*") as recorded:

@@ -16,7 +16,7 @@ from glassformer.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.models.registry import build_model, weights_of
 from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder, resolve
-from glassformer.text.faults import LongTextWarning
+from glassformer.text.errors import LongTextWarning
 
 TEXTS = ["the old cat sleeps", "she doesn't see a tree, and I love you", "I love you", "you sleep"]
 

@@ -22,7 +22,7 @@ Configurations: ``read_config("configs/multi30k.toml")``; user errors are ``Glas
 The guide is docs/python.md. Public names are imported when first used, so that importing the package costs nothing.
 """
 
-from glassformer.later import imported_later
+from glassformer.lazy_imports import lazy_attributes
 
 TYPE_CHECKING = False  # no import of typing, as in ``later``
 if TYPE_CHECKING:
@@ -96,4 +96,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
-    __getattr__, __dir__ = imported_later(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

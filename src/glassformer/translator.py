@@ -20,7 +20,7 @@ from glassformer.generate import (
     DecodingConfig,
     Ensemble,
     Hypothesis,
-    Symbols,
+    SpecialTokens,
     TranslationDecodingConfig,
     generate,
     refuse_min_length,
@@ -30,6 +30,7 @@ from glassformer.generate import (
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.pieces import MANY, Translation, joined, search_with_estimate
 from glassformer.memory import fitting_memory
+from glassformer.model_loading import load_checked, load_model
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
@@ -38,11 +39,10 @@ from glassformer.run_folder import resolve
 from glassformer.taps import record
 from glassformer.text import TokenizerPair
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
-from glassformer.text.faults import warn_of_unknown
+from glassformer.text.errors import warn_of_unknown
 from glassformer.text.notebook import facts_as_html, weights_as_html
 from glassformer.text.reading import EncodedPart, Limit, read_in_parts, warn_of_long, with_end
 from glassformer.text.sentences import joined_texts, words_before
-from glassformer.trained import load_checked, trained
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,7 +88,7 @@ class Translator:
         """Checkpoints that the models were loaded from; empty if they were not loaded."""
         self._accelerated = [Accelerated(model) for model in self.models]
         target = tokenizers.target
-        self.symbols = Symbols(pad=target.pad_id, start=target.start_id, end=target.end_id)
+        self.symbols = SpecialTokens(pad=target.pad_id, start=target.start_id, end=target.end_id)
 
     @classmethod
     def load(cls, *paths: str | Path, device: str = "cpu") -> Self:
@@ -371,7 +371,7 @@ class Translator:
 
 
 def _with_vocabularies(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair]:
-    model, pair = trained(checkpoint)
+    model, pair = load_model(checkpoint)
     if not hasattr(model.config, "vocab_sizes"):
         raise CheckpointError(f"{checkpoint.path}: a model of kind {model.config.kind} does not translate; use load()")
     if pair is None:

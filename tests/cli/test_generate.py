@@ -27,10 +27,10 @@ def test_generate_goes_on_behind_a_prompt(cli: Callable[..., tuple[int, str, str
     generator = Generator.load(run)
     options = {"max_length": 12, "seed": 3, "temperature": 0.7}
     given = ["--max-length", 12, "--seed", 3, "--temperature", 0.7]
-    wanted = "the dog" + generator.generate(["the dog"], **options)[0] + "\n"
-    assert cli("generate", run, "the dog", *given) == (0, wanted, "")
+    target_values = "the dog" + generator.generate(["the dog"], **options)[0] + "\n"
+    assert cli("generate", run, "the dog", *given) == (0, target_values, "")
     lines = cli("generate", run, *given, stdin="the dog\na cat\n")[1]
-    assert lines == wanted + "a cat" + generator.generate(["a cat"], **options)[0] + "\n"
+    assert lines == target_values + "a cat" + generator.generate(["a cat"], **options)[0] + "\n"
     several = cli("generate", run, "the", "--beam-size", 3, "--n-best", 2, "-s", "max_length=5")[1].splitlines()
     assert [line.split(" ||| ")[0] for line in several] == ["0", "0"] and several[0].startswith("0 ||| the")
     told = json.loads(cli("generate", run, "the", "--json", *given)[1])
@@ -237,8 +237,8 @@ def test_evaluate_on_the_validation_text_is_the_validation(
     best = RunFolder.open(tiny.run).best()
     assert best is not None
     scores = json.loads(cli("evaluate", tiny.run, tiny.folder / file, "--json")[1])
-    wanted = -best.value if best.metric == "loss" else best.value
-    assert scores["nll" if best.metric == "loss" else best.metric] == pytest.approx(wanted, rel=1e-5)
+    target_values = -best.value if best.metric == "loss" else best.value
+    assert scores["nll" if best.metric == "loss" else best.metric] == pytest.approx(target_values, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["language", "masked", "classification", "tagging", "images", "forecasting"])

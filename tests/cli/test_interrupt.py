@@ -129,7 +129,7 @@ print(*sorted(set(sys.modules) - before))
 """
     with running("-S", "-c", script, stdout=subprocess.PIPE) as process:
         found, _ = process.communicate(timeout=300)
-    ours = {"glassformer", "glassformer.cli", "glassformer.later"}
+    ours = {"glassformer", "glassformer.cli", "glassformer.lazy_imports"}
     assert ours <= set(found.split())
     assert set(found.split()) - ours <= {
         "importlib",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glassformer.config import DataError
-from glassformer.text.faults import LongTextWarning
+from glassformer.text.errors import LongTextWarning
 from tiny_run import TinyRun, write_lines
 
 Refused = Callable[..., str]
@@ -111,15 +111,15 @@ def test_no_line_to_evaluate(refused: Refused, tiny: TinyRun, tmp_path: Path) ->
 
 def test_a_link_is_followed_a_pipe_is_written_to_and_the_mode_is_kept(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     source = write_lines(tmp_path / "source", ["the cat"])
-    wanted = cli("translate", tiny.run, source).out
+    expected = cli("translate", tiny.run, source).out
     real, link, pipe = tmp_path / "real", tmp_path / "link", tmp_path / "pipe"
     real.write_text("old")
     real.chmod(0o600)
     link.symlink_to(real)
     assert cli("translate", tiny.run, source, "-o", link).code == 0
-    assert link.is_symlink() and real.read_text() == wanted and real.stat().st_mode & 0o777 == 0o600
+    assert link.is_symlink() and real.read_text() == expected and real.stat().st_mode & 0o777 == 0o600
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     assert cli("translate", tiny.run, source, "-o", pipe).code == 0
-    assert os.read(reader, 1000).decode() == wanted and pipe.is_fifo()
+    assert os.read(reader, 1000).decode() == expected and pipe.is_fifo()
     os.close(reader)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import glassformer.cli.app as app_module
-from glassformer.cli.streams import console, note, say, visible
+from glassformer.cli.io import console, note, say, visible
 from glassformer.config import DataError
 from own_process import ENVIRONMENT
 from tiny_run import TinyRun

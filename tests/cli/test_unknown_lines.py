@@ -10,7 +10,7 @@ import pytest
 from stored_models import stored
 
 from glassformer import predict
-from glassformer.text.faults import UnknownWarning
+from glassformer.text.errors import UnknownWarning
 from tiny_run import TinyRun, run_to_the_end, write_lines
 
 Cli = Callable[..., Any]

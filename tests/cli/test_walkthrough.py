@@ -9,9 +9,9 @@ import pytest
 from stored_models import GIVEN, TASKS, stored
 
 from glassformer import Example, examine
-from glassformer.cli.first_example import CONTINUATIONS, SENTENCE, first_translator
-from glassformer.explain.story import Step
+from glassformer.cli.toy_example import CONTINUATIONS, SENTENCE, first_translator
 from glassformer.explain.walkthrough import walkthrough
+from glassformer.explain.walkthrough_step import Step
 from glassformer.translator import Translator
 
 Cli = Callable[..., Any]

@@ -43,20 +43,20 @@ def names_of(**values: object) -> list[str]:
 
 def test_weights_of_the_paper_s_model() -> None:
     """Post-norm; the three matrices of section 3.4 are one, stored once."""
-    wanted = ["source_embedding.weight"]
-    wanted += block("encoder.layers.0", ATTENTION, cross=False) + block("decoder.layers.0", ATTENTION, cross=True)
-    assert names_of(attention_bias=False) == sorted(wanted)
+    expected = ["source_embedding.weight"]
+    expected += block("encoder.layers.0", ATTENTION, cross=False) + block("decoder.layers.0", ATTENTION, cross=True)
+    assert names_of(attention_bias=False) == sorted(expected)
 
 
 def test_weights_of_a_model_with_everything() -> None:
     """Pre-norm, nothing shared, learned positions, every bias."""
-    wanted = [f"{side}_embedding{name}.weight" for side in ("source", "target") for name in ("", ".position")]
-    wanted += ["output_projection.weight", "output_projection.bias"]
-    wanted += [f"{stack}.final_norm.{name}" for stack in ("encoder", "decoder") for name in ("weight", "bias")]
-    wanted += block("encoder.layers.0", ATTENTION_WITH_BIAS, cross=False)
-    wanted += block("decoder.layers.0", ATTENTION_WITH_BIAS, cross=True)
+    expected = [f"{side}_embedding{name}.weight" for side in ("source", "target") for name in ("", ".position")]
+    expected += ["output_projection.weight", "output_projection.bias"]
+    expected += [f"{stack}.final_norm.{name}" for stack in ("encoder", "decoder") for name in ("weight", "bias")]
+    expected += block("encoder.layers.0", ATTENTION_WITH_BIAS, cross=False)
+    expected += block("decoder.layers.0", ATTENTION_WITH_BIAS, cross=True)
     values = {"norm_order": "pre", "tie_embeddings": False, "positions": "learned", "output_bias": True}
-    assert names_of(**values) == sorted(wanted)
+    assert names_of(**values) == sorted(expected)
 
 
 def test_weights_of_a_tied_model_with_learned_positions_and_no_other_change() -> None:
@@ -75,7 +75,7 @@ def test_weights_of_a_normalised_embedding_and_no_other_change() -> None:
 
 
 def test_public_names_of_the_package() -> None:
-    wanted = [
+    expected = [
         "CheckpointError",
         "Classifier",
         "ConfigError",
@@ -103,8 +103,8 @@ def test_public_names_of_the_package() -> None:
         "train",
         "walkthrough",
     ]
-    assert sorted(glassformer.__all__) == wanted
-    assert all(getattr(glassformer, name).__name__.removeprefix("glassformer.") == name for name in wanted)
+    assert sorted(glassformer.__all__) == expected
+    assert all(getattr(glassformer, name).__name__.removeprefix("glassformer.") == name for name in expected)
 
 
 @pytest.mark.parametrize("name", ["glassformer", "glassformer.data", "glassformer.predict", "glassformer.evaluate"])

@@ -81,7 +81,7 @@ def test_every_link_joins_the_words_that_it_joined(
     for batch in (batches.next() for _ in range(len(batches))):
         linked = set()
         for row, sentence, column, sources in linked_tokens(batch):
-            asking, asked = side(batch.wanted, batch.target_sentences, row, sentence), sorted(sources)
+            asking, asked = side(batch.labels, batch.target_sentences, row, sentence), sorted(sources)
             number = pair.target.word_of(list(asking.values()))[column - min(asking)]
             own = [i for i, n in zip(asking.values(), pair.target.word_of(list(asking.values()))) if n == number]
             whole = side(batch.source, batch.source_sentences, row, sentence)
@@ -112,7 +112,7 @@ def test_shares_of_one_word_linked_with_several(tmp_path: Path) -> None:
     )
     batch = Batches([prepare(config, config.train, pair, config.alignments)], pair, 64, seed=1, row_tokens=16).next()
     ((row, sentence, column, sources),) = linked_tokens(batch)
-    assert pair.target.tokens([int(batch.wanted[row, column])]) == ["c"]
+    assert pair.target.tokens([int(batch.labels[row, column])]) == ["c"]
     assert sorted(pair.source.tokens(batch.source[row, sorted(sources)].tolist())) == ["a", "b"]
     assert set(sources.values()) == {0.5} and len(batch.pairs()[sentence - 1][0]) == 3
 

@@ -80,7 +80,7 @@ def test_erase_blanks_one_rectangle() -> None:
 def test_mixup_mixes_labels_as_it_mixes_images() -> None:
     labels = torch.randint(0, 3, (50,))
     shown = torch.nn.functional.one_hot(labels, 3).float()[:, :, None, None].expand(-1, -1, 2, 2)
-    images, wanted = mix(shown, labels, 3, 1.0, np.random.default_rng(0))
-    assert torch.allclose(images[:, :, 0, 0], wanted, atol=1e-6) and torch.allclose(wanted.sum(1), torch.ones(50))
-    assert (wanted.max(1).values < 0.9).any()
-    assert torch.nn.functional.cross_entropy(torch.zeros(50, 3), wanted).item() == pytest.approx(np.log(3))
+    images, expected = mix(shown, labels, 3, 1.0, np.random.default_rng(0))
+    assert torch.allclose(images[:, :, 0, 0], expected, atol=1e-6) and torch.allclose(expected.sum(1), torch.ones(50))
+    assert (expected.max(1).values < 0.9).any()
+    assert torch.nn.functional.cross_entropy(torch.zeros(50, 3), expected).item() == pytest.approx(np.log(3))

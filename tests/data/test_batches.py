@@ -70,7 +70,7 @@ def test_an_epoch_holds_every_pair_once_and_whole(corpora: list[Corpus], make, t
 def test_no_batch_is_over_budget_and_none_pads_needlessly(make, batch_tokens: int, noise: float) -> None:
     for batch in an_epoch(make(batch_tokens, bucket_noise=noise)):
         assert max(batch.source.numel(), batch.target.numel()) <= batch_tokens
-        assert (batch.source[:, -1] == 2).any() and (batch.wanted[:, -1] == 2).any()
+        assert (batch.source[:, -1] == 2).any() and (batch.labels[:, -1] == 2).any()
         assert batch.source.dtype == batch.target.dtype == torch.int64
 
 
@@ -80,9 +80,9 @@ def test_token_counts_and_the_share_of_padding_are_those_of_the_tensors(make) ->
     epoch = an_epoch(batches)
     for batch in epoch:
         assert batch.source_tokens == int((batch.source != 0).sum())
-        assert batch.target_tokens == int((batch.wanted != 0).sum())
+        assert batch.n_targets == int((batch.labels != 0).sum())
         assert batch.padded_tokens == batch.source.numel() + batch.target.numel()
-    real = sum(batch.source_tokens + batch.target_tokens for batch in epoch)
+    real = sum(batch.source_tokens + batch.n_targets for batch in epoch)
     padded = sum(batch.padded_tokens for batch in epoch)
     assert share == pytest.approx(1 - real / padded, abs=1e-12) and 0 < real < padded
     assert largest.padded_tokens == max(batch.padded_tokens for batch in epoch)
@@ -261,9 +261,9 @@ def test_a_batch_keeps_its_rows_in_order(tokenizers: TokenizerPair) -> None:
     batch = collate([[([7, 8], [])], [(np.array([9], np.uint16), [4])], [([], [5, 6])]], tokenizers)
     assert batch.source.tolist() == [[7, 8, 2], [9, 2, 0], [2, 0, 0]]
     assert batch.target.tolist() == [[1, 0, 0], [1, 4, 0], [1, 5, 6]]
-    assert batch.wanted.tolist() == [[2, 0, 0], [4, 2, 0], [5, 6, 2]]
+    assert batch.labels.tolist() == [[2, 0, 0], [4, 2, 0], [5, 6, 2]]
     assert batch.source_sentences.tolist() == [[1, 1, 1], [1, 1, 0], [1, 0, 0]]
-    assert (len(batch), batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (3, 6, 6, 18)
+    assert (len(batch), batch.source_tokens, batch.n_targets, batch.padded_tokens) == (3, 6, 6, 18)
     moved = batch.to("meta")
     assert moved.source.device.type == moved.target.device.type == "meta"
-    assert (moved.source_tokens, moved.target_tokens) == (6, 6)
+    assert (moved.source_tokens, moved.n_targets) == (6, 6)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from glassformer.config import ConfigError, DataError
 from glassformer.data import DataConfig, prepare, prepare_labelled, prepare_tagged, read_texts
+from glassformer.data.classification_config import LabelledConfig, TaggedConfig
 from glassformer.data.held_out import is_held_out
-from glassformer.data.labelled import labelled_texts
-from glassformer.data.labelled_config import LabelledConfig, TaggedConfig
 from glassformer.data.preparation import held_out_pairs
-from glassformer.data.tagged import tagged_texts
+from glassformer.data.text_classification import labelled_texts
+from glassformer.data.token_classification import tagged_texts
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 SHARE = 0.2

@@ -37,7 +37,7 @@ def test_an_epoch_holds_every_image_once(images: ImageSet) -> None:
     assert sorted(orders[0]) == sorted(orders[1]) == list(range(30)) and (orders[0] != orders[1]).any()
     assert batches.state() == {"epoch": 2, "position": 0} and batches.padding_share == 0
     assert batches.largest().describe() == "6 images of 1 × 5 × 4"
-    assert batches.largest().source_tokens == batches.largest().target_tokens == 6
+    assert batches.largest().source_tokens == batches.largest().n_targets == 6
     sizes = [len(ImageBatches(images, FORMAT, size, seed=1).largest()) for size in (1, 8, 29, 30, 999)]
     assert sizes == [1, 8, 15, 30, 30]
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from glassformer.config import DataError
 from glassformer.data import DataConfig, read_lines, read_pairs, read_texts
+from glassformer.data.classification_config import LabelledConfig, TaggedConfig
 from glassformer.data.documents import read_pieces
 from glassformer.data.image_files import read_images
-from glassformer.data.input_faults import wide_encoding
-from glassformer.data.labelled_config import LabelledConfig, TaggedConfig
-from glassformer.data.labelled_files import read_labelled
-from glassformer.data.series_files import read_table
-from glassformer.data.stream_config import StreamConfig
-from glassformer.data.tagged_files import read_tagged
+from glassformer.data.input_errors import wide_encoding
+from glassformer.data.text_classification_files import read_labelled
+from glassformer.data.time_series_files import read_table
+from glassformer.data.token_classification_files import read_tagged
+from glassformer.data.token_stream_config import StreamConfig
 
 WIDE = {
     "utf-16": "UTF-16",

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data.labelled import LabelledBatches, LabelledExamples, labelled_texts, prepare_labelled
-from glassformer.data.labelled_config import LabelledConfig
-from glassformer.data.labelled_files import read_labelled
+from glassformer.data.classification_config import LabelledConfig
 from glassformer.data.sequences import framed_length, truncated
+from glassformer.data.text_classification import LabelledBatches, LabelledExamples, labelled_texts, prepare_labelled
+from glassformer.data.text_classification_files import read_labelled
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 CLS, SEP = 4, 5
@@ -53,7 +53,7 @@ def as_csv(rows: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "labe
 def read(examples: LabelledExamples, tokenizer: Tokenizer) -> list[tuple[list[str], str]]:
     return [
         ([tokenizer.decode(ids.tolist()) for ids in parts], examples.labels[label])
-        for parts, label in zip(examples.sequences, examples.wanted.tolist(), strict=True)
+        for parts, label in zip(examples.sequences, examples.label_ids.tolist(), strict=True)
     ]
 
 
@@ -150,7 +150,7 @@ def test_labels_of_training_name_those_of_validation(write, vocabulary: Tokenize
     train = prepare_labelled(config(path := write("t.csv", as_csv(ROWS))), [path], vocabulary)
     path = write("v.csv", as_csv([("c", "y"), ("b", "Z")]))
     examples = prepare_labelled(config(path), [path], vocabulary, train.labels)
-    assert examples.labels == train.labels and examples.wanted.tolist() == [2, 0]
+    assert examples.labels == train.labels and examples.label_ids.tolist() == [2, 0]
     path = write("w.csv", as_csv([("c\nd", "y"), ("b", "yy")]))
     with pytest.raises(
         DataError, match=r"w\.csv, line 4: label 'yy' does not occur in the training data; did you mean"
@@ -171,7 +171,7 @@ def test_pairs_are_framed_as_in_bert(write, vocabulary: Tokenizer) -> None:
     tokens, segments, mask = rows_found[1]
     assert tokens.tolist() == [CLS, f, SEP, g, SEP, 0, 0, 0] and segments.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
     assert mask.tolist() == [True] * 5 + [False] * 3
-    assert batch.source_tokens == 13 and batch.target_tokens == len(batch) == 2
+    assert batch.source_tokens == 13 and batch.n_targets == len(batch) == 2
     assert batch.describe() == "2 texts of 8 tokens"
 
 
@@ -209,7 +209,7 @@ def test_an_epoch_has_every_example_once_with_its_label(many, vocabulary: Tokeni
             assert batch.tokens.numel() <= 128 and batch.source_tokens == int(batch.mask.sum())
             for row, mask, label, i in zip(batch.tokens, batch.mask, batch.labels, batch.examples, strict=True):
                 assert row[mask].tolist() == [CLS, *examples.sequences[i][0].tolist(), SEP]
-                assert int(label) == examples.wanted[i] and not row[~mask].any()
+                assert int(label) == examples.label_ids[i] and not row[~mask].any()
             seen += batch.examples.tolist()
         assert sorted(seen) == list(range(150))
     assert batches.state() == {"epoch": 2, "position": 0} and 0 < batches.padding_share < 0.2

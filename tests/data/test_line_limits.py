@@ -14,8 +14,8 @@ from glassformer.config import DataError
 from glassformer.data import DataConfig, LabelledConfig, StreamConfig, TaggedConfig, read_lines, read_table, read_texts
 from glassformer.data.documents import training_texts
 from glassformer.data.files import raw_lines
-from glassformer.data.labelled_files import read_labelled
-from glassformer.data.tagged_files import read_tagged
+from glassformer.data.text_classification_files import read_labelled
+from glassformer.data.token_classification_files import read_tagged
 
 LIMIT = 100
 

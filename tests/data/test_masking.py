@@ -11,7 +11,7 @@ import torch
 from glassformer.config import ConfigError, DataError
 from glassformer.data.masking import MaskedBatch, MaskedSequences, Masking
 from glassformer.data.masking_config import MaskedConfig
-from glassformer.data.stream import training_streams
+from glassformer.data.token_stream import training_streams
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 WORDS = " ".join(f"w{i}" for i in range(50))
@@ -48,7 +48,7 @@ def lines(n: int, longest: int = 40) -> list[str]:
 
 
 def same(one: MaskedBatch, other: MaskedBatch) -> bool:
-    names = ("tokens", "mask", "wanted", "predicted", "segments")
+    names = ("tokens", "mask", "labels", "predicted", "segments")
     return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
@@ -58,8 +58,8 @@ def test_an_epoch_holds_every_sequence_once_framed_and_whole(make, vocabulary: T
     found = []
     for batch in sequences.whole_epoch():
         assert batch.tokens.numel() <= 300 and not batch.segments.any()
-        assert batch.source_tokens == int(batch.mask.sum()) and batch.target_tokens == int(batch.predicted.sum())
-        for tokens, mask in zip(batch.wanted, batch.mask, strict=True):
+        assert batch.source_tokens == int(batch.mask.sum()) and batch.n_targets == int(batch.predicted.sum())
+        for tokens, mask in zip(batch.labels, batch.mask, strict=True):
             *row, last = tokens[mask].tolist()
             assert row[0] == CLS and last == SEP and not tokens[~mask].any() and mask.sum() == len(row) + 1
             found.append(vocabulary.decode(row[1:]))
@@ -69,7 +69,7 @@ def test_an_epoch_holds_every_sequence_once_framed_and_whole(make, vocabulary: T
 @pytest.mark.parametrize("max_length", [3, 7, 10, 128])
 def test_long_documents_are_cut_into_equal_parts(make, max_length: int) -> None:
     sequences = make([WORDS], max_length=max_length, batch_tokens=200)
-    rows = [row[mask].tolist()[1:-1] for b in sequences.whole_epoch() for row, mask in zip(b.wanted, b.mask)]
+    rows = [row[mask].tolist()[1:-1] for b in sequences.whole_epoch() for row, mask in zip(b.labels, b.mask)]
     sizes = [len(row) for row in rows]
     assert len(rows) == math.ceil(50 / (max_length - 2)) and max(sizes) - min(sizes) <= 1
     assert sorted(id for row in rows for id in row) == sorted(set(range(57)) - set(range(7)))
@@ -80,14 +80,14 @@ def test_shares_are_those_of_the_paper(make) -> None:
     total = predicted = masked = changed = 0
     replaced = list[int]()
     for batch in make([WORDS] * 400, batch_tokens=4000).whole_epoch():
-        hidden, wanted = batch.tokens[batch.predicted], batch.wanted[batch.predicted]
+        hidden, expected = batch.tokens[batch.predicted], batch.labels[batch.predicted]
         total += batch.source_tokens - 2 * len(batch)
-        predicted += batch.target_tokens
+        predicted += batch.n_targets
         masked += int((hidden == MASK).sum())
-        other = hidden[(hidden != MASK) & (hidden != wanted)]
+        other = hidden[(hidden != MASK) & (hidden != expected)]
         changed += len(other)
         replaced += other.tolist()
-        assert torch.equal(batch.tokens[~batch.predicted], batch.wanted[~batch.predicted])
+        assert torch.equal(batch.tokens[~batch.predicted], batch.labels[~batch.predicted])
         assert set(batch.predicted.sum(1).tolist()) == {7, 8}  # 15 % of 50, rounded by chance
     assert predicted / total == pytest.approx(0.15, abs=4 * 0.5 / 50 / math.sqrt(400))
     for count, share in ((masked, 0.8), (changed, 0.1 * 49 / 50)):  # the token drawn may be the one that was there
@@ -98,25 +98,25 @@ def test_shares_are_those_of_the_paper(make) -> None:
 @pytest.mark.parametrize("share", [0.01, 0.15, 1.0])
 def test_special_tokens_are_never_hidden_and_every_sequence_predicts(make, share: float) -> None:
     for batch in make([*lines(100), "w1", "w2 ? ?", "? w3"], masked_share=share).whole_epoch():
-        hidden = batch.wanted[batch.predicted]
+        hidden = batch.labels[batch.predicted]
         assert (hidden > MASK).all() and (batch.predicted.sum(1) >= 1).all()
         assert not (batch.predicted & ~batch.mask).any()
         if share == 1:
-            assert (batch.predicted == (batch.wanted > MASK)).all()
+            assert (batch.predicted == (batch.labels > MASK)).all()
 
 
 def test_an_unknown_symbol_is_predicted_where_there_is_nothing_else(make) -> None:
     (batch,) = make(["? ?"]).whole_epoch()
-    assert batch.wanted[batch.predicted].tolist() == [UNKNOWN]
+    assert batch.labels[batch.predicted].tolist() == [UNKNOWN]
 
 
 @pytest.mark.parametrize(("hidden", "random"), [(1.0, 0.0), (0.0, 1.0), (0.0, 0.0)])
 def test_each_replacement_alone(vocabulary: Tokenizer, hidden: float, random: float) -> None:
     config = MaskedConfig(train=["x"], masked_share=1, mask_token_share=hidden, random_token_share=random)
-    wanted = np.tile(np.arange(7, 57), (20, 1))
-    tokens, predicted = Masking.of(vocabulary, config).hide(wanted, np.random.default_rng(0))
+    expected = np.tile(np.arange(7, 57), (20, 1))
+    tokens, predicted = Masking.of(vocabulary, config).hide(expected, np.random.default_rng(0))
     assert predicted.all() and ((tokens == MASK).all() if hidden else (tokens > MASK).all())
-    assert (tokens != wanted).mean() == pytest.approx(hidden + random, abs=0.05)
+    assert (tokens != expected).mean() == pytest.approx(hidden + random, abs=0.05)
 
 
 def test_masks_differ_between_epochs_and_seeds_and_follow_the_state(make) -> None:
@@ -149,7 +149,7 @@ def test_the_largest_batch_and_the_padding_are_those_of_the_epoch(make) -> None:
 
 
 def test_a_weight_repeats_its_path(make, vocabulary: Tokenizer) -> None:
-    ids = torch.cat([batch.wanted[:, 1] for batch in make(["w1", "w2"], weights=[3]).whole_epoch()]).tolist()
+    ids = torch.cat([batch.labels[:, 1] for batch in make(["w1", "w2"], weights=[3]).whole_epoch()]).tolist()
     assert sorted(ids) == sorted(vocabulary.encode("w1 w2") * 3)
 
 

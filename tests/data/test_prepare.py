@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import glassformer.data.preparation as preparation
 from glassformer.config import DataError
-from glassformer.data import REASONS, Account, Corpus, DataConfig, prepare
-from glassformer.data.input_faults import wide_encoding
+from glassformer.data import REASONS, Corpus, DataConfig, ReadReport, prepare
+from glassformer.data.input_errors import wide_encoding
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair
 
 words = st.lists(st.sampled_from(["w0", "w1", "w2", "zz"]), max_size=9).map(" ".join)
@@ -212,10 +212,10 @@ def test_too_many_unknown_tokens_are_an_error(write_pairs, make_config, tokenize
 def test_accounts_add_up_and_survive_json(write_pairs, make_config, tokenizers) -> None:
     paths = [write_pairs([("w1", "zz"), ("", "w1")], "one"), write_pairs([("w1 zz", "w1")], "two")]
     accounts = [prepare(make_config(), [path], tokenizers).account for path in paths]
-    total = Account.total(accounts)
+    total = ReadReport.total(accounts)
     assert (total.read, total.kept, total.dropped["empty"]) == (3, 2, 1)
     assert (total.source.tokens, total.source.unknown, total.target.unknown) == (3, 1, 1)
-    assert Account.from_json(total.to_json()) == total
+    assert ReadReport.from_json(total.to_json()) == total
     assert accounts[0].source.tokens == 1  # adding left the parts alone
 
 

@@ -60,10 +60,10 @@ def test_a_row_may_hold_several_sentences(tokenizers: TokenizerPair) -> None:
     batch = collate([[([7, 8], [9]), ([], [4, 5])], [([6], [])]], tokenizers, multiple=4)
     assert batch.source.tolist() == [[7, 8, 2, 2], [6, 2, 0, 0]]
     assert batch.target.tolist() == [[1, 9, 1, 4, 5, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
-    assert batch.wanted.tolist() == [[9, 2, 4, 5, 2, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]]
+    assert batch.labels.tolist() == [[9, 2, 4, 5, 2, 0, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]]
     assert batch.source_sentences.tolist() == [[1, 1, 1, 2], [1, 1, 0, 0]]
     assert batch.target_sentences.tolist() == [[1, 1, 2, 2, 2, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
-    assert (len(batch), batch.source_tokens, batch.target_tokens, batch.padded_tokens) == (3, 6, 6, 24)
+    assert (len(batch), batch.source_tokens, batch.n_targets, batch.padded_tokens) == (3, 6, 6, 24)
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,8 +92,8 @@ def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> No
         assert max(batch.source.numel(), batch.target.numel()) <= 256
         assert batch.source.shape[1] % 64 == batch.target.shape[1] % 64 == 0
         assert batch.source_tokens == int((batch.source != 0).sum()) == int((batch.source_sentences != 0).sum())
-        assert batch.target_tokens == int((batch.wanted != 0).sum()) == int((batch.target_sentences != 0).sum())
-    real = sum(batch.source_tokens + batch.target_tokens for batch in epoch)
+        assert batch.n_targets == int((batch.labels != 0).sum()) == int((batch.target_sentences != 0).sum())
+    real = sum(batch.source_tokens + batch.n_targets for batch in epoch)
     padded = sum(batch.padded_tokens for batch in epoch)
     assert batches.padding_share == pytest.approx(1 - real / padded, abs=1e-12)
 
@@ -120,5 +120,5 @@ def test_a_sentence_that_dropout_makes_wider_widens_no_row_in_vain(bpe: tuple[li
     wide = [batch for batch in epoch if batch.source.shape[1] == 64]
     assert wide
     for batch in wide:
-        real = max(batch.source_tokens, batch.target_tokens)
+        real = max(batch.source_tokens, batch.n_targets)
         assert batch.source.numel() < 1.5 * real + 64

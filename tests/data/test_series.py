@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data import series_files
-from glassformer.data.series import PARTS, SeriesBatches, SeriesFormat, prepare_series
-from glassformer.data.series_config import SeriesDataConfig
-from glassformer.data.series_files import read_table
+from glassformer.data import time_series_files
+from glassformer.data.time_series import PARTS, SeriesBatches, SeriesFormat, prepare_series
+from glassformer.data.time_series_config import SeriesDataConfig
+from glassformer.data.time_series_files import read_table
 
 START = datetime(2016, 2, 28, 22)
 VALUES = np.random.default_rng(0).normal(size=(60, 2)).round(3)
@@ -69,7 +69,7 @@ def test_read_table_looks_up_columns_in_linear_time(write, monkeypatch: pytest.M
     n = 2_000
     header = [Name(f"column {number}") for number in range(n)]
     lines = [(1, header), (2, [str(number) for number in range(n)])]
-    monkeypatch.setattr(series_files, "_csv_lines", lambda _: iter(lines))
+    monkeypatch.setattr(time_series_files, "_csv_lines", lambda _: iter(lines))
     columns = [f"column {number}" for number in reversed(range(n))]
     for chosen, expected in (([], list(range(n))), (columns, list(range(n))[::-1])):
         Name.compared = 0
@@ -186,7 +186,7 @@ def test_what_is_missing_is_no_answer(make, write) -> None:
             gap = (rows >= 20) & (rows < 30)
             missing = np.stack([gap, gap | (rows == 52)], axis=-1)
             assert (batch.future.isnan().numpy() == missing).all() and batch.context.isfinite().all()
-            assert batch.target_tokens == (~missing).sum() > 0
+            assert batch.n_targets == (~missing).sum() > 0
     filled = cells.copy()
     filled[20:30], filled[52, 1] = VALUES[19], VALUES[51, 1]
     config = make(file=write(text(filled), "filled.csv"))
@@ -266,7 +266,7 @@ def test_an_epoch_holds_every_training_window_once(make) -> None:
     epochs = [np.concatenate([batches.next().examples for _ in range(len(batches))]) for _ in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(33)) and (epochs[0] != epochs[1]).any()
     batch = batches.largest()
-    assert (len(batch), batch.source_tokens, batch.target_tokens) == (4, 4 * 5 * 2, 4 * 3 * 2)
+    assert (len(batch), batch.source_tokens, batch.n_targets) == (4, 4 * 5 * 2, 4 * 3 * 2)
     assert batch.describe() == "4 windows of 5 + 3 rows × 2 variables" and batch.context.dtype == torch.float32
     assert batch.to("meta").future.device.type == "meta" and batches.padding_share == 0
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from glassformer.config import DataError
-from glassformer.data.account import Account, FileAccount
-from glassformer.data.stream import Stream
-from glassformer.data.stream_config import StreamConfig
+from glassformer.data.read_report import FileReadReport, ReadReport
+from glassformer.data.token_stream import Stream
+from glassformer.data.token_stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows
 from glassformer.text import TokenizerPair
 
@@ -18,7 +18,7 @@ from glassformer.text import TokenizerPair
 def counted(first: int, n: int, name: str = "x.txt") -> Stream:
     """Every id occurs once, so that a window says where it was cut."""
     ids = np.arange(first, first + n)
-    return Stream(ids, np.array([0, n + 1]), n, n, Account([FileAccount(name)]), f"{first} {n}")
+    return Stream(ids, np.array([0, n + 1]), n, n, ReadReport([FileReadReport(name)]), f"{first} {n}")
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def an_epoch(windows: Windows) -> list[WindowBatch]:
 
 
 def same(one: WindowBatch, other: WindowBatch) -> bool:
-    return torch.equal(one.tokens, other.tokens) and torch.equal(one.wanted, other.wanted)
+    return torch.equal(one.tokens, other.tokens) and torch.equal(one.labels, other.labels)
 
 
-def wanted(epoch: list[WindowBatch]) -> list[int]:
-    return sorted(torch.cat([batch.wanted for batch in epoch]).flatten().tolist())
+def expected(epoch: list[WindowBatch]) -> list[int]:
+    return sorted(torch.cat([batch.labels for batch in epoch]).flatten().tolist())
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
@@ -48,12 +48,12 @@ def test_an_epoch_predicts_every_token_once_but_for_the_ends(make, batch_size: i
     windows = make(batch_size=batch_size)
     for _ in range(3):
         epoch = an_epoch(windows)
-        seen = wanted(epoch)
+        seen = expected(epoch)
         assert seen == list(range(seen[0], seen[-1] + 1)) and seen[0] <= 1010 and seen[-1] > 2233 - 10
         for batch in epoch:
-            assert torch.equal(batch.tokens + 1, batch.wanted) and batch.tokens.shape[1] == 10
-            assert (batch.tokens[:, 1:] == batch.wanted[:, :-1]).all()
-            assert batch.source_tokens == batch.target_tokens == batch.tokens.numel() and batch.documents is None
+            assert torch.equal(batch.tokens + 1, batch.labels) and batch.tokens.shape[1] == 10
+            assert (batch.tokens[:, 1:] == batch.labels[:, :-1]).all()
+            assert batch.source_tokens == batch.n_targets == batch.tokens.numel() and batch.documents is None
         sizes = [len(batch) for batch in epoch]
         assert max(sizes) <= batch_size and max(sizes) - min(sizes) <= 1
         assert len(epoch) == -(-sum(sizes) // batch_size)
@@ -64,7 +64,7 @@ def test_epochs_cut_and_order_anew_and_every_offset_occurs(make) -> None:
     offsets = set()
     for _ in range(80):
         epoch = an_epoch(windows)
-        offsets.add(wanted(epoch)[0] - 1001)
+        offsets.add(expected(epoch)[0] - 1001)
         assert not (torch.cat([batch.tokens[:, 0] for batch in epoch]).diff() > 0).all()
     assert offsets == set(range(10))
     assert not same(make(seed=1).next(), make(seed=2).next())
@@ -95,8 +95,8 @@ def test_a_validation_epoch_leaves_training_where_it_is(make) -> None:
 def test_a_window_stays_within_its_stream_and_weights_repeat_it(make) -> None:
     streams = [counted(1000, 305), counted(5000, 101)]
     epoch = an_epoch(make(*streams, weights=[1, 3], batch_size=8))
-    assert all(torch.equal(batch.tokens + 1, batch.wanted) for batch in epoch)
-    ids, times = np.unique(wanted(epoch), return_counts=True)
+    assert all(torch.equal(batch.tokens + 1, batch.labels) for batch in epoch)
+    ids, times = np.unique(expected(epoch), return_counts=True)
     assert set(times[ids < 5000]) == {1} and set(times[ids >= 5000]) == {3}
 
 
@@ -104,7 +104,7 @@ def test_documents_are_numbered_and_the_end_token_opens_the_next(make, tokenizer
     end = tokenizers.source.end_id
     assert end == 2
     ids = np.array([2, 7, 8, 2, 9, 2, 2, 5, 6, 7, 4])
-    stream = Stream(ids, np.array([0, 12]), 1, 1, Account([FileAccount("x.txt")]), "")
+    stream = Stream(ids, np.array([0, 12]), 1, 1, ReadReport([FileReadReport("x.txt")]), "")
     batch = make(stream, within_documents=True).next()
     assert batch.documents is not None and batch.documents.tolist() == [[1, 1, 1, 2, 2, 3, 4, 4, 4, 4]]
     assert batch.to("cpu").documents is not None
@@ -138,6 +138,6 @@ def test_batch_tokens_are_an_upper_limit_and_the_largest_batch_says_its_shape(ma
 def test_ids_may_be_mapped_from_a_file(tmp_path: Path, make) -> None:
     np.arange(200, dtype="<u2").tofile(tmp_path / "ids")
     mapped = np.asarray(np.memmap(tmp_path / "ids", "<u2", "r"))
-    stream = Stream(mapped, np.array([0, 201]), 1, 1, Account([FileAccount("x.txt")]), "")
+    stream = Stream(mapped, np.array([0, 201]), 1, 1, ReadReport([FileReadReport("x.txt")]), "")
     batch = make(stream).next()
-    assert batch.tokens.dtype == torch.int64 and torch.equal(batch.tokens + 1, batch.wanted)
+    assert batch.tokens.dtype == torch.int64 and torch.equal(batch.tokens + 1, batch.labels)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from glassformer.config import DataError
-from glassformer.data.labelled_config import TaggedConfig
-from glassformer.data.tagged import TaggedBatches, prepare_tagged, tagged_texts
+from glassformer.data.classification_config import TaggedConfig
+from glassformer.data.token_classification import TaggedBatches, prepare_tagged, tagged_texts
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 CLS, SEP, UNKNOWN = 4, 5, 3
@@ -52,9 +52,9 @@ def test_every_format_holds_the_same_sentences(write, vocabulary: Tokenizer) -> 
     for path in paths:
         examples = prepare_tagged(config(path), [path], vocabulary)
         assert examples.tags == ("LOC", "O", "PER") and examples.account.kept == examples.account.read == 2
-        for words, wanted, (texts, tags) in zip(examples.sentences, examples.wanted, SENTENCES, strict=True):
+        for words, reference, (texts, tags) in zip(examples.sentences, examples.tag_ids, SENTENCES, strict=True):
             assert vocabulary.decode(words.ids.tolist()) == " ".join(texts)
-            assert [examples.tags[i] for i in wanted] == tags and len(words.starts) == len(texts)
+            assert [examples.tags[i] for i in reference] == tags and len(words.starts) == len(texts)
         assert list(tagged_texts(config(path))) == [" ".join(texts) for texts, _ in SENTENCES]
     assert len({prepare_tagged(config(path), [path], vocabulary).fingerprint for path in paths}) == 1
 
@@ -70,10 +70,10 @@ def test_a_tag_stands_on_the_first_piece_of_its_word_and_nowhere_else(write, voc
         assert max(map(len, pieces)) > 1 or len(texts) == 1
         expected = [CLS, *(id for word in pieces for id in word), SEP]
         assert row[mask].tolist() == expected and not row[~mask].any()
-        wanted = [[examples.tags.index(name)] + [-1] * (len(word) - 1) for word, name in zip(pieces, names)]
-        assert tags[mask].tolist() == [-1, *(tag for word in wanted for tag in word), -1]
+        reference = [[examples.tags.index(name)] + [-1] * (len(word) - 1) for word, name in zip(pieces, names)]
+        assert tags[mask].tolist() == [-1, *(tag for word in reference for tag in word), -1]
         assert (tags[~mask] == -1).all() and torch.equal(starts, tags >= 0)
-    assert batch.target_tokens == 7 and batch.source_tokens == int(batch.mask.sum()) and not batch.segments.any()
+    assert batch.n_targets == 7 and batch.source_tokens == int(batch.mask.sum()) and not batch.segments.any()
     assert batch.describe() == f"2 sentences of {batch.tokens.shape[1]} tokens"
 
 
@@ -81,7 +81,7 @@ def test_a_word_of_which_nothing_is_left_keeps_its_tag(write, vocabulary: Tokeni
     path = write("x.jsonl", json.dumps({"tokens": ["No", "\u0001", "in"], "tags": ["A", "B", "C"]}))
     examples = prepare_tagged(config(path), [path], vocabulary)
     words = examples.sentences[0]
-    assert words.ids[words.starts[1]] == UNKNOWN and examples.wanted[0].tolist() == [0, 1, 2]
+    assert words.ids[words.starts[1]] == UNKNOWN and examples.tag_ids[0].tolist() == [0, 1, 2]
 
 
 def test_truncation_keeps_whole_words_and_is_told(write, vocabulary: Tokenizer) -> None:
@@ -94,7 +94,7 @@ def test_truncation_keeps_whole_words_and_is_told(write, vocabulary: Tokenizer) 
         if not kept:
             assert len(examples) == 1 and file.first_lines["too_long"] == [3]
             continue
-        assert len(examples.sentences[0].ids) == sum(sizes[:kept]) and len(examples.wanted[0]) == kept
+        assert len(examples.sentences[0].ids) == sum(sizes[:kept]) and len(examples.tag_ids[0]) == kept
         assert file.truncated == (kept < 6)
 
 
@@ -165,7 +165,7 @@ def test_an_epoch_has_every_sentence_once_and_follows_its_state(write, vocabular
     batches, again = (TaggedBatches(examples, vocabulary, given, 1) for _ in range(2))
     epoch = [batches.next() for _ in range(len(batches))]
     assert sorted(i for batch in epoch for i in batch.examples.tolist()) == list(range(60))
-    assert sum(batch.target_tokens for batch in epoch) == sum(1 + i % 11 for i in range(60))
+    assert sum(batch.n_targets for batch in epoch) == sum(1 + i % 11 for i in range(60))
     assert max(batch.tokens.numel() for batch in epoch) == batches.largest().tokens.numel() <= 128
     batches.next()
     again.restore(batches.state())

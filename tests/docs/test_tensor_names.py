@@ -9,7 +9,7 @@ import torch
 
 from explain.small_models import VARIANTS, inputs, recorded, small_model
 from glassformer import trace
-from glassformer.generate import DecodingConfig, Symbols, generate
+from glassformer.generate import DecodingConfig, SpecialTokens, generate
 
 PAGE = Path(__file__).parents[2] / "docs" / "tensor-names.md"
 
@@ -31,7 +31,7 @@ def of_a_search(make_model: Any, **values: Any) -> set[str]:
     model = make_model(**values)
     with trace(model) as t:
         model(torch.tensor([[4, 5, 2]]), torch.tensor([[1, 4]]))
-        generate(model, [[4, 5, 2]], Symbols(pad=0, start=1, end=2), DecodingConfig(beam_size=2, max_length=3))
+        generate(model, [[4, 5, 2]], SpecialTokens(pad=0, start=1, end=2), DecodingConfig(beam_size=2, max_length=3))
     return taps_of(t)
 
 

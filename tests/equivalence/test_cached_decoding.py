@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.generate import DecodingConfig, Symbols, generate
+from glassformer.generate import DecodingConfig, SpecialTokens, generate
 from glassformer.models.encoder_decoder import EncoderDecoder
 
-SYMBOLS = Symbols(pad=0, start=1, end=2)
+SYMBOLS = SpecialTokens(pad=0, start=1, end=2)
 POSITIONS = ["sinusoidal", "learned", "rotary"]
 SEARCHES = {
     "greedy": {"beam_size": 1},

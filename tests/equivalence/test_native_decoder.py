@@ -13,7 +13,7 @@ from torch import Tensor
 
 import glassformer.native.library as built
 from glassformer.config import ConfigError
-from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate
+from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate
 from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -23,7 +23,7 @@ from glassformer.native.library import Kernels, kernels
 from own_process import ENVIRONMENT
 
 Maker = Callable[..., EncoderDecoder]
-SYMBOLS = Symbols(pad=0, start=1, end=2)
+SYMBOLS = SpecialTokens(pad=0, start=1, end=2)
 SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [3, 8, 7, 4, 6, 5, 2], [8, 5, 3, 6, 2]]
 SEARCHES = [{"beam_size": 1}, {"beam_size": 4, "n_best": 3}, {"sample": True, "n_best": 2}]
 KINDS = {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glassformer.layers.block import Stack
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.mask import Mask
-from glassformer.models.precision import lower_stacks
+from glassformer.models.precision import cast_stacks
 from glassformer.models.registry import build_model
 from glassformer.native import accelerate, ops, route, training
 from glassformer.native.library import kernels
@@ -101,16 +101,16 @@ def test_outputs_and_gradients_are_those_of_the_blocks(
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = model(positions=positions, norm_order=norm_order)
-    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    made = cast_stacks(made, dtype) if dtype == torch.bfloat16 else made
     given = pairs(length, packed)
     with as_a_whole() as whole:
         hidden, gradients = computed(made, given)
     assert whole == [True, True]
     with block_by_block():
-        wanted, wanted_gradients = computed(exact(made), given)
-    assert (hidden - wanted).abs().max() < HIDDEN[dtype] * wanted.abs().max()
-    assert gradients.keys() == wanted_gradients.keys()
-    for name, gradient in wanted_gradients.items():
+        expected, expected_gradients = computed(exact(made), given)
+    assert (hidden - expected).abs().max() < HIDDEN[dtype] * expected.abs().max()
+    assert gradients.keys() == expected_gradients.keys()
+    for name, gradient in expected_gradients.items():
         if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
             assert (gradients[name] - gradient).norm() < GRADIENTS[dtype] * gradient.norm(), name
 
@@ -131,7 +131,7 @@ def test_stack_equals_blocks_for_every_activation(name: Activation, norm_order: 
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = activated(name, norm_order=norm_order)
-    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    made = cast_stacks(made, dtype) if dtype == torch.bfloat16 else made
     assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)  # GELU is known to 1.5e-7
 
 
@@ -145,7 +145,7 @@ def test_activations_of_large_numbers_are_finite(name: Activation, dtype: torch.
         if isinstance(module, FeedForward):
             with torch.no_grad():
                 module.inner.bias.copy_(torch.linspace(-1e4, 1e4, len(module.inner.bias)).round())
-    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    made = cast_stacks(made, dtype) if dtype == torch.bfloat16 else made
     assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)
 
 
@@ -171,7 +171,7 @@ def test_stack_without_biases_equals_its_blocks(
         for module in stack.layers.modules():
             if isinstance(module, BARE[bare]):
                 module.register_parameter("bias", None)
-    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    made = cast_stacks(made, dtype) if dtype == torch.bfloat16 else made
     assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)  # GELU is known to 1.5e-7
 
 
@@ -199,11 +199,11 @@ def assert_equal_to_blocks(made: Any, dtype: torch.dtype, looser: float = 1) -> 
         hidden, gradients = computed(made, given)
     assert whole == [True, True]
     with block_by_block():
-        wanted, wanted_gradients = computed(exact(made), given)
+        expected, expected_gradients = computed(exact(made), given)
     assert hidden.isfinite().all()
-    assert (hidden - wanted).abs().max() < looser * HIDDEN[dtype] * wanted.abs().max()
-    assert gradients.keys() == wanted_gradients.keys()
-    for name, gradient in wanted_gradients.items():
+    assert (hidden - expected).abs().max() < looser * HIDDEN[dtype] * expected.abs().max()
+    assert gradients.keys() == expected_gradients.keys()
+    for name, gradient in expected_gradients.items():
         assert gradients[name].isfinite().all(), name
         if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
             difference = (gradients[name] - gradient).norm()
@@ -231,7 +231,7 @@ def test_descendants_too_are_their_blocks(kind: str, dtype: torch.dtype) -> None
     for name, parameter in made.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.3)
-    made = lower_stacks(made, dtype) if dtype == torch.bfloat16 else made
+    made = cast_stacks(made, dtype) if dtype == torch.bfloat16 else made
     found, real = [], given[1] if kind == "bert" else slice(None)
     for way, each in ((as_a_whole, made), (block_by_block, exact(made))):
         with way() as whole:
@@ -242,9 +242,9 @@ def test_descendants_too_are_their_blocks(kind: str, dtype: torch.dtype) -> None
         weights = {name: p for name, p in each.named_parameters() if p.grad is not None}
         found.append((hidden.detach(), {name: p.grad.float() for name, p in weights.items()}))
     looser = 4 if dtype == torch.float32 else 1  # GELU is known to 1.5e-7
-    (hidden, gradients), (wanted, wanted_gradients) = found
-    assert (hidden - wanted).abs().max() < looser * HIDDEN[dtype] * wanted.abs().max()
-    for name, gradient in wanted_gradients.items():
+    (hidden, gradients), (expected, expected_gradients) = found
+    assert (hidden - expected).abs().max() < looser * HIDDEN[dtype] * expected.abs().max()
+    for name, gradient in expected_gradients.items():
         if not name.endswith("key.bias"):
             difference = (gradients[name] - gradient).norm()
             assert difference < looser * GRADIENTS[dtype] * gradient.norm() + 1e-6, name
@@ -282,7 +282,7 @@ def test_padding_changes_no_bit(dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = model(positions="rotary", dropout=0.1)
-    stack = accelerate(lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
+    stack = accelerate(cast_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
     x, memory = torch.randn(3, 20, 64).to(dtype), torch.randn(3, 17, 64).to(dtype)
     lengths, memory_lengths = torch.tensor([20, 13, 0]), torch.tensor([9, 17, 4])
     used = torch.arange(20) < lengths[:, None]
@@ -349,7 +349,7 @@ def test_threads_change_no_bit(dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = model(dropout=0.1, positions="rotary")
-    stack = accelerate(lower_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
+    stack = accelerate(cast_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
     x, memory = (torch.randn(7, length, 64).to(dtype) for length in (33, 30))
     before, found = torch.get_num_threads(), []
     try:
@@ -385,9 +385,9 @@ def test_a_stack_of_unsupported_sizes_goes_block_by_block_and_equals_pytorch(cas
         hidden, gradients = computed(made, given)
     assert whole == [False, False]
     with block_by_block():
-        wanted, wanted_gradients = computed(exact(made), given)
-    torch.testing.assert_close(hidden, wanted, atol=1e-5, rtol=1e-5)
-    for name, gradient in wanted_gradients.items():
+        expected, expected_gradients = computed(exact(made), given)
+    torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
+    for name, gradient in expected_gradients.items():
         torch.testing.assert_close(gradients[name], gradient, atol=1e-4, rtol=1e-4)
 
 
@@ -412,7 +412,7 @@ def test_a_hook_of_either_model_is_called_and_changes_no_number(side: str) -> No
     if not usable(torch.float32):
         pytest.skip("no kernels")
     made, given, calls = model(), pairs(20, True), []
-    wanted, wanted_gradients = computed(made, given)
+    expected, expected_gradients = computed(made, given)
     accelerated = accelerate(made)
     hooked = made if side == "original" else accelerated
     attention = hooked.decoder.layers[1].cross_attention
@@ -422,8 +422,8 @@ def test_a_hook_of_either_model_is_called_and_changes_no_number(side: str) -> No
     handle.remove()
     assert whole == [True, False]
     assert calls == [4]
-    torch.testing.assert_close(hidden, wanted, atol=1e-5, rtol=1e-5)
-    for name, gradient in wanted_gradients.items():
+    torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
+    for name, gradient in expected_gradients.items():
         torch.testing.assert_close(gradients[name], gradient, atol=1e-4, rtol=1e-4)
 
 

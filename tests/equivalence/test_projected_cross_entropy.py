@@ -45,9 +45,9 @@ def test_value_and_gradients_are_those_of_pytorch(smoothing: float, rows: int, b
     ours = projected_cross_entropy(hidden, weight, rest[0] if rest else None, target, smoothing)
     logits = F.linear(hidden, weight, *rest)
     theirs = F.cross_entropy(logits, target, label_smoothing=smoothing, reduction="sum")
-    torch.testing.assert_close(ours.smoothed, theirs, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(ours.loss, theirs, atol=1e-10, rtol=1e-10)
     torch.testing.assert_close(ours.nll, F.cross_entropy(logits, target, reduction="sum"), atol=1e-10, rtol=1e-10)
-    gradients = [torch.autograd.grad(3 * loss, tensors) for loss in (ours.smoothed, theirs)]
+    gradients = [torch.autograd.grad(3 * loss, tensors) for loss in (ours.loss, theirs)]
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
 
 
@@ -62,8 +62,8 @@ def test_on_another_device_as_many_rows_at_a_time_as_there_is_room_for(
         for place in (torch.device("cpu"), device):
             hidden, weight, bias = there = [tensor.detach().to(place).requires_grad_() for tensor in tensors]
             loss = projected_cross_entropy(hidden, weight, bias, target.to(place), 0.1)
-            gradients = torch.autograd.grad(loss.smoothed, there)
-            found.append([each.detach().cpu() for each in (loss.smoothed, loss.nll, *gradients)])
+            gradients = torch.autograd.grad(loss.loss, there)
+            found.append([each.detach().cpu() for each in (loss.loss, loss.nll, *gradients)])
     torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
 
 
@@ -78,14 +78,14 @@ def test_in_bfloat16_it_stays_within_one_per_cent(smoothing: float) -> None:
     """bfloat16 has 8 bits: single logits are off by up to 0.4 %, sums over many tokens by less."""
     tensors, target = inputs(600, bias=True)
     exact = projected_cross_entropy(*tensors, target, smoothing)
-    wanted = torch.autograd.grad(exact.smoothed, tensors)
+    expected = torch.autograd.grad(exact.loss, tensors)
     single = [tensor.detach().float().requires_grad_() for tensor in tensors]
     loss = projected_cross_entropy(single[0].bfloat16(), *single[1:], target, smoothing)
-    gradients = torch.autograd.grad(loss.smoothed, single)
-    assert loss.smoothed.dtype == torch.float32
-    assert loss.smoothed.item() == pytest.approx(exact.smoothed.item(), rel=1e-2)
+    gradients = torch.autograd.grad(loss.loss, single)
+    assert loss.loss.dtype == torch.float32
+    assert loss.loss.item() == pytest.approx(exact.loss.item(), rel=1e-2)
     assert loss.nll.item() == pytest.approx(exact.nll.item(), rel=1e-2)
-    for one, other in zip(gradients, wanted, strict=True):
+    for one, other in zip(gradients, expected, strict=True):
         assert (one.double() - other).norm() < 1e-2 * other.norm()
 
 
@@ -113,8 +113,8 @@ def test_loss_of_each_engine_is_that_in_float64(
     for name, tensors in ((engine, low), ("torch", exact)):
         leaves = [each.detach().requires_grad_() for each in tensors]
         loss = loss_of(name, leaves[0], leaves[1], leaves[2] if bias else None, target, smoothing)
-        gradients = torch.autograd.grad(loss.smoothed, leaves)
-        found.append([loss.smoothed.detach(), loss.nll, *gradients])
+        gradients = torch.autograd.grad(loss.loss, leaves)
+        found.append([loss.loss.detach(), loss.nll, *gradients])
     for one, other in zip(*found, strict=True):
         assert (one.double() - other).norm() <= tolerance * other.norm()
 
@@ -151,4 +151,4 @@ def test_threads_change_no_bit_of_the_kernels(dtype: torch.dtype, tolerance: flo
 def loss_and_gradients(engine: str, tensors: list[torch.Tensor], target: torch.Tensor) -> list[torch.Tensor]:
     leaves = [each.detach().requires_grad_() for each in tensors]
     loss = loss_of(engine, *leaves, target, 0.1)
-    return [loss.smoothed.detach(), *torch.autograd.grad(loss.smoothed, leaves)]
+    return [loss.loss.detach(), *torch.autograd.grad(loss.loss, leaves)]

@@ -17,8 +17,8 @@ from glassformer.explain.attribution import Goal, integrated_gradients
 from glassformer.explain.heads import head_ablation, head_importance
 from glassformer.explain.interventions import Inputs
 from glassformer.predict.encoder import Encoder
+from glassformer.predict.evaluation import masked_scores
 from glassformer.predict.loading import load
-from glassformer.predict.measuring import masked_scores
 from glassformer.run_folder import RunFolder
 from glassformer.train import RunConfig
 from glassformer.train.build import build
@@ -122,7 +122,7 @@ def test_scores_and_words_that_belong_together(both: list[Translator], tiny: Tin
     np.testing.assert_allclose(weights[0], weights[1], atol=1e-5)
 
 
-USES: dict[str, tuple[str, Callable[[Any, Path], Any]]] = {
+TASKS: dict[str, tuple[str, Callable[[Any, Path], Any]]] = {
     "greedy": ("language", lambda model, _: model.generate(["the dog", "a", "the cat sleeps"], max_extra=12)),
     "beam": ("language", lambda model, _: model.generate(["the dog", "the cat sleeps"], beam_size=3)),
     "sampled": ("language", lambda model, _: model.generate(["the dog", "the cat"], sample=True, seed=2)),
@@ -137,9 +137,9 @@ USES: dict[str, tuple[str, Callable[[Any, Path], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", TASKS)
 def test_predictions(task: Task, elsewhere: torch.device, use: str) -> None:
-    name, ask = USES[use]
+    name, ask = TASKS[use]
     tiny = task(name)
     here, there = (ask(load(tiny.run, device=str(device)), tiny.folder) for device in ("cpu", elsewhere))
     assert there == (pytest.approx(here, rel=1e-4) if use in ("likelihood", "errors") else here)
@@ -200,12 +200,12 @@ def compare(placed: Callable[[RunConfig, str], TrainState], config: RunConfig, p
     for device in ("cpu", elsewhere):
         state = placed(config, device)
         loss = state.task.loss(state.model.train(), state.task.batches.largest().to(device))
-        loss.smoothed.backward()
+        loss.loss.backward()
         known = {name: p.grad.cpu() for name, p in state.model.named_parameters() if p.grad is not None}
-        gradients.append(known | {"loss": loss.smoothed.detach().cpu()})
+        gradients.append(known | {"loss": loss.loss.detach().cpu()})
         state = placed(config, device)
         losses.append([train_step(state, RunFolder(path)).loss for _ in range(2)])
-        scores.append(state.task.validate(state.best_model.eval()))
+        scores.append(state.task.validate(state.eval_model.eval()))
     assert gradients[0].keys() == gradients[1].keys()
     largest = max(value.norm() for value in gradients[0].values())
     for name, value in gradients[0].items():

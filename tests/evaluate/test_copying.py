@@ -12,7 +12,7 @@ from glassformer.evaluate.word_links import HeadReading
 from glassformer.generate import DecodingConfig
 from glassformer.predict.generator import Generator
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
-from glassformer.text.faults import LongTextWarning, UnknownWarning
+from glassformer.text.errors import LongTextWarning, UnknownWarning
 from random_translator import random_translator
 
 LINES = ["the old cat sleeps", "she sees a small tree"]

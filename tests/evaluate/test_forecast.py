@@ -38,11 +38,11 @@ def test_a_future_that_is_not_known_does_not_count() -> None:
     errors = forecast_errors([(forecast, future)])
     assert (errors.mse, errors.mae) == (8 / 5, 6 / 5)
     assert errors.variable_mse == (1.0, 2.0) and errors.variable_mae == (1.0, pytest.approx(4 / 3))
-    context, wanted = torch.arange(36.0).sin().reshape(9, 4, 1), torch.arange(18.0).cos().reshape(9, 2, 1)
-    gap = wanted.clone()
+    context, expected = torch.arange(36.0).sin().reshape(9, 4, 1), torch.arange(18.0).cos().reshape(9, 2, 1)
+    gap = expected.clone()
     gap[3, 1] = torch.nan
     kept = [n for n in range(9) if n != 3]
-    alike = LinearForecast.fit([(context, gap)]), LinearForecast.fit([(context[kept], wanted[kept])])
+    alike = LinearForecast.fit([(context, gap)]), LinearForecast.fit([(context[kept], expected[kept])])
     assert torch.equal(alike[0].weight, alike[1].weight) and torch.equal(alike[0].bias, alike[1].bias)
 
 
@@ -80,9 +80,9 @@ def test_the_solution_is_that_of_least_squares() -> None:
     context, future = (torch.randn(80, n, 2, generator=generator, dtype=torch.float64) for n in (4, 3))
     model = LinearForecast.fit(zip(context.split(7), future.split(7), strict=True), ridge=1e-9)
     last = context[:, -1:]
-    inputs, wanted = ((side - last).transpose(1, 2).reshape(160, -1) for side in (context, future))
+    inputs, expected = ((side - last).transpose(1, 2).reshape(160, -1) for side in (context, future))
     inputs = torch.cat((inputs[:, :-1], torch.ones(160, 1, dtype=torch.float64)), 1)  # the last is 0 in all
-    solution = torch.linalg.lstsq(inputs, wanted).solution
+    solution = torch.linalg.lstsq(inputs, expected).solution
     assert torch.allclose(model.weight[:, :-1], solution[:-1].T, atol=1e-6)
     assert torch.allclose(model.bias, solution[-1], atol=1e-6)
     for _ in range(5):  # no other map is better

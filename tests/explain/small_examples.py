@@ -8,7 +8,7 @@ import torch
 
 from explain.small_models import small_model
 from glassformer.data.images import ImageFormat
-from glassformer.data.series import SeriesFormat
+from glassformer.data.time_series import SeriesFormat
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import examine
 from glassformer.explain.reading import (

@@ -172,9 +172,9 @@ def test_gradient_times_input_is_the_central_difference(
             / 2e-5
             for place in range(len(shares))
         ]
-        wanted = torch.tensor(differences, dtype=torch.float64)
-        torch.testing.assert_close(shares, wanted, atol=1e-9, rtol=1e-6)
-        assert not torch.allclose(shares, wanted.roll(1), atol=1e-9, rtol=1e-6)
+        expected = torch.tensor(differences, dtype=torch.float64)
+        torch.testing.assert_close(shares, expected, atol=1e-9, rtol=1e-6)
+        assert not torch.allclose(shares, expected.roll(1), atol=1e-9, rtol=1e-6)
     assert found.value == pytest.approx(scaled(model, given, "source", 0, 1.0, goal), rel=1e-12)
 
 

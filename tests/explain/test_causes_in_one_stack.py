@@ -8,11 +8,11 @@ from explain.small_examples import EXAMPLES
 from explain.small_models import SEGMENTS, TOKENS, inputs, recorded, small_model
 from glassformer import ConfigError
 from glassformer.explain.attribution import Goal, direct_logit_attribution, gradient_times_input, integrated_gradients
+from glassformer.explain.dataflow import residual_stream
 from glassformer.explain.heads import head_ablation, head_importance
 from glassformer.explain.interventions import StackInputs, run, switch_off
 from glassformer.explain.lens import logit_lens
 from glassformer.explain.rollout import attention_rollout
-from glassformer.explain.wiring import residual_stream
 
 HIDDEN = torch.tensor([[False, False, True, False, True, False]])
 GIVEN = {
@@ -32,12 +32,12 @@ def predicted(variant: str) -> Tensor:
 
 @pytest.mark.parametrize("variant", GIVEN)
 def test_a_head_that_is_switched_off_is_missed_by_what_it_gave(variant: str) -> None:
-    model, given, wanted = small_model(variant), GIVEN[variant], predicted(variant)
-    found = head_ablation(model, given, wanted)
+    model, given, expected = small_model(variant), GIVEN[variant], predicted(variant)
+    found = head_ablation(model, given, expected)
     assert len(found.attentions) == 2 and found.loss_change.shape == (2, 4)
     assert torch.equal(found.counted, given.counted)
     without = run(model, given, switch_off(model, {found.attentions[1]: [2]}))
-    by_hand = without.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+    by_hand = without.log_softmax(-1).gather(-1, expected[..., None])[..., 0]
     torch.testing.assert_close(found.without[1, 2], by_hand)
     nll = -(by_hand[given.counted].mean() - found.log_probability[given.counted].mean())
     torch.testing.assert_close(found.loss_change[1, 2], nll)
@@ -45,15 +45,15 @@ def test_a_head_that_is_switched_off_is_missed_by_what_it_gave(variant: str) -> 
 
 @pytest.mark.parametrize("variant", GIVEN)
 def test_importance_is_the_slope_of_a_gate(variant: str) -> None:
-    model, given, wanted = small_model(variant), GIVEN[variant], predicted(variant)
-    found, step = head_importance(model, given, wanted), 1e-5
+    model, given, expected = small_model(variant), GIVEN[variant], predicted(variant)
+    found, step = head_importance(model, given, expected), 1e-5
     path = found.attentions[0]
 
     def loss(size: float) -> Tensor:
         gate = torch.ones(4, dtype=torch.float64)
         gate[1] = size
         logits = run(model, given, {f"{path}.context": lambda context: context * gate[:, None, None]})
-        chosen = -logits.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+        chosen = -logits.log_softmax(-1).gather(-1, expected[..., None])[..., 0]
         kept = given.counted.reshape(len(chosen), -1)
         return (chosen.reshape(len(chosen), -1) * kept).sum(1) / kept.sum(1)
 

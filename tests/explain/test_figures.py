@@ -15,8 +15,8 @@ import glassformer
 import tiny_run
 from glassformer.config import ConfigError, DataError
 from glassformer.explain import Example, examine
-from glassformer.explain.figures import view_names
-from glassformer.explain.heatmap import label, number, shade, shown
+from glassformer.explain.figures.attention import view_names
+from glassformer.explain.figures.svg import label, number, shade, shown
 from glassformer.explain.view import SUFFIXES, Panel, View
 from glassformer.layers.position import sinusoids
 from glassformer.translator import Translator
@@ -210,7 +210,7 @@ def test_a_long_sentence_is_pooled_and_the_title_says_so(translator: Translator,
 def test_without_matplotlib_the_way_out_is_told(
     example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "glassformer.explain.drawing", raising=False)
+    monkeypatch.delitem(sys.modules, "glassformer.explain.figures.matplotlib", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"^\.png files are drawn by matplotlib, .*pip install 'glassformer\[plot\]'"):
         example.view("mask").save(tmp_path / "mask.png")

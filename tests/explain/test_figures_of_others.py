@@ -8,7 +8,7 @@ import pytest
 
 from explain.small_examples import EXAMPLES
 from glassformer import ConfigError
-from glassformer.explain.figures import view_names
+from glassformer.explain.figures.attention import view_names
 from glassformer.explain.pixels import colours, reduced
 
 WHOLE = {

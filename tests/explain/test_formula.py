@@ -21,7 +21,7 @@ from glassformer.explain.expression import (
     Sum,
     Vector,
 )
-from glassformer.explain.formula import descend
+from glassformer.explain.formula import trace_back
 from glassformer.explain.notation import Latex, MathML, Text, write
 from glassformer.models.encoder_decoder import EncoderDecoder
 
@@ -75,7 +75,7 @@ def test_a_number_that_was_tampered_with_turns_red(make_model: Callable[..., Enc
 def test_from_a_probability_down_to_the_one_hot(make_model: Callable[..., EncoderDecoder]) -> None:
     """Every step is an operand of the one before, and checked; the last is the entry that chose a row."""
     t = recorded(make_model())
-    formulas = list(descend(t, t.explain("output_projection.probabilities", position=2, vocab=4)))
+    formulas = list(trace_back(t, t.explain("output_projection.probabilities", position=2, vocab=4)))
     for above, below in itertools.pairwise(formulas):
         assert below.place in [number.place for number in above.operands]
     names = [formula.place.name for formula in formulas]

@@ -8,7 +8,7 @@ import torch
 
 from explain.small_models import VARIANTS, inputs, recorded, small_model
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.formula import descend
+from glassformer.explain.formula import trace_back
 
 GIVEN = {"one_hot", "mask", "patches", "embedding.segment"}
 KNOWN = {"gpt": 50, "llama": 50, "bert": 60, "vit": 50, "series": 50, "recurrent": 25}
@@ -75,7 +75,7 @@ def test_from_what_is_predicted_down_to_what_was_read(variant: str) -> None:
     """Every step is an operand of the one before, and checked."""
     name, index, end = ENDS[variant]
     t = recorded(variant)
-    formulas = list(descend(t, t.explain(name, **index)))
+    formulas = list(trace_back(t, t.explain(name, **index)))
     for above, below in itertools.pairwise(formulas):
         assert below.place in [number.place for number in above.operands]
     assert len(formulas) > 3 and formulas[-1].place.name.startswith(end)

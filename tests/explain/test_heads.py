@@ -43,16 +43,16 @@ def test_importance_is_the_central_difference(make_model: Callable[..., EncoderD
     found = head_importance(model, given, predicted)
     assert found.attentions == tuple(attentions(model)) and found.gradient.shape == (6, 2, 2)
     with torch.no_grad():
-        wanted = torch.stack(
+        expected = torch.stack(
             [
                 torch.stack([central_difference(model, given, predicted, path, head) for head in (0, 1)], dim=1)
                 for path in found.attentions
             ]
         )
-    torch.testing.assert_close(found.gradient, wanted, atol=1e-9, rtol=1e-6)
-    torch.testing.assert_close(found.importance, wanted.abs().mean(1), atol=1e-9, rtol=1e-6)
+    torch.testing.assert_close(found.gradient, expected, atol=1e-9, rtol=1e-6)
+    torch.testing.assert_close(found.importance, expected.abs().mean(1), atol=1e-9, rtol=1e-6)
     with pytest.raises(AssertionError):  # gradients of rows that cancel out before the modulus are another number
-        torch.testing.assert_close(found.gradient.mean(1).abs(), wanted.abs().mean(1), atol=1e-9, rtol=1e-6)
+        torch.testing.assert_close(found.gradient.mean(1).abs(), expected.abs().mean(1), atol=1e-9, rtol=1e-6)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 

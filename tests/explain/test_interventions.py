@@ -9,6 +9,7 @@ from torch import Tensor
 
 import glassformer
 from glassformer import ConfigError, Trace, trace
+from glassformer.explain.dataflow import residual_stream
 from glassformer.explain.interventions import (
     Inputs,
     attentions,
@@ -21,7 +22,6 @@ from glassformer.explain.interventions import (
     switch_off,
     zero_heads,
 )
-from glassformer.explain.wiring import residual_stream
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 SELF, CROSS = "decoder.layers.0.self_attention", "decoder.layers.1.cross_attention"
@@ -102,15 +102,15 @@ def test_the_embedding_and_the_memory_of_a_donor_give_its_logits(
     model, masks = make_model(**kind), inputs()[2:]
     given, other = Inputs(*inputs()[:2], *masks), Inputs(*inputs()[:2], *masks)
     donor = recorded(model, other)
-    wanted = donor["output_projection.logits"]
-    assert not torch.equal(run(model, given), wanted)
+    expected = donor["output_projection.logits"]
+    assert not torch.equal(run(model, given), expected)
     for place in residual_stream(model, "decoder"):
-        assert torch.equal(run(model, given, patch_from(donor, [place, "memory"])), wanted)
+        assert torch.equal(run(model, given, patch_from(donor, [place, "memory"])), expected)
     last, first = residual_stream(model, "decoder")[-1], residual_stream(model, "decoder")[0]
-    assert torch.equal(run(model, given, patch_from(donor, [last])), wanted)
-    assert not torch.equal(run(model, given, patch_from(donor, [first])), wanted)
-    assert not torch.equal(run(model, given, patch_from(donor, ["memory"])), wanted)
-    assert not torch.equal(run(model, given, patch_from(donor, [first, "memory"], [0, 1])), wanted)
+    assert torch.equal(run(model, given, patch_from(donor, [last])), expected)
+    assert not torch.equal(run(model, given, patch_from(donor, [first])), expected)
+    assert not torch.equal(run(model, given, patch_from(donor, ["memory"])), expected)
+    assert not torch.equal(run(model, given, patch_from(donor, [first, "memory"], [0, 1])), expected)
 
 
 def test_positions_are_patched_and_the_rest_stays(make_model: Callable[..., EncoderDecoder]) -> None:
@@ -141,11 +141,11 @@ def test_a_mean_is_that_of_the_tokens_and_in_the_decoder_of_those_so_far(
     model, given, path = make_model(), inputs(), "encoder.layers.0.self_attention"
     plain = recorded(model, given)
     off = recorded(model, given, switch_off(model, {path: [0], SELF: [1]}, "mean", given))
-    wanted = plain[f"{path}.context"][1, 0, :4].mean(0)
-    torch.testing.assert_close(off[f"{path}.context"][1, 0], wanted.expand(6, -1))
+    expected = plain[f"{path}.context"][1, 0, :4].mean(0)
+    torch.testing.assert_close(off[f"{path}.context"][1, 0], expected.expand(6, -1))
     assert torch.equal(off[f"{path}.context"][:, 1], plain[f"{path}.context"][:, 1])
     with_padding = recorded(model, given, switch_off(model, {path: [0]}, "mean"))[f"{path}.context"]
-    assert not torch.allclose(with_padding[1, 0, 0], wanted)
+    assert not torch.allclose(with_padding[1, 0, 0], expected)
     before = recorded(model, given, switch_off(model, {path: [0]}, "mean", given))[f"{SELF}.context"]
     torch.testing.assert_close(off[f"{SELF}.context"][0, 1, 3], before[0, 1, :4].mean(0))
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from glassformer import Trace, trace
+from glassformer.explain.dataflow import residual_stream
 from glassformer.explain.interventions import Inputs, run
 from glassformer.explain.lens import Lens, logit_lens
-from glassformer.explain.wiring import residual_stream
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 KINDS = [
@@ -78,8 +78,8 @@ def test_probability_and_rank_are_those_of_the_predicted_token(make_model: Calla
     model, (given, predicted) = make_model(), inputs()
     t = recorded(model, given)
     lens = logit_lens(t, predicted)
-    wanted = t["output_projection.probabilities"].gather(-1, predicted[..., None])[..., 0]
-    torch.testing.assert_close(lens.probability[-1], wanted)
+    expected = t["output_projection.probabilities"].gather(-1, predicted[..., None])[..., 0]
+    torch.testing.assert_close(lens.probability[-1], expected)
     order = lens.logits.argsort(-1, descending=True)
     assert torch.equal(order.gather(-1, lens.rank[..., None] - 1)[..., 0], predicted.expand(3, -1, -1))
     assert not torch.equal(logit_lens(t, predicted.flip(1)).rank, lens.rank)

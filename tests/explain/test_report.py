@@ -12,15 +12,15 @@ from glassformer import examine
 from glassformer.evaluate.word_links import one_head, strongest_links
 from glassformer.explain.alignment import word_attention
 from glassformer.explain.example import Example
-from glassformer.explain.formula import descend
+from glassformer.explain.formula import trace_back
 from glassformer.explain.page import matrices
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import direction, length_class
 from glassformer.explain.report import report
-from glassformer.explain.story import legend
 from glassformer.explain.walkthrough import walkthrough
+from glassformer.explain.walkthrough_step import legend
 from random_translator import random_translator
 
 LINES = ["a small dog sees the big cat", "der kleine Hund sieht die große Katze"]
@@ -64,7 +64,7 @@ def test_the_twelve_steps_are_told_in_order_each_with_its_tables(example: Exampl
 def test_every_check_is_counted_and_shown(example: Example, page: str) -> None:
     steps = walkthrough(example)
     assert steps[-1].formula is not None
-    chain = list(descend(example.trace, steps[-1].formula))
+    chain = list(trace_back(example.trace, steps[-1].formula))
     formulas = [*(step.formula for step in steps[:-1] if step.formula is not None), *chain]
     read = Reader(page)
     assert f"All {len(formulas) + sum(len(step.facts) for step in steps)} checks passed" in read.text
@@ -205,7 +205,7 @@ def test_a_normalised_embedding_is_told_as_it_is(embedding: str, positions: str)
     assert "normalised" in steps[1].what and steps[1].tables[-1].name == "source_embedding.normed"
     assert steps[6].tables[0].name == "target_embedding.normed"
     assert steps[-1].formula is not None
-    chain = [formula.place.name for formula in descend(example.trace, steps[-1].formula)]
+    chain = [formula.place.name for formula in trace_back(example.trace, steps[-1].formula)]
     assert chain[-1] == "target_embedding.one_hot" or chain[-1] == "source_embedding.one_hot"
 
 

@@ -116,12 +116,12 @@ def test_tab_reaches_every_control(browser: Any, file: Path) -> None:
     with Opened(browser, file) as opened:
         controls = f"""[...document.querySelectorAll("{CONTROLS}")]"""
         seen = f"{controls}.filter(e => e.tabIndex >= 0 && e.checkVisibility())"
-        wanted = opened.all(f"() => {seen}.map((e, place) => e.dataset.control = place).length")
+        expected = opened.all(f"() => {seen}.map((e, place) => e.dataset.control = place).length")
         reached = set()
-        for _ in range(wanted + 1):
+        for _ in range(expected + 1):
             opened.page.keyboard.press("Tab")
             reached.add(opened.all("() => document.activeElement.dataset.control"))
-        assert {str(place) for place in range(wanted)} <= reached
+        assert {str(place) for place in range(expected)} <= reached
         first = opened.page.locator(".skip")
         first.focus()
         opened.page.keyboard.press("Enter")

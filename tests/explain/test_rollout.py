@@ -9,7 +9,7 @@ from torch import Tensor
 from glassformer import ConfigError, Trace, trace
 from glassformer.explain.interventions import Inputs
 from glassformer.explain.rollout import attention_rollout
-from glassformer.generate import DecodingConfig, Symbols, generate
+from glassformer.generate import DecodingConfig, SpecialTokens, generate
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 STACKS = ["encoder", "decoder"]
@@ -86,7 +86,7 @@ def test_two_layers_of_looking_one_back_are_known_exactly(make_model: Callable[.
 
 
 def test_what_cannot_be_done_is_said(make_model: Callable[..., EncoderDecoder]) -> None:
-    model, symbols = make_model(), Symbols(pad=0, start=1, end=2)
+    model, symbols = make_model(), SpecialTokens(pad=0, start=1, end=2)
     with trace(model) as t:
         generate(model, [[5, 7, 2]], symbols, DecodingConfig(beam_size=1, max_length=3))
     if len(t.all("output_projection.logits")) > 1:

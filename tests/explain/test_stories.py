@@ -8,7 +8,7 @@ import torch
 from explain.small_examples import CLASSES, EXAMPLES, FORMAT, SERIES, TAGS, continuation, series, small_bert, vocabulary
 from explain.small_models import small_model
 from glassformer import ConfigError, DataError
-from glassformer.explain import story
+from glassformer.explain import walkthrough_step
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import examine
 from glassformer.explain.reading import (
@@ -20,8 +20,8 @@ from glassformer.explain.reading import (
     examine_tags,
 )
 from glassformer.explain.report import report
-from glassformer.explain.story import checked
 from glassformer.explain.walkthrough import walkthrough
+from glassformer.explain.walkthrough_step import checked
 from random_translator import random_translator
 
 ATTENTION, MASKED = "Queries, keys, values: attention", "Masked self-attention"
@@ -88,8 +88,8 @@ def test_what_is_said_is_what_the_logits_say() -> None:
     assert masked.predicted_ids[2] == int(hidden) and masked.predicted_ids[3] == tokenizer.encode("dog")[0]
     assert classes.said == CLASSES[int(classes.trace["classes.projection.logits"][0].argmax())]
     assert classes.tokens("encoder") == ["[CLS]", "a", "small", "dog", "[SEP]", "the", "cat", "[SEP]"]
-    wanted = classes.trace.model.embedding.segment.weight[1]
-    assert torch.equal(classes.trace["embedding.segment"][0, 5], wanted)
+    expected = classes.trace.model.embedding.segment.weight[1]
+    assert torch.equal(classes.trace["embedding.segment"][0, 5], expected)
     assert tags.said.split() == [TAGS[i] for i in tags.trace["tags.projection.logits"][0, 1:5].argmax(-1)]
 
 
@@ -159,7 +159,7 @@ def test_an_image_has_its_picture_and_its_patches() -> None:
 
 
 def test_long_texts_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(story, "MAX_LABELS", 3)
+    monkeypatch.setattr(walkthrough_step, "MAX_LABELS", 3)
     steps = walkthrough(continuation("gpt"))
     assert "the first 3 of 4" in steps[0].tables[0].rows.title and all(step.passed for step in steps)
 

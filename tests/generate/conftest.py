@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from glassformer.generate import Symbols
+from glassformer.generate import SpecialTokens
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 
 @pytest.fixture(scope="session")
-def symbols() -> Symbols:
-    return Symbols(pad=0, start=1, end=2)
+def symbols() -> SpecialTokens:
+    return SpecialTokens(pad=0, start=1, end=2)
 
 
 @pytest.fixture(scope="session")

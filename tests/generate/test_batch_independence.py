@@ -9,9 +9,9 @@ from threading import Barrier, get_ident
 import pytest
 import torch
 
-from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate, score_pairs
 from glassformer.generate.candidates import TorchSearch
-from glassformer.generate.search import side_by_side
+from glassformer.generate.search import map_in_threads
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import accelerate
 
@@ -39,7 +39,7 @@ def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]], tole
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=str)
 def test_a_batch_is_its_sentences_alone(
     make_peaked: Maker,
-    symbols: Symbols,
+    symbols: SpecialTokens,
     dtype: torch.dtype,
     tolerance: float,
     search: str,
@@ -59,7 +59,7 @@ def test_a_batch_is_its_sentences_alone(
 
 @pytest.mark.parametrize("patience", [0.5, 1.0])
 def test_a_sentence_that_is_decided_stays_as_it_is_while_others_go_on(
-    make_peaked: Maker, symbols: Symbols, patience: float
+    make_peaked: Maker, symbols: SpecialTokens, patience: float
 ) -> None:
     """In a batch of more than eight some decided sentences are kept for a while, so that the others are not copied."""
     draw = random.Random(0)
@@ -71,7 +71,7 @@ def test_a_sentence_that_is_decided_stays_as_it_is_while_others_go_on(
         assert_same(generate(model, sources, symbols, config), alone, 1e-10)
 
 
-def test_scores_do_not_depend_on_the_batch(make_peaked: Maker, symbols: Symbols) -> None:
+def test_scores_do_not_depend_on_the_batch(make_peaked: Maker, symbols: SpecialTokens) -> None:
     model, targets = make_peaked(0), [[3] * length for length in (0, 5, 1, 2, 7, 3, 0)]
     alone = [score_pairs(model, [s], [t], symbols, DecodingConfig())[0] for s, t in zip(SOURCES, targets)]
     for batch_tokens in (1, 13, 4096):
@@ -80,13 +80,13 @@ def test_scores_do_not_depend_on_the_batch(make_peaked: Maker, symbols: Symbols)
 
 
 @pytest.mark.parametrize("search", ["greedy", "beam", "several draws"])
-def test_a_model_twice_is_the_model(make_peaked: Maker, symbols: Symbols, search: str) -> None:
+def test_a_model_twice_is_the_model(make_peaked: Maker, symbols: SpecialTokens, search: str) -> None:
     model, config = make_peaked(1), DecodingConfig(max_extra=6, **SEARCHES[search])
     found = [generate(each, SOURCES, symbols, config) for each in (model, Ensemble([model, model]))]
     assert_same(*found, 1e-10)
 
 
-def test_an_ensemble_has_the_mean_of_the_probabilities(make_peaked: Maker, symbols: Symbols) -> None:
+def test_an_ensemble_has_the_mean_of_the_probabilities(make_peaked: Maker, symbols: SpecialTokens) -> None:
     members = [make_peaked(0), make_peaked(1, d_model=8, positions="rotary")]
     source, tokens = torch.tensor([SOURCES[1]]), torch.tensor([[1, 5, 4, 7]])
     seen = torch.ones_like(source, dtype=torch.bool)
@@ -106,7 +106,7 @@ def test_an_ensemble_has_the_mean_of_the_probabilities(make_peaked: Maker, symbo
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("threads", [1, 2])
 def test_idle_rows_and_searches_side_by_side_change_nothing(
-    make_peaked: Maker, symbols: Symbols, search: str, threads: int
+    make_peaked: Maker, symbols: SpecialTokens, search: str, threads: int
 ) -> None:
     """More sentences than every row of which is dropped as it ends, in batches that two threads share."""
     model, generator = make_peaked(3), random.Random(1)
@@ -124,7 +124,7 @@ def test_idle_rows_and_searches_side_by_side_change_nothing(
         torch.set_num_threads(before)
 
 
-def test_a_fault_in_one_of_the_threads_is_told(make_peaked: Maker, symbols: Symbols) -> None:
+def test_a_fault_in_one_of_the_threads_is_told(make_peaked: Maker, symbols: SpecialTokens) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -150,7 +150,7 @@ def test_threads_of_a_search_leave_the_number_of_the_host() -> None:
 
     torch.set_num_threads(4)
     try:
-        assert side_by_side(search, [[0], [1]], threads=True) == [[], []]
+        assert map_in_threads(search, [[0], [1]], threads=True) == [[], []]
         assert found == [(2, 4), (2, 4)]
         assert (torch.get_num_threads(), in_new_thread()) == (4, 4)
     finally:
@@ -169,7 +169,7 @@ def test_in_bfloat16_a_score_does_not_depend_on_other_rows() -> None:
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 def test_batches_of_an_accelerated_form_are_searched_in_threads(
-    make_peaked: Maker, symbols: Symbols, monkeypatch: pytest.MonkeyPatch, engine: str
+    make_peaked: Maker, symbols: SpecialTokens, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     """Those of the model itself are not, since a trace or a hook may listen."""
     model, before, threads = make_peaked(0).float().eval(), torch.get_num_threads(), set[int]()

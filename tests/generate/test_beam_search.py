@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate import DecodingConfig, Hypothesis, SpecialTokens, generate, score_pairs
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 Maker = Callable[..., EncoderDecoder]
@@ -82,7 +82,7 @@ def assert_same(found: list[Hypothesis], expected: list[Expected]) -> None:
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_beam_that_holds_every_prefix_is_exhaustive_search(
-    make_peaked: Maker, symbols: Symbols, seed: int, kind: str, alpha: float
+    make_peaked: Maker, symbols: SpecialTokens, seed: int, kind: str, alpha: float
 ) -> None:
     """Three words and at most three of them: 27 live prefixes at most, 40 sequences in all."""
     model, source, words, longest = make_peaked(seed, vocab_size=6), [3, 5, 4, 2], (3, 4, 5), 3
@@ -113,7 +113,7 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
 def test_it_finds_what_a_beam_that_never_stops_early_finds(
-    make_peaked: Maker, symbols: Symbols, kind: str, alpha: float, variant: str
+    make_peaked: Maker, symbols: SpecialTokens, kind: str, alpha: float, variant: str
 ) -> None:
     values = {"max_length": 9, "patience": 0, "length_penalty": kind, "alpha": alpha, **VARIANTS[variant]}
     config = DecodingConfig.parse(values)
@@ -149,7 +149,7 @@ class Scripted:
     ("kind", "alpha", "best", "steps"), [("none", 1.0, 0, 1), ("average", 1.0, 19, 20), ("gnmt", 3.0, 19, 20)]
 )
 def test_it_stops_when_nothing_better_can_come_and_not_before(
-    symbols: Symbols, kind: str, alpha: float, best: int, steps: int
+    symbols: SpecialTokens, kind: str, alpha: float, best: int, steps: int
 ) -> None:
     """Divided by its length, the long text wins in the end, though for many steps it looks beaten."""
     model = Scripted()
@@ -162,7 +162,7 @@ def test_it_stops_when_nothing_better_can_come_and_not_before(
 
 
 @pytest.mark.parametrize(("patience", "steps"), [(0.5, 1), (1.0, 2), (1.5, 3), (2.0, 4), (100.0, 20)])
-def test_patience_counts_the_hypotheses_that_ended(symbols: Symbols, patience: float, steps: int) -> None:
+def test_patience_counts_the_hypotheses_that_ended(symbols: SpecialTokens, patience: float, steps: int) -> None:
     """One ends at each step, and with so long a penalty the search could go on to the end."""
     model = Scripted()
     config = DecodingConfig(beam_size=2, patience=patience, max_length=19, length_penalty="average", alpha=1.0)
@@ -171,7 +171,7 @@ def test_patience_counts_the_hypotheses_that_ended(symbols: Symbols, patience: f
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_beam_of_one_is_greedy(make_peaked: Maker, symbols: Symbols, seed: int) -> None:
+def test_a_beam_of_one_is_greedy(make_peaked: Maker, symbols: SpecialTokens, seed: int) -> None:
     model, source, tokens, log_probs = make_peaked(seed), SOURCES[0], [], []
     while END not in tokens and len(tokens) < 10:
         row = next_log_probs(model, source, [tokens])[0]
@@ -186,7 +186,7 @@ def test_a_beam_of_one_is_greedy(make_peaked: Maker, symbols: Symbols, seed: int
 
 @pytest.mark.parametrize("search", [{"beam_size": 4, "n_best": 4}, {"beam_size": 1}, {"sample": True, "n_best": 4}])
 def test_scoring_what_was_found_gives_what_was_reported(
-    make_peaked: Maker, symbols: Symbols, search: dict[str, object]
+    make_peaked: Maker, symbols: SpecialTokens, search: dict[str, object]
 ) -> None:
     model, config = make_peaked(1), DecodingConfig(max_extra=4, alpha=1.3, **search)
     found = [(source, h) for source, hs in zip(SOURCES, generate(model, SOURCES, symbols, config)) for h in hs]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from glassformer.config import ConfigError, DataError
-from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate
+from glassformer.generate import DecodingConfig, Hypothesis, SpecialTokens, generate
 from glassformer.generate.filters import Filter, min_p, temperature, top_k, top_p
 from glassformer.models.encoder_decoder import EncoderDecoder
 
@@ -22,7 +22,9 @@ def texts(found: list[list[Hypothesis]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_lengths_stay_within_their_limits(make_peaked: Maker, symbols: Symbols, search: dict[str, object]) -> None:
+def test_lengths_stay_within_their_limits(
+    make_peaked: Maker, symbols: SpecialTokens, search: dict[str, object]
+) -> None:
     models = [make_peaked(seed) for seed in range(3)]
     found = {}
     for minimum, limits in [(0, {"max_extra": 1}), (3, {"max_length": 4})]:
@@ -37,7 +39,7 @@ def test_lengths_stay_within_their_limits(make_peaked: Maker, symbols: Symbols, 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_a_forced_prefix_is_kept_whatever_else_is_asked(
-    make_peaked: Maker, symbols: Symbols, search: dict[str, object]
+    make_peaked: Maker, symbols: SpecialTokens, search: dict[str, object]
 ) -> None:
     """Even one that repeats itself where repeats are ruled out, and unlikely ones."""
     prefixes = [[4, 4, 4, 4], [], [8]]
@@ -51,14 +53,14 @@ def test_a_forced_prefix_is_kept_whatever_else_is_asked(
             assert len(set(rest) - set(prefix)) == len(rest)
 
 
-def test_a_prefix_longer_than_the_limit_is_refused(make_peaked: Maker, symbols: Symbols) -> None:
+def test_a_prefix_longer_than_the_limit_is_refused(make_peaked: Maker, symbols: SpecialTokens) -> None:
     with pytest.raises(DataError, match="a forced prefix of 3 tokens is longer than the limit of 2"):
         generate(make_peaked(0), [[3, 2]], symbols, DecodingConfig(max_length=2), [[5, 5, 5]])
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_no_ngram_is_repeated(make_peaked: Maker, symbols: Symbols, n: int, search: dict[str, object]) -> None:
+def test_no_ngram_is_repeated(make_peaked: Maker, symbols: SpecialTokens, n: int, search: dict[str, object]) -> None:
     def repeats(text: list[int]) -> bool:
         return max(Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)).values(), default=0) > 1
 
@@ -70,7 +72,7 @@ def test_no_ngram_is_repeated(make_peaked: Maker, symbols: Symbols, n: int, sear
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 def test_where_nothing_may_follow_the_text_ends(
-    make_peaked: Maker, symbols: Symbols, search: dict[str, object]
+    make_peaked: Maker, symbols: SpecialTokens, search: dict[str, object]
 ) -> None:
     """Six words, none twice, and a minimum of eight."""
     config = DecodingConfig(min_length=8, max_length=20, no_repeat_ngram=1, **search)
@@ -82,7 +84,7 @@ def test_where_nothing_may_follow_the_text_ends(
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
 @pytest.mark.parametrize("other", [{"start": 2}, {"pad": 2}], ids=str)
 def test_a_start_or_padding_that_is_the_end_may_end_a_text(
-    make_peaked: Maker, symbols: Symbols, other: dict[str, int], search: dict[str, object]
+    make_peaked: Maker, symbols: SpecialTokens, other: dict[str, int], search: dict[str, object]
 ) -> None:
     """M2M100 and NLLB start with the end symbol."""
     config = DecodingConfig(max_length=12, **search)
@@ -107,13 +109,13 @@ def test_a_start_or_padding_that_is_the_end_may_end_a_text(
 def test_filters_keep_what_they_should(chosen: Filter, kept: list[float]) -> None:
     log_probs = torch.tensor([[1, 4, 5, 1, 0]], dtype=torch.float64).div(11).log()
     filtered = chosen(log_probs, torch.tensor([[1]]), torch.tensor([0])).softmax(-1)
-    wanted = torch.tensor([kept], dtype=torch.float64)
-    torch.testing.assert_close(filtered, wanted / wanted.sum(), atol=1e-6, rtol=0)
+    expected = torch.tensor([kept], dtype=torch.float64)
+    torch.testing.assert_close(filtered, expected / expected.sum(), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}, {"temperature": 1e-4}], ids=str)
 def test_sampling_from_the_best_token_alone_is_greedy(
-    make_peaked: Maker, symbols: Symbols, options: dict[str, float]
+    make_peaked: Maker, symbols: SpecialTokens, options: dict[str, float]
 ) -> None:
     model = make_peaked(3)
     sampled = generate(model, SOURCES, symbols, DecodingConfig(sample=True, n_best=2, max_length=9, **options))
@@ -121,7 +123,7 @@ def test_sampling_from_the_best_token_alone_is_greedy(
     assert [[h.tokens for h in hs] for hs in sampled] == [[one.tokens] * 2 for (one,) in greedy]
 
 
-def test_draws_follow_the_distribution(make_peaked: Maker, symbols: Symbols) -> None:
+def test_draws_follow_the_distribution(make_peaked: Maker, symbols: SpecialTokens) -> None:
     """3,000 first tokens: each share within 4.5 standard deviations of the model's probability."""
     model, source, draws = make_peaked(0), SOURCES[0], 3000
     config = DecodingConfig(sample=True, n_best=draws, max_length=1, temperature=1.5)
@@ -133,7 +135,7 @@ def test_draws_follow_the_distribution(make_peaked: Maker, symbols: Symbols) -> 
         assert counts[token] / draws == pytest.approx(probability, abs=4.5 * deviation)
 
 
-def test_a_seed_fixes_the_draws(make_peaked: Maker, symbols: Symbols) -> None:
+def test_a_seed_fixes_the_draws(make_peaked: Maker, symbols: SpecialTokens) -> None:
     model = make_peaked(1)
     found = [
         texts(generate(model, SOURCES, symbols, DecodingConfig(sample=True, n_best=3, seed=seed))) for seed in (1, 1, 2)

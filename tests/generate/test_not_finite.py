@@ -15,7 +15,7 @@ from glassformer.generate import (
     DecodingConfig,
     Ensemble,
     LogitsError,
-    Symbols,
+    SpecialTokens,
     continue_texts,
     generate,
     score_pairs,
@@ -80,7 +80,7 @@ def with_search(model: Scripted, native: bool) -> Scripted:
 )
 @pytest.mark.parametrize("native", [False, True])
 def test_search_names_the_step_with_logits_that_are_not_finite(
-    symbols: Symbols, search: str, bad: list[float], native: bool
+    symbols: SpecialTokens, search: str, bad: list[float], native: bool
 ) -> None:
     for good in (0, 3):
         config = DecodingConfig(max_length=9, **SEARCHES[search])
@@ -89,7 +89,7 @@ def test_search_names_the_step_with_logits_that_are_not_finite(
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_search_ends_at_max_length(symbols: Symbols, search: str) -> None:
+def test_search_ends_at_max_length(symbols: SpecialTokens, search: str) -> None:
     model = Scripted([0.0, 0.0, -99.0, 9.0, *[3.0] * 12])
     (found,) = generate(model, [[3, 2]], symbols, DecodingConfig(max_length=7, **SEARCHES[search]))
     assert found[0].tokens == [3] * 7
@@ -109,7 +109,7 @@ def corrupted(model: torch.nn.Module, value: float) -> torch.nn.Module:
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("route", ["PyTorch", "ensemble", "bfloat16", "native", "int8"])
 def test_translation_refuses_weights_that_are_not_finite(
-    make_model: Maker, symbols: Symbols, route: str, value: str, search: str
+    make_model: Maker, symbols: SpecialTokens, route: str, value: str, search: str
 ) -> None:
     model = corrupted(make_model().float(), VALUES[value])
     if route == "ensemble":
@@ -125,14 +125,14 @@ def test_translation_refuses_weights_that_are_not_finite(
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_comet_refuses_a_score_that_is_not_finite(make_model: Maker, symbols: Symbols, value: str) -> None:
+def test_comet_refuses_a_score_that_is_not_finite(make_model: Maker, symbols: SpecialTokens, value: str) -> None:
     with pytest.raises(LogitsError, match="text 1 has logits that are not finite at step 1"):
         score_pairs(corrupted(make_model(), VALUES[value] * 1e300), SOURCES, [[3]] * 3, symbols, DecodingConfig())
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("value", VALUES)
-def test_continuation_refuses_weights_that_are_not_finite(symbols: Symbols, value: str, search: str) -> None:
+def test_continuation_refuses_weights_that_are_not_finite(symbols: SpecialTokens, value: str, search: str) -> None:
     small = {"vocab_size": 12, "d_model": 16, "n_heads": 2, "d_ff": 24, "n_layers": 1, "max_length": 16, "dropout": 0}
     model = corrupted(GPT(GPTConfig.parse(small)).eval(), VALUES[value])
     config = DecodingConfig(max_length=30, **SEARCHES[search])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from glassformer.config import ConfigError
-from glassformer.generate import DecodingConfig, LanguageDecodingConfig, StopStrings, Symbols, generate
+from glassformer.generate import DecodingConfig, LanguageDecodingConfig, SpecialTokens, StopStrings, generate
 from glassformer.generate.filters import logit_bias, repetition_penalty
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native.decoding import NativeDecoder
@@ -17,8 +17,8 @@ SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [8, 5
 SEARCHES = [{"beam_size": 1}, {"beam_size": 4, "n_best": 3}, {"sample": True, "n_best": 2}]
 
 
-def biased(bias: dict[int, float]) -> Symbols:
-    return Symbols(pad=0, start=1, end=2, bias=bias)
+def biased(bias: dict[int, float]) -> SpecialTokens:
+    return SpecialTokens(pad=0, start=1, end=2, bias=bias)
 
 
 def test_repetition_penalty_equals_its_formula() -> None:
@@ -100,7 +100,7 @@ def test_forced_prefix_may_contain_a_forbidden_token(make_peaked: Maker) -> None
         assert all(h.tokens[:2] == [6, 6] and 6 not in h.tokens[2:] for h in found[0])
 
 
-def test_temperature_0_equals_greedy_search(make_peaked: Maker, symbols: Symbols) -> None:
+def test_temperature_0_equals_greedy_search(make_peaked: Maker, symbols: SpecialTokens) -> None:
     for seed in range(3):
         model = make_peaked(seed)
         cold = generate(model, SOURCES, symbols, DecodingConfig(sample=True, n_best=2, temperature=0, max_length=9))

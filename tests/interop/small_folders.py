@@ -10,7 +10,7 @@ import tokenizers
 import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from glassformer.interop.theirs import transformers
+from glassformer.interop.transformers_api import transformers
 
 from .small_checkpoint import LINES, fill
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from glassformer.checkpoint import load_checkpoint
 from glassformer.config import CheckpointError
-from glassformer.generate import Symbols
+from glassformer.generate import SpecialTokens
 from glassformer.interop.huggingface import export_folder, import_folder, transformers
 from glassformer.translator import Translator
 from interop.small_checkpoint import LINES, checkpoint
@@ -57,14 +57,14 @@ def test_its_own_tokenizer_and_generation(kind: str, tmp_path: Path) -> None:
     assert imported.notes == ["left out: forced_bos_token_id=0 (generation_config.json)"]
     assert all(sample.ours == sample.theirs for sample in imported.parity.samples)
     ours = Translator.load(tmp_path / "ours")
-    assert ours.symbols == Symbols(pad=1, start=2, end=2)
+    assert ours.symbols == SpecialTokens(pad=1, start=2, end=2)
     tokenizer = ours.tokenizers.source
     for line in PLAIN:
         assert [*tokenizer.encode(line), tokenizer.end_id] == reader(line)["input_ids"]
         assert tokenizer.decode(tokenizer.encode(line)) == line
     stored = load_checkpoint(tmp_path / "ours").config["decoding"]
-    wanted = {"min_length": 4, "max_length": 29, "no_repeat_ngram": 3, "beam_size": 4, "alpha": 2.0}
-    assert {name: stored[name] for name in wanted} == wanted
+    expected = {"min_length": 4, "max_length": 29, "no_repeat_ngram": 3, "beam_size": 4, "alpha": 2.0}
+    assert {name: stored[name] for name in expected} == expected
     again = export_folder(tmp_path / "ours", tmp_path / "again", PLAIN)
     assert again.kind == "bart"
     assert (

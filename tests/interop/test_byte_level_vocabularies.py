@@ -11,7 +11,7 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, processors, trai
 import glassformer
 from glassformer.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
-from glassformer.interop.theirs import quiet, transformers
+from glassformer.interop.transformers_api import quiet, transformers
 from glassformer.text import Tokenizer, TokenizerPair
 from interop.small_checkpoint import LINES
 from interop.small_folders import folder

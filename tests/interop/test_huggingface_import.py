@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.cli import export, import_
 from glassformer.config import CheckpointError, ConfigError
-from glassformer.generate import Symbols
+from glassformer.generate import SpecialTokens
 from glassformer.interop.huggingface import export_folder, import_folder
 from glassformer.translator import Translator
 from interop.small_checkpoint import LINES
@@ -158,7 +158,7 @@ def test_a_start_that_is_the_end(kind: str, made: Callable[..., Path], tmp_path:
     """As in M2M100 and NLLB: both sides write the same texts, and neither is kept from ending one."""
     imported = import_folder(str(made(kind, decoder_start_token_id=2)), tmp_path / "ours", LINES)
     assert all(sample.ours == sample.theirs for sample in imported.parity.samples)
-    assert Translator.load(tmp_path / "ours").symbols == Symbols(pad=1, start=2, end=2)
+    assert Translator.load(tmp_path / "ours").symbols == SpecialTokens(pad=1, start=2, end=2)
     if kind == "marian":
         again = export_folder(tmp_path / "ours", tmp_path / "again", LINES).path
         told = json.loads((again / "generation_config.json").read_text())

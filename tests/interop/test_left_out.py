@@ -76,8 +76,8 @@ def test_a_translation_that_is_drawn(tmp_path: Path) -> None:
     theirs = translator(tmp_path / "theirs", "marian")
     assert not told(theirs, tmp_path, do_sample=True, temperature=0.7, max_new_tokens=17, max_length=40)
     stored = load_checkpoint(tmp_path / "ours").config["decoding"]
-    wanted = {"sample": True, "beam_size": 1, "temperature": 0.7, "top_k": 50, "max_length": 17}
-    assert {name: stored[name] for name in wanted} == wanted
+    expected = {"sample": True, "beam_size": 1, "temperature": 0.7, "top_k": 50, "max_length": 17}
+    assert {name: stored[name] for name in expected} == expected
 
 
 def test_long_lists_are_cut(tmp_path: Path) -> None:

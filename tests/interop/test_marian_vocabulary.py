@@ -12,7 +12,7 @@ import torch
 
 from glassformer.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import export_folder, import_folder, transformers
-from glassformer.interop.portable import read_tokenizers
+from glassformer.interop.tokenizer_json import read_tokenizers
 from glassformer.translator import Translator
 from interop.small_checkpoint import LINES, fill
 
@@ -58,10 +58,10 @@ def test_text_is_cut_as_sentencepiece_cuts_it(folder: Path) -> None:
     for side, ours in (("source", pair.source), ("target", pair.target)):
         model = sentencepiece.SentencePieceProcessor(model_file=str(folder / f"{side}.spm"))
         for text in (*TEXTS[:-1], "<unk> </s> <pad>", *drawn):
-            wanted = [ids.get(piece, 1) for piece in model.encode(text, out_type=str)]
-            assert ours.encode(text) == wanted, text
-            said = model.decode_pieces([names[i] for i in wanted if i != 1])
-            assert ours.decode(wanted) == said.replace("▁", " ").strip(), text
+            expected = [ids.get(piece, 1) for piece in model.encode(text, out_type=str)]
+            assert ours.encode(text) == expected, text
+            said = model.decode_pieces([names[i] for i in expected if i != 1])
+            assert ours.decode(expected) == said.replace("▁", " ").strip(), text
     assert pair.source.encode(">>fra<< Hi!")[0] == ids[">>fra<<"]
 
 

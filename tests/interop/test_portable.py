@@ -9,10 +9,10 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.interop.optional import required
-from glassformer.interop.portable import portable, read_tokenizers
 from glassformer.interop.sentencepiece import read_sentencepiece
+from glassformer.interop.tokenizer_json import read_tokenizers, to_tokenizer_json
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
-from glassformer.text.foreign import ForeignConfig, ForeignTokenizer
+from glassformer.text.pretrained import ForeignConfig, PretrainedTokenizer
 from interop.small_checkpoint import LINES
 
 TEXTS = (
@@ -34,7 +34,7 @@ TEXTS = (
 def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path: Path) -> None:
     config = TextConfig.parse({"kind": kind, "vocab_size": 400, "min_frequency": 1, "pre_tokenizer": pre_tokenizer})
     ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
-    portable(ours).save(str(tmp_path / "tokenizer.json"))
+    to_tokenizer_json(ours).save(str(tmp_path / "tokenizer.json"))
     whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     whole.encode_special_tokens = True  # the one property that the file does not hold
     for text in TEXTS:
@@ -49,7 +49,7 @@ def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path:
 def test_portable_tokenizer_matches_byte_fallback(tmp_path: Path) -> None:
     config = TextConfig.parse({"byte_fallback": True, "vocab_size": 400})
     ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
-    portable(ours).save(str(tmp_path / "tokenizer.json"))
+    to_tokenizer_json(ours).save(str(tmp_path / "tokenizer.json"))
     whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     whole.encode_special_tokens = True
     for text in (*TEXTS, "<0x41> <0xE2>"):
@@ -77,7 +77,7 @@ def test_a_foreign_vocabulary_is_kept_as_it_is(tmp_path: Path) -> None:
     assert tokenizer.tokens([5, 0]) == ["a", "[U]"]
     assert tokenizer.word_of([3, 5, 6]) == [-1, 0, 1]
     again = TokenizerPair.from_json(json.loads(json.dumps(pair.to_json())))
-    assert isinstance(again.config, ForeignConfig) and isinstance(again.source, ForeignTokenizer)
+    assert isinstance(again.config, ForeignConfig) and isinstance(again.source, PretrainedTokenizer)
     assert again.fingerprint == pair.fingerprint
     assert again.source.encode("b b a") == [3, 6, 6, 5]
     edited = pair.to_json() | {"target": pair.source.to_json()}

@@ -13,7 +13,7 @@ import glassformer
 from glassformer.checkpoint import load_checkpoint
 from glassformer.config import CheckpointError, ConfigError, GlassformerError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
-from glassformer.interop.theirs import transformers
+from glassformer.interop.transformers_api import transformers
 from glassformer.models.registry import MODELS
 from glassformer.predict.classifier import Classifier
 from glassformer.predict.encoder import Encoder

@@ -17,7 +17,7 @@ from glassformer.data.sequences import Frame
 from glassformer.interop.families import FAMILIES
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.table import unchanged
-from glassformer.interop.theirs import quiet, transformers
+from glassformer.interop.transformers_api import quiet, transformers
 from glassformer.models.registry import build_model, weights_of
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train import read_config

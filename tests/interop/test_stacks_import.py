@@ -14,7 +14,7 @@ from tokenizers import decoders, models
 from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
-from glassformer.interop.theirs import transformers
+from glassformer.interop.transformers_api import transformers
 from glassformer.text import TokenizerPair
 from interop.small_checkpoint import LINES
 from interop.small_folders import ROTARY, folder

@@ -77,10 +77,10 @@ def test_a_pattern_computes_where_it_can_and_is_a_mask_elsewhere() -> None:
     dense.load_state_dict(sparse.state_dict())
     padding = torch.arange(7) < torch.tensor([[7], [4], [1]])
     for mask, seen in ((None, pattern.mask(7, 7)), (Mask(padding), padding[:, None, None] & pattern.mask(7, 7))):
-        wanted = dense(x, mask=Mask(allowed=seen))
-        torch.testing.assert_close(sparse(x, mask=mask), wanted, **TOLERANCE)
+        expected = dense(x, mask=Mask(allowed=seen))
+        torch.testing.assert_close(sparse(x, mask=mask), expected, **TOLERANCE)
         with record(sparse) as recorded:
-            torch.testing.assert_close(sparse(x, mask=mask), wanted, **TOLERANCE)
+            torch.testing.assert_close(sparse(x, mask=mask), expected, **TOLERANCE)
         assert (recorded["weights"] != 0).sum() <= seen.expand_as(recorded["weights"]).sum()
     assert pattern.attended == 2
     sparse.train()(x)
@@ -130,8 +130,8 @@ def test_rotary_turns_each_row_from_a_position_of_its_own() -> None:
     angle = torch.tensor(3.0 * 50.0 ** (-2 / 6), dtype=torch.float64)
     pair = rotary(q[:1, :1, :1], 3)[0, 0, 0, 2:4]
     even, odd = q[0, 0, 0, 2:4]
-    wanted = torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()])
-    torch.testing.assert_close(pair, wanted, **TOLERANCE)
+    expected = torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()])
+    torch.testing.assert_close(pair, expected, **TOLERANCE)
 
 
 def test_an_embedding_is_the_sum_of_its_parts_normalised() -> None:
@@ -143,8 +143,8 @@ def test_an_embedding_is_the_sum_of_its_parts_normalised() -> None:
     ids, segments = torch.tensor([[3, 8, 0]]), torch.tensor([[0, 1, 1]])
     seen = ids != 0
     position, segment = embedding.position.weight[:3], embedding.segment.weight[segments]
-    wanted = embedding.norm((1.5 * embedding.weight[ids] + position + segment).masked_fill(~seen[..., None], 0.0))
-    torch.testing.assert_close(embedding(ids, seen, segments=segments), wanted, **TOLERANCE)
+    expected = embedding.norm((1.5 * embedding.weight[ids] + position + segment).masked_fill(~seen[..., None], 0.0))
+    torch.testing.assert_close(embedding(ids, seen, segments=segments), expected, **TOLERANCE)
     assert torch.equal(embedding.sharing()(ids, seen, segments=segments), embedding(ids, seen, segments=segments))
     plain = TokenEmbedding(9, 4, None, nn.Identity())
     assert plain.scale == 2.0  # √d_model, as in the paper

@@ -24,8 +24,8 @@ def x() -> Tensor:
 def test_gated_and_not(name: str, bias: bool) -> None:
     activation, formula, given = ACTIVATIONS[name], FORMULAS[name], x()
     plain = FeedForward(4, 6, activation, bias).double()
-    wanted = plain.outer(formula(plain.inner(given)))
-    torch.testing.assert_close(plain(given), wanted, atol=1e-12, rtol=1e-12)
+    expected = plain.outer(formula(plain.inner(given)))
+    torch.testing.assert_close(plain(given), expected, atol=1e-12, rtol=1e-12)
     gated = GatedFeedForward(4, 6, activation, bias).double()
     with record(gated) as recorded:
         found = gated(given)

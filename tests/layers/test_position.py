@@ -19,8 +19,8 @@ def test_sinusoids_are_those_of_the_paper_at_any_length(offset: int, d_model: in
     encoding = Sinusoidal(8, d_model)(offset, 4)
     for row, position in zip(encoding.tolist(), range(offset, offset + 4), strict=True):
         angles = [position / 10000 ** (2 * (column // 2) / d_model) for column in range(d_model)]
-        wanted = [math.cos(angle) if column % 2 else math.sin(angle) for column, angle in enumerate(angles)]
-        assert row == pytest.approx(wanted, abs=1e-6)
+        expected = [math.cos(angle) if column % 2 else math.sin(angle) for column, angle in enumerate(angles)]
+        assert row == pytest.approx(expected, abs=1e-6)
 
 
 def test_learned_positions_end_where_they_were_learned() -> None:
@@ -72,13 +72,13 @@ def test_rotary_is_the_same_for_graphs_that_are_exported(
     dtype: torch.dtype, d_head: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There by sines and cosines, here by complex numbers or in kernels; gradients too."""
-    q, wanted = (torch.randn(2, 5, 3, d_head).to(dtype).transpose(1, 2) for _ in range(2))
+    q, expected = (torch.randn(2, 5, 3, d_head).to(dtype).transpose(1, 2) for _ in range(2))
     found = []
     for exported in (False, True):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda exported=exported: exported)
         x = q.clone().requires_grad_()
         turned = Rotary(d_head)(x, 3)
-        (turned * wanted).sum().backward()
+        (turned * expected).sum().backward()
         found.append((turned.detach(), x.grad))
         assert turned.dtype == dtype
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 5e-2}[dtype]

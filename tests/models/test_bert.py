@@ -105,7 +105,7 @@ def test_tensors_are_named(model: BERT) -> None:
     with record(model) as recorded:
         model.classes(model.hidden(tokens, seen, segments))
         model(tokens, seen, segments)
-    wanted = ["embedding.segment", "embedding.segmented", "embedding.normed", "memory", "classes.pooler.pooled"]
-    wanted += ["classes.projection.probabilities", "transform.normed", "output_projection.logits"]
-    assert set(wanted) <= set(recorded)
+    expected = ["embedding.segment", "embedding.segmented", "embedding.normed", "memory", "classes.pooler.pooled"]
+    expected += ["classes.projection.probabilities", "transform.normed", "output_projection.logits"]
+    assert set(expected) <= set(recorded)
     assert recorded["encoder.layers.1.self_attention.weights"].shape == (3, 4, 7, 7)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from glassformer.config import ConfigError, DataError
-from glassformer.generate import DecodingConfig, Symbols
+from glassformer.generate import DecodingConfig, SpecialTokens
 from glassformer.generate.beam import beam
+from glassformer.generate.greedy_and_sampling import greedy
 from glassformer.generate.protocol import Prompt
-from glassformer.generate.walk import greedy
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.taps import record
 
@@ -149,7 +149,7 @@ def test_documents_in_one_row_see_nothing_of_each_other(model: GPT) -> None:
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_searches_give_each_prompt_what_it_gets_alone(model: GPT, beam_size: int) -> None:
-    symbols = Symbols(pad=0, start=1, end=2)
+    symbols = SpecialTokens(pad=0, start=1, end=2)
 
     def search(prompts: list[list[int]], use_cache: bool) -> list[list[list[int]]]:
         limits = [[0] * len(prompts), [9] * len(prompts)]
@@ -188,8 +188,8 @@ def test_tracing_computes_the_same_and_names_what_it_saw(model: GPT) -> None:
     torch.testing.assert_close(traced, model.step(tokens[:, :1], model.begin(tokens, seen)), **TOLERANCE)
     weights = recorded.all("decoder.layers.1.self_attention.weights")[0]
     assert weights.shape == (4, 4, 6, 6) and weights.triu(1).count_nonzero() == 0
-    wanted = {"embedding.one_hot", "embedding.tokens", "decoder.normed", "output_projection.probabilities"}
-    assert wanted <= set(recorded)
+    expected = {"embedding.one_hot", "embedding.tokens", "decoder.normed", "output_projection.probabilities"}
+    assert expected <= set(recorded)
     gated = {f"decoder.layers.0.feed_forward.{name}" for name in ("gate", "inner", "activated", "product", "result")}
     assert not model.config.gated or gated <= set(recorded)
 
@@ -214,14 +214,14 @@ def test_fewer_heads_of_keys_are_kept_and_are_the_same_heads_repeated(build: Bui
 def test_residual_outputs_start_smaller_the_deeper_the_model_is() -> None:
     model = GPT(GPTConfig(vocab_size=100, d_model=64, n_heads=4, d_ff=256, n_layers=8))
     block = model.decoder.layers[3]
-    for weight, wanted in (
+    for weight, expected in (
         (model.embedding.weight, 0.02),
         (block.self_attention.query.weight, 0.02),
         (block.self_attention.output.weight, 0.02 / 4),
         (block.feed_forward.inner.weight, 0.02),
         (block.feed_forward.outer.weight, 0.02 / 4),
     ):
-        assert weight.std().item() == pytest.approx(wanted, rel=0.06)
+        assert weight.std().item() == pytest.approx(expected, rel=0.06)
     assert block.feed_forward.inner.bias.count_nonzero() == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from glassformer.generate import DecodingConfig, Symbols, generate
+from glassformer.generate import DecodingConfig, SpecialTokens, generate
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
 
@@ -48,7 +48,7 @@ def test_older_configurations_have_the_paper_s(make_model: Maker) -> None:
 @pytest.mark.parametrize("embedding", FACTORS)
 def test_a_search_with_a_cache_is_one_without(make_model: Maker, embedding: str) -> None:
     model = make_model(embedding=embedding, positions="learned", norm_order="pre", tie_embeddings=False)
-    sources, symbols = [[5, 3, 11, 2], [7, 2]], Symbols(pad=0, start=1, end=2)
+    sources, symbols = [[5, 3, 11, 2], [7, 2]], SpecialTokens(pad=0, start=1, end=2)
     found = [
         generate(model, sources, symbols, DecodingConfig(max_extra=8, use_cache=use_cache))
         for use_cache in (True, False)

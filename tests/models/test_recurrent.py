@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from glassformer.config import ConfigError
-from glassformer.generate import DecodingConfig, Hypothesis, Symbols, generate, score_pairs
+from glassformer.generate import DecodingConfig, Hypothesis, SpecialTokens, generate, score_pairs
 from glassformer.layers.dropout import has_active_dropout
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
 from glassformer.models.registry import load_weights, weights_of
@@ -17,7 +17,7 @@ from glassformer.taps import record
 
 PAD, LENGTHS, TARGET_LENGTHS = 0, [6, 3, 1], [2, 5, 4]
 SOURCES = [[5, 2], [3, 8, 7, 4, 6, 5, 2], [4, 4, 2], [7, 8, 3, 2], [6, 2], [3, 8, 7, 4, 6, 5, 2], [8, 5, 3, 6, 2]]
-SYMBOLS = Symbols(pad=0, start=1, end=2)
+SYMBOLS = SpecialTokens(pad=0, start=1, end=2)
 SHAPES = [
     {},
     {"n_encoder_layers": 1, "n_decoder_layers": 1},
@@ -247,12 +247,12 @@ def test_it_learns_to_turn_sentences_round() -> None:
         place, ends = torch.arange(6), torch.full((64, 1), SYMBOLS.end)
         seen = place <= lengths
         source = torch.cat([words, ends], 1).where(place != lengths, SYMBOLS.end)
-        wanted = words.gather(1, (lengths - 1 - place[:5]).clamp(min=0))
-        wanted = torch.cat([wanted, ends], 1).where(place < lengths, SYMBOLS.end)
-        target = torch.cat([torch.full((64, 1), SYMBOLS.start), wanted[:, :-1]], 1)
+        target_values = words.gather(1, (lengths - 1 - place[:5]).clamp(min=0))
+        target_values = torch.cat([target_values, ends], 1).where(place < lengths, SYMBOLS.end)
+        target = torch.cat([torch.full((64, 1), SYMBOLS.start), target_values[:, :-1]], 1)
         logits = model(source, target, seen, seen)
         optimizer.zero_grad()
-        nn.functional.cross_entropy(logits[seen], wanted[seen]).backward()
+        nn.functional.cross_entropy(logits[seen], target_values[seen]).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     sources = [[3, 4, 5, 2], [9, 8, 7, 6, 2], [5, 5, 6, 7, 8, 2], [7, 2]]

@@ -62,8 +62,16 @@ def test_tensors_are_named(build: Build) -> None:
     with record(model) as recorded:
         traced = model(seen)
     torch.testing.assert_close(traced, model(seen), atol=1e-12, rtol=1e-12)
-    wanted = {"embedding.patches", "embedding.positioned", "encoder.normed", "memory", "mean", "deviation", "forecast"}
-    assert wanted <= set(recorded)
+    expected = {
+        "embedding.patches",
+        "embedding.positioned",
+        "encoder.normed",
+        "memory",
+        "mean",
+        "deviation",
+        "forecast",
+    }
+    assert expected <= set(recorded)
     assert recorded["encoder.layers.0.self_attention.weights"].shape == (6, 4, 4, 4)
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from glassformer.config import CheckpointError, ConfigError, DataError
-from glassformer.data.labelled_config import LabelledConfig, TaggedConfig
+from glassformer.data.classification_config import LabelledConfig, TaggedConfig
 from glassformer.predict import Classifier, Filler, Tagger
-from glassformer.predict.measuring import classification_scores, label_scores, tagging_scores
+from glassformer.predict.evaluation import classification_scores, label_scores, tagging_scores
 from tiny_run import write_lines
 from tiny_tasks import SENTENCES, TinyTask, made
 

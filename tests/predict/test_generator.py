@@ -16,7 +16,7 @@ from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.predict import Generator
 from glassformer.predict.kept_prompt import WithKeptPrompt
 from glassformer.text import TextConfig, train_tokenizers
-from glassformer.text.foreign import ForeignTokenizer
+from glassformer.text.pretrained import PretrainedTokenizer
 
 PROMPTS = ["the dog ", "a", "", "the bird s"]
 OPTIONS: list[dict[str, Any]] = [
@@ -47,8 +47,8 @@ def test_log_probabilities_are_the_model_s_behind_the_prompt(generator: Generato
     assert len(written) == 4
     assert found.hypothesis.finish_reason == "length"
     rows = generator.model(torch.tensor([read + written[:-1]]))[0, len(read) - 1 :].log_softmax(-1)
-    wanted = rows.gather(1, torch.tensor(written)[:, None])[:, 0].tolist()
-    assert found.hypothesis.token_log_probs == pytest.approx(wanted, abs=1e-4)
+    expected = rows.gather(1, torch.tensor(written)[:, None])[:, 0].tolist()
+    assert found.hypothesis.token_log_probs == pytest.approx(expected, abs=1e-4)
 
 
 def test_an_empty_prompt_begins_behind_the_end_token(generator: Generator) -> None:
@@ -146,7 +146,7 @@ def test_streamed_pieces_are_whole_characters(rotary: Generator) -> None:
     pipeline.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     pipeline.decoder = tokenizers.decoders.ByteLevel()
     special = {name: n for n, name in enumerate(names)}
-    tokenizer = ForeignTokenizer(special, json.loads(pipeline.to_str()))
+    tokenizer = PretrainedTokenizer(special, json.loads(pipeline.to_str()))
     torch.manual_seed(0)
     values = rotary.model.config.model_dump() | {"vocab_size": tokenizer.vocab_size}
     generator = replace(rotary, model=GPT(GPTConfig.parse(values)).eval(), tokenizer=tokenizer)
@@ -164,8 +164,8 @@ def test_past_its_positions_a_text_goes_on_from_its_last_half(generator: Generat
     assert len(found[0].hypothesis.tokens) == 50 == len(found[0].hypothesis.token_log_probs)
     assert found[0].hypothesis.finish_reason == "length"
     ids = generator.tokenizer.encode("the dog" + found[0].text)
-    wanted = generator.model(torch.tensor([ids[8:16]]))[0, -1].log_softmax(-1)[ids[16]].item()
-    assert found[0].hypothesis.token_log_probs[16 - 7] == pytest.approx(wanted, abs=1e-5)
+    expected = generator.model(torch.tensor([ids[8:16]]))[0, -1].log_softmax(-1)[ids[16]].item()
+    assert found[0].hypothesis.token_log_probs[16 - 7] == pytest.approx(expected, abs=1e-5)
     (beam,) = generator.continuations(["the dog"], beam_size=2, max_length=50)
     assert len(beam[0].hypothesis.tokens) == 16 - len("the dog")
 
@@ -191,8 +191,8 @@ def test_where_lines_are_documents_a_prompt_begins_one(generator: Generator) -> 
     ids = [end, *generator.tokenizer.encode("the")]
     likelihood = lines.score(["the"])[0]
     logits = generator.model(torch.tensor([ids[:-1]]))[0].log_softmax(-1)
-    wanted = -logits.gather(1, torch.tensor(ids[1:])[:, None]).sum().item()
-    assert likelihood.nll == pytest.approx(wanted, abs=1e-4) and likelihood.tokens == likelihood.characters == 3
+    expected = -logits.gather(1, torch.tensor(ids[1:])[:, None]).sum().item()
+    assert likelihood.nll == pytest.approx(expected, abs=1e-4) and likelihood.tokens == likelihood.characters == 3
     assert generator.score(["the"])[0].tokens == 2
 
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from glassformer.config import DataError
-from glassformer.data.series import prepare_series
-from glassformer.data.series_files import read_table
+from glassformer.data.time_series import prepare_series
+from glassformer.data.time_series_files import read_table
 from glassformer.predict import Forecaster, ImageClassifier
 from glassformer.predict.dates import continued
-from glassformer.predict.measuring import image_scores
+from glassformer.predict.evaluation import image_scores
 from tiny_run import write_lines
 from tiny_tasks import TinyTask, made
 
@@ -46,8 +46,8 @@ def test_pictures_have_their_classes_together_as_alone(classifier: ImageClassifi
     (alone,) = classifier.classify([images[3, :, :, None]])
     assert alone.probabilities == pytest.approx(together[3].probabilities, abs=1e-5)
     pixels = (torch.from_numpy(images[3]).float() / 255 - classifier.format.mean[0]) / classifier.format.deviation[0]
-    wanted = classifier.model(pixels[None, None])[0].softmax(-1)
-    assert together[3].probabilities["dark"] == pytest.approx(wanted[0].item(), abs=1e-5)
+    expected = classifier.model(pixels[None, None])[0].softmax(-1)
+    assert together[3].probabilities["dark"] == pytest.approx(expected[0].item(), abs=1e-5)
 
 
 def test_a_picture_file_is_classified(classifier: ImageClassifier, tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ def test_a_forecast_is_the_model_by_hand_in_own_units(forecaster: Forecaster, se
     table = np.array([[float(cell) for cell in line.split(",")[1:]] for line in lines[1:]])
     mean, deviation = np.array(forecaster.format.mean), np.array(forecaster.format.deviation)
     seen = torch.from_numpy(((table[-24:] - mean) / deviation).astype(np.float32))[None]
-    wanted = forecaster.model(seen)[0].detach().double().numpy() * deviation + mean
-    np.testing.assert_allclose(forecast.values, wanted, rtol=1e-5)
+    expected = forecaster.model(seen)[0].detach().double().numpy() * deviation + mean
+    np.testing.assert_allclose(forecast.values, expected, rtol=1e-5)
     header, first, *_, last = forecast.rows()
     assert header == ["date", "low", "high"]
     assert (first[0], last[0]) == ("2024-03-03 00:00", "2024-03-03 05:00")
-    assert float(first[2]) == pytest.approx(wanted[0, 1], rel=1e-6)
+    assert float(first[2]) == pytest.approx(expected[0, 1], rel=1e-6)
 
 
 def test_columns_may_stand_in_another_order_beside_others(
@@ -145,8 +145,8 @@ def test_errors_of_the_test_part_and_of_a_file(forecaster: Forecaster, series: T
     table = read_table(gap, "date", ["low", "high"], "previous")
     future = np.where(table.known, forecaster.format.standardise(table.values), np.nan)
     pairs = [(table.values[None, n : n + 24], future[n + 24 : n + 30]) for n in range(len(future) - 29)]
-    wanted = np.nanmean([(forecaster.format.standardise(forecaster.forecast(a)[0]) - b) ** 2 for a, b in pairs])
-    assert forecaster.errors_in_file(gap, missing="previous").mse == pytest.approx(wanted, rel=1e-4)
+    expected = np.nanmean([(forecaster.format.standardise(forecaster.forecast(a)[0]) - b) ** 2 for a, b in pairs])
+    assert forecaster.errors_in_file(gap, missing="previous").mse == pytest.approx(expected, rel=1e-4)
     with pytest.raises(DataError, match=r"has 29 rows, but a window has 24 \+ 6; provide 30 or more"):
         forecaster.errors_in_file(write_lines(tmp_path / "t.csv", [header, *rows[:29]]))
 

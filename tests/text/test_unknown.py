@@ -7,8 +7,8 @@ from tokenizers import Tokenizer as Pipeline
 from tokenizers import models, normalizers, pre_tokenizers
 
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
-from glassformer.text.faults import TextError, UnknownWarning, listed, warn_of_unknown, without_text_warnings
-from glassformer.text.foreign import ForeignTokenizer
+from glassformer.text.errors import TextError, UnknownWarning, listed, warn_of_unknown, without_text_warnings
+from glassformer.text.pretrained import PretrainedTokenizer
 
 LINES = ["the old cat sleeps", "she sees a small tree", "the cat, the dog."]
 TEXTS = [
@@ -31,13 +31,13 @@ def vocabulary(kind: str, **values: object) -> Tokenizer:
     return train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
 
 
-def foreign() -> ForeignTokenizer:
+def foreign() -> PretrainedTokenizer:
     names = ["<pad>", "<s>", "</s>", "<unk>", "the", "cat", "sleeps", ","]
     pipeline = Pipeline(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
     pipeline.normalizer, pipeline.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.Whitespace()
     import json
 
-    return ForeignTokenizer({name: i for i, name in enumerate(names[:4])}, json.loads(pipeline.to_str()))
+    return PretrainedTokenizer({name: i for i, name in enumerate(names[:4])}, json.loads(pipeline.to_str()))
 
 
 @pytest.mark.parametrize("kind", ["bpe", "char", "word"])

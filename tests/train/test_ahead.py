@@ -28,10 +28,10 @@ def asks_for_no_number(config: RunConfig) -> None:
     """Tensors of the device "meta" have shapes and no numbers: asking for one raises."""
     state = build(config)
     batch = state.batches.next().to("meta")
-    loss = state.task.loss(state.working.to("meta").train(), batch)
-    minimised = loss.smoothed if loss.guidance is None else loss.smoothed + loss.guidance
+    loss = state.task.loss(state.compute_model.to("meta").train(), batch)
+    minimised = loss.loss if loss.guidance is None else loss.loss + loss.guidance
     minimised.backward()
-    assert all(p.grad is not None for p in state.working.parameters() if p.requires_grad)
+    assert all(p.grad is not None for p in state.compute_model.parameters() if p.requires_grad)
     with pytest.raises(RuntimeError):
         minimised.item()
 
@@ -59,8 +59,8 @@ def test_a_batch_made_ahead_is_told_as_not_yet_made(tiny: TinyRun) -> None:
             ahead.prepare()
         assert (ahead.state(), ahead.epoch) == (plain.state(), plain.epoch)
         other.restore(ahead.state())
-        wanted = plain.next()
-        assert same(ahead.next(), wanted) and same(other.next(), wanted)
+        expected = plain.next()
+        assert same(ahead.next(), expected) and same(other.next(), expected)
         assert ahead.epoch == plain.epoch
         if step == 4:
             ahead.prepare()
@@ -98,6 +98,6 @@ def test_nothing_is_waited_for_before_the_next_batch_is_made(
 
 
 def same(one: Batch, other: Batch) -> bool:
-    pairs: list[tuple[Any, Any]] = [(getattr(one, name), getattr(other, name)) for name in ("source", "wanted")]
+    pairs: list[tuple[Any, Any]] = [(getattr(one, name), getattr(other, name)) for name in ("source", "labels")]
     tensors: list[tuple[Tensor, Tensor]] = [pair for pair in pairs if isinstance(pair[0], Tensor)]
     return len(tensors) == 2 and all(torch.equal(a, b) for a, b in tensors)

@@ -59,7 +59,7 @@ def loss_by_hand(state: TrainState, batch: Batch, layer: int, head: int, shifted
             pair = PAIRS[batch.examples[nth]]
             ask, answer = np.flatnonzero(targets == sentence), np.flatnonzero(sources == sentence)
             words = tokenizers.source.word_of(batch.source[row][answer[:-1]].tolist())
-            for place, word in enumerate(tokenizers.target.word_of(batch.wanted[row][ask[:-1]].tolist())):
+            for place, word in enumerate(tokenizers.target.word_of(batch.labels[row][ask[:-1]].tolist())):
                 linked = [answer[i] for i, w in enumerate(words) if (w, word) in pair.alignment]
                 total -= sum(np.log(weights[row, ask[place + shifted], column]) / len(linked) for column in linked)
             nth += 1
@@ -80,7 +80,7 @@ def test_the_loss_is_that_of_the_definition(
     assert loss.guidance.item() == pytest.approx(0.3 * expected, rel=1e-6) and expected > 100  # shares are in float32
     plain = in_float64(tiny, {"data.row_tokens": row_tokens})
     other = plain.task.loss(plain.model, plain.batches.next())
-    assert other.guidance is None and (other.smoothed.item(), other.nll) == (loss.smoothed.item(), loss.nll)
+    assert other.guidance is None and (other.loss.item(), other.nll) == (loss.loss.item(), loss.nll)
 
 
 def test_in_rows_of_several_sentences_or_of_one_the_whole_is_the_same(tiny: TinyRun, guiding: dict[str, Any]) -> None:

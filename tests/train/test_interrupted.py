@@ -24,7 +24,7 @@ SETTINGS = {
 
 
 def stopped_after(steps: int) -> Callable[[], bool]:
-    """``asked_to_stop`` that is true from step ``steps`` of this process on."""
+    """``should_stop`` that is true from step ``steps`` of this process on."""
     left = iter([False] * (steps - 1))
     return lambda: next(left, True)
 
@@ -34,7 +34,7 @@ def train_until(tiny: TinyRun, path: Path, *stops: int, **changes: Any) -> None:
     config, before = tiny.config(SETTINGS | changes), 0
     for stop in stops:
         run = RunFolder.open(path) if before else RunFolder.create(path)
-        *_, finished = train(config, run, resume=before > 0, asked_to_stop=stopped_after(stop - before))
+        *_, finished = train(config, run, resume=before > 0, should_stop=stopped_after(stop - before))
         assert finished.step == stop
         before = stop
 

@@ -59,11 +59,11 @@ def test_killed_three_times_and_resumed_it_is_the_undisturbed_run(tiny: TinyRun,
         more = ["--resume"] * (number > 0)
         with started("train", config, "--run", run, *more, stderr=subprocess.PIPE) as process:
             assert process.stderr is not None
-            wanted = draw.randint(1, 4)  # reports of progress
+            expected = draw.randint(1, 4)  # reports of progress
             for line in process.stderr:
                 if line.startswith("step "):
-                    wanted -= 1
-                if wanted == 0:
+                    expected -= 1
+                if expected == 0:
                     break
             time.sleep(draw.random() * 0.02)
             process.send_signal(signal.SIGKILL)

@@ -83,7 +83,7 @@ def test_the_gradient_is_of_the_mean_over_tokens(tiny: TinyRun, tmp_path: Path) 
     state = state_with(tiny, [batch], train__label_smoothing=0.1)
     logits = state.model(batch.source, batch.target, batch.source != 0)
     loss = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), batch.wanted.flatten(), ignore_index=0, label_smoothing=0.1
+        logits.flatten(0, 1), batch.labels.flatten(), ignore_index=0, label_smoothing=0.1
     )
     expected = torch.autograd.grad(loss, list(state.model.parameters()))
     step = train_step(state, RunFolder.create(tmp_path))
@@ -116,7 +116,7 @@ def test_low_precision_is_the_same_step_rounded(tiny: TinyRun, tmp_path: Path) -
         state.batches = Given(batches * 2)  # type: ignore[assignment]
         states.append((state, train_step(state, run)))
     (high, exact), (low, rounded) = states
-    assert low.working is not low.model and low.working.encoder.dtype == torch.bfloat16
+    assert low.compute_model is not low.model and low.compute_model.encoder.dtype == torch.bfloat16
     assert {p.dtype for p in low.model.parameters()} == {torch.float32}
     assert rounded.loss == pytest.approx(exact.loss, rel=1e-2) and rounded.loss != exact.loss
     second = [train_step(state, run).loss for state in (high, low)]
@@ -183,12 +183,12 @@ def test_a_rate_of_embeddings_needs_embeddings() -> None:
 def test_the_average_forgets_old_weights_at_its_decay(tiny: TinyRun, tmp_path: Path) -> None:
     """mean_t = d_t · mean_{t-1} + (1 − d_t) · weights_t, where d_t grows to ``train.ema``, here from the third step."""
     state, run = build(tiny.config({"train.ema": 0.3})), RunFolder.create(tmp_path)
-    wanted = {name: weight.detach().clone() for name, weight in weights_of(state.model).items()}
+    reference = {name: weight.detach().clone() for name, weight in weights_of(state.model).items()}
     for decay in (2 / 11, 3 / 12, 0.3, 0.3):
         train_step(state, run)
         for name, weight in weights_of(state.model).items():
-            wanted[name] = decay * wanted[name] + (1 - decay) * weight.detach()
-    torch.testing.assert_close(dict(weights_of(state.best_model)), wanted, atol=1e-6, rtol=1e-5)
+            reference[name] = decay * reference[name] + (1 - decay) * weight.detach()
+    torch.testing.assert_close(dict(weights_of(state.eval_model)), reference, atol=1e-6, rtol=1e-5)
 
 
 def test_dropout_rises_with_the_steps(tiny: TinyRun, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_dropout_rises_with_the_steps(tiny: TinyRun, tmp_path: Path) -> None:
     rates = []
     for _ in range(12):
         train_step(state, RunFolder.create(tmp_path / str(len(rates))))
-        rates.append({m.threshold / 256 for m in state.working.modules() if isinstance(m, Dropout)})
+        rates.append({m.threshold / 256 for m in state.compute_model.modules() if isinstance(m, Dropout)})
     assert [round(rate, 1) for (rate,) in (rates[1], rates[5], rates[9], rates[11])] == [0.1, 0.3, 0.5, 0.5]
 
 
@@ -214,7 +214,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = ma
         calls[0] += 1
         result = whole(*arguments)
         step = calls[0] - 1  # the first call tries the largest batch
-        return result._replace(smoothed=result.smoothed * value) if step in steps else result
+        return result._replace(loss=result.loss * value) if step in steps else result
 
     monkeypatch.setattr(glassformer.train.tasks.translation, "projection_loss", loss)
 
@@ -232,8 +232,8 @@ def test_a_step_that_is_not_finite_changes_nothing(
         moments = {
             f"{n}.{k}": v for n, p in weights_of(state.model).items() for k, v in state.optimizer.state[p].items()
         }
-        assert state.averaged is not None
-        averaged = {f"averaged.{name}": w for name, w in weights_of(state.averaged).items()}
+        assert state.ema_model is not None
+        averaged = {f"averaged.{name}": w for name, w in weights_of(state.ema_model).items()}
         weights.append(fingerprint(weights_of(state.model) | moments | averaged))
         return done
 

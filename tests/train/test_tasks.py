@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 import glassformer
 from glassformer.checkpoint import load_checkpoint
 from glassformer.config import ConfigError, DataError
-from glassformer.predict import measuring
+from glassformer.predict import evaluation
 from glassformer.run_folder import RunFolder, resolve
 from glassformer.train import Started, Validated, parse_config, read_config
 from glassformer.train.tasks import make_task
@@ -120,7 +120,7 @@ def test_documents_that_are_trained_apart_are_measured_apart(
         count += len(ids) - 1
     assert scores["nll"] == pytest.approx(total / count, rel=1e-5)
     assert generator.within_documents
-    evaluated = measuring.language_scores(generator, read_config(tmp_path / "run" / "config.toml").data, [held_out])
+    evaluated = evaluation.language_scores(generator, read_config(tmp_path / "run" / "config.toml").data, [held_out])
     assert evaluated["nll"] == pytest.approx(scores["nll"], rel=1e-6)
 
 
@@ -147,7 +147,7 @@ def test_what_is_missing_is_neither_learned_nor_scored(
     assert found.mse == pytest.approx(torch.cat(squares).mean().item(), rel=1e-5)
     assert len(torch.cat(squares)) == 19 * 6 * 2 - 1
     batch = series.batch(series.windows("train")[-1:])
-    assert batch.future.isnan().sum() == 1 and task.loss(forecaster.model, batch).smoothed.isfinite()
+    assert batch.future.isnan().sum() == 1 and task.loss(forecaster.model, batch).loss.isfinite()
 
 
 # Going on, and starting from another run
@@ -247,7 +247,7 @@ def test_bits_count_the_text_of_the_predicted_tokens(
     assert scores["bits_per_character"] == pytest.approx(expected)
     assert scores["bits_per_byte"] == pytest.approx(expected)  # ASCII text
     assert (predicted > len(CODE) - 10) == (text["kind"] in ("bytes", "char"))
-    evaluated = measuring.language_scores(generator, config.data, [str(file)])
+    evaluated = evaluation.language_scores(generator, config.data, [str(file)])
     assert evaluated["bits_per_byte"] == pytest.approx(evaluated["nll"] * evaluated["tokens"] / math.log(2) / predicted)
     assert generator.score([CODE])[0].characters == predicted
 

@@ -40,7 +40,7 @@ def trained(tiny: TinyRun, folder: Path, changes: dict[str, Any], by_pytorch: Se
             patch.setattr(steps, "weight_update", optim.TorchUpdate if pytorch else optim.NativeUpdate)
             norms.append(train_step(state, run).gradient_norm)
     found = {"norms": torch.tensor(norms), **state.snapshot().tensors}
-    for part, model in {"best": state.best_model, "working": state.working}.items():
+    for part, model in {"best": state.eval_model, "compute": state.compute_model}.items():
         found |= {f"{part}.{name}": weight.detach().float() for name, weight in weights_of(model).items()}
     # The softmax does not see what all keys share: the gradient of their bias is rounding, and Adam makes steps of it.
     return {name: tensor for name, tensor in found.items() if not name.startswith("random") and "key.bias" not in name}
@@ -49,10 +49,10 @@ def trained(tiny: TinyRun, folder: Path, changes: dict[str, Any], by_pytorch: Se
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_the_kernel_takes_pytorchs_step(tiny: TinyRun, tmp_path: Path, kind: str) -> None:
     changes = {"model.dropout": 0.0, "optimizer.learning_rate": 1e-3, **SETTINGS[kind]}
-    wanted = trained(tiny, tmp_path / "pytorch", changes, [True] * 4)
+    expected = trained(tiny, tmp_path / "pytorch", changes, [True] * 4)
     tolerance = 0.1 if kind == "bfloat16" else 2e-4  # after four steps, each from the last one's rounding
     for name, way in {"kernel": [False] * 4, "both": [False, True, True, False]}.items():
         found = trained(tiny, tmp_path / name, changes, way)
-        assert found.keys() == wanted.keys()
-        for each, tensor in wanted.items():
+        assert found.keys() == expected.keys()
+        for each, tensor in expected.items():
             assert (found[each] - tensor).norm() <= tolerance * tensor.norm() + 1e-9, (name, each)

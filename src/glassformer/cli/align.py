@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.io import note, read_text, writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
-from glassformer.cli.streams import note, read_text, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from glassformer.cli import (
     translate,
     walkthrough,
 )
-from glassformer.cli.fitting import fitting
+from glassformer.cli.io import explaining, note, say, silence
 from glassformer.cli.process import end_at_interrupt
-from glassformer.cli.streams import explaining, note, say, silence
+from glassformer.cli.run_argument import check_run_argument
 
 app = typer.Typer(
     name="glassformer",
@@ -57,7 +57,7 @@ _USES = (translate, generate, fill, classify, tag, forecast, embed)
 _OTHERS = (score, align, evaluate, figure, average, info, tokenize, import_, export, demo, walkthrough)
 for _verb in (train, *_USES, *_OTHERS):
     _name = _verb.__name__.rpartition(".")[2].removesuffix("_")  # import is a word of Python's
-    app.command(name=_name)(fitting(_name, _verb.command))
+    app.command(name=_name)(check_run_argument(_name, _verb.command))
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.streams import note, say
+from glassformer.cli.io import note, say
 
 
 def command(
@@ -21,8 +21,8 @@ def command(
 
     from glassformer.checkpoint import average
     from glassformer.config import ConfigError
+    from glassformer.model_loading import check_settings
     from glassformer.run_folder import RunFolder
-    from glassformer.trained import check_settings
 
     if last < 1:
         raise ConfigError(f"--last {last}: at least one checkpoint is averaged; give 1 or more")

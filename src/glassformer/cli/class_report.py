@@ -37,7 +37,7 @@ def confusion_text(confusion: "Confusion") -> str:
 
 def aligned(rows: list[tuple[str, ...]], numbers: int | None = None) -> str:
     """Align columns of text; the last ``numbers`` (by default all but the first) to the right."""
-    from glassformer.explain.heatmap import columns_of
+    from glassformer.explain.figures.svg import columns_of
 
     n_columns = len(rows[0])
     widths = [max(columns_of(row[place]) for row in rows) for place in range(n_columns)]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.io import console, explaining, note, say
 from glassformer.cli.process import prepare_training
-from glassformer.cli.streams import console, explaining, note, say
 
 if TYPE_CHECKING:
     from glassformer.data.grammar import AlignedPair

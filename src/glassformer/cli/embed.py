@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from glassformer.cli.io import appearing, chunks, explaining, note, writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import loading
-from glassformer.cli.streams import appearing, chunks, explaining, note, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:

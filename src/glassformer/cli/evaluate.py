@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
+from glassformer.cli.io import say, settings
 from glassformer.cli.options import Device, MaxLineBytes
-from glassformer.cli.streams import say, settings
 from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class _Classes:
 
     def draw(self, file: str) -> None:
         from glassformer.cli.class_report import confusion_view
-        from glassformer.cli.streams import explaining
+        from glassformer.cli.io import explaining
 
         with explaining(file):
             confusion_view(self.confusion, self.unit).save(file)
@@ -138,7 +138,7 @@ def _scores(
     from glassformer import predict
     from glassformer.config import DataError
     from glassformer.evaluate.class_report import Confusion
-    from glassformer.predict import measuring
+    from glassformer.predict import evaluation
 
     if task == "forecasting":
         return _forecasts(run, device, files)
@@ -148,30 +148,30 @@ def _scores(
         raise DataError(f"no file is named; give one like those that {run} was trained on")
     model: Any = predict.load(run, device=device)
     if task == "language":
-        from glassformer.data.stream_config import StreamConfig
+        from glassformer.data.token_stream_config import StreamConfig
 
-        return measuring.language_scores(model, _data(run, StreamConfig, files, max_line_bytes), files, stride)
+        return evaluation.language_scores(model, _data(run, StreamConfig, files, max_line_bytes), files, stride)
     if task == "masked":
         from glassformer.data.masking_config import MaskedConfig
 
-        return measuring.masked_scores(model, _data(run, MaskedConfig, files, max_line_bytes), files)
+        return evaluation.masked_scores(model, _data(run, MaskedConfig, files, max_line_bytes), files)
     spans = None
     if task == "classification":
-        from glassformer.data.labelled_config import LabelledConfig
+        from glassformer.data.classification_config import LabelledConfig
 
         labels, names = (
-            measuring.classified(model, _data(run, LabelledConfig, files, max_line_bytes), files),
+            evaluation.classified(model, _data(run, LabelledConfig, files, max_line_bytes), files),
             model.labels,
         )
     elif task == "tagging":
-        from glassformer.data.labelled_config import TaggedConfig
+        from glassformer.data.classification_config import TaggedConfig
         from glassformer.evaluate.spans import mark_spans, span_report
 
-        sentences, names = measuring.tagged(model, _data(run, TaggedConfig, files, max_line_bytes), files), model.tags
-        labels = measuring.of_words(sentences)
+        sentences, names = evaluation.tagged(model, _data(run, TaggedConfig, files, max_line_bytes), files), model.tags
+        labels = evaluation.of_words(sentences)
         spans = span_report(*sentences) if mark_spans(names) else None
     else:
-        labels, names = measuring.classified_images(model, files), model.format.classes
+        labels, names = evaluation.classified_images(model, files), model.format.classes
     return _Classes(Confusion.of(*labels, names), BY_CLASS[task], spans)
 
 
@@ -200,7 +200,7 @@ def _config(run: str) -> Any:
 
 def _forecasts(run: str, device: str, files: list[str]) -> dict[str, float]:
     from glassformer.config import ConfigError, DataError
-    from glassformer.data.series import prepare_series
+    from glassformer.data.time_series import prepare_series
     from glassformer.predict import Forecaster
 
     if len(files) > 1:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.streams import explaining
+from glassformer.cli.io import explaining
 
 
 def command(
@@ -29,7 +29,7 @@ def command(
 ) -> None:
     """Draw a view of what the model computed for a sentence, an image or a series."""
     from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-    from glassformer.explain.figures import Choice, view
+    from glassformer.explain.figures.attention import Choice, view
     from glassformer.explain.opened import Shown, examine_run
     from glassformer.explain.view import known_suffix
 

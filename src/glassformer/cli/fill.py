@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.io import chunks, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import loading
-from glassformer.cli.streams import chunks, telling_lines, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
+from glassformer.cli.io import writing
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import loading
-from glassformer.cli.streams import writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 

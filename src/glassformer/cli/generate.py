@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.io import chunks, given, settings, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import keep_freed_memory, loading
-from glassformer.cli.streams import chunks, given, settings, telling_lines, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from glassformer.cli.streams import Output
+    from glassformer.cli.io import Output
     from glassformer.predict import Generated, Generator
 
 _AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per prompt: scores, tokens, finish_reason.")]

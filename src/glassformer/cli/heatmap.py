@@ -4,7 +4,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from glassformer.explain.heatmap import ink, label, number, place, shade
+from glassformer.explain.figures.svg import ink, label, number, place, shade
 from glassformer.explain.view import View
 
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.io import note, read_text, say
 from glassformer.cli.options import MaxLineBytes
-from glassformer.cli.streams import note, read_text, say
 from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from glassformer.cli.streams import say
+from glassformer.cli.io import say
 
 
 def command(

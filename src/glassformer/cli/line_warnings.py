@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from glassformer.cli.streams import note
+from glassformer.cli.io import note
 
 SEVERAL = ("source", "target", "prefix")
 """Kinds of text that share a line with other kinds."""
@@ -26,7 +26,7 @@ class LineWarnings:
     @contextmanager
     def watched(self, count: int) -> Iterator[None]:
         """Collect the library's warnings about the next ``count`` lines."""
-        from glassformer.text.faults import LongTextWarning, UnknownWarning
+        from glassformer.text.errors import LongTextWarning, UnknownWarning
 
         with warnings.catch_warnings():
             before: Any = warnings.showwarning

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
+from glassformer.cli.io import writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import loading
-from glassformer.cli.streams import writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 

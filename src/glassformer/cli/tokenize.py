@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from glassformer.cli.io import read_text, writing
 from glassformer.cli.options import MaxLineBytes
-from glassformer.cli.streams import read_text, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 
@@ -20,9 +20,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Tokens and ids, a JSON object a line.")] = False,
 ) -> None:
     """Show the tokens of each line, as the run's tokenizer cuts it."""
+    from glassformer.model_loading import load_checked
     from glassformer.run_folder import resolve
     from glassformer.text import TokenizerPair
-    from glassformer.trained import load_checked
 
     path = resolve(run)
     pair = TokenizerPair.from_json(load_checked(path).tokenizer, str(path))

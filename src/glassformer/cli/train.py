@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.io import console, note
 from glassformer.cli.process import prepare_training
-from glassformer.cli.streams import console, note
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.io import chunks, given, read_text, settings, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import keep_freed_memory, loading
-from glassformer.cli.streams import chunks, given, read_text, settings, telling_lines, writing
 from glassformer.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:

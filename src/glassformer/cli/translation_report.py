@@ -82,7 +82,7 @@ def report(
 
     from glassformer.evaluate import corpus_scores, paired_bootstrap
     from glassformer.predict.opening import check_task
-    from glassformer.text.faults import without_text_warnings
+    from glassformer.text.errors import without_text_warnings
     from glassformer.translator import Translator
 
     if against is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-from glassformer.cli.streams import console, explaining, note, writing
+from glassformer.cli.io import console, explaining, note, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from glassformer.explain.examined import Examined
-    from glassformer.explain.story import Pixels, Step, Table
+    from glassformer.explain.walkthrough_step import Pixels, Step, Table
 
 PIXELS = 32
 """Of an image, a side, at most."""
@@ -50,7 +50,7 @@ def command(
 
 
 def _example(run: str, text: str, target: str | None) -> "Examined":
-    from glassformer.cli.first_example import SENTENCE, first_translator
+    from glassformer.cli.toy_example import SENTENCE, first_translator
     from glassformer.config import DataError
     from glassformer.explain import examine
     from glassformer.explain.opened import Shown, examine_run
@@ -146,7 +146,7 @@ def _numbers(table: "Table") -> "RenderableType":
     from rich.table import Table as Drawn
     from rich.text import Text
 
-    from glassformer.explain.heatmap import ink, shade
+    from glassformer.explain.figures.svg import ink, shade
 
     columns = ("",) if table.columns is None else table.columns.labels
     caption = _left_out(max(0, len(columns) - WIDEST), max(0, len(table.rows.labels) - HIGHEST))

@@ -5,59 +5,59 @@ Each name is imported when first used: who reads lines need not wait for what re
 
 from typing import TYPE_CHECKING
 
-from glassformer.later import imported_later
+from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from glassformer.data.account import REASONS, Account, FileAccount, TokenAccount
     from glassformer.data.batches import Batches, ordered_batches
+    from glassformer.data.classification_config import LabelledConfig, TaggedConfig
     from glassformer.data.config import DataConfig
     from glassformer.data.files import parallel_lines, read_lines, read_pairs, read_texts
     from glassformer.data.image_config import AugmentConfig, ImageConfig
     from glassformer.data.images import ImageBatch, ImageBatches, ImageFormat, ordered_images, prepare_images
-    from glassformer.data.labelled import LabelledBatch, LabelledBatches, prepare_labelled
-    from glassformer.data.labelled_config import LabelledConfig, TaggedConfig
     from glassformer.data.masking import MaskedBatch, MaskedSequences
     from glassformer.data.masking_config import MaskedConfig
     from glassformer.data.pairs import Batch, Corpus, TokenLinks, collate
     from glassformer.data.preparation import prepare
-    from glassformer.data.series import SeriesBatch, SeriesBatches, SeriesFormat, prepare_series
-    from glassformer.data.series_config import SeriesDataConfig
-    from glassformer.data.series_files import Table, read_table
-    from glassformer.data.stream import Stream, prepare_stream
-    from glassformer.data.stream_config import StreamConfig
-    from glassformer.data.tagged import TaggedBatch, TaggedBatches, prepare_tagged
+    from glassformer.data.read_report import REASONS, FileReadReport, ReadReport, TokenReadReport
+    from glassformer.data.text_classification import LabelledBatch, LabelledBatches, prepare_labelled
+    from glassformer.data.time_series import SeriesBatch, SeriesBatches, SeriesFormat, prepare_series
+    from glassformer.data.time_series_config import SeriesDataConfig
+    from glassformer.data.time_series_files import Table, read_table
+    from glassformer.data.token_classification import TaggedBatch, TaggedBatches, prepare_tagged
+    from glassformer.data.token_stream import Stream, prepare_stream
+    from glassformer.data.token_stream_config import StreamConfig
     from glassformer.data.windows import WindowBatch, Windows
 
 _HOMES = {
-    "REASONS": "account",
-    "Account": "account",
+    "REASONS": "read_report",
+    "ReadReport": "read_report",
     "AugmentConfig": "image_config",
     "Batch": "pairs",
     "Batches": "batches",
     "Corpus": "pairs",
     "DataConfig": "config",
-    "FileAccount": "account",
+    "FileReadReport": "read_report",
     "ImageBatch": "images",
     "ImageBatches": "images",
     "ImageConfig": "image_config",
     "ImageFormat": "images",
-    "LabelledBatch": "labelled",
-    "LabelledBatches": "labelled",
-    "LabelledConfig": "labelled_config",
+    "LabelledBatch": "text_classification",
+    "LabelledBatches": "text_classification",
+    "LabelledConfig": "classification_config",
     "MaskedBatch": "masking",
     "MaskedConfig": "masking_config",
     "MaskedSequences": "masking",
-    "SeriesBatch": "series",
-    "SeriesBatches": "series",
-    "SeriesDataConfig": "series_config",
-    "SeriesFormat": "series",
-    "Stream": "stream",
-    "StreamConfig": "stream_config",
-    "Table": "series_files",
-    "TaggedBatch": "tagged",
-    "TaggedBatches": "tagged",
-    "TaggedConfig": "labelled_config",
-    "TokenAccount": "account",
+    "SeriesBatch": "time_series",
+    "SeriesBatches": "time_series",
+    "SeriesDataConfig": "time_series_config",
+    "SeriesFormat": "time_series",
+    "Stream": "token_stream",
+    "StreamConfig": "token_stream_config",
+    "Table": "time_series_files",
+    "TaggedBatch": "token_classification",
+    "TaggedBatches": "token_classification",
+    "TaggedConfig": "classification_config",
+    "TokenReadReport": "read_report",
     "TokenLinks": "pairs",
     "WindowBatch": "windows",
     "Windows": "windows",
@@ -67,25 +67,24 @@ _HOMES = {
     "parallel_lines": "files",
     "prepare": "preparation",
     "prepare_images": "images",
-    "prepare_labelled": "labelled",
-    "prepare_series": "series",
-    "prepare_stream": "stream",
-    "prepare_tagged": "tagged",
+    "prepare_labelled": "text_classification",
+    "prepare_series": "time_series",
+    "prepare_stream": "token_stream",
+    "prepare_tagged": "token_classification",
     "read_lines": "files",
     "read_pairs": "files",
-    "read_table": "series_files",
+    "read_table": "time_series_files",
     "read_texts": "files",
 }
 
 __all__ = [
     "REASONS",
-    "Account",
     "AugmentConfig",
     "Batch",
     "Batches",
     "Corpus",
     "DataConfig",
-    "FileAccount",
+    "FileReadReport",
     "ImageBatch",
     "ImageBatches",
     "ImageConfig",
@@ -96,6 +95,7 @@ __all__ = [
     "MaskedBatch",
     "MaskedConfig",
     "MaskedSequences",
+    "ReadReport",
     "SeriesBatch",
     "SeriesBatches",
     "SeriesDataConfig",
@@ -106,8 +106,8 @@ __all__ = [
     "TaggedBatch",
     "TaggedBatches",
     "TaggedConfig",
-    "TokenAccount",
     "TokenLinks",
+    "TokenReadReport",
     "WindowBatch",
     "Windows",
     "collate",
@@ -127,4 +127,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
-    __getattr__, __dir__ = imported_later(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

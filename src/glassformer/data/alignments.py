@@ -71,7 +71,7 @@ def token_links(batch: Batch, links: Sequence[NDArray[np.integer]], tokenizers: 
     shares, as Garg et al. 2019 (arXiv:1909.02074) normalise rows; the end of a sentence with nothing.
     """
     source = _Words(batch.source, batch.source_sentences, tokenizers.source)
-    target = _Words(batch.wanted, batch.target_sentences, tokenizers.target)
+    target = _Words(batch.labels, batch.target_sentences, tokenizers.target)
     pairs = np.repeat(np.arange(len(links)), [len(one) for one in links])
     words = np.concatenate(links)
     from_source, n_source = source.tokens_of(pairs, words[:, 0])

@@ -90,8 +90,8 @@ def mix(
     """Mixup (Zhang et al. 2018): each image and its label, averaged with another's; labels become probabilities."""
     other = torch.from_numpy(generator.permutation(len(images)))
     share = torch.from_numpy(generator.beta(alpha, alpha, len(images))).to(images.dtype)
-    wanted = F.one_hot(labels, n_classes).to(images.dtype)
+    targets = F.one_hot(labels, n_classes).to(images.dtype)
     return (
         torch.lerp(images[other], images, share[:, None, None, None]),
-        torch.lerp(wanted[other], wanted, share[:, None]),
+        torch.lerp(targets[other], targets, share[:, None]),
     )

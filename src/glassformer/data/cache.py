@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.config import DataError
-from glassformer.data.account import Account
 from glassformer.data.config import DataConfig
 from glassformer.data.files import find_files, regular, unreadable
 from glassformer.data.pairs import Corpus, Side
+from glassformer.data.read_report import ReadReport
 from glassformer.manifest import digested, parse_digested
 from glassformer.text import TokenizerPair
 
@@ -103,9 +103,9 @@ def joint_digest(digests: Iterable[str]) -> str:
     return hashlib.sha256(json.dumps(list(digests)).encode()).hexdigest()
 
 
-def account_of(index: dict[str, Any], paths: list[str]) -> Account:
+def account_of(index: dict[str, Any], paths: list[str]) -> ReadReport:
     """The account of an index. The files have the names they have now: when it was made they may have had others."""
-    account = Account.from_json(index["account"])
+    account = ReadReport.from_json(index["account"])
     for file, path in zip(account.files, paths, strict=True):
         file.path = path
     return account
@@ -129,7 +129,7 @@ def commit(
     folder: Path,
     key: str,
     dtypes: dict[str, str],
-    account: Account,
+    account: ReadReport,
     measures: dict[str, int] | None = None,
 ) -> None:
     """Describe the files of ``build``, then give it its name. When another process was faster, its folder stays."""

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from glassformer.config import DataError
 from glassformer.data.files import Fault, raw_lines, regular
 from glassformer.data.held_out import Part
-from glassformer.data.stream_config import DocumentsConfig
+from glassformer.data.token_stream_config import DocumentsConfig
 
 PIECE_CHARACTERS = 1 << 16
 """A longer line is given in parts that end at a space: some corpora are one line of 100 million characters."""

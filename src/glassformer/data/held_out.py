@@ -5,7 +5,7 @@ run, after a resume, and in a file that was shuffled or extended. Texts that are
 same side. A larger share holds out the same examples and more.
 
 Token streams, images and time series are divided differently: at the end of each file, class by class, and by time
-(``documents``, ``images``, ``series_config``).
+(``documents``, ``images``, ``time_series_config``).
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from glassformer.config import DataError
-from glassformer.data.account import FileAccount
+from glassformer.data.read_report import FileReadReport
 
 Part = Literal["all", "train", "held_out"]
 
@@ -41,7 +41,11 @@ def is_held_out(texts: Sequence[str], share: float) -> bool:
 
 
 def of_part(
-    records: list[AnyRecord], part: Part, share: float, texts: Callable[[AnyRecord], Sequence[str]], file: FileAccount
+    records: list[AnyRecord],
+    part: Part,
+    share: float,
+    texts: Callable[[AnyRecord], Sequence[str]],
+    file: FileReadReport,
 ) -> list[AnyRecord]:
     """The ``records`` of ``part``; for training, ``file`` counts the held-out records.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from glassformer.config import DataError
 from glassformer.data.files import unreadable
-from glassformer.data.input_faults import way_out
+from glassformer.data.input_errors import way_out
 from glassformer.data.pictures import SUFFIXES, read_pictures
 
 _A_PATH_IS = (
@@ -152,11 +152,11 @@ def _checked(
         )
     if 0 in pixels.shape:
         raise DataError(f"{path}: has no image in it; give at least one")
-    wanted = size or pixels.shape[1:3], channels or pixels.shape[3]
-    if wanted != (pixels.shape[1:3], pixels.shape[3]):
+    (height, width), n_channels = size or pixels.shape[1:3], channels or pixels.shape[3]
+    if (height, width, n_channels) != pixels.shape[1:]:
         raise DataError(
             f"{path}: images are {_shape(pixels)}, and data.image_size and data.channels say "
-            f"{wanted[0][0]} × {wanted[0][1]} × {wanted[1]}; arrays are taken as they are, so set these to their shape"
+            f"{height} × {width} × {n_channels}; arrays are taken as they are, so set these to their shape"
         )
     return pixels  # type: ignore[return-value]
 

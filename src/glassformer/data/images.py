@@ -15,9 +15,9 @@ from torch import Tensor
 
 from glassformer.config import Config, DataError
 from glassformer.data.augment import erase, mix, move
-from glassformer.data.epochs import moved
 from glassformer.data.image_config import AugmentConfig, ImageConfig
 from glassformer.data.image_files import ImageSet, read_images
+from glassformer.data.loader import moved
 from glassformer.data.pictures import read_pictures
 from glassformer.data.shuffled import ShuffledBatches
 
@@ -66,7 +66,7 @@ class ImageBatch:
         return len(self)
 
     @property
-    def target_tokens(self) -> int:
+    def n_targets(self) -> int:
         """Predictions: one an image."""
         return len(self)
 
@@ -109,8 +109,8 @@ class ImageBatches(ShuffledBatches[ImageBatch]):
         if config.erase:
             images = erase(images, config.erase, generator)
         if config.mixup:
-            mixed, wanted = mix(images, labels, len(self.format.classes), config.mixup, generator)
-            return ImageBatch(mixed, wanted, examples)
+            mixed, targets = mix(images, labels, len(self.format.classes), config.mixup, generator)
+            return ImageBatch(mixed, targets, examples)
         return ImageBatch(images, labels, examples)
 
 

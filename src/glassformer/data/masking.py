@@ -15,11 +15,11 @@ from torch import Tensor
 from glassformer.config import DataError
 from glassformer.data.batches import times
 from glassformer.data.cache import joint_digest
-from glassformer.data.epochs import moved
+from glassformer.data.loader import moved
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs, special_id
-from glassformer.data.stream import Stream
+from glassformer.data.token_stream import Stream
 from glassformer.text import Tokenizer
 
 
@@ -29,11 +29,11 @@ class MaskedBatch:
 
     tokens: Int64[Tensor, "rows width"]  # as the model sees them
     mask: Bool[Tensor, "rows width"]  # True: a token, False: padding
-    wanted: Int64[Tensor, "rows width"]  # as they were
+    labels: Int64[Tensor, "rows width"]  # as they were
     predicted: Bool[Tensor, "rows width"]  # where the loss counts
     segments: Int64[Tensor, "rows width"]  # all 0: one text a sequence
     source_tokens: int
-    target_tokens: int
+    n_targets: int
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -66,25 +66,25 @@ class Masking:
         return cls(config, special_id(tokenizer, "[MASK]"), tokenizer.unknown_id, ordinary)
 
     def hide(
-        self, wanted: Int64[np.ndarray, "rows width"], generator: np.random.Generator
+        self, labels: Int64[np.ndarray, "rows width"], generator: np.random.Generator
     ) -> tuple[Int64[np.ndarray, "rows width"], Bool[np.ndarray, "rows width"]]:
         """The tokens as the model sees them, and which ones it predicts."""
-        predicted = self._choose(wanted, generator)
-        drawn = generator.random(wanted.shape)
-        others = generator.choice(np.flatnonzero(self.ordinary), wanted.shape)
+        predicted = self._choose(labels, generator)
+        drawn = generator.random(labels.shape)
+        others = generator.choice(np.flatnonzero(self.ordinary), labels.shape)
         hidden = self.config.mask_token_share
         replaced = hidden + self.config.random_token_share
-        tokens = np.where(predicted & (drawn < hidden), self.mask_id, wanted)
+        tokens = np.where(predicted & (drawn < hidden), self.mask_id, labels)
         return np.where(predicted & (drawn >= hidden) & (drawn < replaced), others, tokens), predicted
 
     def _choose(
-        self, wanted: Int64[np.ndarray, "rows width"], generator: np.random.Generator
+        self, labels: Int64[np.ndarray, "rows width"], generator: np.random.Generator
     ) -> Bool[np.ndarray, "rows width"]:
-        candidates = self.ordinary[wanted]
+        candidates = self.ordinary[labels]
         only_unknown = ~candidates.any(axis=1)
-        candidates[only_unknown] = wanted[only_unknown] == self.unknown_id
-        amounts = np.floor(candidates.sum(axis=1) * self.config.masked_share + generator.random(len(wanted)))
-        keys = np.where(candidates, generator.random(wanted.shape), 2.0)
+        candidates[only_unknown] = labels[only_unknown] == self.unknown_id
+        amounts = np.floor(candidates.sum(axis=1) * self.config.masked_share + generator.random(len(labels)))
+        keys = np.where(candidates, generator.random(labels.shape), 2.0)
         ranks = keys.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
         return candidates & (ranks < np.maximum(amounts, 1)[:, None])
 
@@ -125,17 +125,17 @@ class MaskedSequences(SequenceEpochs[MaskedBatch]):
         return np.concatenate(parts)
 
     def _make(self, plan: Plan, epoch: int, position: int) -> MaskedBatch:
-        wanted, mask, segments = self.frame.rows([[self._ids(i)] for i in plan.batch(position).tolist()])
+        labels, mask, segments = self.frame.rows([[self._ids(i)] for i in plan.batch(position).tolist()])
         # 1 + position: to numpy the seeds (a, b) and (a, b, 0) are one, and (a, b) has drawn the plan.
-        tokens, predicted = self.masking.hide(wanted, np.random.default_rng((self.seed, epoch, 1 + position)))
+        tokens, predicted = self.masking.hide(labels, np.random.default_rng((self.seed, epoch, 1 + position)))
         return MaskedBatch(
             torch.from_numpy(tokens),
             torch.from_numpy(mask),
-            torch.from_numpy(wanted),
+            torch.from_numpy(labels),
             torch.from_numpy(predicted),
             torch.from_numpy(segments),
             source_tokens=int(mask.sum()),
-            target_tokens=int(predicted.sum()),
+            n_targets=int(predicted.sum()),
         )
 
     def _ids(self, example: int) -> NDArray[np.integer]:

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from glassformer.data.stream_config import DocumentsConfig
+from glassformer.data.token_stream_config import DocumentsConfig
 
 
 class MaskedConfig(DocumentsConfig):

@@ -14,7 +14,7 @@ from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.data.account import Account
+from glassformer.data.read_report import ReadReport
 from glassformer.text import TokenizerPair
 
 Ids = Sequence[int] | NDArray[np.integer]
@@ -57,7 +57,7 @@ class Corpus:
         self,
         source: Side,
         target: Side,
-        account: Account,
+        account: ReadReport,
         fingerprint: str,
         links: Side | None = None,
         content_digest: str = "",
@@ -92,7 +92,7 @@ class TokenLinks:
     The ``shares`` of a target token sum to 1, so their total is the number of linked target tokens.
     """
 
-    places: Int64[Tensor, "3 links"]  # row, column in ``Batch.wanted``, column in ``Batch.source``; none is twice
+    places: Int64[Tensor, "3 links"]  # row, column in ``Batch.labels``, column in ``Batch.source``; none is twice
     shares: Float32[Tensor, " links"]
 
     def to(self, device: torch.device | str) -> "TokenLinks":
@@ -109,11 +109,11 @@ class Batch:
 
     source: Int64[Tensor, "rows source"]  # tokens, end
     target: Int64[Tensor, "rows target"]  # start, tokens
-    wanted: Int64[Tensor, "rows target"]  # tokens, end
+    labels: Int64[Tensor, "rows target"]  # tokens, end
     source_sentences: Int64[Tensor, "rows source"]
     target_sentences: Int64[Tensor, "rows target"]
     source_tokens: int  # without padding
-    target_tokens: int  # predicted tokens, without padding
+    n_targets: int  # predicted tokens, without padding
     examples: NDArray[np.int64]  # the index of each pair in the corpora laid end to end, row by row
     links: TokenLinks | None = None  # where words are aligned
 
@@ -128,7 +128,7 @@ class Batch:
 
     def pairs(self) -> list[tuple[list[int], list[int]]]:
         """The ids of every pair, end included, in the order of ``examples``."""
-        sides = (self.source, self.source_sentences), (self.wanted, self.target_sentences)
+        sides = (self.source, self.source_sentences), (self.labels, self.target_sentences)
         sources, targets = (
             [
                 ids[numbers == n].tolist()
@@ -143,7 +143,7 @@ class Batch:
         return f"{list(self.source.shape)} source and {list(self.target.shape)} target tokens"
 
     def to(self, device: torch.device | str) -> "Batch":
-        names = ("source", "target", "wanted", "source_sentences", "target_sentences")
+        names = ("source", "target", "labels", "source_sentences", "target_sentences")
         moved: dict[str, Any] = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
         return replace(self, **moved, links=None if self.links is None else self.links.to(device))
 
@@ -165,17 +165,17 @@ def collate(
     targets = [[target for _, target in row] for row in rows]
     source = _rectangle(sources, [], [from_vocabulary.end_id], from_vocabulary.pad_id, multiple)
     target = _rectangle(targets, start, [], to_vocabulary.pad_id, multiple)
-    wanted = _rectangle(targets, [], end, to_vocabulary.pad_id, multiple)
+    labels = _rectangle(targets, [], end, to_vocabulary.pad_id, multiple)
     source_sentences, target_sentences = _numbers(sources, source.shape[1]), _numbers(targets, target.shape[1])
     n_pairs = sum(map(len, rows))
     return Batch(
         torch.from_numpy(source),
         torch.from_numpy(target),
-        torch.from_numpy(wanted),
+        torch.from_numpy(labels),
         torch.from_numpy(source_sentences),
         torch.from_numpy(target_sentences),
         source_tokens=int(np.count_nonzero(source_sentences)),
-        target_tokens=int(np.count_nonzero(target_sentences)),
+        n_targets=int(np.count_nonzero(target_sentences)),
         examples=np.arange(n_pairs) if examples is None else examples,
     )
 

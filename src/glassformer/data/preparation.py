@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from glassformer.config import DataError
 from glassformer.data import cache
-from glassformer.data.account import Account, FileAccount, Reason, TokenAccount
 from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
 from glassformer.data.files import Record, read_records
 from glassformer.data.held_out import Part, nothing_held_out, of_part
 from glassformer.data.pairs import Corpus
+from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.text import Tokenizer, TokenizerPair
 
 CHUNK_LINES = 4096
@@ -49,11 +49,11 @@ def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, ali
     return corpus
 
 
-def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[str], list[str], Account]:
+def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[str], list[str], ReadReport]:
     """Held-out sources and targets (``config.validation_share``), filtered like training pairs, and their account."""
-    account, sources, targets = Account(), list[str](), list[str]()
+    account, sources, targets = ReadReport(), list[str](), list[str]()
     for path in config.train:
-        file = FileAccount(path)
+        file = FileReadReport(path)
         account.files.append(file)
         keep = _Filter(config, tokenizers, "held_out")
         for chunk in _chunks(read_records(config, path)):
@@ -77,7 +77,7 @@ def _build(
     """``files``: each path, and the file of its alignments, which all of them have or none."""
     build, aligned = cache.begin(folder), [alignment for _, alignment in files if alignment is not None]
     try:
-        account = Account()
+        account = ReadReport()
         with (
             _writer(build, "source", tokenizers.source) as source,
             _writer(build, "target", tokenizers.target) as target,
@@ -85,7 +85,7 @@ def _build(
         ):
             keep = _Filter(config, tokenizers, "train" if config.validation_share else "all")
             for path, alignment in files:
-                file = FileAccount(path)
+                file = FileReadReport(path)
                 account.files.append(file)
                 lines = AlignedLines(alignment, path, tokenizers) if alignment is not None else None
                 for chunk in _chunks(read_records(config, path)):
@@ -123,7 +123,7 @@ class _Filter:
         self.config, self.tokenizers, self.part = config, tokenizers, part
         self.seen = _Seen()
 
-    def __call__(self, chunk: list[Record], file: FileAccount) -> list[Aligned]:
+    def __call__(self, chunk: list[Record], file: FileReadReport) -> list[Aligned]:
         chunk = of_part(chunk, self.part, self.config.validation_share, lambda record: [record.source], file)
         file.read += len(chunk)
         texts = _without(chunk, [self._text_fault(record) for record in chunk], file)
@@ -162,7 +162,7 @@ class _Filter:
                 faults[index] = "duplicate"
 
 
-def _without(records: list[Record], faults: list[Reason | None], file: FileAccount) -> list[Record]:
+def _without(records: list[Record], faults: list[Reason | None], file: FileReadReport) -> list[Record]:
     kept = []
     for record, fault in zip(records, faults, strict=True):
         if fault is None:
@@ -212,7 +212,7 @@ class _Writer:
         self.ids, self.offsets = ids, offsets
         self.dtype = "<u2" if tokenizer is not None and tokenizer.vocab_size <= 1 << 16 else "<i4"
         self.unknown_id = -1 if tokenizer is None else tokenizer.unknown_id
-        self.account = TokenAccount()
+        self.account = TokenReadReport()
         self.offsets.write(np.zeros(1, "<i8").tobytes())
 
     def append(self, sentences: list[list[int]]) -> None:

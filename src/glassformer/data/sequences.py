@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data.epochs import Epochs
+from glassformer.data.loader import ResumableLoader
 from glassformer.data.pairs import Ids
 from glassformer.data.sampling import Plan, plan_batches
 from glassformer.text import Tokenizer
@@ -83,7 +83,7 @@ def truncated(parts: Parts, max_length: int) -> Parts:
     return [ids[:length] for ids, length in zip(parts, kept, strict=True)]
 
 
-class SequenceEpochs(Epochs[Plan, B]):
+class SequenceEpochs(ResumableLoader[Plan, B]):
     """Batches of sequences of similar length, of at most ``batch_tokens`` padded tokens, drawn from (seed, epoch)."""
 
     def __init__(self, lengths: NDArray[np.int32], batch_tokens: int, bucket_noise: float, seed: int) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.config import DataError
-from glassformer.data.epochs import Epochs
+from glassformer.data.loader import ResumableLoader
 
 B = TypeVar("B")
 
@@ -27,7 +27,7 @@ class Shuffle:
         return self.order[self.bounds[position] : self.bounds[position + 1]]
 
 
-class ShuffledBatches(Epochs[Shuffle, B]):
+class ShuffledBatches(ResumableLoader[Shuffle, B]):
     """Each epoch sees each of ``n_examples`` once, in batches of at most ``batch_size``, their sizes equal to within 1.
 
     No example is dropped, and none is alone in a last small batch, where its gradient would weigh more.

@@ -14,9 +14,9 @@ from torch import Tensor
 from glassformer.config import DataError
 from glassformer.data.batches import times
 from glassformer.data.cache import joint_digest
-from glassformer.data.epochs import Epochs, moved
-from glassformer.data.stream import Stream
-from glassformer.data.stream_config import StreamConfig
+from glassformer.data.loader import ResumableLoader, moved
+from glassformer.data.token_stream import Stream
+from glassformer.data.token_stream_config import StreamConfig
 from glassformer.text import Tokenizer
 
 
@@ -25,7 +25,7 @@ class WindowBatch:
     """Windows of text, and the same text one token later."""
 
     tokens: Int64[Tensor, "rows context"]
-    wanted: Int64[Tensor, "rows context"]
+    labels: Int64[Tensor, "rows context"]
     documents: Int64[Tensor, "rows context"] | None
     """Their numbers (``number_documents``), when attention is to stay within one."""
 
@@ -39,9 +39,9 @@ class WindowBatch:
         return self.tokens.numel()
 
     @property
-    def target_tokens(self) -> int:
+    def n_targets(self) -> int:
         """Predictions that the loss is averaged over."""
-        return self.wanted.numel()
+        return self.labels.numel()
 
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} windows of {self.tokens.shape[1]} tokens"
@@ -66,7 +66,7 @@ def logits_within_documents(
     return lambda tokens: model(tokens, number_documents(tokens, end_id))
 
 
-class Windows(Epochs[list[NDArray[np.int64]], WindowBatch]):
+class Windows(ResumableLoader[list[NDArray[np.int64]], WindowBatch]):
     """Windows of ``context`` tokens of the streams, in an order drawn from (seed, epoch).
 
     Every epoch cuts each stream from another offset, drawn from 0 to ``context`` - 1, so that a token stands at every
@@ -107,9 +107,9 @@ class Windows(Epochs[list[NDArray[np.int64]], WindowBatch]):
 
     def _make(self, plan: list[NDArray[np.int64]], epoch: int, position: int) -> WindowBatch:
         rows = np.stack([self._window(begin) for begin in plan[position].tolist()]).astype(np.int64)
-        tokens, wanted = (torch.from_numpy(np.ascontiguousarray(side)) for side in (rows[:, :-1], rows[:, 1:]))
+        tokens, labels = (torch.from_numpy(np.ascontiguousarray(side)) for side in (rows[:, :-1], rows[:, 1:]))
         documents = number_documents(tokens, self.end_id) if self.config.within_documents else None
-        return WindowBatch(tokens, wanted, documents)
+        return WindowBatch(tokens, labels, documents)
 
     def _largest(self, plan: list[NDArray[np.int64]]) -> int:
         return 0  # array_split puts the longer ones first

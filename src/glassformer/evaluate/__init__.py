@@ -10,7 +10,7 @@ from glassformer.evaluate.alignment import alignment_error_rate
 from glassformer.evaluate.forecast import ForecastErrors, LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.evaluate.likelihood import bits_per_character, perplexity
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
-from glassformer.later import imported_later
+from glassformer.lazy_imports import lazy_attributes
 from glassformer.text.pharaoh import GoldLinks, Links, read_gold, read_pharaoh, write_pharaoh
 
 if TYPE_CHECKING:
@@ -67,4 +67,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
-    __getattr__, __dir__ = imported_later(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

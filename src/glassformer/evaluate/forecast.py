@@ -99,8 +99,8 @@ class LinearForecast:
             raise ConfigError(f"ridge={ridge}: without any, values that depend on each other have no one solution")
         gram = cross = torch.zeros(())
         for context, future in windows:
-            inputs, wanted = _relative(context, future)
-            gram, cross = gram + inputs.T @ inputs, cross + inputs.T @ wanted
+            inputs, targets = _relative(context, future)
+            gram, cross = gram + inputs.T @ inputs, cross + inputs.T @ targets
         if not gram.numel() > 1:
             raise DataError("there is no window to fit; give at least one")
         penalty = (ridge * gram.diagonal()[:-1].mean()).clamp(min=1e-12).repeat(len(gram))
@@ -115,6 +115,6 @@ def _relative(
     """Each variable of each window whose future is known as a row, less its last value; a 1 at the end of the inputs,
     for the bias."""
     last = context[:, -1:].double()
-    inputs, wanted = ((side.double() - last).transpose(1, 2).flatten(0, 1) for side in (context, future))
-    known = wanted.isfinite().all(1)
-    return torch.cat((inputs, inputs.new_ones(len(inputs), 1)), dim=1)[known], wanted[known]
+    inputs, targets = ((side.double() - last).transpose(1, 2).flatten(0, 1) for side in (context, future))
+    known = targets.isfinite().all(1)
+    return torch.cat((inputs, inputs.new_ones(len(inputs), 1)), dim=1)[known], targets[known]

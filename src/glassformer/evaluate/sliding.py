@@ -77,8 +77,8 @@ def sliding_likelihood(
         windows = np.stack([text[i : i + width + 1] for i in begins[first : first + rows]]).astype(np.int64)
         batch = torch.from_numpy(windows).to(device)
         predicted = logits(batch[:, :-1])
-        for row, wanted, skipped in zip(predicted, batch[:, 1:], counted_from[first : first + rows], strict=True):
-            total += _nll(row[skipped:], wanted[skipped:])
+        for row, targets, skipped in zip(predicted, batch[:, 1:], counted_from[first : first + rows], strict=True):
+            total += _nll(row[skipped:], targets[skipped:])
     return TextLikelihood(total, len(text) - 1)
 
 
@@ -94,7 +94,7 @@ def _windows(predictions: int, context: int, stride: int) -> tuple[list[int], li
     return begins, [end - begin for end, begin in zip([0, *ends], begins)]
 
 
-def _nll(logits: Float[Tensor, "positions vocab"], wanted: Int64[Tensor, " positions"]) -> float:
+def _nll(logits: Float[Tensor, "positions vocab"], targets: Int64[Tensor, " positions"]) -> float:
     precise = torch.promote_types(logits.dtype, torch.float32)
-    parts = zip(logits.split(SCORED_AT_ONCE), wanted.split(SCORED_AT_ONCE), strict=True)
+    parts = zip(logits.split(SCORED_AT_ONCE), targets.split(SCORED_AT_ONCE), strict=True)
     return sum(F.cross_entropy(part.to(precise), ids, reduction="sum").item() for part, ids in parts)

@@ -86,8 +86,8 @@ def chosen(found: Sequence[HeadLinks], layer: int, head: int | None) -> HeadLink
     heads = 1 + max(one.head for one in found if one.head is not None)
     for name, value, size in (("layer", layer, layers), ("head", head, heads)):
         in_decoder(name, value, size)
-    wanted = layer % layers, head if head is None else head % heads
-    return next(one for one in found if (one.layer, one.head) == wanted)
+    expected = layer % layers, head if head is None else head % heads
+    return next(one for one in found if (one.layer, one.head) == expected)
 
 
 def best_head(

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.config import ConfigError
+from glassformer.explain.dataflow import embedding_of, sublayers
 from glassformer.explain.interventions import AnyInputs, check_repeatable
 from glassformer.explain.trace import Trace, trace
-from glassformer.explain.wiring import embedding_of, sublayers
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Block
 from glassformer.layers.embedding import TokenEmbedding

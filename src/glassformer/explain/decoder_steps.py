@@ -1,5 +1,6 @@
 """Steps 7 to 12 of the walkthrough: from the target, shifted right, to the word that is chosen."""
 
+from glassformer.explain.dataflow import embedded, output_of
 from glassformer.explain.example import Example
 from glassformer.explain.layer_steps import (
     add_and_norm,
@@ -12,9 +13,8 @@ from glassformer.explain.layer_steps import (
     sums_to_one,
     whole_law,
 )
-from glassformer.explain.output_steps import Said, next_words
-from glassformer.explain.story import Fact, Step, Table, checked, tokens_axis, vectors
-from glassformer.explain.wiring import embedded, leaving
+from glassformer.explain.output_steps import NextTokens, next_words
+from glassformer.explain.walkthrough_step import Step, StepCheck, Table, checked, tokens_axis, vectors
 
 
 def shifted_target(example: Example) -> Step:
@@ -39,7 +39,7 @@ def shifted_target(example: Example) -> Step:
         "input = ⟨s⟩ y₁ … yₙ, output = y₁ … yₙ ⟨/s⟩",
         "section 3.1",
         (table,),
-        (checked(table), Fact("position i reads what position i − 1 was to say", start and shifted)),
+        (checked(table), StepCheck("position i reads what position i − 1 was to say", start and shifted)),
         table.formula(0),
         tuple(words),
         links=((1, 0), (2, 1)),
@@ -51,11 +51,11 @@ def masked_self_attention(example: Example) -> Step:
     """Section 3.2.3, third application."""
     t, path = example.trace, "decoder.layers.0.self_attention"
     asks = tokens_axis("query", "query: who asks", example.target_tokens)
-    asked = tokens_axis("key", "key: who is asked", example.target_tokens)
+    keys_of = tokens_axis("key", "key: who is asked", example.target_tokens)
     head = (("head", 0),)
     tables = (
-        Table(t, f"{path}.masked_scores", "q · k / √d_k, head 0, masked", asks, asked, head, "signed"),
-        Table(t, f"{path}.weights", "weights of head 0", asks, asked, head, "weights"),
+        Table(t, f"{path}.masked_scores", "q · k / √d_k, head 0, masked", asks, keys_of, head, "signed"),
+        Table(t, f"{path}.weights", "weights of head 0", asks, keys_of, head, "weights"),
     )
     return Step(
         8,
@@ -77,7 +77,7 @@ def cross_attention(example: Example) -> Step:
     t, layers = example.trace, len(example.model.decoder.layers)
     path = f"decoder.layers.{layers - 1}.cross_attention"
     asks = tokens_axis("query", "query: the decoder's words ask", example.target_tokens)
-    asked = tokens_axis("key", "key: the source is asked", example.source_tokens)
+    keys_of = tokens_axis("key", "key: the source is asked", example.source_tokens)
     heads = min(t[f"{path}.weights"].size(1), 16)
     tables = tuple(
         Table(
@@ -85,7 +85,7 @@ def cross_attention(example: Example) -> Step:
             f"{path}.weights",
             f"weights of head {head}, layer {layers - 1}",
             asks,
-            asked,
+            keys_of,
             (("head", head),),
             "weights",
         )
@@ -126,7 +126,7 @@ def decoder_layer(example: Example) -> Step:
 def decoder_stack(example: Example) -> Step:
     """Section 3.1, the right half of figure 1."""
     t, model = example.trace, example.model
-    name = leaving(model, "decoder")
+    name = output_of(model, "decoder")
     rows = tokens_axis("position", "token read", example.target_tokens)
     table = vectors(t, name, "what leaves the decoder", rows)
     layers, norm = len(model.decoder.layers), final_norm(example, "decoder")
@@ -146,5 +146,5 @@ def decoder_stack(example: Example) -> Step:
 
 def linear_and_softmax(example: Example) -> Step:
     """Section 3.4, last sentence: the next word."""
-    said = Said(example.translator.tokenizers.target, example.target_tokens, example.predicted_ids, "target")
+    said = NextTokens(example.translator.tokenizers.target, example.target_tokens, example.predicted_ids, "target")
     return next_words(example, said, 12)

@@ -3,7 +3,7 @@
 from glassformer.explain.example import Example
 from glassformer.explain.layer_steps import ending, final_norm, is_what_leaves, stream_sizes, whole_law
 from glassformer.explain.reading_steps import Reading
-from glassformer.explain.story import Step, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import Step, checked, tokens_axis, vectors
 
 
 def source(example: Example) -> Reading:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from glassformer.config import DataError
-from glassformer.explain import figures
 from glassformer.explain.examined import Written, token_labels
+from glassformer.explain.figures import attention
 from glassformer.explain.trace import Trace, trace
 from glassformer.memory import fitting_memory
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -19,7 +19,7 @@ from glassformer.translator import Translator
 
 
 @dataclass(frozen=True, repr=False)
-class Example(figures.Pictured):
+class Example(attention.Pictured):
     """A source and a target that went through the model once (teacher forcing; section 3.1: the target shifted right).
 
     ``source_tokens`` ends with the end token. ``target_tokens[i]`` is the decoder's input at position i, the start

@@ -30,8 +30,8 @@ Expression = Union[
 
 
 @dataclass(frozen=True)
-class Place:
-    """One number of a recorded tensor: ``index`` fixes each of its axes."""
+class TensorIndex:
+    """Index of one number in a recorded tensor: ``index`` fixes each of its axes."""
 
     name: str
     index: tuple[tuple[str, int], ...]
@@ -43,7 +43,7 @@ class Number:
 
     value: float
     symbol: str = ""
-    place: Place | None = None
+    place: TensorIndex | None = None
 
 
 @dataclass(frozen=True)

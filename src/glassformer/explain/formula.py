@@ -13,11 +13,11 @@ from glassformer.explain.expression import (
     Dot,
     Expression,
     Number,
-    Place,
     Product,
     Softmax,
     Squares,
     Sum,
+    TensorIndex,
     Total,
     evaluate,
     leaves,
@@ -62,7 +62,7 @@ class Check:
 class Formula:
     """``place`` is what is explained; ``law`` the general formula in LaTeX, ``source`` where it stands."""
 
-    place: Place
+    place: TensorIndex
     value: float
     law: str
     source: str
@@ -132,7 +132,7 @@ def explain(trace: "Trace", name: str, **index: int) -> Formula:
     return Formula(place, value, derivation.law, derivation.source, derivation.expression, tolerance)
 
 
-def descend(trace: "Trace", formula: Formula) -> Iterator[Formula]:
+def trace_back(trace: "Trace", formula: Formula) -> Iterator[Formula]:
     """``formula``, then that of its operand with the greatest part in it, down to what the model was given.
 
     A probability of a word leads so through logits, layers and attention to a row of the embedding and its one-hot;
@@ -146,7 +146,7 @@ def descend(trace: "Trace", formula: Formula) -> Iterator[Formula]:
         formula = explain(trace, place.name, **dict(place.index))
 
 
-def _greatest(expression: Expression) -> Place | None:
+def _greatest(expression: Expression) -> TensorIndex | None:
     if isinstance(expression, Softmax):
         return expression.scores.number(expression.chosen).place
     if isinstance(expression, Dot | Total | Squares):
@@ -162,9 +162,9 @@ def _greatest(expression: Expression) -> Place | None:
     return next((leaf.place for leaf in leaves(expression) if leaf.place is not None), None)
 
 
-def _place(trace: "Trace", name: str, index: dict[str, int]) -> Place:
+def _place(trace: "Trace", name: str, index: dict[str, int]) -> TensorIndex:
     found = {"batch": 0, **trace.place(name, index)}
     for axis, size in zip(trace.axes(name), trace[name].shape, strict=True):
         if axis not in found:
             raise ConfigError(f"{name} is explained one number at a time; give {axis}, from 0 to {size - 1}")
-    return Place(name, tuple((axis, found[axis]) for axis in trace.axes(name)))
+    return TensorIndex(name, tuple((axis, found[axis]) for axis in trace.axes(name)))

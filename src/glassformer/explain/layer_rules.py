@@ -4,6 +4,7 @@ import math
 
 from torch import nn
 
+from glassformer.explain.dataflow import input_of, keys_of, normalized, residual
 from glassformer.explain.expression import (
     Call,
     Difference,
@@ -20,7 +21,6 @@ from glassformer.explain.expression import (
     Vector,
 )
 from glassformer.explain.operands import Derivation, Operands, given
-from glassformer.explain.wiring import asked, entering, normalised, residual
 from glassformer.layers.block import Stack
 from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.norm import RMSNorm
@@ -36,7 +36,7 @@ ACTIVATION_LAWS = {
 
 def projection(o: Operands) -> Derivation:
     axis, part = {"q": ("query", "query"), "k": ("key", "key"), "v": ("key", "value")}[o.tap]
-    from_ = entering(o.model, o.path) if o.tap == "q" else asked(o.model, o.path)
+    from_ = input_of(o.model, o.path) if o.tap == "q" else keys_of(o.model, o.path)
     x = o.vector(from_, position=o.index[axis])
     row = o.index["head"] * o.trace[o.place.name].size(-1) + o.last
     law = rf"{o.tap} = x W^{o.tap.upper()} + b"
@@ -114,7 +114,7 @@ def result(o: Operands) -> Derivation:
 
 def inner(o: Operands) -> Derivation:
     """Also ``gate``, the other transformation of the same."""
-    x = o.vector(entering(o.model, o.path))
+    x = o.vector(input_of(o.model, o.path))
     law, source = (r"x W_{gate} + b", "Shazeer 2020") if o.tap == "gate" else (r"x W_1 + b_1", "equation 2")
     return Derivation(law, source, o.linear(x, f"{o.path}.{o.tap}", o.last))
 
@@ -143,7 +143,7 @@ def residual_sum(o: Operands) -> Derivation:
 def normed(o: Operands) -> Derivation:
     owner = o.model.get_submodule(o.path)
     norm = f"{o.path}.final_norm" if isinstance(owner, Stack) else f"{o.path}.norm"
-    number, gain = o.number(normalised(o.model, norm)), o.parameter(f"{norm}.weight", o.last)
+    number, gain = o.number(normalized(o.model, norm)), o.parameter(f"{norm}.weight", o.last)
     if isinstance(o.model.get_submodule(norm), RMSNorm):
         standard = Quotient(number, o.number(f"{norm}.root_mean_square"))
         law = r"\frac{x}{\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}} \gamma"
@@ -157,7 +157,7 @@ def normed(o: Operands) -> Derivation:
 def mean(o: Operands) -> Derivation:
     if not o.path:
         return given(o, r"\mu = \frac{1}{T} \sum_t x_t", "Kim et al. 2022; the series itself is not recorded")
-    x = o.vector(normalised(o.model, o.path))
+    x = o.vector(normalized(o.model, o.path))
     return Derivation(r"\mu = \frac{1}{d} \sum_i x_i", "Ba et al. 2016", Quotient(Total(x), _width(x)))
 
 
@@ -165,7 +165,7 @@ def deviation(o: Operands) -> Derivation:
     if not o.path:
         law = r"\sqrt{\frac{1}{T} \sum_t (x_t - \mu)^2 + \epsilon}"
         return given(o, law, "Kim et al. 2022; the series itself is not recorded")
-    x = o.vector(normalised(o.model, o.path))
+    x = o.vector(normalized(o.model, o.path))
     module = o.model.get_submodule(o.path)
     assert isinstance(module, nn.LayerNorm)
     middle, epsilon = o.number(f"{o.path}.mean"), Number(module.eps, "ε")
@@ -174,7 +174,7 @@ def deviation(o: Operands) -> Derivation:
 
 
 def root_mean_square(o: Operands) -> Derivation:
-    x = o.vector(normalised(o.model, o.path))
+    x = o.vector(normalized(o.model, o.path))
     module = o.model.get_submodule(o.path)
     assert isinstance(module, RMSNorm)
     mean_square = Quotient(Squares(x), _width(x))

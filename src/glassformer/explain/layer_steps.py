@@ -4,11 +4,11 @@ import math
 
 import torch
 
+from glassformer.explain.dataflow import is_pre, output_of, residual_stream
 from glassformer.explain.examined import Examined
 from glassformer.explain.formula import Formula, explain
-from glassformer.explain.story import SIDES, Axis, Fact, Step, Table, checked, tokens_axis, vectors
 from glassformer.explain.trace import Trace
-from glassformer.explain.wiring import is_pre, leaving, residual_stream
+from glassformer.explain.walkthrough_step import SIDES, Axis, Step, StepCheck, Table, checked, tokens_axis, vectors
 
 BITS = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
 ACTIVATION_LAWS = {"relu": "max(0, {})", "gelu": "GELU({})", "gelu_tanh": "GELU({})", "silu": "SiLU({})"}
@@ -18,13 +18,13 @@ HEAD = (("head", 0),)
 def attention(example: Examined, path: str, number: int) -> Step:
     """Section 3.2, where every position sees every other."""
     t = example.trace
-    asks, asked = _sides(example, path)
+    asks, keys_of = _sides(example, path)
     heads, d_k = t[f"{path}.weights"].size(1), t[f"{path}.q"].size(-1)
     tables = (
-        *_projected(t, path, asks, asked),
-        Table(t, f"{path}.scores", "q · k, head 0", asks, asked, HEAD, "signed"),
-        Table(t, f"{path}.scaled_scores", "÷ √d_k", asks, asked, HEAD, "signed"),
-        *_weights(t, path, asks, asked),
+        *_projected(t, path, asks, keys_of),
+        Table(t, f"{path}.scores", "q · k, head 0", asks, keys_of, HEAD, "signed"),
+        Table(t, f"{path}.scaled_scores", "÷ √d_k", asks, keys_of, HEAD, "signed"),
+        *_weights(t, path, asks, keys_of),
         *_gathered(t, path, asks),
     )
     return Step(
@@ -44,7 +44,7 @@ def attention(example: Examined, path: str, number: int) -> Step:
 def masked_attention(example: Examined, path: str, number: int) -> Step:
     """Section 3.2.3, third application, in a stack that has no encoder below it: with its projections."""
     t = example.trace
-    asks, asked = _sides(example, path)
+    asks, keys_of = _sides(example, path)
     heads, keys = t[f"{path}.q"].size(1), t[f"{path}.k"].size(1)
     sparse = bool((~t[f"{path}.mask"]).tril().any())
     seen, others = (
@@ -52,18 +52,18 @@ def masked_attention(example: Examined, path: str, number: int) -> Step:
     )
     outside = (" or outside the pattern", " and outside the pattern") if sparse else ("", "")
     tables = (
-        *_projected(t, path, asks, asked),
-        Table(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", asks, asked, HEAD, "signed"),
+        *_projected(t, path, asks, keys_of),
+        Table(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", asks, keys_of, HEAD, "signed"),
         Table(
             t,
             f"{path}.masked_scores",
             f"masked: −∞ where a later token stands{outside[0]}",
             asks,
-            asked,
+            keys_of,
             HEAD,
             "signed",
         ),
-        *_weights(t, path, asks, asked),
+        *_weights(t, path, asks, keys_of),
         *_gathered(t, path, asks),
     )
     grouped = "" if heads == keys else f" Groups of {heads // keys} heads ask the same keys and values."
@@ -143,7 +143,7 @@ def stack(example: Examined, name: str, number: int) -> Step:
     """Section 3.1: the layers of the only stack of a model, and what leaves it."""
     t, layers = example.trace, len(getattr(example.model, name).layers)
     rows = tokens_axis("position", "token", example.tokens(name))
-    out = "memory" if "memory" in t else leaving(example.model, name)
+    out = "memory" if "memory" in t else output_of(example.model, name)
     table = vectors(t, out, "what leaves the stack", rows)
     words = stream_sizes(example, name, rows)
     kept = is_what_leaves(example, name, "this") if out == "memory" else gives_the_logits(example, out)
@@ -180,18 +180,18 @@ def whole_law(norm: str, layers: str) -> str:
     return f"{norm}({layers})" if norm else layers
 
 
-def is_what_leaves(example: Examined, name: str, what: str) -> Fact:
+def is_what_leaves(example: Examined, name: str, what: str) -> StepCheck:
     """Of the memory, which is recorded by itself."""
     t, last = example.trace, "normalisation" if final_norm(example, name) else "layer"
-    same = bool((t["memory"] == t[leaving(example.model, name)]).all())
-    return Fact(f"{what} is what leaves the last {last}, bit for bit", same)
+    same = bool((t["memory"] == t[output_of(example.model, name)]).all())
+    return StepCheck(f"{what} is what leaves the last {last}, bit for bit", same)
 
 
-def gives_the_logits(example: Examined, out: str) -> Fact:
+def gives_the_logits(example: Examined, out: str) -> StepCheck:
     """By the model's own output projection, once more."""
     logits = example.model.output_projection(example.trace[out])
     same = bool((logits == example.trace["output_projection.logits"]).all())
-    return Fact("the logits are computed from exactly this", same)
+    return StepCheck("the logits are computed from exactly this", same)
 
 
 def stream_sizes(example: Examined, name: str, rows: Axis) -> tuple[tuple[str, ...], ...]:
@@ -203,21 +203,21 @@ def stream_sizes(example: Examined, name: str, rows: Axis) -> tuple[tuple[str, .
     return tuple(words)
 
 
-def sums_to_one(example: Examined, path: str) -> Fact:
+def sums_to_one(example: Examined, path: str) -> StepCheck:
     """Of every row of every head, also those that are not shown."""
     weights = example.trace[f"{path}.weights"]
     off = float((weights.double().sum(-1) - 1).abs().max())
     limit = BITS[str(weights.dtype).removeprefix("torch.")]
     rows = math.prod(weights.shape[:-1])
     if not off <= limit:
-        return Fact(f"not every row of the {rows:,} sums to 1: one is off by {off:.1g}", False)
-    return Fact(f"all {rows:,} rows of all {weights.size(1)} heads sum to 1: largest deviation {off:.1g}", True)
+        return StepCheck(f"not every row of the {rows:,} sums to 1: one is off by {off:.1g}", False)
+    return StepCheck(f"all {rows:,} rows of all {weights.size(1)} heads sum to 1: largest deviation {off:.1g}", True)
 
 
-def no_later_word(t: Trace, path: str) -> Fact:
+def no_later_word(t: Trace, path: str) -> StepCheck:
     weights = t[f"{path}.weights"]
     future = torch.ones(weights.shape[-2:], dtype=torch.bool, device=weights.device).triu(1)
-    return Fact("every weight on a later word is exactly 0, in all heads", not weights[..., future].any())
+    return StepCheck("every weight on a later word is exactly 0, in all heads", not weights[..., future].any())
 
 
 def strongest(t: Trace, path: str, row: int) -> Formula:
@@ -231,21 +231,23 @@ def _sides(example: Examined, path: str) -> tuple[Axis, Axis]:
     return tokens_axis("query", "query: who asks", tokens), tokens_axis("key", "key: who is asked", tokens)
 
 
-def _projected(t: Trace, path: str, asks: Axis, asked: Axis) -> list[Table]:
-    taps = [("q", "queries", asks, "d_k"), ("k", "keys", asked, "d_k"), ("v", "values", asked, "d_v")]
+def _projected(t: Trace, path: str, asks: Axis, keys_of: Axis) -> list[Table]:
+    taps = [("q", "queries", asks, "d_k"), ("k", "keys", keys_of, "d_k"), ("v", "values", keys_of, "d_v")]
     found = [vectors(t, f"{path}.{tap}", f"{title} of head 0", axis, d, HEAD) for tap, title, axis, d in taps]
     if f"{path}.rotated_q" not in t:
         return found
-    turned = [("rotated_q", "queries", asks), ("rotated_k", "keys", asked)]
+    turned = [("rotated_q", "queries", asks), ("rotated_k", "keys", keys_of)]
     return found + [
         vectors(t, f"{path}.{tap}", f"{title} of head 0, turned by their position", axis, "d_k", HEAD)
         for tap, title, axis in turned
     ]
 
 
-def _weights(t: Trace, path: str, asks: Axis, asked: Axis) -> list[Table]:
+def _weights(t: Trace, path: str, asks: Axis, keys_of: Axis) -> list[Table]:
     heads = range(min(t[f"{path}.weights"].size(1), 16))
-    return [Table(t, f"{path}.weights", f"weights of head {h}", asks, asked, (("head", h),), "weights") for h in heads]
+    return [
+        Table(t, f"{path}.weights", f"weights of head {h}", asks, keys_of, (("head", h),), "weights") for h in heads
+    ]
 
 
 def _gathered(t: Trace, path: str, asks: Axis) -> list[Table]:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glassformer.config import ConfigError
+from glassformer.explain.dataflow import residual_stream
 from glassformer.explain.trace import Trace, trace
-from glassformer.explain.wiring import residual_stream
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from glassformer.config import ConfigError
+from glassformer.explain.dataflow import embedding_of, residual_stream, stacks
 from glassformer.explain.examined import Examined
 from glassformer.explain.lens import logit_lens
 from glassformer.explain.view import Panel, View
-from glassformer.explain.wiring import embedding_of, residual_stream, stacks
 
 DIMENSIONS = 64
 CLASS = "class_attention"

@@ -5,7 +5,17 @@ import numpy as np
 from glassformer.explain.formula import explain
 from glassformer.explain.output_steps import RANKED, best_of, of_the_best, probabilities_sum_to_one
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
-from glassformer.explain.story import MAX_LABELS, Axis, Fact, Pixels, Step, Table, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import (
+    MAX_LABELS,
+    Axis,
+    Pixels,
+    Step,
+    StepCheck,
+    Table,
+    checked,
+    tokens_axis,
+    vectors,
+)
 
 NEAR = 1e-4
 
@@ -201,7 +211,7 @@ def forecast(example: SeriesExample, number: int) -> Step:
     )
 
 
-def _patches_are_the_series(example: SeriesExample) -> Fact:
+def _patches_are_the_series(example: SeriesExample) -> StepCheck:
     """Mean, deviation and patches, computed again from what was read."""
     t, config = example.trace, example.model.config
     rows = example.seen.T
@@ -211,4 +221,6 @@ def _patches_are_the_series(example: SeriesExample) -> Fact:
     padded = np.pad(rows, ((0, 0), (0, config.patch_stride)), mode="edge")
     cut = np.lib.stride_tricks.sliding_window_view(padded, config.patch_length, axis=1)[:, :: config.patch_stride]
     off = float(np.abs(cut - t["embedding.patches"].double().cpu().numpy()).max())
-    return Fact(f"the patches are the series, computed again from what was read: largest |Δ| {off:.1g}", off <= NEAR)
+    return StepCheck(
+        f"the patches are the series, computed again from what was read: largest |Δ| {off:.1g}", off <= NEAR
+    )

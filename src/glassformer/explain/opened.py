@@ -6,8 +6,8 @@ from pathlib import Path
 
 from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.data.images import ImageFormat
-from glassformer.data.series import SeriesFormat
-from glassformer.data.series_files import read_table
+from glassformer.data.time_series import SeriesFormat
+from glassformer.data.time_series_files import read_table
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import examine
 from glassformer.explain.reading import (

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.explain.expression import Dot, Expression, Number, Place, Sum, Vector
+from glassformer.explain.expression import Dot, Expression, Number, Sum, TensorIndex, Vector
 
 if TYPE_CHECKING:
     from glassformer.explain.trace import Trace
@@ -25,7 +25,7 @@ class Derivation:
 class Operands:
     """The numbers that rules read: recorded ones, and parameters of the model."""
 
-    def __init__(self, trace: "Trace", place: Place):
+    def __init__(self, trace: "Trace", place: TensorIndex):
         self.trace, self.model, self.place = trace, trace.model, place
         self.path, _, self.tap = place.name.rpartition(".")
         self.index = dict(place.index)
@@ -97,7 +97,7 @@ def given(o: Operands, law: str, source: str) -> Derivation:
 
 def _recorded(name: str, index: tuple[tuple[str, int], ...], value: float) -> Number:
     shown = ",".join(str(number) for axis, number in index if axis != "batch")
-    return Number(value, f"{name.rpartition('.')[2]}[{shown}]", Place(name, index))
+    return Number(value, f"{name.rpartition('.')[2]}[{shown}]", TensorIndex(name, index))
 
 
 def _named(path: str, index: tuple[int, ...], value: float) -> Number:

@@ -1,8 +1,8 @@
 """Rules of what comes out: the memory, logits and probabilities, pooled texts, forecasts."""
 
+from glassformer.explain.dataflow import output_of
 from glassformer.explain.expression import Call, Dot, Number, Product, Quotient, Softmax, Sum, Total
 from glassformer.explain.operands import Derivation, Operands
-from glassformer.explain.wiring import leaving
 
 READ = {"bert": "transform.normed", "vit": "memory", "recurrent": "decoder.combined"}
 """What the output projection is applied to; elsewhere what leaves the decoder."""
@@ -13,11 +13,11 @@ def memory(o: Operands) -> Derivation:
     if o.trace.kind == "recurrent":
         law, source = r"[\overrightarrow{h}_p; \overleftarrow{h}_p]", "Bahdanau et al. 2015, section 3.2"
         return Derivation(law, source, o.number(f"encoder.{_last_states(o, 'encoder.rightward')}"))
-    return Derivation(r"\text{Encoder}(x)", "section 3.1", o.number(leaving(o.model, "encoder")))
+    return Derivation(r"\text{Encoder}(x)", "section 3.1", o.number(output_of(o.model, "encoder")))
 
 
 def logits(o: Operands) -> Derivation:
-    x = o.vector(HEADS.get(o.path) or READ.get(o.trace.kind) or leaving(o.model, "decoder"))
+    x = o.vector(HEADS.get(o.path) or READ.get(o.trace.kind) or output_of(o.model, "decoder"))
     return Derivation(r"x W + b", "section 3.4", o.linear(x, o.path, o.last))
 
 
@@ -46,8 +46,8 @@ def combined(o: Operands) -> Derivation:
     context = o.vector("decoder.cross_attention.result")
     states = o.vector(f"decoder.{_last_states(o, 'decoder.layers')}")
     weight, half = "decoder.combine.weight", len(context)
-    asked, own = o.row(weight, o.last, 0, half), o.row(weight, o.last, half)
-    inside = Sum((Dot(context, asked), Dot(states, own), *o.parameter("decoder.combine.bias", o.last)))
+    keys_of, own = o.row(weight, o.last, 0, half), o.row(weight, o.last, half)
+    inside = Sum((Dot(context, keys_of), Dot(states, own), *o.parameter("decoder.combine.bias", o.last)))
     return Derivation(r"\tanh(W [c; h] + b)", "Luong et al. 2015, equation 5", Call("tanh", inside))
 
 

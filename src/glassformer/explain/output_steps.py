@@ -5,8 +5,17 @@ from typing import NamedTuple
 
 from glassformer.explain.examined import Examined
 from glassformer.explain.formula import explain
-from glassformer.explain.story import SHOWN_DIMENSIONS, Axis, Fact, Step, Table, checked, legend, tokens_axis
 from glassformer.explain.trace import Trace
+from glassformer.explain.walkthrough_step import (
+    SHOWN_DIMENSIONS,
+    Axis,
+    Step,
+    StepCheck,
+    Table,
+    checked,
+    legend,
+    tokens_axis,
+)
 from glassformer.text.tokenizer import Tokenizer
 
 RANKED = 5
@@ -14,28 +23,28 @@ RANKED = 5
 RANK = "Rank 1 is the most probable token of the vocabulary, rank 2 the next."
 
 
-class Said(NamedTuple):
+class NextTokens(NamedTuple):
     """What is read at each position, and what is to come there; None where nobody knows."""
 
     tokenizer: Tokenizer
     read: Sequence[str]
-    wanted: Sequence[int | None]
+    targets: Sequence[int | None]
     side: str
 
 
-def next_words(example: Examined, said: Said, number: int, chosen: int = 0) -> Step:
+def next_words(example: Examined, said: NextTokens, number: int, chosen: int = 0) -> Step:
     """Section 3.4, last sentence: the word after each position; the formula is of the first choice after ``chosen``."""
     t, tokenizer = example.trace, said.tokenizer
     probabilities = t["output_projection.probabilities"][0]
     values, ids = probabilities.topk(min(RANKED, probabilities.size(-1)), dim=-1)
     words = [("after", "is to come", "its rank", *(f"{place}." for place in range(1, values.size(1) + 1)))]
-    for position, wanted in enumerate(said.wanted):
+    for position, targets in enumerate(said.targets):
         best = best_of(tokenizer, ids[position].tolist(), values[position].tolist())
-        if wanted is None:
+        if targets is None:
             words.append((said.read[position], "?", "", *best))
             continue
-        rank = int((probabilities[position] > probabilities[position, wanted]).sum()) + 1
-        words.append((said.read[position], tokenizer.tokens([wanted])[0], str(rank), *best))
+        rank = int((probabilities[position] > probabilities[position, targets]).sum()) + 1
+        words.append((said.read[position], tokenizer.tokens([targets])[0], str(rank), *best))
     rows = tokens_axis("position", "token read", said.read)
     seen = [cell for row in words for cell in row]
     best_id = int(ids[chosen, 0])
@@ -104,7 +113,7 @@ def best_of(tokenizer: Tokenizer, ids: Sequence[int], values: Sequence[float]) -
     return [f"{token} {value:.4f}" for token, value in zip(tokenizer.tokens(ids), values, strict=True)]
 
 
-def probabilities_sum_to_one(t: Trace, path: str) -> Fact:
+def probabilities_sum_to_one(t: Trace, path: str) -> StepCheck:
     off = float((t[f"{path}.probabilities"].double().sum(-1) - 1).abs().max())
     what = "the classes" if t[f"{path}.probabilities"].ndim == 2 else "every position"
-    return Fact(f"the probabilities of {what} sum to 1: largest deviation {off:.1g}", off <= 1e-2)
+    return StepCheck(f"the probabilities of {what} sum to 1: largest deviation {off:.1g}", off <= 1e-2)

@@ -12,9 +12,9 @@ from torch import Tensor
 from glassformer.config import ConfigError, DataError
 from glassformer.data.images import ImageFormat
 from glassformer.data.sequences import Frame, special_id
-from glassformer.data.series import SeriesFormat
+from glassformer.data.time_series import SeriesFormat
 from glassformer.explain.examined import token_labels
-from glassformer.explain.heatmap import shown
+from glassformer.explain.figures.svg import shown
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
 from glassformer.explain.trace import Trace, trace
 from glassformer.memory import fitting_memory

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glassformer.explain.examined import Examined
-from glassformer.explain.story import Axis, Fact, Step, Table, checked, legend, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import Axis, Step, StepCheck, Table, checked, legend, tokens_axis, vectors
 from glassformer.layers.position import Sinusoidal
 from glassformer.text.tokenizer import Tokenizer
 
@@ -33,13 +33,13 @@ def text_to_vectors(example: Examined, reading: Reading, number: int) -> Step:
     tables = tuple(vectors(t, f"{reading.embedding}.{tap}", title, rows) for tap, title in taps)
     unknown = sum(i == tokenizer.unknown_id for i in reading.ids)
     ones = t[f"{reading.embedding}.one_hot"].sum(-1)
-    facts = [checked(*tables), Fact("every one-hot vector holds a single 1", bool((ones == 1).all()))]
+    facts = [checked(*tables), StepCheck("every one-hot vector holds a single 1", bool((ones == 1).all()))]
     if reading.whole:
         back = tokenizer.decode(reading.ids)
         same = bool(unknown) or back == tokenizer.normalize(reading.text)
-        facts.append(Fact(f"the tokens give the text back: {back!r}", same))
+        facts.append(StepCheck(f"the tokens give the text back: {back!r}", same))
     if unknown:
-        facts.append(Fact(f"{unknown} of the tokens stand for what the vocabulary does not hold", True))
+        facts.append(StepCheck(f"{unknown} of the tokens stand for what the vocabulary does not hold", True))
     return Step(
         number,
         "Tokens, one-hot, embedding",

@@ -2,7 +2,7 @@
 
 from glassformer.explain.example import Example
 from glassformer.explain.layer_steps import strongest, sums_to_one
-from glassformer.explain.story import Fact, Step, Table, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import Step, StepCheck, Table, checked, tokens_axis, vectors
 
 
 def read_both_ways(example: Example, number: int) -> Step:
@@ -22,7 +22,7 @@ def read_both_ways(example: Example, number: int) -> Step:
         (table,),
         (
             checked(table),
-            Fact("the memory is the last layer's states, bit for bit", same),
+            StepCheck("the memory is the last layer's states, bit for bit", same),
         ),
         table.formula(0),
     )

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
-from glassformer.explain.formula import Formula, descend
+from glassformer.explain.formula import Formula, trace_back
 from glassformer.explain.page.architecture import HIGH, WIDTH
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
@@ -21,9 +21,9 @@ from glassformer.explain.page.sheets import Sheet, sheet_of
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import Words, direction, law, length_class, sides_of, token, words_of
 from glassformer.explain.pixels import paths
-from glassformer.explain.story import MAX_LABELS, Pixels, Step, Table, legend
 from glassformer.explain.view import LARGEST
 from glassformer.explain.walkthrough import walkthrough
+from glassformer.explain.walkthrough_step import MAX_LABELS, Pixels, Step, Table, legend
 
 PAGE = "glassformer.explain.page"
 PICTURE = 320
@@ -32,7 +32,7 @@ SCRIPTS = ("linked", "grid", "heads", "copied", "page")
 
 
 @dataclass(frozen=True)
-class Told:
+class RenderedStep:
     """A step with what is drawn of it. ``formulas`` is the chosen one, in the last step all that it leads to."""
 
     step: Step
@@ -88,17 +88,17 @@ def report(example: Examined) -> str:
     )
 
 
-def _told(example: Examined, step: Step, numbers: Numbers, last: bool) -> Told:
+def _told(example: Examined, step: Step, numbers: Numbers, last: bool) -> RenderedStep:
     formulas = [] if step.formula is None else [step.formula]
     if last and step.formula is not None:
-        formulas = list(descend(example.trace, step.formula))
+        formulas = list(trace_back(example.trace, step.formula))
     shown: list[Sheet | Gallery] = []
     for group in _groups(step.tables) if step.passed else [[table] for table in step.tables]:  # every fault is shown
         if len(group) > 1:
             shown.append(gallery_of(group, numbers, f"step-{step.number}"))
         else:
             shown.append(sheet_of(group[0], numbers, failed=not step.passed))
-    return Told(step, words_of(step), shown, formulas)
+    return RenderedStep(step, words_of(step), shown, formulas)
 
 
 def _groups(tables: tuple[Table, ...]) -> list[list[Table]]:

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.config import ConfigError
+from glassformer.explain.dataflow import stacks
 from glassformer.explain.trace import Trace
-from glassformer.explain.wiring import stacks
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.explain import figures
 from glassformer.explain.examined import Written
+from glassformer.explain.figures import attention
 from glassformer.explain.trace import Trace
 from glassformer.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, repr=False)
-class StackExample(figures.Pictured):
+class StackExample(attention.Pictured):
     """One pass through a model of one stack; ``labels`` name the positions."""
 
     model: Any

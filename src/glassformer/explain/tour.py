@@ -9,8 +9,8 @@ from glassformer.config import DataError
 from glassformer.explain.example import examine
 from glassformer.explain.opened import Shown, examine_run
 from glassformer.explain.report import report as page_of
-from glassformer.explain.story import Step
 from glassformer.explain.walkthrough import walkthrough as steps_of
+from glassformer.explain.walkthrough_step import Step
 from glassformer.text.arguments import one_text
 from glassformer.translator import Translator
 

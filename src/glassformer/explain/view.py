@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from glassformer.config import ConfigError, DataError
-from glassformer.explain import heatmap
+from glassformer.explain.figures import svg
 
 LARGEST = 64  # rows and columns of a matrix that is shown cell by cell
 DRAWN = (".pdf", ".png")  # by matplotlib
@@ -108,7 +108,7 @@ class View:
 
     def svg(self) -> str:
         """A picture that needs nothing but itself, legible on light and on dark."""
-        return heatmap.svg(self.pooled())
+        return svg.svg(self.pooled())
 
     def _repr_html_(self) -> str:
         return self.svg()
@@ -126,7 +126,7 @@ class View:
     def _drawn(self, kind: str) -> bytes:
         """By matplotlib, which is imported only here: it is optional, and takes a second to start."""
         try:
-            drawing = import_module("glassformer.explain.drawing")
+            drawing = import_module("glassformer.explain.figures.matplotlib")
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "matplotlib":
                 raise
@@ -163,4 +163,4 @@ def _latex(text: str) -> str:
 
 
 def _typed(token: str) -> str:
-    return rf"\texttt{{{_latex(heatmap.shown(token))}}}"
+    return rf"\texttt{{{_latex(svg.shown(token))}}}"

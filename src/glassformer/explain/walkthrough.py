@@ -13,7 +13,7 @@ from glassformer.explain import recurrent_steps as recurrent
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
-from glassformer.explain.story import Step
+from glassformer.explain.walkthrough_step import Step
 
 
 def walkthrough(example: Examined) -> list[Step]:
@@ -41,7 +41,7 @@ def _translation(example: Example) -> list[Step]:
 
 def _continuation(example: TextExample) -> list[Step]:
     text = _text(example, "decoder")
-    said = output.Said(example.tokenizer, example.labels, [*example.ids[1:], None], "text")
+    said = output.NextTokens(example.tokenizer, example.labels, [*example.ids[1:], None], "text")
     return [
         reading.text_to_vectors(example, text, 1),
         reading.positions(example, text, 2),
@@ -87,7 +87,9 @@ def _series(example: SeriesExample) -> list[Step]:
 
 
 def _recurrent(example: Example) -> list[Step]:
-    said = output.Said(example.translator.tokenizers.target, example.target_tokens, example.predicted_ids, "target")
+    said = output.NextTokens(
+        example.translator.tokenizers.target, example.target_tokens, example.predicted_ids, "target"
+    )
     return [
         reading.text_to_vectors(example, encoder.source(example), 1),
         recurrent.read_both_ways(example, 2),

@@ -11,7 +11,7 @@ from glassformer.generate.config import (
 )
 from glassformer.generate.continuing import continue_texts, stream_text
 from glassformer.generate.ensemble import Ensemble
-from glassformer.generate.protocol import Decodable, Symbols
+from glassformer.generate.protocol import Decodable, SpecialTokens
 from glassformer.generate.scoring import score_pairs
 from glassformer.generate.search import by_length, generate
 from glassformer.generate.strings import StopStrings, stop_strings, token_biases
@@ -23,8 +23,8 @@ __all__ = [
     "Hypothesis",
     "LanguageDecodingConfig",
     "LogitsError",
+    "SpecialTokens",
     "StopStrings",
-    "Symbols",
     "TranslationDecodingConfig",
     "by_length",
     "continue_texts",

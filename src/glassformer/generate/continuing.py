@@ -12,9 +12,9 @@ import torch
 from glassformer.generate.beam import beam
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
-from glassformer.generate.protocol import Decodable, Prompt, Symbols, padded
-from glassformer.generate.search import by_length, runs_in_threads, side_by_side
-from glassformer.generate.walk import Choose, chooser, finish, greedy, sample, walk
+from glassformer.generate.greedy_and_sampling import Choose, chooser, finish, greedy, sample, walk
+from glassformer.generate.protocol import Decodable, Prompt, SpecialTokens, padded
+from glassformer.generate.search import by_length, map_in_threads, runs_in_threads
 
 Stopped = Callable[[int, list[int]], bool]
 
@@ -62,7 +62,7 @@ class _Text:
 def continue_texts(
     model: Decodable,
     prompts: Sequence[list[int]],
-    symbols: Symbols,
+    symbols: SpecialTokens,
     config: DecodingConfig,
     device: torch.device | None = None,
     window: int | None = None,
@@ -94,7 +94,7 @@ def continue_texts(
 def stream_text(
     model: Decodable,
     ids: list[int],
-    symbols: Symbols,
+    symbols: SpecialTokens,
     config: DecodingConfig,
     device: torch.device | None = None,
     window: int | None = None,
@@ -117,7 +117,7 @@ def stream_text(
 def _searched(
     model: Decodable,
     texts: list[_Text],
-    symbols: Symbols,
+    symbols: SpecialTokens,
     config: DecodingConfig,
     device: torch.device | None,
     stopped: Stopped | None,
@@ -141,7 +141,7 @@ def _searched(
     each = 1 if config.sample else config.beam_size
     lengths = [len(text.read) + text.room for text in texts]
     batches = list(by_length(lengths, max(1, config.batch_tokens // each)))
-    for batch, found in zip(batches, side_by_side(search, batches, runs_in_threads(model, device)), strict=True):
+    for batch, found in zip(batches, map_in_threads(search, batches, runs_in_threads(model, device)), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
@@ -151,7 +151,7 @@ def _choice(model: Decodable, texts: list[_Text], prompt: Prompt, config: Decodi
     return chooser(model, prompt, config, [text.draw for text in texts])
 
 
-def _prompt(texts: list[_Text], symbols: Symbols, config: DecodingConfig, device: torch.device | None) -> Prompt:
+def _prompt(texts: list[_Text], symbols: SpecialTokens, config: DecodingConfig, device: torch.device | None) -> Prompt:
     """All but the last token of each, which the first step reads."""
     read = [text.read for text in texts]
     source, visible = padded([ids[:-1] for ids in read], symbols.pad)

@@ -108,9 +108,9 @@ def forced_prefix(prompt: Prompt, others: list[Filter]) -> Filter:
         if length >= longest:
             return apply(others, logits, tokens, sentence)
         allowed = apply(others, logits.clone(), tokens, sentence)
-        wanted = forced.to(sentence.device)[sentence, length][:, None]
-        other = torch.arange(logits.size(1), device=logits.device) != wanted
-        return torch.where(wanted >= 0, logits.masked_fill(other, -torch.inf), allowed)
+        expected = forced.to(sentence.device)[sentence, length][:, None]
+        other = torch.arange(logits.size(1), device=logits.device) != expected
+        return torch.where(expected >= 0, logits.masked_fill(other, -torch.inf), allowed)
 
     return force
 

@@ -34,7 +34,7 @@ class Decodable(Protocol):
 
 
 @dataclass(frozen=True)
-class Symbols:
+class SpecialTokens:
     """Ids that mean something to a search."""
 
     pad: int
@@ -53,7 +53,7 @@ class Prompt:
     prefixes: list[list[int]]
     min_lengths: list[int]
     max_lengths: list[int]
-    symbols: Symbols
+    symbols: SpecialTokens
     first: Int[Tensor, " batch"] | None = None
     """What the first step of each reads: the last token of a text that is continued; None: the start symbol."""
     before: list[list[int]] | None = None
@@ -81,7 +81,7 @@ class Prompt:
 
 def build_prompt(
     sources: Sequence[Sequence[int]],
-    symbols: Symbols,
+    symbols: SpecialTokens,
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     device: torch.device | None = None,

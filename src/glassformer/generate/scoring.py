@@ -7,9 +7,9 @@ import torch
 
 from glassformer.generate.candidates import LogitsError, log_softmax
 from glassformer.generate.config import DecodingConfig, Hypothesis
-from glassformer.generate.protocol import Decodable, Symbols, build_prompt
+from glassformer.generate.greedy_and_sampling import finish
+from glassformer.generate.protocol import Decodable, SpecialTokens, build_prompt
 from glassformer.generate.search import by_length
-from glassformer.generate.walk import finish
 
 
 @torch.inference_mode()
@@ -17,7 +17,7 @@ def score_pairs(
     model: Decodable,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
-    symbols: Symbols,
+    symbols: SpecialTokens,
     config: DecodingConfig,
     device: torch.device | None = None,
 ) -> list[Hypothesis]:

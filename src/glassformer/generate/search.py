@@ -9,8 +9,8 @@ import torch
 from glassformer.generate.beam import beam
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, Hypothesis
-from glassformer.generate.protocol import Decodable, Symbols, build_prompt
-from glassformer.generate.walk import greedy, sample
+from glassformer.generate.greedy_and_sampling import greedy, sample
+from glassformer.generate.protocol import Decodable, SpecialTokens, build_prompt
 from glassformer.native.decoding import Execution
 
 _LIMITING = Lock()
@@ -20,7 +20,7 @@ _LIMITING = Lock()
 def generate(
     model: Decodable,
     sources: Sequence[Sequence[int]],
-    symbols: Symbols,
+    symbols: SpecialTokens,
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     device: torch.device | None = None,
@@ -45,7 +45,7 @@ def generate(
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
     batches = list(by_length(lengths, _source_tokens(model, config, copies)))
-    for batch, found in zip(batches, side_by_side(search, batches, runs_in_threads(model, device)), strict=True):
+    for batch, found in zip(batches, map_in_threads(search, batches, runs_in_threads(model, device)), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
@@ -66,7 +66,7 @@ def runs_in_threads(model: Decodable, device: torch.device | None) -> bool:
     return Execution.of(model).in_threads and (device is None or device.type == "cpu")
 
 
-def side_by_side(
+def map_in_threads(
     search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], threads: bool
 ) -> Iterable[list[list[Hypothesis]]]:
     """Search each batch, with ``threads`` one batch on each core at a time.

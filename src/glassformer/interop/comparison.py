@@ -6,11 +6,13 @@ from pathlib import Path
 from glassformer.interop.parity import Parity, largest_difference
 from glassformer.interop.runs import Held
 from glassformer.interop.table import Family
-from glassformer.interop.theirs import loaded
-from glassformer.interop.uses.use import Use
+from glassformer.interop.tasks.conversion import TaskConversion
+from glassformer.interop.transformers_api import loaded
 
 
-def compare(held: Held, use: Use, family: Family, folder: Path, texts: Sequence[str] | None = None) -> Parity:
+def compare(
+    held: Held, use: TaskConversion, family: Family, folder: Path, texts: Sequence[str] | None = None
+) -> Parity:
     """Both in float32, then both in float64, where also the ``texts`` go through both."""
     theirs, model = loaded(use.loader, folder), held.model
     inputs = use.inputs(held)

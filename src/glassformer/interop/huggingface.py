@@ -14,8 +14,6 @@ from glassformer.interop.comparison import compare
 from glassformer.interop.families import family_for, family_of
 from glassformer.interop.folder import refuse_existing, written_aside
 from glassformer.interop.hub import fetched
-from glassformer.interop.left_out import left_out
-from glassformer.interop.portable import read_json
 from glassformer.interop.result import Conversion
 from glassformer.interop.runs import Held, held_at
 from glassformer.interop.sentence_vectors import read_settings, transformer_folder
@@ -28,9 +26,11 @@ from glassformer.interop.table import (
     to_ours,
     to_theirs,
 )
-from glassformer.interop.theirs import transformers
-from glassformer.interop.uses.encoder import Encoder
-from glassformer.interop.uses.table import USES
+from glassformer.interop.tasks.encoder import Encoder
+from glassformer.interop.tasks.table import TASKS
+from glassformer.interop.tokenizer_json import read_json
+from glassformer.interop.transformers_api import transformers
+from glassformer.interop.unsupported_settings import unsupported_settings
 from glassformer.interop.weights import WHOLE, read_weights
 from glassformer.models.registry import MODELS, build_undrawn, load_weights, weights_of
 from glassformer.text import TokenizerPair
@@ -59,12 +59,12 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     model = build_undrawn(config.model_dump(), str(folder)).eval()
     load_weights(model, to_ours(family, config, weights, weights_of(model), str(folder)), str(folder))
     held = _held(family, model, folder, whole, own)
-    if isinstance(USES[family.task], Encoder):
+    if isinstance(TASKS[family.task], Encoder):
         held, left = _pooled(held, root, folder)
         notes += left
-    parity = compare(held, USES[family.task], family, folder, texts)
+    parity = compare(held, TASKS[family.task], family, folder, texts)
     parity.refuse(source)
-    notes += left_out(family, whole, folder, held)
+    notes += unsupported_settings(family, whole, folder, held)
     held.save(destination)
     return Conversion(destination, family.model_type, parity, notes)
 
@@ -76,7 +76,7 @@ def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str]
     path, held = held_at(run)
     config = held.model.config
     family = family_for(config, held.task)
-    use, settings = USES[family.task], settings_to_theirs(family, config)
+    use, settings = TASKS[family.task], settings_to_theirs(family, config)
     with written_aside(destination) as folder:
         tensors = to_theirs(family, config, {name: w.detach() for name, w in weights_of(held.model).items()})
         described = transformers.AutoConfig.for_model(
@@ -124,7 +124,7 @@ def _configuration(
 
 def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: dict[str, Any]) -> Held:
     """What is beside the weights: as we exported it, where ``config.json`` still says so, or read from their files."""
-    use = USES[family.task]
+    use = TASKS[family.task]
     if own:
         pair = TokenizerPair.from_json(own["tokenizer"], str(folder / OWN)) if "tokenizer" in own else None
         held = Held(model, own.get("values", {}), pair)

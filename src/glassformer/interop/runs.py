@@ -7,10 +7,10 @@ from typing import Any
 from glassformer.checkpoint import save_checkpoint
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
+from glassformer.model_loading import load_checked, load_model
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
-from glassformer.trained import load_checked, trained
 from glassformer.translator import Translator
 
 EXPORTED = "encoder_decoder"
@@ -54,7 +54,7 @@ class Held:
 def held_at(run: str | Path) -> tuple[Path, Held]:
     """The checkpoint that ``run`` means, and what it holds."""
     checkpoint = load_checked(resolve(run))
-    model, pair = trained(checkpoint)
+    model, pair = load_model(checkpoint)
     values = {key: value for key, value in checkpoint.config.items() if key != "model"}
     return checkpoint.path, Held(model.eval(), values, pair)
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 
 from glassformer.config import DataError
-from glassformer.interop.portable import portable
+from glassformer.interop.tokenizer_json import to_tokenizer_json
 from glassformer.text import Tokenizer
-from glassformer.text.foreign import UNNAMED
+from glassformer.text.pretrained import UNNAMED
 
 
 def compared(texts: Sequence[str] | None, tokenizer: Tokenizer) -> list[str]:
@@ -25,7 +25,7 @@ def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
     generator = torch.Generator().manual_seed(seed)
     special = {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id}
     special |= set(tokenizer.special_tokens.values())
-    names = portable(tokenizer)
+    names = to_tokenizer_json(tokenizer)
     allowed = [
         i
         for i in range(tokenizer.vocab_size)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.config import CheckpointError, ConfigError
-from glassformer.interop.portable import read_json
+from glassformer.interop.tokenizer_json import read_json
 from glassformer.text import Tokenizer
 
 MODULES, LIMITS, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"

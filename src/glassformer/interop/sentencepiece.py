@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.config import CheckpointError
-from glassformer.text.foreign import UNNAMED
+from glassformer.text.pretrained import UNNAMED
 
 UNIGRAM, NORMAL, UNKNOWN, USER_DEFINED = 1, 1, 2, 4
 

@@ -98,8 +98,8 @@ class Family:
 
     def holds(self, name: str, value: Any) -> bool:
         """Whether our setting ``name`` may have that value."""
-        wanted = self.ours[name]
-        return value in wanted if isinstance(wanted, tuple) else bool(value == wanted)
+        expected = self.ours[name]
+        return value in expected if isinstance(expected, tuple) else bool(value == expected)
 
 
 def settings_to_ours(family: Family, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -232,9 +232,9 @@ def _taken(row: Row, theirs: Mapping[str, Tensor]) -> list[str]:
 
 def _row_faults(row: Row, theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor]) -> list[str]:
     taken = _taken(row, theirs)
-    wanted = row.to_theirs([shapes[name] for name in row.ours]) if row.theirs else []
+    expected = row.to_theirs([shapes[name] for name in row.ours]) if row.theirs else []
     faults = []
-    for name, shape in zip(taken, wanted, strict=True):
+    for name, shape in zip(taken, expected, strict=True):
         if name not in theirs:
             faults.append(f"{name} is missing")
         elif theirs[name].shape != shape.shape:

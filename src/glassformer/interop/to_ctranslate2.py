@@ -14,16 +14,16 @@ from glassformer.interop.decoding import never_written
 from glassformer.interop.folder import written_aside
 from glassformer.interop.optional import required
 from glassformer.interop.parity import Parity, Sample
-from glassformer.interop.portable import portable
 from glassformer.interop.result import Conversion
 from glassformer.interop.runs import translator_of
 from glassformer.interop.sample_texts import compared, refuse_long
+from glassformer.interop.tokenizer_json import to_tokenizer_json
 from glassformer.interop.translations import greedy_texts, longest_text
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
 from glassformer.text import Tokenizer, TokenizerPair
-from glassformer.text.foreign import UNNAMED
+from glassformer.text.pretrained import UNNAMED
 from glassformer.translator import Translator
 
 ctranslate2 = required("ctranslate2", "ctranslate2")
@@ -54,7 +54,7 @@ def export_ctranslate2(
     with written_aside(destination) as folder:
         spec.save(str(folder))
         for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-            portable(tokenizer).save(str(folder / f"{side}.json"))
+            to_tokenizer_json(tokenizer).save(str(folder / f"{side}.json"))
         parity = _compare(folder, quantization, model, tokenizers, texts)
         parity.refuse(str(path))
     limit = _limit(model.config)
@@ -133,7 +133,7 @@ def _limit(c: EncoderDecoderConfig) -> int | None:
 
 def _entries(tokenizer: Tokenizer) -> list[str]:
     """As ``tokenizers`` gives them; only there a space is the end of a word."""
-    names = portable(tokenizer)
+    names = to_tokenizer_json(tokenizer)
     return [names.id_to_token(i) or f"{UNNAMED}{i}" for i in range(tokenizer.vocab_size)]
 
 

@@ -16,9 +16,9 @@ from glassformer.config import DataError
 from glassformer.interop.folder import written_aside
 from glassformer.interop.optional import required
 from glassformer.interop.parity import Logits, Parity, largest_difference
-from glassformer.interop.portable import portable
 from glassformer.interop.result import Conversion
 from glassformer.interop.runs import translator_of
+from glassformer.interop.tokenizer_json import to_tokenizer_json
 from glassformer.interop.translations import logits_of, random_inputs
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
@@ -47,7 +47,7 @@ def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] |
     with written_aside(destination) as folder:
         write_graphs(model, folder)
         for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-            portable(tokenizer).save(str(folder / f"{side}.json"))
+            to_tokenizer_json(tokenizer).save(str(folder / f"{side}.json"))
         symbols = {name: tokenizers.target.special_tokens[name] for name in ("<pad>", "<s>", "</s>", "<unk>")}
         settings = {"model": model.config.model_dump(mode="json"), "symbols": symbols}
         (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")

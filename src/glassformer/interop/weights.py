@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from glassformer.config import CheckpointError
-from glassformer.interop.portable import read_json
+from glassformer.interop.tokenizer_json import read_json
 from glassformer.manifest import refusing
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -12,7 +12,7 @@ from torch import nn
 from glassformer.layers.block import Stack
 
 
-def lower_stacks(model: nn.Module, dtype: torch.dtype) -> Any:
+def cast_stacks(model: nn.Module, dtype: torch.dtype) -> Any:
     """``model`` with its stacks in ``dtype``; embeddings and output projection are shared, not copied."""
     stacks = {name for name, module in model.named_modules() if isinstance(module, Stack)}
     copied = {id(p) for name in stacks for p in model.get_submodule(name).parameters()}
@@ -24,7 +24,7 @@ def lower_stacks(model: nn.Module, dtype: torch.dtype) -> Any:
 
 def for_decoding(model: nn.Module, dtype: torch.dtype) -> Any:
     """``model`` with its stacks and its output projection in ``dtype``; embeddings are shared."""
-    lower = lower_stacks(model, dtype)
+    lower = cast_stacks(model, dtype)
     projection = copy.copy(lower.output_projection)
     projection._parameters = {
         name: None if p is None else nn.Parameter(p.detach().to(dtype), requires_grad=False)

@@ -81,9 +81,9 @@ class ViT(nn.Module):
         self, images: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch class_and_patches d_model"]:
         """One vector for the class token, first, and one a patch, row by row."""
-        wanted = (self.config.n_channels, *self.config.image_size)
-        if images.shape[1:] != wanted:
-            shapes = (" × ".join(map(str, shape)) for shape in (images.shape[1:], wanted))
+        expected = (self.config.n_channels, *self.config.image_size)
+        if images.shape[1:] != expected:
+            shapes = (" × ".join(map(str, shape)) for shape in (images.shape[1:], expected))
             raise DataError("an image is {}, but this model reads {}; resize it to that shape".format(*shapes))
         x = self.embedding(image_patches(images, self.config.patch_size))
         return tap(self, "memory", self.encoder(x).to(x.dtype))

@@ -48,20 +48,20 @@ class Stack(Structure):
     )
 
 
-class Turns(Structure):
+class RotaryTables(Structure):
     """Cosines and sines of rotary positions, or nulls; see ``ops.rotary_tables``."""
 
     _fields_ = (("cosines", c_void_p), ("sines", c_void_p))
 
 
-class Past(Structure):
+class KeyValueCache(Structure):
     """Key–value cache of the hypotheses; see decoding.h."""
 
     _fields_ = (
         ("positions", c_int64),
-        ("past", POINTER(c_void_p)),
-        ("past_rows", POINTER(c_int64)),
-        ("ancestor", c_void_p),
+        ("keys_values", POINTER(c_void_p)),
+        ("rows", POINTER(c_int64)),
+        ("beam_index", c_void_p),
         ("stride", c_int64),
         ("memory", POINTER(c_void_p)),
         ("first", c_void_p),
@@ -186,13 +186,13 @@ class TrainedStack(Structure):
     )
 
 
-class Slot(Structure):
+class ParameterState(Structure):
     """State of one parameter in an update: weight, gradient, moments, average, bfloat16 copy; see update.h."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("value", "gradient", "mean", "variance", "average", "low")),
+        *((name, c_void_p) for name in ("value", "gradient", "exp_avg", "exp_avg_sq", "average", "bf16_copy")),
         ("count", c_int64),
-        *((name, c_float) for name in ("rate", "correction", "kept")),
+        *((name, c_float) for name in ("rate", "correction", "decay")),
         ("bfloat16", c_int32),
     )
 
@@ -201,7 +201,7 @@ class Update(Structure):
     """See update.h."""
 
     _fields_ = (
-        ("slots", POINTER(Slot)),
+        ("parameters", POINTER(ParameterState)),
         ("count", c_int64),
         ("squared_norm", c_double),
         *((name, c_float) for name in ("scale", "beta1", "beta2", "epsilon", "averaging")),
@@ -228,6 +228,6 @@ class Extension(Structure):
 
     _fields_ = (
         *((name, c_int64) for name in ("sentences", "live", "vocabulary", "each", "candidates", "beam", "end")),
-        *((name, c_void_p) for name in ("logits", "normalisers", "totals", "reached", "added", "parents", "tokens")),
+        *((name, c_void_p) for name in ("logits", "normalizers", "totals", "reached", "added", "parents", "tokens")),
         ("ended", c_int64),
     )

@@ -14,7 +14,7 @@ from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.position import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from glassformer.native.abi import Extension, Layer, Linear, Norm, Past, Stack, Turns
+from glassformer.native.abi import Extension, KeyValueCache, Layer, Linear, Norm, RotaryTables, Stack
 from glassformer.native.library import Kernels
 from glassformer.native.ops import ACTIVATIONS, rotary_tables
 
@@ -44,7 +44,7 @@ class NativeDecoder:
         self.decoder = self.packed.stack(model.config, model.decoder, model.target_embedding)
         self.output = self.packed.linear(model.output_projection)
         self.rotary = cast(Block, model.encoder.layers[0]).self_attention.rotary
-        self._tables = _RotaryTables(0, (), Turns())
+        self._tables = _RotaryCache(0, (), RotaryTables())
 
     def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor) -> Tensor:
         return self.model(source, target, source_mask)
@@ -84,10 +84,10 @@ class NativeDecoder:
             state.logits = state.memory[0].new_empty(rows, self.output.outputs, dtype=torch.float32)
         ids = tokens.t().long().contiguous()
         for first in range(ids.data_ptr(), ids.data_ptr() + ids.nbytes, ids.nbytes // new):
-            place = None if position is None else position(len(state.past), 1)
+            place = None if position is None else position(len(state.keys_values), 1)
             self.kernels.decode(
                 self.decoder,
-                self._rotary_tables(len(state.past) + 1).structure,
+                self._rotary_tables(len(state.keys_values) + 1).structure,
                 self.output,
                 first,
                 None if place is None else place.data_ptr(),
@@ -104,10 +104,10 @@ class NativeDecoder:
             return self.model.source_embedding.weight.new_zeros(int(source_mask.sum()), self.encoder.d_model)
         return position(0, source_mask.size(1))[source_mask.nonzero()[:, 1]]
 
-    def _rotary_tables(self, length: int) -> "_RotaryTables":
+    def _rotary_tables(self, length: int) -> "_RotaryCache":
         """Tables of at least ``length`` positions; replaced, never changed in place, since searches run in parallel."""
         if self.rotary is not None and length > self._tables.length:
-            self._tables = _RotaryTables.of(self.rotary, max(ROOM, 2 * length))
+            self._tables = _RotaryCache.of(self.rotary, max(ROOM, 2 * length))
         return self._tables
 
     def _apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
@@ -131,12 +131,12 @@ class NativeState:
     beam_index: Int[Tensor, "rows room"]
     logits: Tensor | None = None
     """Buffer that every step overwrites."""
-    past: list[Tensor] = field(default_factory=list)
+    keys_values: list[Tensor] = field(default_factory=list)
     """Keys and values of each position, ``[layers, rows of that step, heads · (d_k + d_v)]``."""
 
     def __post_init__(self) -> None:
         self._memory = (ctypes.c_void_p * len(self.memory))(*(one.data_ptr() for one in self.memory))
-        self._past, self._past_rows = (ctypes.c_void_p * ROOM)(), (ctypes.c_int64 * ROOM)()
+        self._keys_values, self._rows = (ctypes.c_void_p * ROOM)(), (ctypes.c_int64 * ROOM)()
 
     def select(self, rows: Tensor) -> None:
         """Keep these hypotheses, in this order."""
@@ -146,22 +146,22 @@ class NativeState:
         """Keep the memory of these sentences, in this order."""
         self.first, self.length = self.first[sentences], self.length[sentences]
 
-    def append(self, layers: int, rows: int) -> Past:
-        """Allocate one more position for ``rows`` hypotheses, and describe all of the past to the kernels."""
-        position = len(self.past)
-        if position == len(self._past):
+    def append(self, layers: int, rows: int) -> KeyValueCache:
+        """Allocate one more position for ``rows`` hypotheses, and describe the cache to the kernels."""
+        position = len(self.keys_values)
+        if position == len(self._keys_values):
             room = 2 * position
             self.beam_index = F.pad(self.beam_index, (0, room - position))
-            self._past = (ctypes.c_void_p * room)(*self._past)
-            self._past_rows = (ctypes.c_int64 * room)(*self._past_rows)
+            self._keys_values = (ctypes.c_void_p * room)(*self._keys_values)
+            self._rows = (ctypes.c_int64 * room)(*self._rows)
         if rows != self.beam_index.size(0):  # hypotheses of a sentence that had one before
             self.beam_index = self.beam_index.repeat_interleave(rows // max(1, self.beam_index.size(0)), 0)
-        self.past.append(newest := self.memory[0].new_empty(layers, rows, self.memory[0].size(1)))
-        self._past[position], self._past_rows[position] = newest.data_ptr(), rows
-        return Past(
+        self.keys_values.append(newest := self.memory[0].new_empty(layers, rows, self.memory[0].size(1)))
+        self._keys_values[position], self._rows[position] = newest.data_ptr(), rows
+        return KeyValueCache(
             position + 1,
-            self._past,
-            self._past_rows,
+            self._keys_values,
+            self._rows,
             self.beam_index.data_ptr(),
             self.beam_index.size(1),
             self._memory,
@@ -173,17 +173,17 @@ class NativeState:
 
 
 @dataclass(frozen=True)
-class _RotaryTables:
+class _RotaryCache:
     """Cosines and sines of rotary positions, and their addresses."""
 
     length: int
     tables: tuple[Tensor, ...]
-    structure: Turns
+    structure: RotaryTables
 
     @classmethod
-    def of(cls, rotary: Rotary, length: int) -> "_RotaryTables":
+    def of(cls, rotary: Rotary, length: int) -> "_RotaryCache":
         tables = rotary_tables(rotary.angles(length, torch.device("cpu")))
-        return cls(length, tables, Turns(*(table.data_ptr() for table in tables)))
+        return cls(length, tables, RotaryTables(*(table.data_ptr() for table in tables)))
 
 
 class Packed:
@@ -296,7 +296,7 @@ class SearchKernels:
         reached, added = totals.new_empty(2, sentences, count + beam_size).unbind()
         parents, tokens = torch.empty(2, *reached.shape, dtype=torch.long).unbind()
         call = Extension(sentences, live, logits.size(1), each, count, beam_size, end)
-        call.logits, call.normalisers, call.totals = logits.data_ptr(), normalizers.data_ptr(), totals.data_ptr()
+        call.logits, call.normalizers, call.totals = logits.data_ptr(), normalizers.data_ptr(), totals.data_ptr()
         call.reached, call.added, call.parents, call.tokens = (x.data_ptr() for x in (reached, added, parents, tokens))
         self._kernels.extend(call)
         return (reached, added, parents, tokens), count, call.ended > 0

@@ -19,14 +19,14 @@ from glassformer.native.abi import (
     Attention,
     Embedding,
     Extension,
+    KeyValueCache,
     Linear,
-    Past,
     Product,
     ProjectedLoss,
+    RotaryTables,
     Rotation,
     Stack,
     TrainedStack,
-    Turns,
     Update,
 )
 from glassformer.native.private_folder import code_folder, path_of
@@ -71,18 +71,20 @@ class Kernels:
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p)
-        self.encode = _function(library.encode, POINTER(Stack), POINTER(Turns), c_void_p, c_void_p, c_void_p, c_int64)
+        self.encode = _function(
+            library.encode, POINTER(Stack), POINTER(RotaryTables), c_void_p, c_void_p, c_void_p, c_int64
+        )
         self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
         self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
         self.extend = _function(library.extend_hypotheses, POINTER(Extension))
         arguments = (
             POINTER(Stack),
-            POINTER(Turns),
+            POINTER(RotaryTables),
             POINTER(Linear),
             c_void_p,
             c_void_p,
             c_int64,
-            POINTER(Past),
+            POINTER(KeyValueCache),
             c_void_p,
         )
         self.decode = _function(library.decode, *arguments)

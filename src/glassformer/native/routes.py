@@ -21,7 +21,7 @@ from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.models.precision import fast_in_bfloat16, for_decoding, lower_stacks
+from glassformer.models.precision import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.native.decoding import Execution, NativeDecoder, SearchKernels
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.ops import (
@@ -126,7 +126,7 @@ def accelerate(
     if engine == "native" and others:
         raise ConfigError(f"engine=native cannot compute {'; '.join(others)}; choose engine=auto")
     if _low(precision, next(model.parameters()).device):
-        model = cast(nn.Module, lower_stacks(model, torch.bfloat16))
+        model = cast(nn.Module, cast_stacks(model, torch.bfloat16))
     if engine == "compile":
         return _swap(model, lambda module: _compiled(module) if type(module) is Stack else None)
     if all(one.engine == "torch" for one in routes):

@@ -5,7 +5,7 @@ Each is imported when first used: who translates need not wait for what reads pi
 
 from typing import TYPE_CHECKING
 
-from glassformer.later import imported_later
+from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from glassformer.predict.classifier import Classifier
@@ -51,4 +51,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault
-    __getattr__, __dir__ = imported_later(__name__, _HOMES)
+    __getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

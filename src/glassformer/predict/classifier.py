@@ -8,7 +8,7 @@ from typing import Self
 from glassformer.predict.encoder import Encoder, Text
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
-from glassformer.text.faults import TextError
+from glassformer.text.errors import TextError
 
 
 @dataclass(frozen=True, repr=False)

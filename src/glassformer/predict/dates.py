@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from glassformer.config import DataError
-from glassformer.data.series_files import _csv_lines as csv_lines
+from glassformer.data.time_series_files import _csv_lines as csv_lines
 
 FORMS = (
     "%Y-%m-%d %H:%M:%S",

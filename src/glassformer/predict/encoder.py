@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.config import CheckpointError, DataError
-from glassformer.data.labelled import encode_parts
 from glassformer.data.sequences import Frame, Parts, framed_length, truncated
+from glassformer.data.text_classification import encode_parts
 from glassformer.generate import by_length
 from glassformer.memory import fitting_memory
 from glassformer.models.bert import BERT, Pooling
@@ -20,7 +20,7 @@ from glassformer.models.size import summary
 from glassformer.predict.opening import Opened, open_run
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts_or_pairs
-from glassformer.text.faults import warn_of_unknown
+from glassformer.text.errors import warn_of_unknown
 
 BATCH_TOKENS = 4096
 TASKS = ("embedding", "masked", "classification", "tagging")

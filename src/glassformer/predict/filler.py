@@ -16,7 +16,7 @@ from glassformer.predict.encoder import Encoder
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts
-from glassformer.text.faults import TextError, warn_of_unknown
+from glassformer.text.errors import TextError, warn_of_unknown
 
 MASK = "[MASK]"
 STAND_IN = "\ue000"

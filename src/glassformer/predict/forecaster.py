@@ -10,10 +10,10 @@ from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
 from glassformer.config import DataError
-from glassformer.data.series import Series as SeriesRows
-from glassformer.data.series import SeriesFormat
-from glassformer.data.series_config import Missing
-from glassformer.data.series_files import read_table
+from glassformer.data.time_series import Series as SeriesRows
+from glassformer.data.time_series import SeriesFormat
+from glassformer.data.time_series_config import Missing
+from glassformer.data.time_series_files import read_table
 from glassformer.evaluate.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import Series
 from glassformer.models.size import summary

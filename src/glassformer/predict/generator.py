@@ -16,25 +16,25 @@ from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.generate import (
     Hypothesis,
     LanguageDecodingConfig,
+    SpecialTokens,
     StopStrings,
-    Symbols,
     continue_texts,
     stop_strings,
     stream_text,
     token_biases,
 )
-from glassformer.generate.walk import finish
+from glassformer.generate.greedy_and_sampling import finish
 from glassformer.memory import fitting_memory
 from glassformer.models.device import choose_device
 from glassformer.models.gpt import GPT
 from glassformer.models.size import summary
 from glassformer.native import Accelerated
 from glassformer.native.accelerated import weights_state
-from glassformer.predict.kept_prompt import KeptPrompt, WithKeptPrompt
 from glassformer.predict.opening import open_run
+from glassformer.predict.prompt_cache import PromptCache, WithPromptCache
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
-from glassformer.text.faults import TextError, TextWarning, warn_of_unknown
+from glassformer.text.errors import TextError, TextWarning, warn_of_unknown
 
 SCORED_TOKENS = 8192
 """Tokens that are scored together."""
@@ -68,7 +68,7 @@ class Generator:
     documents: str = "file"
     within_documents: bool = False
     """Whether it was trained on each document by itself, and so is measured."""
-    kept: KeptPrompt | None = None
+    kept: PromptCache | None = None
     path: Path | None = field(default=None, kw_only=True, compare=False)
     """The checkpoint that the model was loaded from, if any."""
 
@@ -173,7 +173,7 @@ class Generator:
                 f"a prompt of {len(ids):,} tokens does not fit the {self.window} that the model sees; shorten it"
             )
         with fitting_memory(len(ids)):
-            return replace(self, kept=KeptPrompt.of(self.model, ids, self.device))
+            return replace(self, kept=PromptCache.of(self.model, ids, self.device))
 
     def score(self, texts: Sequence[str], stride: int = 0) -> list[TextLikelihood]:
         """How likely each text is. Its first token is predicted too where a text begins a document."""
@@ -208,10 +208,10 @@ class Generator:
             raise ConfigError(f"min_length={config.min_length} is more than the {most} new tokens; raise max_length")
         return config
 
-    def _symbols(self, config: LanguageDecodingConfig) -> Symbols:
+    def _symbols(self, config: LanguageDecodingConfig) -> SpecialTokens:
         tokenizer = self.tokenizer
         biases = token_biases(config.logit_bias, tokenizer)
-        return Symbols(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id, bias=biases)
+        return SpecialTokens(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id, bias=biases)
 
     @property
     def _opens(self) -> bool:
@@ -275,4 +275,4 @@ class Generator:
             return model
         if self.kept.weights != weights_state(self.model):
             self.kept.read(self.model, self.device)
-        return WithKeptPrompt(model, self.kept)
+        return WithPromptCache(model, self.kept)

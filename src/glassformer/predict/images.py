@@ -19,7 +19,7 @@ from glassformer.models.vit import ViT
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
 from glassformer.text.arguments import listed
-from glassformer.text.faults import TextError
+from glassformer.text.errors import TextError
 
 BATCH_SIZE = 64
 Picture = str | Path | NDArray[np.uint8]
@@ -82,13 +82,13 @@ class ImageClassifier:
             raise TextError("picture", number, "is None; give a file, or an array of bytes")
         if isinstance(picture, str | Path):
             return self.format.load([_file(number, picture)])[0]
-        pixels, wanted = np.asarray(picture), (self.format.height, self.format.width, self.format.channels)
+        pixels, expected = np.asarray(picture), (self.format.height, self.format.width, self.format.channels)
         if pixels.ndim == 2:
             pixels = pixels[..., None]
-        if pixels.shape != wanted or pixels.dtype != np.uint8:
+        if pixels.shape != expected or pixels.dtype != np.uint8:
             raise DataError(
                 f"picture {number} is {pixels.dtype} of shape {pixels.shape}; this model reads bytes (uint8) of "
-                f"{wanted}: height, width, channels"
+                f"{expected}: height, width, channels"
             )
         return self.format.normalise(to_floats(torch.from_numpy(np.ascontiguousarray(pixels))[None]))[0]
 

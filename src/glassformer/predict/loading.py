@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.config import CheckpointError, nearest
-from glassformer.later import imported_later
+from glassformer.lazy_imports import lazy_attributes
 from glassformer.predict.opening import task_at
 
 PREDICTORS = {
@@ -19,7 +19,7 @@ PREDICTORS = {
 }
 """Of each task the class; imported when a run of it is loaded, since the others would take time and memory."""
 
-_class, _ = imported_later(
+_class, _ = lazy_attributes(
     "glassformer",
     {
         "Translator": "translator",

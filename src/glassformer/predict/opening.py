@@ -7,11 +7,11 @@ from typing import Any
 from glassformer.checkpoint import CONFIG, CONTAINERS, LARGEST, verify
 from glassformer.config import CheckpointError
 from glassformer.manifest import parse_object, refusing
+from glassformer.model_loading import load_checked, load_model
 from glassformer.models.device import choose_device
 from glassformer.regular_files import read_regular
 from glassformer.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
-from glassformer.trained import load_checked, trained
 
 TASK_OF_KIND = {"gpt": "language", "bert": "masked", "vit": "images", "series": "forecasting"}
 """Of checkpoints that say nothing of a task."""
@@ -95,7 +95,7 @@ def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> O
     """The checkpoint that ``path`` means, whole, consistent and for one of ``tasks``, or a ``CheckpointError``."""
     check_task(path, tasks)
     checkpoint = load_checked(resolve(path))
-    model, pair = trained(checkpoint)
+    model, pair = load_model(checkpoint)
     return Opened(
         checkpoint.path,
         checkpoint.config,
@@ -107,4 +107,4 @@ def open_run(path: str | Path, tasks: tuple[str, ...], device: str = "cpu") -> O
 def open_any(path: str | Path) -> tuple[str, Any, TokenizerPair | None]:
     """The task, the model and the vocabularies of any checkpoint, checked likewise."""
     checkpoint = load_checked(resolve(path))
-    return task_of(checkpoint.config), *trained(checkpoint)
+    return task_of(checkpoint.config), *load_model(checkpoint)

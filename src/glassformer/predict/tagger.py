@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.data.tagged import Words, encode_words
+from glassformer.data.token_classification import Words, encode_words
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
 from glassformer.text.arguments import list_of_sentences
-from glassformer.text.faults import TextError, warn_of_unknown
+from glassformer.text.errors import TextError, warn_of_unknown
 
 
 @dataclass(frozen=True, repr=False)

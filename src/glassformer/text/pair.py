@@ -9,7 +9,7 @@ from glassformer.config import CheckpointError, ConfigError
 from glassformer.text.byte_level import KIND as BYTES
 from glassformer.text.byte_level import ByteTokenizer
 from glassformer.text.config import TextConfig
-from glassformer.text.foreign import KIND, ForeignConfig, ForeignTokenizer
+from glassformer.text.pretrained import KIND, ForeignConfig, PretrainedTokenizer
 from glassformer.text.tokenizer import FORMAT, Tokenizer, fingerprint, verify
 
 
@@ -55,7 +55,7 @@ class TokenizerPair:
                 raise CheckpointError(f"{origin}: the tokenizer's config is not a JSON object; restore the original")
             foreign = document["config"].get("kind") == KIND
             config = (ForeignConfig if foreign else TextConfig).parse_stored(document["config"], origin)
-            tokenizer = ForeignTokenizer if foreign else tokenizer_class(config.kind)
+            tokenizer = PretrainedTokenizer if foreign else tokenizer_class(config.kind)
             source = tokenizer.from_json(document["source"])
             target = tokenizer.from_json(document["target"]) if "target" in document else None
             if {config.kind} != {one.kind for one in (source, target) if one is not None}:

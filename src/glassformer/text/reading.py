@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from glassformer.text.faults import LongText, LongTextWarning, TextError, warn_of_unknown
+from glassformer.text.errors import LongText, LongTextWarning, TextError, warn_of_unknown
 from glassformer.text.sentences import split_text
 from glassformer.text.tokenizer import Tokenizer
 

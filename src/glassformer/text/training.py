@@ -145,9 +145,9 @@ def _with_merges(config: TextConfig, encoder: tokenizers.Tokenizer) -> dict[str,
 def _cut_merges(model: dict[str, Any], count: int, specials: tuple[str, ...]) -> None:
     """Keep the first ``count`` merges, which are the same however many are learned, and the entries they make."""
     model["merges"] = model["merges"][:count]
-    wanted = {left + right for left, right in model["merges"]}.union(specials)
+    needed = {left + right for left, right in model["merges"]}.union(specials)
     entries = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    kept = [entry for entry in entries if len(entry) == 1 or entry in wanted]
+    kept = [entry for entry in entries if len(entry) == 1 or entry in needed]
     model["vocab"] = {entry: id for id, entry in enumerate(kept)}
 
 

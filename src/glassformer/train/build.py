@@ -6,6 +6,7 @@ import torch
 
 from glassformer.checkpoint import Checkpoint
 from glassformer.config import Config, ConfigError
+from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
 from glassformer.models.registry import weights_of
 from glassformer.native import accelerate, route
@@ -14,9 +15,8 @@ from glassformer.train.config import RunConfig
 from glassformer.train.host_process import seed_generators
 from glassformer.train.optim import build_optimizer
 from glassformer.train.state import Ahead, TrainState
-from glassformer.train.task import Document, Origin
+from glassformer.train.task import CheckpointMetadata, SourceCheckpoint
 from glassformer.train.tasks import make_task
-from glassformer.trained import load_checked
 
 MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_order", "positions")
 """Settings without which weights mean nothing, though each may have a shape that fits."""
@@ -45,11 +45,11 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
         check_compiler(config, device)
     try:
         by_block = hooked_stacks(config)
-        working = accelerate(model, engine, precision, by_block)
+        compute_model = accelerate(model, engine, precision, by_block)
         routes = route(model, engine, precision, by_block=by_block)
     except ConfigError as error:
         raise ConfigError(f"train.{error}") from None
-    state = TrainState(config, task, model, optimizer, Ahead(task.batches), working, routes, taken=taken)
+    state = TrainState(config, task, model, optimizer, Ahead(task.batches), compute_model, routes, taken=taken)
     if config.train.ema:
         state.start_average()
     return state
@@ -109,10 +109,10 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _origin(checkpoint: Checkpoint | None) -> Origin | None:
+def _origin(checkpoint: Checkpoint | None) -> SourceCheckpoint | None:
     if checkpoint is None:
         return None
-    return Origin(str(checkpoint.path), Document(checkpoint.config, checkpoint.tokenizer))
+    return SourceCheckpoint(str(checkpoint.path), CheckpointMetadata(checkpoint.config, checkpoint.tokenizer))
 
 
 @torch.no_grad()

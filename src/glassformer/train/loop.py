@@ -19,26 +19,26 @@ from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Start
 from glassformer.train.optim import learning_rate
 from glassformer.train.resume import begin, restore
 from glassformer.train.state import Counters, TrainState
-from glassformer.train.step import Step, train_step, try_largest
-from glassformer.train.task import without_dropout, worth
+from glassformer.train.step import Step, probe_memory, train_step
+from glassformer.train.task import objective, without_dropout
 
 
 def train(
     config: RunConfig,
     run: RunFolder,
     resume: bool = False,
-    asked_to_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], bool] = lambda: False,
     each_step: bool = False,
 ) -> Iterator[Event]:
     """Train in ``run`` until a limit, the patience, or a fault; ``resume`` continues from its newest intact checkpoint.
 
-    Once ``asked_to_stop`` returns True, the current step is finished and saved, so nothing is lost. A fault before the
+    Once ``should_stop`` returns True, the current step is finished and saved, so nothing is lost. A fault before the
     first checkpoint leaves no run behind. ``each_step`` adds a ``Stepped`` after every step. The host process keeps its
     random state and its threads; ``train.threads`` must be the number that it computes with, or 0.
     """
     with run.lock(), closing(Log(run)) as log:
         try:
-            training = _train(config, run, resume, asked_to_stop, each_step)
+            training = _train(config, run, resume, should_stop, each_step)
             for event in with_own_random_state(training, config.train.device):
                 if not isinstance(event, Stepped):
                     log.write(event)
@@ -50,14 +50,14 @@ def train(
 
 
 def _train(
-    config: RunConfig, run: RunFolder, resume: bool, asked_to_stop: Callable[[], bool], each_step: bool
+    config: RunConfig, run: RunFolder, resume: bool, should_stop: Callable[[], bool], each_step: bool
 ) -> Generator[Event, None, None]:
     check_threads(config.train.threads)
     state, warnings = restore(config, run) if resume else begin(config, run)
     config = state.config  # includes settings from ``train.start_from``
     reason = _reason_to_stop(state) or _impatient(state)
     if reason is None:
-        try_largest(state)
+        probe_memory(state)
     config.write(run.config_path)
     yield _started(state, warnings)
     if reason:
@@ -74,7 +74,7 @@ def _train(
             recent.pop()
         reason = _reason_to_stop(state)
         validating = state.task.validates and (every(config.validation.every, counters.step) or reason is not None)
-        if reason is None and asked_to_stop():
+        if reason is None and should_stop():
             reason = "asked to stop; --resume goes on from here"
         saving = validating or every(config.train.save_every, counters.step) or reason is not None
         if recent and (every(config.train.log_every, counters.step) or saving):
@@ -105,12 +105,12 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None, interru
 
     A checkpoint of an ``interrupted`` run is for resuming only, and does not count among ``keep_checkpoints``.
     """
-    document = state.task.document()
+    metadata = state.task.metadata()
     config = {
         "task": state.config.task,
         "model": state.model_config.model_dump(mode="json"),
         "step": state.counters.step,
-        **document.values,
+        **metadata.values,
     }
     training = state.snapshot()
     if interrupted:
@@ -118,8 +118,8 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None, interru
     path = run.save(
         state.counters.step,
         config=config,
-        tokenizer=document.tokenizer,
-        weights=weights_of(state.best_model),
+        tokenizer=metadata.tokenizer,
+        weights=weights_of(state.eval_model),
         training=training,
     )
     if validated is not None and validated.best and state.counters.best is not None:
@@ -146,8 +146,8 @@ def _impatient(state: TrainState) -> str | None:
 
 def _validated(state: TrainState) -> Validated:
     counters, began = state.counters, time.perf_counter()
-    scores = without_dropout(state.best_model, state.task)
-    value, loss = worth(scores, state.config.validation.metric), scores.get("nll")
+    scores = without_dropout(state.eval_model, state.task)
+    value, loss = objective(scores, state.config.validation.metric), scores.get("nll")
     best = _better(value, loss, counters)
     if best:
         counters.best, counters.best_step, counters.without_improvement = value, counters.step, 0
@@ -177,7 +177,7 @@ def _zero_bleu(state: TrainState, value: float) -> str | None:
     counters.zero_scores += 1
     if counters.zero_scores > 1:
         return None
-    tokenize = state.task.document().values.get("bleu_tokenize")
+    tokenize = state.task.metadata().values.get("bleu_tokenize")
     return (
         "BLEU is 0: until it rises, the lowest loss chooses the best checkpoint; if it stays 0, set "
         f"validation.tokenize (now {tokenize}), or validation.metric to chrf or loss"

@@ -30,12 +30,12 @@ ROWS_A_SHAPE = 64
 
 
 class Loss(NamedTuple):
-    """Sums over tokens, in nats: ``smoothed`` is minimized, ``nll`` is the plain negative log-likelihood.
+    """Sums over tokens, in nats: ``loss`` is minimized, ``nll`` is the plain negative log-likelihood.
 
     ``guidance`` is the weighted loss of a guided head, which is minimized too (``train.guided_alignment``).
     """
 
-    smoothed: Tensor
+    loss: Tensor
     nll: Tensor | None
     guidance: Tensor | None = None
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glassformer.config import ConfigError
 from glassformer.layers.embedding import TokenEmbedding
-from glassformer.native.abi import Slot, Update
+from glassformer.native.abi import ParameterState, Update
 from glassformer.native.library import loaded
 from glassformer.native.ops import single_on_cpu
 from glassformer.train.config import OptimizerConfig
@@ -106,7 +106,7 @@ class TorchUpdate:
 
     def __init__(self, state: TrainState):
         self.state = state
-        collect_gradients(state.working, state.model)
+        collect_gradients(state.compute_model, state.model)
         self._norm = clip_norm_(list(state.model.parameters()), state.config.optimizer.clip_norm)
 
     @property
@@ -116,7 +116,7 @@ class TorchUpdate:
     def apply(self) -> None:
         self.state.optimizer.step()
         self.state.update_average()
-        refresh(self.state.working, self.state.model)
+        refresh(self.state.compute_model, self.state.model)
 
 
 class NativeUpdate:
@@ -126,13 +126,17 @@ class NativeUpdate:
         self.state, self.kernels = state, loaded()
         found = [(each, each[1].grad if each[0].grad is None else each[0].grad) for each in state.weights]
         self.weights = [(each, gradient.contiguous()) for each, gradient in found if gradient is not None]
-        slots = (Slot * len(self.weights))()
-        for slot, ((weight, low, average), gradient) in zip(slots, self.weights, strict=True):
-            slot.value, slot.gradient, slot.count = weight.data_ptr(), gradient.data_ptr(), weight.numel()
-            slot.low = None if low is weight else low.data_ptr()
-            slot.average = None if average is None else average.data_ptr()
-            slot.bfloat16 = gradient.dtype == torch.bfloat16
-        self.slots, self.call = slots, Update(slots, len(slots), threads=torch.get_num_threads())
+        parameters = (ParameterState * len(self.weights))()
+        for parameter, ((weight, low, average), gradient) in zip(parameters, self.weights, strict=True):
+            parameter.value, parameter.gradient, parameter.count = (
+                weight.data_ptr(),
+                gradient.data_ptr(),
+                weight.numel(),
+            )
+            parameter.bf16_copy = None if low is weight else low.data_ptr()
+            parameter.average = None if average is None else average.data_ptr()
+            parameter.bfloat16 = gradient.dtype == torch.bfloat16
+        self.parameters, self.call = parameters, Update(parameters, len(parameters), threads=torch.get_num_threads())
         self.kernels.measure(self.call)
         self.norm = math.sqrt(self.call.squared_norm)
 
@@ -146,12 +150,12 @@ class NativeUpdate:
         call.beta1, call.beta2 = config.betas
         call.epsilon, call.averaging = config.epsilon, 1 - self.state.average_decay
         call.scale = min(1.0, config.clip_norm / (self.norm + 1e-6)) if config.clip_norm else 1.0
-        for slot, weight, moment, step in zip(self.slots, weights, moments, steps, strict=True):
+        for parameter, weight, moment, step in zip(self.parameters, weights, moments, steps, strict=True):
             group = groups[id(weight)]
-            slot.mean, slot.variance = moment["exp_avg"].data_ptr(), moment["exp_avg_sq"].data_ptr()
-            slot.rate = group["lr"] / (1 - call.beta1**step)
-            slot.correction = 1 / math.sqrt(1 - call.beta2**step)
-            slot.kept = 1 - group["lr"] * group["weight_decay"]
+            parameter.exp_avg, parameter.exp_avg_sq = moment["exp_avg"].data_ptr(), moment["exp_avg_sq"].data_ptr()
+            parameter.rate = group["lr"] / (1 - call.beta1**step)
+            parameter.correction = 1 / math.sqrt(1 - call.beta2**step)
+            parameter.decay = 1 - group["lr"] * group["weight_decay"]
         self.kernels.update(call)
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
+from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
 from glassformer.run_folder import BEST, RunFolder
 from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
 from glassformer.train.state import Override, TrainState
-from glassformer.trained import load_checked
 
 MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "data.validation", "data.test"} | {
     f"train.{name}"
@@ -142,7 +142,7 @@ def _check_device(config: RunConfig, path: Path, before: str) -> None:
 def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any], bleu_tokenize: str | None) -> None:
     """The best so far counts only when it was measured as it is now; a kill may have come before it was recorded."""
     counters = state.counters
-    now = _measured(state.config.model_dump(mode="json"), state.task.document().values.get("bleu_tokenize"))
+    now = _measured(state.config.model_dump(mode="json"), state.task.metadata().values.get("bleu_tokenize"))
     if now != _measured(before, bleu_tokenize):
         counters.best, counters.best_step, counters.best_loss, counters.without_improvement = None, 0, None, 0
         (run.path / BEST).unlink(missing_ok=True)

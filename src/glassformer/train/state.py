@@ -112,7 +112,7 @@ class TrainState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     batches: Ahead
-    working: Any
+    compute_model: Any
     """Accelerated form of ``model`` (``native.accelerate``), on which the forward and backward pass run.
 
     It shares the parameters of ``model``, except for stacks in a lower precision (Micikevicius et al. 2018,
@@ -120,10 +120,10 @@ class TrainState:
     their gradients sum over many tokens, and bfloat16 has 8 bits of precision.
     """
     routes: list[Route] = field(default_factory=list)
-    """The code that computes each part of ``working``."""
-    stale: bool = True
-    """True if ``model`` has changed since ``working`` was made from it."""
-    averaged: nn.Module | None = None
+    """The code that computes each part of ``compute_model``."""
+    dirty: bool = True
+    """True if ``model`` has changed since ``compute_model`` was made from it."""
+    ema_model: nn.Module | None = None
     """Exponential moving average of ``model``, validated and saved in its place; None without ``train.ema``."""
     counters: Counters = field(default_factory=Counters)
     taken: list[str] = field(default_factory=list)
@@ -134,14 +134,16 @@ class TrainState:
 
     @cached_property
     def weights(self) -> list[tuple[nn.Parameter, nn.Parameter, nn.Parameter | None]]:
-        """Each parameter with its counterpart in ``working`` (often itself) and its average."""
-        averages = [None] * len(list(self.model.parameters())) if self.averaged is None else self.averaged.parameters()
-        return list(zip(self.model.parameters(), self.working.parameters(), averages, strict=True))
+        """Each parameter with its counterpart in ``compute_model`` (often itself) and its average."""
+        averages = (
+            [None] * len(list(self.model.parameters())) if self.ema_model is None else self.ema_model.parameters()
+        )
+        return list(zip(self.model.parameters(), self.compute_model.parameters(), averages, strict=True))
 
     @cached_property
     def dropouts(self) -> list[Dropout]:
-        """Dropout modules of ``working``, whose rate may rise during training."""
-        return [module for module in self.working.modules() if isinstance(module, Dropout)]
+        """Dropout modules of ``compute_model``, whose rate may rise during training."""
+        return [module for module in self.compute_model.modules() if isinstance(module, Dropout)]
 
     def forget_gradients(self) -> None:
         for weight, low, _ in self.weights:
@@ -157,19 +159,19 @@ class TrainState:
         return self.model.config
 
     @property
-    def best_model(self) -> nn.Module:
-        return self.model if self.averaged is None else self.averaged
+    def eval_model(self) -> nn.Module:
+        return self.model if self.ema_model is None else self.ema_model
 
     def start_average(self) -> None:
-        self.averaged = copy.deepcopy(self.model).requires_grad_(False)
+        self.ema_model = copy.deepcopy(self.model).requires_grad_(False)
         self.__dict__.pop("weights", None)
 
     @torch.no_grad()
     def update_average(self) -> None:
         """Update the moving average, if there is one."""
-        if self.averaged is not None:
+        if self.ema_model is not None:
             weights: list[Tensor] = list(self.model.parameters())
-            torch._foreach_lerp_(list(self.averaged.parameters()), weights, 1 - self.average_decay)
+            torch._foreach_lerp_(list(self.ema_model.parameters()), weights, 1 - self.average_decay)
 
     @property
     def average_decay(self) -> float:
@@ -178,12 +180,12 @@ class TrainState:
         return min(self.config.train.ema, (1 + step) / (10 + step))
 
     def snapshot(self) -> TrainingState:
-        """State that ``restore`` needs besides the weights of ``best_model``."""
+        """State that ``restore`` needs besides the weights of ``eval_model``."""
         tensors = {f"optimizer.{name}": tensor for name, tensor in self._moments().items()}
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        if self.averaged is not None:
+        if self.ema_model is not None:
             tensors |= {f"live.{name}": tensor for name, tensor in weights_of(self.model).items()}
         values = {
             "counters": vars(self.counters).copy(),
@@ -221,13 +223,13 @@ class TrainState:
                 "resume with the version of glassformer that began the run, or start a new run"
             )
         self._check_engine(saved.values, origin)
-        load_weights(self.best_model, weights, origin)
-        if self.averaged is not None:
+        load_weights(self.eval_model, weights, origin)
+        if self.ema_model is not None:
             live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
             check_finite(live, origin)
             load_weights(self.model, live, origin)
         self._restore_moments(saved.tensors)
-        self.stale = True
+        self.dirty = True
         self.batches.restore(saved.values["batches"])
         self.counters = Counters(**saved.values["counters"])
         self.overrides = [Override(**values) for values in saved.values.get("overrides", [])]
@@ -297,19 +299,19 @@ class TrainState:
 
 
 @torch.no_grad()
-def refresh(working: nn.Module, model: nn.Module) -> None:
-    """Copy the weights of ``model`` to ``working``, rounded."""
-    low, high = _copied(working, model)
+def refresh(compute_model: nn.Module, model: nn.Module) -> None:
+    """Copy the weights of ``model`` to ``compute_model``, rounded."""
+    low, high = _copied(compute_model, model)
     if low:
         torch._foreach_copy_(low, high)
 
 
 @torch.no_grad()
-def collect_gradients(working: nn.Module, model: nn.Module) -> None:
-    """Add the gradients of ``working`` to those of ``model``, and clear them."""
+def collect_gradients(compute_model: nn.Module, model: nn.Module) -> None:
+    """Add the gradients of ``compute_model`` to those of ``model``, and clear them."""
     copied: tuple[list[Tensor], list[Tensor]] = [], []
     added: tuple[list[Tensor], list[Tensor]] = [], []
-    for one, other in zip(*_copied(working, model), strict=True):
+    for one, other in zip(*_copied(compute_model, model), strict=True):
         if one.grad is None:
             continue
         into, gradients = copied if other.grad is None else added
@@ -323,9 +325,11 @@ def collect_gradients(working: nn.Module, model: nn.Module) -> None:
         torch._foreach_add_(*added)
 
 
-def _copied(working: nn.Module, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+def _copied(compute_model: nn.Module, model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     """Parameters of both that are not shared, in the same order."""
     pairs = [
-        (one, other) for one, other in zip(working.parameters(), model.parameters(), strict=True) if one is not other
+        (one, other)
+        for one, other in zip(compute_model.parameters(), model.parameters(), strict=True)
+        if one is not other
     ]
     return [one for one, _ in pairs], [other for _, other in pairs]

@@ -44,22 +44,22 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     began = time.perf_counter()
     config, counters = state.config, state.counters
     batches = [state.batches.next() for _ in range(config.train.accumulate)]
-    tokens = sum(batch.target_tokens for batch in batches)
+    tokens = sum(batch.n_targets for batch in batches)
     counters.step += 1
     rate = learning_rate(config.optimizer, counters.step, state.model_config.d_model, config.train.max_steps)
     set_rate(state.optimizer, rate)
-    if not state.working.training:  # all of it, or after an evaluation nothing
-        state.working.train()
+    if not state.compute_model.training:  # all of it, or after an evaluation nothing
+        state.compute_model.train()
     set_dropout(state.dropouts, counters.step, config.train.dropout_warmup_steps)
-    if state.stale:
-        refresh(state.working, state.model)
-        state.stale = False
+    if state.dirty:
+        refresh(state.compute_model, state.model)
+        state.dirty = False
     state.forget_gradients()
     losses = [_backward(state, batch, tokens) for batch in batches]
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
     step = Step(
-        loss=sum(loss.smoothed.item() for loss in losses),
+        loss=sum(loss.loss.item() for loss in losses),
         nll=_sum([loss.nll for loss in losses]),
         guidance=_sum([loss.guidance for loss in losses]),
         gradient_norm=update.norm,
@@ -82,12 +82,12 @@ def set_dropout(dropouts: Sequence[Dropout], step: int, warmup_steps: int) -> No
         module.set_share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
 
 
-def try_largest(state: TrainState) -> None:
+def probe_memory(state: TrainState) -> None:
     """Forward and backward of the batch with the most padded tokens, so that memory runs out now, not later."""
     batch = state.batches.largest()
-    state.working.train()
+    state.compute_model.train()
     with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
-        _backward(state, batch, batch.target_tokens)
+        _backward(state, batch, batch.n_targets)
     state.forget_gradients()
 
 
@@ -107,13 +107,13 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
 def _backward(state: TrainState, batch: Batch, tokens: int) -> Loss:
     """Add the gradient of ``batch``, as its share of ``tokens``."""
     with explaining_memory(state, batch):
-        loss = state.task.loss(state.working, batch.to(state.device))
-        minimised = loss.smoothed if loss.guidance is None else loss.smoothed + loss.guidance
+        loss = state.task.loss(state.compute_model, batch.to(state.device))
+        minimised = loss.loss if loss.guidance is None else loss.loss + loss.guidance
         (minimised / tokens).backward()
         if state.config.train.accumulate > 1:
-            collect_gradients(state.working, state.model)
+            collect_gradients(state.compute_model, state.model)
     nll, guidance = (None if value is None else value.detach() for value in (loss.nll, loss.guidance))
-    return Loss(loss.smoothed.detach(), nll, guidance)
+    return Loss(loss.loss.detach(), nll, guidance)
 
 
 def _sum(values: Sequence[Tensor | None]) -> float | None:

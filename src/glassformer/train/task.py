@@ -24,7 +24,7 @@ class Batch(Protocol):
         ...
 
     @property
-    def target_tokens(self) -> int:
+    def n_targets(self) -> int:
         """What is predicted, and so what the loss is a mean over."""
         ...
 
@@ -69,13 +69,13 @@ class BatchSource(Protocol):
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
-class Lines(Protocol):
+class Report(Protocol):
     def lines(self) -> list[str]: ...
 
 
 @dataclass(frozen=True)
-class Told:
-    """An account in so many words."""
+class Message:
+    """A one-line report."""
 
     text: str
 
@@ -84,29 +84,29 @@ class Told:
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """The account of what is validated on, told as such."""
+class ValidationReport:
+    """The report of the validation data, with a prefix on each line."""
 
-    account: Lines
+    account: Report
 
     def lines(self) -> list[str]:
         return [f"validation: {line}" for line in self.account.lines()]
 
 
 @dataclass(frozen=True)
-class Document:
-    """What a checkpoint says beside the weights: ``values`` of ``config.json``, and the tokenizer, if any."""
+class CheckpointMetadata:
+    """Contents of a checkpoint besides the weights: ``values`` of ``config.json``, and the tokenizer, if any."""
 
     values: dict[str, Any]
     tokenizer: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Origin:
-    """The checkpoint that a run goes on from, or starts from, as its task sees it."""
+class SourceCheckpoint:
+    """The checkpoint that a run resumes or starts from."""
 
     path: str
-    document: Document
+    metadata: CheckpointMetadata
 
 
 class Task(Protocol):
@@ -119,13 +119,13 @@ class Task(Protocol):
     def batches(self) -> BatchSource: ...
 
     @property
-    def accounts(self) -> Sequence[Lines]:
+    def accounts(self) -> Sequence[Report]:
         """What became of everything that was read."""
         ...
 
     @property
     def unit(self) -> str:
-        """What ``Batch.target_tokens`` counts."""
+        """What ``Batch.n_targets`` counts."""
         ...
 
     @property
@@ -143,14 +143,14 @@ class Task(Protocol):
         ...
 
     def loss(self, model: Any, batch: Any) -> Loss:
-        """Summed over ``batch.target_tokens``."""
+        """Summed over ``batch.n_targets``."""
         ...
 
     def validate(self, model: Any) -> dict[str, float]:
         """Scores by name. Leaves torch's global generator alone."""
         ...
 
-    def document(self) -> Document: ...
+    def metadata(self) -> CheckpointMetadata: ...
 
     def texts(self, batch: Any) -> list[Any]:
         """The examples of ``batch`` for a person, as JSON can say them."""
@@ -172,7 +172,7 @@ def sized_by_data(config: Config, sizes: dict[str, Any], data: str) -> dict[str,
 LOWER_IS_BETTER = frozenset({"nll", "perplexity", "bits_per_character", "bits_per_byte", "mse", "mae"})
 
 
-def worth(scores: dict[str, float], metric: str) -> float:
+def objective(scores: dict[str, float], metric: str) -> float:
     """The score that chooses the best checkpoint, so that greater is better."""
     name = "nll" if metric == "loss" else metric
     return -scores[name] if name in LOWER_IS_BETTER else scores[name]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from glassformer.evaluate.word_links import strongest_links, word_weights
 from glassformer.explain.example import Example
-from glassformer.explain.figures import attention_views
-from glassformer.explain.heatmap import columns_of, shown
+from glassformer.explain.figures.attention import attention_views
+from glassformer.explain.figures.svg import columns_of, shown
 from glassformer.explain.page.sheets import Label
 from glassformer.explain.page.wording import direction
 from glassformer.text.tokenizer import Tokenizer

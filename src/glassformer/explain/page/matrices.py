@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.explain import figures
 from glassformer.explain.examined import Examined
-from glassformer.explain.heatmap import shown
+from glassformer.explain.figures import attention
+from glassformer.explain.figures.svg import shown
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.sheets import (
     Label,
@@ -20,8 +20,8 @@ from glassformer.explain.page.sheets import (
     whole,
     written,
 )
-from glassformer.explain.story import SIDES, Table
 from glassformer.explain.view import LARGEST, View
+from glassformer.explain.walkthrough_step import SIDES, Table
 
 MAX_BYTES = 600_000
 """Of all matrices of a page in float32; beyond that they are written in float16."""
@@ -87,9 +87,9 @@ def gallery_of(tables: Sequence[Table], numbers: Numbers, key: str) -> Gallery:
 def galleries_of(example: Examined, numbers: Numbers) -> list[Gallery]:
     """Every layer and head of the model."""
     groups: dict[tuple[str, str], list[View]] = {}
-    for name, path in figures.attention_views(example).items():
+    for name, path in attention.attention_views(example).items():
         if name.rpartition(".")[2] in ("self_attention", "cross_attention"):
-            groups.setdefault((path.split(".")[0], path.rpartition(".")[2]), []).append(figures.view(example, name))
+            groups.setdefault((path.split(".")[0], path.rpartition(".")[2]), []).append(attention.view(example, name))
     order = sorted(groups, key=lambda group: list(TITLES).index(group))
     pooled = {group: [view.pooled() for view in groups[group]] for group in order}
     size = sum(4 * panel.values.size for found in pooled.values() for view in found for panel in view.panels)

@@ -2,7 +2,7 @@
 
 import math
 
-from glassformer.explain.heatmap import shade
+from glassformer.explain.figures.svg import shade
 
 LEVELS = 32
 """Shades from 0 to 1."""

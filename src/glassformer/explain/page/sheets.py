@@ -9,11 +9,11 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from glassformer.explain.heatmap import shown
+from glassformer.explain.figures.svg import shown
 from glassformer.explain.notation import decimal
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.shades import shade_class
-from glassformer.explain.story import SIDES, Axis, Table
+from glassformer.explain.walkthrough_step import SIDES, Axis, Table
 from glassformer.text.words import END_OF_WORD, JOINER
 
 TOKEN_AXES = ("position", "query", "key")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glassformer.explain.heatmap import shown
+from glassformer.explain.figures.svg import shown
 from glassformer.explain.page.links import Alignment
 from glassformer.explain.page.sheets import Label
-from glassformer.explain.story import Step, Table
+from glassformer.explain.walkthrough_step import Step, Table
 
 MAX_LINKS = 16
 """Maximum number of target words that the summary lists."""

@@ -81,7 +81,7 @@ static inline Floats visible_scores(const float* scores, const uint8_t* seen, in
 }
 
 // Scores of one query → weights, and the logarithm of their denominator. What is unseen becomes 0.
-static float normalise_scores(Range range, const uint8_t* seen, float scale, float* scores) {
+static float normalize_scores(Range range, const uint8_t* seen, float scale, float* scores) {
     Floats largest = all(-INFINITY), total = {};
     for (int64_t j = range.low; j < range.high; j += LANES) {
         const Floats some = visible_scores(scores, seen, j, scale);
@@ -168,7 +168,7 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, Head<T>& w)
         for (int64_t t = 0; t < count; t++) {
             float* weights = w.weights.data() + t * w.room;
             look(a, mask, i + t, range, w.seen.data());
-            a.log_sums[first + i + t] = normalise_scores(range, w.seen.data(), scale, weights);
+            a.log_sums[first + i + t] = normalize_scores(range, w.seen.data(), scale, weights);
             if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
         multiply_pv(w.weights.data(), w.room, v, a.d_v, range.low, range.high, w.results.data());

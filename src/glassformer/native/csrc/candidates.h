@@ -1,4 +1,4 @@
-// The normaliser of a row of logits, its greatest entries without sorting it; a step of beam search.
+// The normalizer of a row of logits, its greatest entries without sorting it; a step of beam search.
 #pragma once
 #include "simd.h"
 #include <algorithm>
@@ -64,7 +64,7 @@ static void best(const float* x, int64_t count, int64_t k, float* values, int64_
 struct Extension {
     int64_t sentences, live, vocabulary, each, candidates, beam, end;
     const float *logits;                // [sentences, live, vocabulary], of what is allowed
-    const float *normalisers, *totals;  // [sentences, live]
+    const float *normalizers, *totals;  // [sentences, live]
     // Results, [sentences, candidates + beam]: the candidates, then those of them that go on, best first: the totals
     // that are reached, by how much they have changed, which hypothesis is continued, and with what.
     float *reached, *added;
@@ -80,10 +80,10 @@ static void extend(Extension& e) {
     for (int64_t s = 0; s < e.sentences; s++) {
         for (int64_t row = 0; row < e.live; row++) {
             const float* logits = e.logits + (s * e.live + row) * e.vocabulary;
-            const float normaliser = e.normalisers[s * e.live + row], total = e.totals[s * e.live + row];
+            const float normalizer = e.normalizers[s * e.live + row], total = e.totals[s * e.live + row];
             best(logits, e.vocabulary, e.each, values.data(), tokens.data() + row * e.each);
             for (int64_t i = 0, at = row * e.each; i < e.each; i++, at++) {
-                const float gained = values[i] - normaliser;
+                const float gained = values[i] - normalizer;
                 added[at] = gained > 0 ? 0 : gained;
                 const float reached = total + added[at];
                 found[at] = {reached == reached ? reached : -INFINITY, at};

@@ -1,4 +1,4 @@
-// Elementwise operations between matrix products: activations, dropout, layer normalisation, the residual sum.
+// Elementwise operations between matrix products: activations, dropout, layer normalization, the residual sum.
 #pragma once
 #include "simd.h"
 
@@ -98,13 +98,13 @@ static void drop(const T* x, int64_t count, const Dropout& by, T* y, int64_t thr
     }
 }
 
-// Layer normalisation of one position in decoding: (x − mean) / √(variance + ε) · weight + bias (Ba et al. 2016).
+// Layer normalization of one position in decoding: (x − mean) / √(variance + ε) · weight + bias (Ba et al. 2016).
 struct Norm {
     const float *weight, *bias;  // weight is null where there is no norm
     float epsilon;
 };
 
-static void normalise(const Norm& norm, const float* x, int64_t size, float* to) {
+static void normalize(const Norm& norm, const float* x, int64_t size, float* to) {
     Floats total = {};
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) total += load(x + i);
@@ -137,7 +137,7 @@ struct Statistics {
 
 // (x − mean) · rate · γ + β of one row; β may be null.
 template <class T>
-static Statistics normalise_row(
+static Statistics normalize_row(
     const T* x, const Parameter& weight, const Parameter& bias, float epsilon, int64_t size, T* to
 ) {
     Floats total = {}, squares = {};
@@ -158,7 +158,7 @@ static Statistics normalise_row(
 
 // From the gradient of what LayerNorm gave to that of what it got, in place; `sums`: of γ's gradient, then of β's.
 template <class T>
-static void normalise_row_backward(
+static void normalize_row_backward(
     const T* x, Statistics of, const Parameter& weight, int64_t size, float* d, float* sums
 ) {
     const T* gamma = static_cast<const T*>(weight.value);

@@ -57,9 +57,9 @@ int64_t struct_size(const char* name) {
         int64_t bytes;
     } sizes[] = {
 #define SIZE(type) {#type, sizeof(type)}
-        SIZE(Linear), SIZE(Norm), SIZE(Layer), SIZE(Stack), SIZE(Turns), SIZE(Past), SIZE(Operand), SIZE(Product),
+        SIZE(Linear), SIZE(Norm), SIZE(Layer), SIZE(Stack), SIZE(RotaryTables), SIZE(KeyValueCache), SIZE(Operand), SIZE(Product),
         SIZE(Sequences), SIZE(Attention), SIZE(Embedding), SIZE(Rotation), SIZE(Parameter), SIZE(TrainedLayer),
-        SIZE(Mask), SIZE(TrainedStack), SIZE(Slot), SIZE(Update), SIZE(ProjectedLoss), SIZE(Extension),
+        SIZE(Mask), SIZE(TrainedStack), SIZE(ParameterState), SIZE(Update), SIZE(ProjectedLoss), SIZE(Extension),
 #undef SIZE
     };
     for (const auto& each : sizes)
@@ -80,13 +80,13 @@ int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* y) {
 
 // x: [tokens, d_model], sentence behind sentence, holds the positions; first: where each begins, and the last one ends.
 int32_t encode(
-    const Stack* stack, const Turns* turns, const int64_t* ids, float* x, const int64_t* first, int64_t sentences
+    const Stack* stack, const RotaryTables* tables, const int64_t* ids, float* x, const int64_t* first, int64_t sentences
 ) {
     return guarded([&] {
         for (int64_t token = 0; token < first[sentences]; token++)
             embed(*stack, ids[token], x + token * stack->d_model);
         for (int index = 0; index < stack->layers; index++) {
-            attend_within(*stack, stack->layer[index], *turns, x, first, sentences);
+            attend_within(*stack, stack->layer[index], *tables, x, first, sentences);
             feed_forward(*stack, stack->layer[index], x, first[sentences]);
         }
         last_norm(*stack, x, first[sentences]);
@@ -95,21 +95,21 @@ int32_t encode(
 
 // ids: the newest token of each row, at `position` [d_model] (null: nothing is added); logits: [rows, output.outputs].
 int32_t decode(
-    const Stack* stack, const Turns* turns, const Linear* output, const int64_t* ids, const float* position,
-    int64_t rows, const Past* past, float* logits
+    const Stack* stack, const RotaryTables* tables, const Linear* output, const int64_t* ids, const float* position,
+    int64_t rows, const KeyValueCache* cache, float* logits
 ) {
     return guarded([&] {
         const int64_t d = stack->d_model;
-        float* x = scratch<float>(6, rows * d);
+        float* x = workspace<float>(6, rows * d);
         for (int64_t row = 0; row < rows; row++) {
             if (position) memcpy(x + row * d, position, d * sizeof(float));
             else memset(x + row * d, 0, d * sizeof(float));
             embed(*stack, ids[row], x + row * d);
-            past->ancestor[row * past->stride + past->positions - 1] = static_cast<int32_t>(row);
+            cache->beam_index[row * cache->stride + cache->positions - 1] = static_cast<int32_t>(row);
         }
         for (int index = 0; index < stack->layers; index++) {
-            if (past->bfloat16) decoder_layer<uint16_t>(*stack, index, *turns, x, rows, *past);
-            else decoder_layer<float>(*stack, index, *turns, x, rows, *past);
+            if (cache->bfloat16) decoder_layer<uint16_t>(*stack, index, *tables, x, rows, *cache);
+            else decoder_layer<float>(*stack, index, *tables, x, rows, *cache);
         }
         last_norm(*stack, x, rows);
         linear(*output, x, rows, {logits, output->outputs, NONE, false});

@@ -41,7 +41,7 @@ struct Input {
     const int32_t* sums;
 };
 
-static void quantise(const float* x, int64_t count, int8_t* bytes, float* scale, int32_t* total) {
+static void quantize(const float* x, int64_t count, int8_t* bytes, float* scale, int32_t* total) {
     Floats largest = {}, faults = {};  // 0 · x is not a number where x is none, and then the whole row is none
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {

@@ -19,7 +19,7 @@ const T* add_norm_backward(
         for (int64_t j = 0; j < size; j += LANES) store(some + j, read(d + i * size + j));
         if (!s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalise_row_backward(saved.sum + i * size, saved.statistics[i], norm.weight, size, some, chunk);
+            normalize_row_backward(saved.sum + i * size, saved.statistics[i], norm.weight, size, some, chunk);
             for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(some + j));
         }
         drop_row(some, i * size, by, size, d_y + (i - row) * size);
@@ -40,7 +40,7 @@ void add_sublayer_gradient(
         float* some = d_input + (i - row) * size;
         if (s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalise_row_backward(saved.input + i * size, saved.statistics[i], norm.weight, size, some, chunk);
+            normalize_row_backward(saved.input + i * size, saved.statistics[i], norm.weight, size, some, chunk);
         }
         for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(some + j));
     }

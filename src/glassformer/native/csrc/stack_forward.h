@@ -225,7 +225,7 @@ const T* sublayer_input(
         auto normed = workspace<T>(BLOCK_INPUT, BLOCK * d);
         for (int64_t i = 0; i < count; i++)
             saved.statistics[row + i] =
-                normalise_row(input + i * d, norm.weight, norm.bias, s.epsilon, d, normed + i * d);
+                normalize_row(input + i * d, norm.weight, norm.bias, s.epsilon, d, normed + i * d);
         input = normed;
     }
     pack_panels<PANEL>(input, d, count, d, row / Step<T>::ENTRIES, steps_of<T>(s.rows), saved.packed_input);
@@ -244,7 +244,7 @@ void add_norm_forward(
         add_dropped(saved.input + i * d, y + (i - row) * d, i * d, by, d, saved.sum + i * d);
         if (!s.pre_norm)
             saved.statistics[i] =
-                normalise_row(saved.sum + i * d, norm.weight, norm.bias, s.epsilon, d, saved.output + i * d);
+                normalize_row(saved.sum + i * d, norm.weight, norm.bias, s.epsilon, d, saved.output + i * d);
     }
 }
 

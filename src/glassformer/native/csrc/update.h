@@ -7,20 +7,20 @@
 
 #define WEIGHTS_AT_ONCE 16384
 
-struct Slot {  // one tensor
+struct ParameterState {  // one tensor
     float* value;
     const void* gradient;
-    float *mean, *variance;  // the moving moments m and v
+    float *exp_avg, *exp_avg_sq;  // the moments m and v
     float* average;          // or null
-    uint16_t* low;           // or null
+    uint16_t* bf16_copy;     // or null
     int64_t count;
     float rate, correction;  // α / (1 − β1ᵗ) and 1 / √(1 − β2ᵗ)
-    float kept;              // what a weight keeps of itself: decay apart from the gradient (AdamW)
+    float decay;             // factor on the weight, apart from the gradient (AdamW)
     int32_t bfloat16;        // the gradient
 };
 
 struct Update {
-    const Slot* slots;
+    const ParameterState* parameters;
     int64_t count;
     double squared_norm;  // of all gradients; a result
     float scale;          // of the gradients, to clip their norm
@@ -29,15 +29,15 @@ struct Update {
 };
 
 struct SomeWeights {
-    const Slot* slot;
+    const ParameterState* parameter;
     int64_t from, to;
 };
 
 static std::vector<SomeWeights> in_some(const Update& update) {
     std::vector<SomeWeights> all;
     for (int64_t i = 0; i < update.count; i++)
-        for (int64_t from = 0; from < update.slots[i].count; from += WEIGHTS_AT_ONCE)
-            all.push_back({update.slots + i, from, std::min(from + WEIGHTS_AT_ONCE, update.slots[i].count)});
+        for (int64_t from = 0; from < update.parameters[i].count; from += WEIGHTS_AT_ONCE)
+            all.push_back({update.parameters + i, from, std::min(from + WEIGHTS_AT_ONCE, update.parameters[i].count)});
     return all;
 }
 
@@ -58,9 +58,9 @@ static inline void write_some(T* to, Floats values, int64_t count) {
     memcpy(to, some, count * sizeof(T));
 }
 
-static inline Floats gradient_at(const Slot& slot, int64_t i, int64_t count) {
-    if (slot.bfloat16) return read_some(static_cast<const uint16_t*>(slot.gradient) + i, count);
-    return read_some(static_cast<const float*>(slot.gradient) + i, count);
+static inline Floats gradient_at(const ParameterState& parameter, int64_t i, int64_t count) {
+    if (parameter.bfloat16) return read_some(static_cast<const uint16_t*>(parameter.gradient) + i, count);
+    return read_some(static_cast<const float*>(parameter.gradient) + i, count);
 }
 
 static void measure(Update& update) {
@@ -71,7 +71,7 @@ static void measure(Update& update) {
         const SomeWeights& some = all[part];
         Floats squares = {};
         for (int64_t i = some.from; i < some.to; i += LANES) {
-            const Floats gradient = gradient_at(*some.slot, i, some.to - i);
+            const Floats gradient = gradient_at(*some.parameter, i, some.to - i);
             squares += gradient * gradient;
         }
         sums[part] = sum(squares);
@@ -87,22 +87,22 @@ static inline Floats square_root(Floats x) {
 }
 
 static void update_some(const Update& update, const SomeWeights& some) {
-    const Slot& slot = *some.slot;
+    const ParameterState& parameter = *some.parameter;
     for (int64_t i = some.from; i < some.to; i += LANES) {
         const int64_t count = some.to - i;
-        const Floats gradient = gradient_at(slot, i, count) * update.scale;
-        Floats value = read_some(slot.value + i, count);
-        value *= slot.kept;
-        Floats mean = read_some(slot.mean + i, count), variance = read_some(slot.variance + i, count);
+        const Floats gradient = gradient_at(parameter, i, count) * update.scale;
+        Floats value = read_some(parameter.value + i, count);
+        value *= parameter.decay;
+        Floats mean = read_some(parameter.exp_avg + i, count), variance = read_some(parameter.exp_avg_sq + i, count);
         mean += (gradient - mean) * (1 - update.beta1);
         variance = variance * update.beta2 + gradient * gradient * (1 - update.beta2);
-        value -= mean * slot.rate / (square_root(variance) * slot.correction + update.epsilon);
-        write_some(slot.mean + i, mean, count), write_some(slot.variance + i, variance, count);
-        write_some(slot.value + i, value, count);
-        if (slot.low) write_some(slot.low + i, value, count);
-        if (slot.average) {
-            const Floats average = read_some(slot.average + i, count);
-            write_some(slot.average + i, average + (value - average) * update.averaging, count);
+        value -= mean * parameter.rate / (square_root(variance) * parameter.correction + update.epsilon);
+        write_some(parameter.exp_avg + i, mean, count), write_some(parameter.exp_avg_sq + i, variance, count);
+        write_some(parameter.value + i, value, count);
+        if (parameter.bf16_copy) write_some(parameter.bf16_copy + i, value, count);
+        if (parameter.average) {
+            const Floats average = read_some(parameter.average + i, count);
+            write_some(parameter.average + i, average + (value - average) * update.averaging, count);
         }
     }
 }

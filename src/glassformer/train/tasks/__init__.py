@@ -5,7 +5,7 @@ from typing import Any
 
 from glassformer.config import ConfigError, apply_override, nearest, read_toml
 from glassformer.train.config import RunConfig
-from glassformer.train.task import Origin, Task
+from glassformer.train.task import SourceCheckpoint, Task
 from glassformer.train.tasks.classification import Classification, ClassificationRun
 from glassformer.train.tasks.forecasting import Forecasting, ForecastingRun
 from glassformer.train.tasks.images import ImageClassification, ImageRun
@@ -65,7 +65,7 @@ def config_class(values: dict[str, Any], origin: str) -> type[RunConfig]:
     return kinds[given or next(iter(kinds))]
 
 
-def make_task(config: RunConfig, origin: Origin | None = None) -> Task:
+def make_task(config: RunConfig, origin: SourceCheckpoint | None = None) -> Task:
     """Data and tokenizer read and checked. ``origin``: of a run that goes on, or starts from another one."""
     made: Task = TASKS[config.task][0](config, origin)
     return made

@@ -4,12 +4,12 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from glassformer.data.labelled import LabelledBatch, LabelledBatches, labelled_texts, prepare_labelled
-from glassformer.data.labelled_config import LabelledConfig
+from glassformer.data.classification_config import LabelledConfig
+from glassformer.data.text_classification import LabelledBatch, LabelledBatches, labelled_texts, prepare_labelled
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
-from glassformer.train.tasks.encoder import Named, NamingConfig, NamingTask, Reading
+from glassformer.train.tasks.encoder import ClassificationTask, Labeled, LabelingConfig, Reading
 from glassformer.train.tasks.vocabulary import check_length, check_no_dropout
 
 
@@ -17,7 +17,7 @@ class ClassificationRun(RunConfig):
     """Everything one training of a classifier of texts depends on; ``model.masked_tokens`` is false by default."""
 
     task: Literal["classification"] = "classification"
-    model: NamingConfig = BERTConfig(masked_tokens=False)
+    model: LabelingConfig = BERTConfig(masked_tokens=False)
     text: TextConfig = TextConfig()
     data: LabelledConfig
     train: PlainTrainConfig = PlainTrainConfig()
@@ -30,7 +30,7 @@ class ClassificationRun(RunConfig):
         return self
 
 
-class Classification(NamingTask):
+class Classification(ClassificationTask):
     """Labelled texts read, accounted for and batched by length."""
 
     unit = "texts"
@@ -41,6 +41,6 @@ class Classification(NamingTask):
         labels = [self.names[label] for label in batch.labels.tolist()]
         return [list(pair) for pair in zip(super().texts(batch), labels, strict=True)]
 
-    def _named(self, model: BERT, batch: LabelledBatch) -> Named:
+    def _labeled(self, model: BERT, batch: LabelledBatch) -> Labeled:
         assert model.classes is not None
         return model.classes(model.hidden(batch.tokens, batch.mask, batch.segments)), batch.labels

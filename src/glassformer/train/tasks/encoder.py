@@ -11,21 +11,21 @@ from jaxtyping import Float, Int
 from pydantic import BeforeValidator
 from torch import Tensor
 
-from glassformer.data.account import Account
+from glassformer.data.read_report import ReadReport
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TokenizerPair
 from glassformer.train.loss import Loss, cross_entropy
-from glassformer.train.task import Document, HeldOut, Lines, Origin, sized_by_data
+from glassformer.train.task import CheckpointMetadata, Report, SourceCheckpoint, ValidationReport, sized_by_data
 from glassformer.train.tasks.vocabulary import MARKS, one_vocabulary, with_vocabulary
 
-Named = tuple[Float[Tensor, "examples classes"], Int[Tensor, " examples"]]
+Labeled = tuple[Float[Tensor, "examples classes"], Int[Tensor, " examples"]]
 
 
 def _own_head(model: Any) -> Any:
     return {"masked_tokens": False, **model} if isinstance(model, dict) else model
 
 
-NamingConfig = Annotated[BERTConfig, BeforeValidator(_own_head)]
+LabelingConfig = Annotated[BERTConfig, BeforeValidator(_own_head)]
 """Of a task that does not train the head for masked tokens: there is none, unless the configuration asks for it."""
 
 
@@ -41,7 +41,7 @@ class EncoderTask(ABC):
         self,
         config: Any,
         tokenizers: TokenizerPair,
-        accounts: tuple[list[Account], list[Account]],
+        accounts: tuple[list[ReadReport], list[ReadReport]],
         data: tuple[Any, Any | None],
         names: tuple[str, ...] = (),
     ):
@@ -50,7 +50,7 @@ class EncoderTask(ABC):
         self.batches, self._held_out = data
         for account in accounts[0]:
             account.check_unknown(config.text, config.train.start_from)
-        self.accounts: Sequence[Lines] = [*accounts[0], *map(HeldOut, accounts[1])]
+        self.accounts: Sequence[Report] = [*accounts[0], *map(ValidationReport, accounts[1])]
 
     @property
     def limit(self) -> str:
@@ -66,24 +66,24 @@ class EncoderTask(ABC):
         return BERT(BERTConfig.parse(with_vocabulary(values, self.tokenizers), "model"))
 
     def loss(self, model: BERT, batch: Any) -> Loss:
-        return cross_entropy(*self._named(model, batch), self.config.train.label_smoothing)
+        return cross_entropy(*self._labeled(model, batch), self.config.train.label_smoothing)
 
     @torch.inference_mode()
     def validate(self, model: BERT) -> dict[str, float]:
         assert self._held_out is not None
         device = model.embedding.weight.device
-        return naming_scores(self._named(model, batch.to(device)) for batch in self._held_out.whole_epoch())
+        return naming_scores(self._labeled(model, batch.to(device)) for batch in self._held_out.whole_epoch())
 
-    def document(self) -> Document:
+    def metadata(self) -> CheckpointMetadata:
         values = {"max_length": self.config.data.max_length, "tokenizer": self.tokenizers.fingerprint}
         names = {self.stored: list(self.names)} if self.stored else {}
-        return Document({**names, **values}, self.tokenizers.to_json())
+        return CheckpointMetadata({**names, **values}, self.tokenizers.to_json())
 
     def texts(self, batch: Any) -> list[Any]:
         return [self.tokenizers.source.decode(row) for row in batch.tokens.tolist()]
 
     @abstractmethod
-    def _named(self, model: BERT, batch: Any) -> Named:
+    def _labeled(self, model: BERT, batch: Any) -> Labeled:
         """Logits, and what they should name."""
 
 
@@ -96,15 +96,15 @@ class Reading:
     batches: Callable[..., Any]
 
 
-class NamingTask(EncoderTask):
+class ClassificationTask(EncoderTask):
     """From examples that carry what is wanted of them: the label of a text, the tags of its words."""
 
     reading: ClassVar[Reading]
 
-    def __init__(self, config: Any, origin: Origin | None = None):
+    def __init__(self, config: Any, origin: SourceCheckpoint | None = None):
         data, read = config.data, self.reading
         tokenizers = one_vocabulary(config.text, partial(read.texts, data), origin, MARKS)
-        tokenizer, held_out, accounts = tokenizers.source, None, list[Account]()
+        tokenizer, held_out, accounts = tokenizers.source, None, list[ReadReport]()
         share = data.validation_share
         examples = read.prepare(data, data.train, tokenizer, part="train" if share else "all")
         names = getattr(examples, self.stored)
@@ -116,11 +116,11 @@ class NamingTask(EncoderTask):
         super().__init__(config, tokenizers, ([examples.account], accounts), (batches, held_out), names)
 
 
-def naming_scores(named: Iterable[Named]) -> dict[str, float]:
+def naming_scores(labeled: Iterable[Labeled]) -> dict[str, float]:
     """The mean negative log-likelihood in nats, and the share named rightly, over all batches."""
     nll, right, examples = 0.0, 0, 0
-    for logits, wanted in named:
-        nll += cross_entropy(logits, wanted, 0.0).smoothed.item()
-        right += int((logits.argmax(-1) == wanted).sum())
-        examples += len(wanted)
+    for logits, labels in labeled:
+        nll += cross_entropy(logits, labels, 0.0).loss.item()
+        right += int((logits.argmax(-1) == labels).sum())
+        examples += len(labels)
     return {"nll": nll / examples, "accuracy": right / examples}

@@ -9,13 +9,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from glassformer.data.series import PARTS, Part, SeriesBatch, SeriesBatches, prepare_series
-from glassformer.data.series_config import SeriesDataConfig
+from glassformer.data.time_series import PARTS, Part, SeriesBatch, SeriesBatches, prepare_series
+from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.evaluate.forecast import forecast_errors
 from glassformer.models.series import Series, SeriesConfig
 from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
 from glassformer.train.loss import Loss
-from glassformer.train.task import Document, Lines, Origin, Told, sized_by_data
+from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, sized_by_data
 
 
 class ForecastingTrainConfig(TrainConfig):
@@ -47,14 +47,14 @@ class Forecasting:
 
     unit = "values"
 
-    def __init__(self, config: ForecastingRun, origin: Origin | None = None):
+    def __init__(self, config: ForecastingRun, origin: SourceCheckpoint | None = None):
         self.config = config
         self.series = prepare_series(config.data)
         windows = ", ".join(f"{len(self.series.windows(part)):,} for {part}" for part in PARTS)
         shape = f"{len(self.series.values):,} rows × {len(self.series.format.columns)} variables"
         known = self.series.known
         gaps = "" if known is None else f"; {np.count_nonzero(~known):,} missing values are the previous ones again"
-        self.accounts: Sequence[Lines] = [Told(f"{config.data.file}: {shape}; windows: {windows}{gaps}")]
+        self.accounts: Sequence[Report] = [Message(f"{config.data.file}: {shape}; windows: {windows}{gaps}")]
         self.batches = SeriesBatches(self.series, config.data.batch_size, config.train.seed)
 
     @property
@@ -82,8 +82,8 @@ class Forecasting:
         found = forecast_errors(self._forecasts(model, part))
         return {"mse": found.mse, "mae": found.mae}
 
-    def document(self) -> Document:
-        return Document({"format": self.series.format.model_dump(mode="json")})
+    def metadata(self) -> CheckpointMetadata:
+        return CheckpointMetadata({"format": self.series.format.model_dump(mode="json")})
 
     def texts(self, batch: SeriesBatch) -> list[Any]:
         return batch.examples.tolist()

@@ -11,7 +11,7 @@ from glassformer.data.images import ImageBatch, ImageBatches, ordered_images, pr
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import Loss, cross_entropy
-from glassformer.train.task import Document, Lines, Origin, Told, sized_by_data
+from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, sized_by_data
 from glassformer.train.tasks.encoder import naming_scores
 
 
@@ -30,14 +30,14 @@ class ImageClassification:
 
     unit = "images"
 
-    def __init__(self, config: ImageRun, origin: Origin | None = None):
+    def __init__(self, config: ImageRun, origin: SourceCheckpoint | None = None):
         self.config = config
         data = prepare_images(config.data)
         self.format, self._held_out = data.format, data.validation
         held = "" if data.validation is None else f", {len(data.validation):,} for validation"
         shape = f"{data.format.height} × {data.format.width} × {data.format.channels}"
-        self.accounts: Sequence[Lines] = [
-            Told(f"{len(data.train):,} images of {shape} in {len(data.format.classes)} classes{held}")
+        self.accounts: Sequence[Report] = [
+            Message(f"{len(data.train):,} images of {shape} in {len(data.format.classes)} classes{held}")
         ]
         self.batches = ImageBatches(
             data.train, data.format, config.data.batch_size, config.train.seed, config.data.augment
@@ -65,8 +65,8 @@ class ImageClassification:
         batches = (batch.to(device) for batch in ordered)
         return naming_scores((model(batch.images), batch.labels) for batch in batches)
 
-    def document(self) -> Document:
-        return Document({"format": self.format.model_dump(mode="json")})
+    def metadata(self) -> CheckpointMetadata:
+        return CheckpointMetadata({"format": self.format.model_dump(mode="json")})
 
     def texts(self, batch: ImageBatch) -> list[Any]:
         return batch.examples.tolist()

@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from glassformer.config import DataError
 from glassformer.data.documents import training_texts
-from glassformer.data.stream import training_streams, validation_stream
-from glassformer.data.stream_config import StreamConfig
+from glassformer.data.token_stream import training_streams, validation_stream
+from glassformer.data.token_stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
 from glassformer.evaluate.likelihood import bits
 from glassformer.evaluate.sliding import sliding_likelihood
@@ -20,7 +20,7 @@ from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.text import ByteTextConfig, TextSize
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projection_loss
-from glassformer.train.task import Document, HeldOut, Lines, Origin
+from glassformer.train.task import CheckpointMetadata, Report, SourceCheckpoint, ValidationReport
 from glassformer.train.tasks.vocabulary import check_no_dropout, one_vocabulary, with_vocabulary
 
 
@@ -67,7 +67,7 @@ class LanguageModelling:
 
     unit = "tokens"
 
-    def __init__(self, config: LanguageRun, origin: Origin | None = None):
+    def __init__(self, config: LanguageRun, origin: SourceCheckpoint | None = None):
         self.config = config
         texts = partial(training_texts, config.data, tokens_span_lines=config.text.kind == "bytes")
         self.tokenizers = one_vocabulary(config.text, texts, origin)
@@ -78,8 +78,8 @@ class LanguageModelling:
         for stream in streams:
             stream.account.check_unknown(config.text, config.train.start_from)
         self.held_out = validation_stream(config.data, tokenizer)
-        held_out = [] if self.held_out is None else [HeldOut(self.held_out.account)]
-        self.accounts: Sequence[Lines] = [*(stream.account for stream in streams), *held_out]
+        held_out = [] if self.held_out is None else [ValidationReport(self.held_out.account)]
+        self.accounts: Sequence[Report] = [*(stream.account for stream in streams), *held_out]
         if self.held_out is not None and len(self._measured) < 2:
             raise DataError(
                 f"the validation text has {len(self._measured)} token, and at least 2 are needed; "
@@ -102,7 +102,7 @@ class LanguageModelling:
     def loss(self, model: GPT, batch: WindowBatch) -> Loss:
         hidden = model.hidden(batch.tokens, batch.documents).flatten(0, 1)
         smoothing = self.config.train.label_smoothing
-        return projection_loss(model.output_projection, hidden, batch.wanted.flatten(), smoothing)
+        return projection_loss(model.output_projection, hidden, batch.labels.flatten(), smoothing)
 
     def validate(self, model: GPT) -> dict[str, float]:
         assert self.held_out is not None
@@ -112,7 +112,7 @@ class LanguageModelling:
         found = sliding_likelihood(logits, ids, data.context, how.stride, batch_tokens=8192, device=device)
         return {"nll": found.nll_per_token, "perplexity": found.perplexity, **bits(found.nll, self._measured_size)}
 
-    def document(self) -> Document:
+    def metadata(self) -> CheckpointMetadata:
         values = {
             "decoding": self.config.decoding.model_dump(mode="json"),
             "context": self.config.data.context,
@@ -120,7 +120,7 @@ class LanguageModelling:
             "within_documents": self.config.data.within_documents,
             "tokenizer": self.tokenizers.fingerprint,
         }
-        return Document(values, self.tokenizers.to_json())
+        return CheckpointMetadata(values, self.tokenizers.to_json())
 
     def texts(self, batch: WindowBatch) -> list[Any]:
         return [self.tokenizers.source.decode(row) for row in batch.tokens.tolist()]

@@ -10,13 +10,13 @@ from torch import Tensor
 from glassformer.data.documents import training_texts
 from glassformer.data.masking import MaskedBatch, MaskedSequences
 from glassformer.data.masking_config import MaskedConfig
-from glassformer.data.stream import training_streams, validation_stream
+from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, masked_select, projection_loss
-from glassformer.train.task import Origin
-from glassformer.train.tasks.encoder import EncoderTask, Named
+from glassformer.train.task import SourceCheckpoint
+from glassformer.train.tasks.encoder import EncoderTask, Labeled
 from glassformer.train.tasks.vocabulary import MARKS, check_length, check_no_dropout, one_vocabulary
 
 
@@ -51,7 +51,7 @@ class MaskedModelling(EncoderTask):
 
     unit = "hidden tokens"
 
-    def __init__(self, config: MaskedRun, origin: Origin | None = None):
+    def __init__(self, config: MaskedRun, origin: SourceCheckpoint | None = None):
         data = config.data
         texts = partial(training_texts, data, tokens_span_lines=config.text.kind == "bytes")
         tokenizers = one_vocabulary(config.text, texts, origin, MARKS)
@@ -66,25 +66,25 @@ class MaskedModelling(EncoderTask):
     def loss(self, model: BERT, batch: MaskedBatch) -> Loss:
         """Never holding the logits of all hidden tokens."""
         assert model.output_projection is not None
-        hidden, wanted = self._hidden(model, batch)
-        return projection_loss(model.output_projection, hidden, wanted, self.config.train.label_smoothing)
+        hidden, labels = self._hidden(model, batch)
+        return projection_loss(model.output_projection, hidden, labels, self.config.train.label_smoothing)
 
     def validate(self, model: BERT) -> dict[str, float]:
         scores = super().validate(model)
         return scores | {"perplexity": math.exp(min(scores["nll"], 700.0))}
 
-    def _named(self, model: BERT, batch: MaskedBatch) -> Named:
+    def _labeled(self, model: BERT, batch: MaskedBatch) -> Labeled:
         assert model.output_projection is not None
-        hidden, wanted = self._hidden(model, batch)
-        return model.output_projection(hidden), wanted
+        hidden, labels = self._hidden(model, batch)
+        return model.output_projection(hidden), labels
 
     def texts(self, batch: MaskedBatch) -> list[Any]:
-        return [self.tokenizers.source.decode(row) for row in batch.wanted.tolist()]
+        return [self.tokenizers.source.decode(row) for row in batch.labels.tolist()]
 
     @staticmethod
     def _hidden(model: BERT, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
         """Of the hidden tokens only, and what they are: the others need no logits."""
         assert model.transform is not None
         hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
-        each, wanted = (masked_select(x, batch.predicted, batch.target_tokens) for x in (hidden, batch.wanted))
-        return model.transform(each), wanted
+        each, labels = (masked_select(x, batch.predicted, batch.n_targets) for x in (hidden, batch.labels))
+        return model.transform(each), labels

@@ -4,13 +4,13 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from glassformer.data.labelled_config import TaggedConfig
-from glassformer.data.tagged import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
+from glassformer.data.classification_config import TaggedConfig
+from glassformer.data.token_classification import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import masked_select
-from glassformer.train.tasks.encoder import Named, NamingConfig, NamingTask, Reading
+from glassformer.train.tasks.encoder import ClassificationTask, Labeled, LabelingConfig, Reading
 from glassformer.train.tasks.vocabulary import check_length, check_no_dropout
 
 
@@ -18,7 +18,7 @@ class TaggingRun(RunConfig):
     """Everything one training of a tagger depends on; ``model.masked_tokens`` is false by default."""
 
     task: Literal["tagging"] = "tagging"
-    model: NamingConfig = BERTConfig(masked_tokens=False)
+    model: LabelingConfig = BERTConfig(masked_tokens=False)
     text: TextConfig = TextConfig()
     data: TaggedConfig
     train: PlainTrainConfig = PlainTrainConfig()
@@ -31,15 +31,15 @@ class TaggingRun(RunConfig):
         return self
 
 
-class Tagging(NamingTask):
+class Tagging(ClassificationTask):
     """Tagged sentences read, accounted for and batched by length; the tag stands on the first piece of a word."""
 
     unit = "words"
     head, stored = "n_tags", "tags"
     reading = Reading(tagged_texts, prepare_tagged, TaggedBatches)
 
-    def _named(self, model: BERT, batch: TaggedBatch) -> Named:
+    def _labeled(self, model: BERT, batch: TaggedBatch) -> Labeled:
         assert model.tags is not None
         hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
-        words, tags = (masked_select(x, batch.word_starts, batch.target_tokens) for x in (hidden, batch.tags))
+        words, tags = (masked_select(x, batch.word_starts, batch.n_targets) for x in (hidden, batch.tags))
         return model.tags(words[None])[0], tags

@@ -22,11 +22,11 @@ from glassformer.models.recurrent import RecurrentConfig
 from glassformer.models.registry import MODELS
 from glassformer.native import check_decoding
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
-from glassformer.text.faults import without_text_warnings
+from glassformer.text.errors import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, masked_select, projection_loss
-from glassformer.train.task import Document, HeldOut, Lines, Origin, Told
+from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, ValidationReport
 from glassformer.train.tasks.vocabulary import kept_vocabulary
 from glassformer.translator import Translator
 
@@ -113,15 +113,15 @@ class Translation:
 
     unit = "target tokens"
 
-    def __init__(self, config: TranslationRun, origin: Origin | None = None):
+    def __init__(self, config: TranslationRun, origin: SourceCheckpoint | None = None):
         self.config = config
         self._pairs = read_pairs(config.data, config.data.validation) if config.data.validation else None
         self.tokenizers = _tokenizers(config, origin)
         token_biases(config.decoding.logit_bias, self.tokenizers.target)  # an error now, not at the first validation
-        accounts = list[Lines]()
+        accounts = list[Report]()
         if config.data.validation_share:
             sources, targets, account = held_out_pairs(config.data, self.tokenizers)
-            self._pairs, accounts = (sources, targets), [HeldOut(account)]
+            self._pairs, accounts = (sources, targets), [ValidationReport(account)]
         files = [[file] for file in config.data.alignments] or [[]] * len(config.data.train)
         corpora = [prepare(config.data, [p], self.tokenizers, file) for p, file in zip(config.data.train, files)]
         for corpus in corpora:
@@ -130,8 +130,8 @@ class Translation:
         bleu_metric(self.bleu_tokenize)  # a tokenizer that is not installed is an error before the first step
         how = f"BLEU by sacreBLEU's tokenizer {self.bleu_tokenize}"
         chosen_here = config.validation.tokenize == "auto" and self._pairs is not None
-        notes = [Told(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
-        self.accounts: Sequence[Lines] = [*(corpus.account for corpus in corpora), *accounts, *notes]
+        notes = [Message(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
+        self.accounts: Sequence[Report] = [*(corpus.account for corpus in corpora), *accounts, *notes]
         self.batches = Batches(
             corpora,
             self.tokenizers,
@@ -167,8 +167,8 @@ class Translation:
             hidden, guidance = guided(model, self.config.guided_alignment, batch.links, run)
         loss = projection_loss(
             model.output_projection,
-            masked_select(hidden, counted, batch.target_tokens),
-            masked_select(batch.wanted, counted, batch.target_tokens),
+            masked_select(hidden, counted, batch.n_targets),
+            masked_select(batch.labels, counted, batch.n_targets),
             self.config.train.label_smoothing,
         )
         return loss._replace(guidance=guidance)
@@ -195,7 +195,7 @@ class Translation:
             "perplexity": math.exp(min(nll, 700.0)),
         }
 
-    def document(self) -> Document:
+    def metadata(self) -> CheckpointMetadata:
         values = {
             "decoding": self.config.decoding.model_dump(mode="json"),
             "bleu_tokenize": self.bleu_tokenize,
@@ -206,7 +206,7 @@ class Translation:
         if self.config.data.alignments:
             reading = self.config.guided_alignment.reading(self.config.asking_layers)
             values["guided_alignment"] = reading._asdict()
-        return Document(values, self.tokenizers.to_json())
+        return CheckpointMetadata(values, self.tokenizers.to_json())
 
     def texts(self, batch: Batch) -> list[Any]:
         decode = self.tokenizers
@@ -241,9 +241,9 @@ class Translation:
             batch = batch.to(projection.weight.device)
             counted = batch.target_sentences != 0
             hidden = model.hidden(batch.source, batch.target, batch.source_sentences, batch.target_sentences)
-            loss = projection_loss(projection, hidden[counted], batch.wanted[counted], 0.0)
+            loss = projection_loss(projection, hidden[counted], batch.labels[counted], 0.0)
             assert loss.nll is not None
-            total, tokens = total + loss.nll.item(), tokens + batch.target_tokens
+            total, tokens = total + loss.nll.item(), tokens + batch.n_targets
         return total / tokens
 
     def _check_decoding(self) -> None:
@@ -275,7 +275,7 @@ class Translation:
                     )
 
 
-def _tokenizers(config: TranslationRun, origin: Origin | None) -> TokenizerPair:
+def _tokenizers(config: TranslationRun, origin: SourceCheckpoint | None) -> TokenizerPair:
     if origin is not None:
         return kept_vocabulary(origin)
     return train_tokenizers(config.text, *(partial(_texts, config, side) for side in ("source", "target")))

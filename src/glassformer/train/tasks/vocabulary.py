@@ -6,7 +6,7 @@ from typing import Any
 from glassformer.config import ConfigError
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
-from glassformer.train.task import Origin
+from glassformer.train.task import SourceCheckpoint
 
 MARKS = ("[CLS]", "[SEP]", "[MASK]")
 """What stands around and in the texts of an encoder (Devlin et al. 2019, section 3)."""
@@ -14,7 +14,7 @@ LONGEST_TEXT = CHARACTERS_PER_TOKEN * 4096
 
 
 def one_vocabulary(
-    config: TextConfig, texts: Callable[[], Iterator[str]], origin: Origin | None, marks: tuple[str, ...] = ()
+    config: TextConfig, texts: Callable[[], Iterator[str]], origin: SourceCheckpoint | None, marks: tuple[str, ...] = ()
 ) -> TokenizerPair:
     """The tokenizer of ``origin``, or one learned from ``texts`` with ``marks`` among its special tokens."""
     if origin is not None:
@@ -30,13 +30,13 @@ def one_vocabulary(
     return train_tokenizers(config, lambda: (text for text in texts() if len(text) <= LONGEST_TEXT), lambda: iter(()))
 
 
-def kept_vocabulary(origin: Origin) -> TokenizerPair:
+def kept_vocabulary(origin: SourceCheckpoint) -> TokenizerPair:
     """That of a run which goes on, or from which another one starts."""
-    if not origin.document.tokenizer:
+    if not origin.metadata.tokenizer:
         raise ConfigError(
             f"train.start_from={origin.path}: this run reads no text, so it has no vocabulary; name a run that has one"
         )
-    return TokenizerPair.from_json(origin.document.tokenizer, origin.path)
+    return TokenizerPair.from_json(origin.metadata.tokenizer, origin.path)
 
 
 def with_vocabulary(values: dict[str, Any], tokenizers: TokenizerPair) -> dict[str, Any]:

@@ -1,0 +1,184 @@
+"""Texts with a label each: read and accounted for, encoded, batched by length."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.config import DataError, nearest
+from glassformer.data.classification_config import LabelledConfig
+from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
+from glassformer.data.loader import moved
+from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
+from glassformer.data.sampling import Plan
+from glassformer.data.sequences import Frame, SequenceEpochs, framed_length, truncated
+from glassformer.data.text_classification_files import LabelledRecord, read_labelled
+from glassformer.text import Tokenizer
+
+CHUNK_RECORDS = 4096
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    tokens: Int64[Tensor, "rows width"]
+    mask: Bool[Tensor, "rows width"]  # True: a token, False: padding
+    segments: Int64[Tensor, "rows width"]  # 0: the text, 1: its pair
+    labels: Int64[Tensor, " rows"]
+    source_tokens: int
+    examples: NDArray[np.int64]  # the index of each row's example
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_targets(self) -> int:
+        """Predictions that the loss is averaged over: one an example."""
+        return len(self.labels)
+
+    def describe(self) -> str:
+        return f"{self.tokens.shape[0]} texts of {self.tokens.shape[1]} tokens"
+
+    def to(self, device: torch.device | str) -> "LabelledBatch":
+        return moved(self, device)
+
+
+@dataclass(frozen=True)
+class LabelledExamples:
+    """``sequences[i]``, a text or a text and its pair as ids, is labelled ``labels[label_ids[i]]``."""
+
+    sequences: list[list[NDArray[np.int32]]]
+    label_ids: NDArray[np.int64]
+    labels: tuple[str, ...]
+    account: ReadReport
+    fingerprint: str  # SHA-256 of the sequences, the labels and the vocabulary
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+
+def prepare_labelled(
+    config: LabelledConfig,
+    paths: list[str],
+    tokenizer: Tokenizer,
+    labels: tuple[str, ...] = (),
+    part: Part = "all",
+) -> LabelledExamples:
+    """The examples of ``paths`` together. ``labels`` are those of the training data; none: this is it.
+
+    ``part`` selects training or validation examples if ``config.validation_share`` divides the paths.
+
+    Raises ``DataError`` for a file that cannot be used, a label that is not in ``labels``, and when nothing is left.
+    """
+    account = ReadReport()
+    sequences, names = list[list[NDArray[np.int32]]](), list[str]()
+    for path in paths:
+        file = FileReadReport(path)
+        account.files.append(file)
+        records = read_labelled(config, path)
+        while chunk := list(islice(records, CHUNK_RECORDS)):
+            chunk = of_part(chunk, part, config.validation_share, lambda record: record.texts, file)
+            for record, parts in _encoded(chunk, tokenizer, file):
+                if labels and record.label not in labels:
+                    if part == "held_out":
+                        raise only_held_out(f"{path}, line {record.line}: label", record.label, config.validation_share)
+                    raise DataError(
+                        f"{path}, line {record.line}: label {record.label!r} does not occur in the training data; "
+                        f"{nearest(record.label, list(labels))}"
+                    )
+                cut = truncated(parts, config.max_length)
+                file.truncated += framed_length(cut) < framed_length(parts)
+                sequences.append([np.array(ids, np.int32) for ids in cut])
+                names.append(record.label)
+    if not sequences:
+        if part == "held_out":
+            raise nothing_held_out(config.validation_share, paths)
+        found = "; ".join(file.describe() for file in account.files)
+        raise DataError(f"no labelled text is left ({found}); give texts with labels, as UTF-8")
+    labels = labels or _learned_labels(names, paths)
+    count_tokens(account.source, (ids for parts in sequences for ids in parts), tokenizer)
+    places = {label: place for place, label in enumerate(labels)}
+    label_ids = np.array([places[name] for name in names], np.int64)
+    return LabelledExamples(
+        sequences, label_ids, labels, account, _fingerprint(sequences, label_ids, labels, tokenizer)
+    )
+
+
+def labelled_texts(config: LabelledConfig) -> Iterator[str]:
+    """The training texts, for learning a vocabulary. Records that hold no example are passed over."""
+    for path in config.train:
+        for record in read_labelled(config, path):
+            if record.fault is None and not is_held_out(record.texts, config.validation_share):
+                yield from record.texts
+
+
+def encode_parts(tokenizer: Tokenizer, texts: list[tuple[str, ...]]) -> list[list[list[int]]]:
+    """The ids of each text and its pair, not yet framed, nor truncated."""
+    encoded = iter(tokenizer.encode_batch([text for parts in texts for text in parts]))
+    return [list(islice(encoded, len(parts))) for parts in texts]
+
+
+def count_tokens(tokens: TokenReadReport, kept: Iterator[NDArray[np.int32]], tokenizer: Tokenizer) -> None:
+    for ids in kept:
+        tokens.tokens += len(ids)
+        tokens.unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
+
+
+class LabelledBatches(SequenceEpochs[LabelledBatch]):
+    """Every example once an epoch, those of similar length together."""
+
+    def __init__(self, examples: LabelledExamples, tokenizer: Tokenizer, config: LabelledConfig, seed: int) -> None:
+        self.examples, self.frame = examples, Frame.of(tokenizer)
+        made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
+        self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+        lengths = np.fromiter(map(framed_length, examples.sequences), np.int32, len(examples))
+        super().__init__(lengths, config.batch_tokens, config.bucket_noise, seed)
+
+    def _make(self, plan: Plan, epoch: int, position: int) -> LabelledBatch:
+        chosen = plan.batch(position)
+        rows = self.frame.rows([self.examples.sequences[i] for i in chosen.tolist()])
+        tokens, mask, segments = map(torch.from_numpy, rows)
+        label_ids = torch.from_numpy(self.examples.label_ids[chosen])
+        return LabelledBatch(tokens, mask, segments, label_ids, int(mask.sum()), chosen)
+
+
+def _encoded(
+    chunk: list[LabelledRecord], tokenizer: Tokenizer, file: FileReadReport
+) -> Iterator[tuple[LabelledRecord, list[list[int]]]]:
+    """The records that are kept, with their ids. Text may have no tokens although it is not blank."""
+    file.read += len(chunk)
+    for record, parts in zip(chunk, encode_parts(tokenizer, [record.texts for record in chunk]), strict=True):
+        empty = not all(parts) or not all(text.strip() for text in record.texts)
+        reason: Reason | None = record.fault or ("empty" if empty else None)
+        if reason:
+            file.drop(reason, record.line)
+        else:
+            file.kept += 1
+            yield record, parts
+
+
+def _learned_labels(names: list[str], paths: list[str]) -> tuple[str, ...]:
+    labels = tuple(sorted(set(names)))
+    if len(labels) == 1:
+        raise DataError(f"{', '.join(paths)}: {labels[0]!r} is the only label; give examples of at least two")
+    return labels
+
+
+def _fingerprint(
+    sequences: list[list[NDArray[np.int32]]],
+    label_ids: NDArray[np.int64],
+    labels: tuple[str, ...],
+    tokenizer: Tokenizer,
+) -> str:
+    digest = hashlib.sha256(json.dumps([tokenizer.fingerprint, labels]).encode())
+    for parts, label in zip(sequences, label_ids.tolist(), strict=True):
+        digest.update(np.array([label, *map(len, parts)], "<i8").tobytes())
+        for ids in parts:
+            digest.update(ids.astype("<i4").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,141 @@
+"""Labelled texts as they lie on disk: CSV, TSV or JSONL, plain or gzip."""
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from glassformer.config import DataError, nearest
+from glassformer.data.classification_config import LabelledConfig
+from glassformer.data.files import NO_TAB, Fault, raw_lines, regular
+
+Row = tuple[int, list[str]]  # its first line, 1-based, and its fields
+
+
+class LabelledRecord(NamedTuple):
+    """One example, or why there is none in this record."""
+
+    line: int  # 1-based; the first one, where a field holds line ends
+    texts: tuple[str, ...]  # the text, and its pair where there is one
+    label: str
+    fault: Fault | None = None
+
+
+def read_labelled(config: LabelledConfig, path: str) -> Iterator[LabelledRecord]:
+    """Every record of ``path`` in order, those that hold no example included.
+
+    Raises ``DataError`` when the file cannot be read, is no valid CSV, or has not the columns.
+    """
+    plain = path.removesuffix(".gz")
+    if plain.endswith(".jsonl"):
+        return _from_json_lines(config, path)
+    if plain.endswith(".csv"):
+        return _from_table(config, path, _csv_rows(config, path))
+    if plain.endswith(".tsv"):
+        return _from_table(config, path, _tsv_rows(config, path))
+    raise DataError(f"{path}: labelled text is a .csv, a .tsv or a .jsonl, each also .gz; rename or convert the file")
+
+
+def _columns(config: LabelledConfig) -> list[str]:
+    texts = [config.text_column, *([config.pair_column] if config.pair_column else [])]
+    return [*texts, config.label_column]
+
+
+def _lines(config: LabelledConfig, path: str) -> Iterator[str]:
+    """Bytes that are not UTF-8 become lone surrogates, so that they cost the record they are in and no other."""
+    for raw in raw_lines(regular(Path(path)), ends=True, limit=config.max_line_bytes):
+        yield raw.decode(errors="surrogateescape")
+
+
+def _csv_rows(config: LabelledConfig, path: str) -> Iterator[Row]:
+    reader = csv.reader(_lines(config, path), strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            if "field limit" in str(error):
+                raise DataError(
+                    f"{path}, line {line}: a field has more than {csv.field_size_limit():,} characters; shorten it, "
+                    "close the quotes if they are open, or give a .jsonl"
+                ) from None
+            raise DataError(
+                f"{path}, line {line}: not valid CSV ({error}); "
+                'close the quotes of its fields, and write a quote in one twice ("")'
+            ) from None
+        yield line, fields
+
+
+def _tsv_rows(config: LabelledConfig, path: str) -> Iterator[Row]:
+    for line, text in enumerate(_lines(config, path), start=1):
+        text = text.removesuffix("\n")
+        yield line, text.split("\t") if text else []
+
+
+def _from_table(config: LabelledConfig, path: str, rows: Iterator[Row]) -> Iterator[LabelledRecord]:
+    _, header = next(rows, (1, []))
+    places = [_place(path, header, name) for name in _columns(config)]
+    for line, fields in rows:
+        if not fields:
+            yield LabelledRecord(line, ("",), "")
+        elif len(fields) != len(header):
+            yield LabelledRecord(line, ("",), "", "malformed")
+        else:
+            yield _record(line, [fields[place] for place in places])
+
+
+def _place(path: str, header: list[str], name: str) -> int:
+    if not header:
+        raise DataError(f"{path}: is empty; its first line names the columns")
+    if not _is_text("".join(header)):
+        raise DataError(f"{path}, line 1: the names of the columns are not valid UTF-8; convert the file to it")
+    if header.count(name) > 1:
+        raise DataError(f"{path}, line 1: {header.count(name)} columns are named {name!r}; rename all but one")
+    if name not in header:
+        if len(header) == 1 and path.removesuffix(".gz").endswith(".tsv") and any(sign in header[0] for sign in ",; "):
+            raise DataError(f"{path}, line 1: no column {name!r}: {header[0]!r} {NO_TAB}; put tabs between the columns")
+        raise DataError(
+            f"{path}, line 1: no column {name!r}, the columns are {', '.join(header)}; {nearest(name, header)}"
+            if len(header) > 1
+            else f"{path}, line 1: no column {name!r}, the only one is {header[0]!r}; "
+            "set data.text_column and data.label_column"
+        )
+    return header.index(name)
+
+
+def _from_json_lines(config: LabelledConfig, path: str) -> Iterator[LabelledRecord]:
+    for line, text in enumerate(_lines(config, path), start=1):
+        if not text.strip():
+            yield LabelledRecord(line, ("",), "")
+            continue
+        try:
+            value = json.loads(text)
+            found = [value[name] for name in _columns(config)]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            yield LabelledRecord(line, ("",), "", "malformed" if _is_text(text) else "invalid_utf8")
+            continue
+        if isinstance(found[-1], int) and not isinstance(found[-1], bool):
+            found[-1] = str(found[-1])
+        if all(isinstance(field, str) for field in found):
+            yield _record(line, found)
+        else:
+            yield LabelledRecord(line, ("",), "", "malformed")
+
+
+def _record(line: int, fields: list[str]) -> LabelledRecord:
+    *texts, label = fields
+    if not _is_text("".join(fields)):
+        return LabelledRecord(line, ("",), "", "invalid_utf8")
+    label = label.strip()
+    return LabelledRecord(line, tuple(texts), label, None if label else "malformed")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""A table of numbers over time, as it lies on disk: CSV with a header, every cell accounted for."""
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.config import DataError, nearest
+from glassformer.data.files import unreadable
+from glassformer.data.input_errors import SAMPLE_BYTES, refuse_wide_encoding
+from glassformer.data.time_series_config import Missing
+from glassformer.regular_files import MAX_LINE_BYTES, open_regular
+
+MISSING = {"", "nan", "na", "n/a", "null", "none"}
+LARGEST = float(np.finfo(np.float32).max)
+_WAY_OUT = "fill it in, or set data.missing=previous"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Values of named variables at evenly spaced moments."""
+
+    columns: tuple[str, ...]
+    values: NDArray[np.float64]  # rows variables
+    lines: NDArray[np.int64]  # of the file, where each row stands; 0 for one that was left out there
+    known: NDArray[np.bool_]  # rows variables; False: missing there, and the last known value before it here
+
+
+def read_table(
+    path: str,
+    date: str = "date",
+    columns: list[str] | None = None,
+    missing: Missing = "refuse",
+) -> Table:
+    """Read ``columns`` (all but ``date`` when not given) of a CSV file, plain or ``.gz``.
+
+    Raises ``DataError`` naming line and column of what is no finite number; where dates go back or a date is left out;
+    and for columns that are not there.
+    """
+    lines = _csv_lines(Path(path))
+    _, header = next(lines, (0, list[str]()))
+    names = _columns(path, header, date, columns or [])
+    place_of = {name: place for place, name in enumerate(header)}
+    places, date_place = [place_of[name] for name in names], place_of[date] if date else None
+    rows, numbers, moments = list[list[float]](), list[int](), list[float]()
+    for number, cells in lines:
+        if len(cells) != len(header):
+            raise DataError(
+                f"{path}, line {number}: has {len(cells)} cells, and the header {len(header)}; fix the line"
+            )
+        rows.append([_value(path, number, header[place], cells[place], missing) for place in places])
+        numbers.append(number)
+        if date_place is not None:
+            moments.append(_moment(path, number, date, cells[date_place]))
+    if not rows:
+        raise DataError(f"{path}: has no line of numbers under its header; give at least one")
+    values = np.array(rows, np.float64)
+    table = Table(names, values, np.array(numbers), np.isfinite(values))
+    if date:
+        table = _evenly_spaced(path, table, np.array(moments), missing)
+    return _carried_forward(path, table)
+
+
+def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of every line that is not empty, with the number of the line."""
+    try:
+        with open_regular(path) as file, _text(file, path) as text:
+            reader = csv.reader(_text_lines(path, text), strict=True)
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, [cell.strip() for cell in cells]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not valid UTF-8 ({error.reason}); save it as UTF-8") from None
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: invalid CSV ({error}); fix the line") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _text(file: BinaryIO, path: Path) -> io.TextIOWrapper:
+    content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else cast(io.BufferedReader, file)
+    refuse_wide_encoding(path, content.peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
+    return io.TextIOWrapper(cast(BinaryIO, content), "utf-8-sig", newline="")
+
+
+def _text_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines with their ends; ``DataError`` for a line of more than ``MAX_LINE_BYTES`` characters."""
+    for number, line in enumerate(iter(partial(text.readline, MAX_LINE_BYTES + 1), ""), start=1):
+        if len(line) > MAX_LINE_BYTES:
+            fault = f"has more than {MAX_LINE_BYTES:,} characters; check that it is a CSV table"
+            raise DataError(f"{path}, line {number}: {fault}")
+        yield line
+
+
+def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tuple[str, ...]:
+    if not header:
+        raise DataError(f"{path}: is empty; give a table with a header")
+    known = set(header)
+    if len(known) < len(header):
+        twice = Counter(header).most_common(1)[0][0]
+        raise DataError(f"{path}: column {twice!r} occurs more than once; rename all but one")
+    for key, name in [("date", date)] * bool(date) + [("columns", name) for name in columns]:
+        if name not in known:
+            hint = "; or set data.date='' where there is none" if key == "date" else ""
+            raise DataError(f"{path}: has no column {name!r}, which data.{key} names; {nearest(name, header)}{hint}")
+    chosen = tuple(columns) or tuple(name for name in header if name != date)
+    if not chosen:
+        raise DataError(f"{path}: has no column but {date!r}; give at least one of numbers")
+    return chosen
+
+
+def _value(path: str, line: int, column: str, cell: str, missing: Missing) -> float:
+    if cell.lower() in MISSING:
+        if missing == "previous":
+            return math.nan
+        raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not a number; {_WAY_OUT}")
+    try:
+        value = float(cell.replace("_", "?"))  # Python would read 1_0 as 10
+    except ValueError:
+        raise DataError(
+            f"{path}, line {line}, column {column}: {cell!r} is not a number; "
+            "fix it, or name the columns to use in data.columns"
+        ) from None
+    if not math.isfinite(value):
+        raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not finite; give a finite number")
+    if abs(value) > LARGEST:
+        raise DataError(
+            f"{path}, line {line}, column {column}: {cell!r} exceeds float32 (up to {LARGEST:.1e}); "
+            "fix it, or use a larger unit for the column"
+        )
+    return value
+
+
+def _moment(path: str, line: int, column: str, cell: str) -> float:
+    """A date in seconds, also one without a day (2016-07) or a time zone; or a number, as it is."""
+    for text in (cell, f"{cell}-01"):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(text)
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    with suppress(ValueError):
+        if abs(number := float(cell)) < 2**53:  # larger numbers have no steps of 1; NaN fails too
+            return number
+    raise DataError(
+        f"{path}, line {line}, column {column}: {cell!r} is not a date; write it like 2016-07-01 13:00, "
+        "or set data.date='' and name data.columns"
+    )
+
+
+def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missing: Missing) -> Table:
+    """Rows for the dates left out. Steps are counted to the nearest whole of the median one, since months differ."""
+    steps = np.diff(moments)
+    if not len(steps):
+        return table
+    times = np.rint(steps / (np.median(np.abs(steps)) or 1.0))
+    if (times < 1).any():
+        raise DataError(
+            f"{path}, line {table.lines[1 + int(np.argmax(times < 1))]}: its date is not a step later than that of "
+            "the line before; sort the lines by date, each date once"
+        )
+    if times.max() > 1 and missing == "refuse":
+        gap = int(np.argmax(times > 1))
+        left_out = f"{times[gap] - 1:.0f} date{'s are' if times[gap] > 2 else ' is'} left out"
+        raise DataError(f"{path}, line {table.lines[gap + 1]}: {left_out} before it; {_WAY_OUT}")
+    if times.sum() > 2 * len(moments):
+        raise DataError(
+            f"{path}, line {table.lines[1 + int(times.argmax())]}: {times.max() - 1:.0f} dates are left out before it; "
+            "more are left out than are there, so fix the dates"
+        )
+    places = np.concatenate(([0], np.cumsum(times.astype(np.int64))))
+    values, lines = np.full((places[-1] + 1, len(table.columns)), np.nan), np.zeros(places[-1] + 1, np.int64)
+    values[places], lines[places] = table.values, table.lines
+    return Table(table.columns, values, lines, np.isfinite(values))
+
+
+def _carried_forward(path: str, table: Table) -> Table:
+    """What is missing is the last known value before it. A line to the next one, or that one itself, would tell a
+    context that ends in a gap of the future that it is to forecast."""
+    for column, known in zip(table.columns, table.known.T, strict=True):
+        if not known.any():
+            raise DataError(f"{path}: column {column} has no number at all; leave it out by naming data.columns")
+        if not known[0]:
+            raise DataError(
+                f"{path}, line {table.lines[0]}, column {column}: is missing, and no value is before it; "
+                "fill it in, or begin the table where every column has a value"
+            )
+    rows = np.arange(len(table.values))[:, None]
+    last = np.maximum.accumulate(np.where(table.known, rows, 0), axis=0)
+    return replace(table, values=np.take_along_axis(table.values, last, axis=0))

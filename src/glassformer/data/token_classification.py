@@ -1,0 +1,202 @@
+"""Sentences with a tag for each word: it stands on the first piece of its word (Devlin et al. 2019, section 5.3)."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Self
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.config import DataError, nearest
+from glassformer.data.classification_config import TaggedConfig
+from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
+from glassformer.data.loader import moved
+from glassformer.data.read_report import FileReadReport, ReadReport, Reason
+from glassformer.data.sampling import Plan
+from glassformer.data.sequences import Frame, SequenceEpochs
+from glassformer.data.text_classification import count_tokens
+from glassformer.data.token_classification_files import TaggedRecord, read_tagged
+from glassformer.text import Tokenizer
+
+NOT_COUNTED = -1
+CHUNK_SENTENCES = 1024
+
+
+@dataclass(frozen=True)
+class TaggedBatch:
+    tokens: Int64[Tensor, "rows width"]
+    mask: Bool[Tensor, "rows width"]  # True: a token, False: padding
+    segments: Int64[Tensor, "rows width"]  # all 0: one text a sequence
+    tags: Int64[Tensor, "rows width"]  # -1 where the loss does not count
+    word_starts: Bool[Tensor, "rows width"]  # True: the first piece of a word
+    source_tokens: int
+    n_targets: int  # words
+    examples: NDArray[np.int64]  # the index of each row's sentence
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def describe(self) -> str:
+        return f"{self.tokens.shape[0]} sentences of {self.tokens.shape[1]} tokens"
+
+    def to(self, device: torch.device | str) -> "TaggedBatch":
+        return moved(self, device)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The pieces of a sentence's words end to end, and where each word begins in them."""
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, pieces: Sequence[list[int]], max_length: int) -> Self:
+        """As many whole words as fit ``max_length`` tokens with those around them."""
+        ends = np.cumsum([len(ids) for ids in pieces], dtype=np.int32)
+        n_words = int(np.searchsorted(ends, max_length - 2, side="right"))
+        ids = [id for word in pieces[:n_words] for id in word]
+        return cls(np.array(ids, np.int32), np.concatenate([[0], ends[: max(0, n_words - 1)]])[:n_words].astype("i4"))
+
+
+@dataclass(frozen=True)
+class TaggedExamples:
+    """Word ``j`` of ``sentences[i]`` has the tag ``tags[tag_ids[i][j]]``."""
+
+    sentences: list[Words]
+    tag_ids: list[NDArray[np.int64]]
+    tags: tuple[str, ...]
+    account: ReadReport
+    fingerprint: str  # SHA-256 of the sentences, the tags and the vocabulary
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+
+def prepare_tagged(
+    config: TaggedConfig,
+    paths: list[str],
+    tokenizer: Tokenizer,
+    tags: tuple[str, ...] = (),
+    part: Part = "all",
+) -> TaggedExamples:
+    """The sentences of ``paths`` together. ``tags`` are those of the training data; none: this is it.
+
+    ``part`` selects training or validation sentences if ``config.validation_share`` divides the paths.
+
+    Raises ``DataError`` for a file that cannot be used, a tag that is not in ``tags``, and when nothing is left.
+    """
+    account, names, sentences = ReadReport(), list[list[str]](), list[Words]()
+    for path in paths:
+        file = FileReadReport(path)
+        account.files.append(file)
+        records = read_tagged(config, path)
+        while chunk := list(islice(records, CHUNK_SENTENCES)):
+            chunk = of_part(chunk, part, config.validation_share, lambda record: record.words, file)
+            for record, pieces in _encoded(chunk, tokenizer, file):
+                words = Words.of(pieces, config.max_length)
+                if not len(words.starts):
+                    file.drop("too_long", record.line)  # its first word alone does not fit
+                    continue
+                file.kept += 1
+                file.truncated += len(words.starts) < len(pieces)
+                _check_tags(path, record, tags, config.validation_share if part == "held_out" else 0.0)
+                sentences.append(words)
+                names.append(record.tags[: len(words.starts)])
+    if not sentences:
+        if part == "held_out":
+            raise nothing_held_out(config.validation_share, paths)
+        found = "; ".join(file.describe() for file in account.files)
+        raise DataError(f"no tagged sentence is left ({found}); give words with tags, as UTF-8")
+    tags = tags or tuple(sorted({tag for sentence in names for tag in sentence}))
+    count_tokens(account.source, (words.ids for words in sentences), tokenizer)
+    places = {tag: place for place, tag in enumerate(tags)}
+    tag_ids = [np.array([places[tag] for tag in sentence], np.int64) for sentence in names]
+    return TaggedExamples(sentences, tag_ids, tags, account, _fingerprint(sentences, tag_ids, tags, tokenizer))
+
+
+def tagged_texts(config: TaggedConfig) -> Iterator[str]:
+    """The training words, a sentence at a time, for learning a vocabulary. Faulty sentences are passed over."""
+    for path in config.train:
+        for record in read_tagged(config, path):
+            if record.fault is None and not is_held_out(record.words, config.validation_share):
+                yield " ".join(record.words)
+
+
+def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
+    """The pieces of each word. One that normalisation leaves nothing of is an unknown symbol: it has a tag too."""
+    return [ids or [tokenizer.unknown_id] for ids in tokenizer.encode_batch(words)]
+
+
+class TaggedBatches(SequenceEpochs[TaggedBatch]):
+    """Every sentence once an epoch, those of similar length together."""
+
+    def __init__(self, examples: TaggedExamples, tokenizer: Tokenizer, config: TaggedConfig, seed: int) -> None:
+        self.examples, self.frame = examples, Frame.of(tokenizer)
+        made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
+        self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+        lengths = np.array([len(words.ids) + 2 for words in examples.sentences], np.int32)
+        super().__init__(lengths, config.batch_tokens, config.bucket_noise, seed)
+
+    def _make(self, plan: Plan, epoch: int, position: int) -> TaggedBatch:
+        chosen = plan.batch(position)
+        sentences = [self.examples.sentences[i] for i in chosen.tolist()]
+        tokens, mask, segments = self.frame.rows([[words.ids] for words in sentences])
+        tags = np.full(tokens.shape, NOT_COUNTED, np.int64)
+        for row, (i, words) in enumerate(zip(chosen.tolist(), sentences, strict=True)):
+            tags[row, 1 + words.starts] = self.examples.tag_ids[i]  # 1: [CLS]
+        starts = tags != NOT_COUNTED
+        return TaggedBatch(
+            torch.from_numpy(tokens),
+            torch.from_numpy(mask),
+            torch.from_numpy(segments),
+            torch.from_numpy(tags),
+            torch.from_numpy(starts),
+            source_tokens=int(mask.sum()),
+            n_targets=int(starts.sum()),
+            examples=chosen,
+        )
+
+
+def _encoded(
+    chunk: list[TaggedRecord], tokenizer: Tokenizer, file: FileReadReport
+) -> Iterator[tuple[TaggedRecord, list[list[int]]]]:
+    """The records that hold a sentence, with the pieces of their words."""
+    file.read += len(chunk)
+    encoded = iter(encode_words(tokenizer, [word for record in chunk for word in record.words]))
+    for record in chunk:
+        pieces = list(islice(encoded, len(record.words)))
+        reason: Reason | None = record.fault or (None if pieces else "empty")
+        if reason:
+            file.drop(reason, record.line)
+        else:
+            yield record, pieces
+
+
+def _check_tags(path: str, record: TaggedRecord, tags: tuple[str, ...], share: float) -> None:
+    """Raise ``DataError`` for an unknown tag; ``share`` is the validation share of a held-out sentence, else 0."""
+    for number, tag in enumerate(record.tags):
+        if tags and tag not in tags:
+            line = record.line + number * record.lines_a_word
+            if share:
+                raise only_held_out(f"{path}, line {line}: tag", tag, share)
+            raise DataError(
+                f"{path}, line {line}: tag {tag!r} does not occur in the training data; {nearest(tag, list(tags))}"
+            )
+
+
+def _fingerprint(
+    sentences: list[Words], tag_ids: list[NDArray[np.int64]], tags: tuple[str, ...], tokenizer: Tokenizer
+) -> str:
+    digest = hashlib.sha256(json.dumps([tokenizer.fingerprint, tags]).encode())
+    for words, numbers in zip(sentences, tag_ids, strict=True):
+        digest.update(np.array([len(words.ids), len(words.starts)], "<i8").tobytes())
+        for array in (words.ids, words.starts, numbers):
+            digest.update(array.astype("<i4").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,119 @@
+"""Which recorded tensor enters which module: the arrows of the paper's figure 1, by name."""
+
+from torch import nn
+
+from glassformer.config import ConfigError
+from glassformer.layers.block import AddNorm, Block, Stack
+from glassformer.layers.embedding import TokenEmbedding
+from glassformer.layers.inputs import PatchEmbedding
+from glassformer.models.recurrent import RecurrentDecoder
+
+EMBEDDING = {"encoder": "source_embedding", "decoder": "target_embedding"}
+"""What enters a stack of two."""
+
+
+def stacks(model: nn.Module) -> list[str]:
+    """The stacks of blocks that a model has: "encoder", "decoder" or both; none where it is recurrent."""
+    return [name for name in EMBEDDING if isinstance(getattr(model, name, None), Stack)]
+
+
+def embedding_of(model: nn.Module, stack: str) -> str:
+    """What enters a stack, by its module; the only stack of a model has the only embedding."""
+    return "embedding" if hasattr(model, "embedding") else EMBEDDING[stack]
+
+
+def sublayers(block: Block) -> list[str]:
+    """The names of a layer's parts, in the order in which they are applied."""
+    middle = [] if block.cross_attention is None else ["cross_attention"]
+    return ["self_attention", *middle, "feed_forward"]
+
+
+def is_pre(model: nn.Module, stack: str) -> bool:
+    """Whether LayerNorm stands before the sub-layers."""
+    return bool(_block(model, stack, 0).self_attention_norm.pre)
+
+
+def residual(model: nn.Module, path: str) -> str:
+    """What enters the sub-layer at ``path`` (``decoder.layers.1.feed_forward``) on the residual stream."""
+    stack, layer, part = parts_of(path)
+    order = sublayers(_block(model, stack, layer))
+    place = order.index(part)
+    if place == 0 and layer == 0:
+        return embedded(model, embedding_of(model, stack))
+    if place == 0:
+        layer, before = layer - 1, sublayers(_block(model, stack, layer - 1))[-1]
+    else:
+        before = order[place - 1]
+    return f"{stack}.layers.{layer}.{before}_norm.{'sum' if is_pre(model, stack) else 'normed'}"
+
+
+def input_of(model: nn.Module, path: str) -> str:
+    """What the sub-layer at ``path`` computes from: with the pre-norm order, the residual stream normalised."""
+    if isinstance(getattr(model, "decoder", None), RecurrentDecoder):
+        return "decoder.states_0"  # the layer that asks
+    return f"{path}_norm.normed" if is_pre(model, parts_of(path)[0]) else residual(model, path)
+
+
+def keys_of(model: nn.Module, path: str) -> str:
+    """Whose keys and values the attention at ``path`` reads."""
+    return "memory" if path.endswith("cross_attention") else input_of(model, path)
+
+
+def output_of(model: nn.Module, stack: str) -> str:
+    """What comes out of a stack."""
+    module = model.get_submodule(stack)
+    assert isinstance(module, Stack)
+    return f"{stack}.normed" if module.final_norm is not None else residual_stream(model, stack)[-1]
+
+
+def residual_stream(model: nn.Module, stack: str) -> list[str]:
+    """What flows through a stack: the embedding, then the end of every layer."""
+    layers = model.get_submodule(f"{stack}.layers")
+    assert isinstance(layers, nn.ModuleList)
+    end = "sum" if is_pre(model, stack) else "normed"
+    ends = [f"{stack}.layers.{number}.feed_forward_norm.{end}" for number in range(len(layers))]
+    return [embedded(model, embedding_of(model, stack)), *ends]
+
+
+def embedded(model: nn.Module, embedding: str) -> str:
+    """The last name of an embedding: with positions that are added, their sum."""
+    module = model.get_submodule(embedding)
+    if isinstance(module, TokenEmbedding) and module.norm is not None:
+        return f"{embedding}.normed"
+    return f"{embedding}.{_summed(module)}"
+
+
+def normalized(model: nn.Module, norm: str) -> str:
+    """What the normalisation at ``norm`` is given."""
+    path = norm.rpartition(".")[0]
+    owner = model.get_submodule(path)
+    if isinstance(owner, Stack):
+        return residual_stream(model, path)[-1]
+    if isinstance(owner, TokenEmbedding):
+        return f"{path}.{_summed(owner)}"
+    if not isinstance(owner, AddNorm):
+        return f"{path}.activated"  # BERT's, before the output projection
+    return residual(model, path.removesuffix("_norm")) if owner.pre else f"{path}.sum"
+
+
+def parts_of(path: str) -> tuple[str, int, str]:
+    """``decoder.layers.1.feed_forward`` → ("decoder", 1, "feed_forward")."""
+    words = path.split(".")
+    if len(words) != 4 or words[1] != "layers":
+        raise ConfigError(f"{path} is not a sub-layer; one is called decoder.layers.1.feed_forward")
+    return words[0], int(words[2]), words[3]
+
+
+def _summed(embedding: nn.Module) -> str:
+    if isinstance(embedding, PatchEmbedding):
+        return "positioned"
+    assert isinstance(embedding, TokenEmbedding)
+    if embedding.segment is not None:
+        return "segmented"
+    return "scaled" if embedding.position is None else "positioned"
+
+
+def _block(model: nn.Module, stack: str, layer: int) -> Block:
+    block = model.get_submodule(f"{stack}.layers.{layer}")
+    assert isinstance(block, Block)
+    return block

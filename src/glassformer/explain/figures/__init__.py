@@ -1,0 +1,1 @@
+"""Figures: matrices as SVG or with matplotlib, and the figures of an example."""

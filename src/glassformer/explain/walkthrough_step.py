@@ -1,0 +1,167 @@
+"""What a step of the walkthrough consists of, before anybody draws it: sentences, a law, tables of numbers, checks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from glassformer.config import ConfigError
+from glassformer.explain.formula import Check, Formula, explain
+from glassformer.explain.trace import Trace
+from glassformer.text.words import END_OF_WORD, JOINER
+
+MAX_LABELS = 64
+"""Rows or columns that a table holds; more are left out, and its title says so."""
+
+SHOWN_DIMENSIONS = 8
+SIDES = {"gpt": "text", "bert": "text", "vit": "image", "series": "series"}
+"""What a model of one stack reads, by its kind; the others have a source and a target."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One side of a table: an axis of the tensor, what it shows, and the text at each entry."""
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    chosen: tuple[int, ...] = ()
+    """Indices along the axis, one for each label; empty: the first ones."""
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """Index along the axis of each label."""
+        return self.chosen or range(len(self.labels))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A rectangle of one recorded tensor. ``rows`` is None for a single row. ``fixed`` are its other axes."""
+
+    trace: Trace = field(repr=False)
+    name: str
+    title: str
+    rows: Axis
+    columns: Axis | None
+    fixed: tuple[tuple[str, int], ...] = ()
+    shade: str = ""
+    """How a picture of it is coloured: ``weights`` from 0 to 1, ``signed`` around 0, or not at all."""
+
+    @property
+    def values(self) -> list[list[float]]:
+        """The numbers, row by row."""
+        rows, columns, fixed = self.rows, self.columns, dict(self.fixed)
+        shown = {axis.name: axis for axis in (rows, columns) if axis is not None}
+        axes, part = self.trace.axes(self.name), self.trace[self.name]
+        for dim in reversed(range(len(axes))):
+            if (axis := shown.get(axes[dim])) is None:
+                part = part.select(dim, fixed.get(axes[dim], 0))
+            else:
+                part = part.index_select(dim, torch.tensor(axis.indices, device=part.device))
+        part = part.double()
+        if columns is None:
+            return part[:, None].tolist()
+        turned = axes.index(rows.name) > axes.index(columns.name)
+        return (part.T if turned else part).tolist()
+
+    def formula(self, row: int, column: int = 0) -> Formula:
+        """Of the number in that row and column of the table."""
+        index = {**dict(self.fixed), self.rows.name: self.rows.indices[row]}
+        if self.columns is not None:
+            index[self.columns.name] = self.columns.indices[column]
+        return explain(self.trace, self.name, **index)
+
+    def checks(self) -> list[Check]:
+        """Every number that is shown, computed again from its operands."""
+        width = 1 if self.columns is None else len(self.columns.labels)
+        return [self.formula(row, column).check for row in range(len(self.rows.labels)) for column in range(width)]
+
+
+@dataclass(frozen=True)
+class StepCheck:
+    """A property of the computed numbers, and whether it holds."""
+
+    text: str
+    passed: bool
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A picture that was read, ``[row, column, channel]`` from 0 to 1, and the side of its patches."""
+
+    title: str
+    values: NDArray[np.float64]
+    patch: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """``what`` happens and ``why``; the ``law``; this sentence's numbers; the ``formula`` of one of them."""
+
+    number: int
+    title: str
+    what: str
+    why: str
+    law: str
+    source: str
+    tables: tuple[Table, ...]
+    facts: tuple[StepCheck, ...]
+    formula: Formula | None = None
+    words: tuple[tuple[str, ...], ...] = ()
+    """Rows of text where there are no numbers: tokens, merges; the first row is the heading."""
+    side: str = ""
+    """Whose tokens these are: of the source, the target, or of all that was read."""
+    links: tuple[tuple[int, int], ...] = ()
+    """Columns of ``words`` that hold a token, and how far it is from the row's own position."""
+    headings: bool = False
+    """Whether the headings of ``words``, behind the first, are tokens."""
+    image: "Pixels | None" = None
+    caption: str = ""
+    """Explanation of the columns and marks of ``words``."""
+
+    @property
+    def passed(self) -> bool:
+        return all(fact.passed for fact in self.facts)
+
+
+def tokens_axis(name: str, title: str, tokens: Sequence[str]) -> Axis:
+    """Tokens beside their positions, the first ``MAX_LABELS`` of them."""
+    return Axis(name, _cut(title, len(tokens)), tuple(tokens[:MAX_LABELS]))
+
+
+def vectors(
+    trace: Trace, name: str, title: str, rows: Axis, axis: str = "d_model", fixed: tuple[tuple[str, int], ...] = ()
+) -> Table:
+    """The first ``SHOWN_DIMENSIONS`` of the vector of each row."""
+    size = trace[name].size(trace.axes(name).index(axis))
+    count = min(SHOWN_DIMENSIONS, size)
+    columns = Axis(axis, axis if count == size else f"{axis}, {count} of {size}", tuple(map(str, range(count))))
+    return Table(trace, name, title, rows, columns, fixed, "signed")
+
+
+def checked(*tables: Table) -> StepCheck:
+    """That every number of the tables is what its formula gives from its operands."""
+    checks = [check for table in tables for check in table.checks()]
+    if not checks:
+        raise ConfigError("a check of no numbers would say nothing; give a table with some")
+    failed = sum(not check.passed for check in checks)
+    largest = max(check.difference for check in checks)
+    text = f"all {len(checks):,} numbers shown, computed again from their operands: largest |Δ| {largest:.1g}"
+    return StepCheck(
+        text if not failed else f"{failed:,} of {len(checks):,} numbers are not what their formula gives", not failed
+    )
+
+
+def legend(tokens: Sequence[str]) -> str:
+    """Explain the word-boundary marks in ``tokens``; empty if there are none."""
+    marks = [
+        (END_OF_WORD, f"{END_OF_WORD} ends a word: a space follows, or the text ends."),
+        (JOINER, f"{JOINER} joins: there is no space on that side."),
+    ]
+    return " ".join(meaning for mark, meaning in marks if any(mark in token for token in tokens))
+
+
+def _cut(title: str, count: int) -> str:
+    return title if count <= MAX_LABELS else f"{title}, the first {MAX_LABELS} of {count}"

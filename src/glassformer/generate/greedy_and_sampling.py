@@ -1,0 +1,145 @@
+"""One hypothesis a sentence, token by token: greedy search, and sampling."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glassformer.generate.batch_compaction import keep
+from glassformer.generate.candidates import LogitsError, Search, log_softmax, record_candidates, search_of
+from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis, length_penalty
+from glassformer.generate.filters import Filter, apply, reshaping_filters, sampling_filters, search_filters
+from glassformer.generate.protocol import Decodable, Prompt
+
+SHOWN = 10
+"""Candidates of a step that a trace holds."""
+
+Choose = Callable[[Tensor, Tensor, int], Tensor]
+"""(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
+
+Step = list[tuple[int, int, float]]
+"""(sentence, next token, its log-probability) of each unfinished sentence."""
+
+
+def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
+    """The most probable token at every step."""
+    return _collect(walk(model, prompt, config, most_probable(search_of(model))), prompt, config)
+
+
+def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
+    """A token drawn from the filtered distribution at every step."""
+    return _collect(walk(model, prompt, config, chooser(model, prompt, config, draws)), prompt, config)
+
+
+def chooser(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
+    """Choose the sampler; at a temperature of 0, its limit, sampling is greedy."""
+    return drawn(prompt, config, draws) if config.sample and config.temperature else most_probable(search_of(model))
+
+
+def most_probable(search: Search) -> Choose:
+    return lambda logits, sentence, step: search.best(logits, 1)[1].squeeze(1)
+
+
+def drawn(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
+    """Each sentence has random numbers of its own, seeded by ``config.seed``, its source and the number of its draw,
+    so that what it becomes does not depend on what is decoded beside it."""
+    streams = []
+    for ids, draw, longest in zip(prompt.seeds, draws, prompt.max_lengths, strict=True):
+        streams.append(np.random.default_rng([config.seed, draw, *ids]).random(longest + 1))
+    uniform = torch.from_numpy(np.stack([np.resize(s, max(map(len, streams))) for s in streams]))
+    filters = sampling_filters(config)
+
+    def choose(logits: Tensor, sentence: Tensor, step: int) -> Tensor:
+        kept = apply(filters, log_softmax(logits), logits, sentence)
+        cumulative = kept.double().softmax(-1).cumsum(-1)
+        reached = uniform.to(kept.device)[sentence, step][:, None] * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, reached, right=True).squeeze(1).clamp(max=kept.size(1) - 1)
+
+    return choose
+
+
+def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> Iterator[Step]:
+    """Yield the chosen tokens step by step; a sentence ends with the end token, unless it is truncated.
+
+    A sentence of maximum length takes one more step, to see if it ends there; any other token is dropped. So there are
+    at most ``max(prompt.max_lengths) + 1`` steps, whatever the logits are.
+    """
+    end, limits, first_limit = prompt.symbols.end, prompt.max_lengths, min(prompt.max_lengths)
+    filters: list[Filter] = search_filters(prompt, config)
+    reshaping = reshaping_filters(prompt, config)
+    written: list[list[int]] = [[] for _ in range(len(prompt))]
+    state, search = model.begin(prompt.source, prompt.source_mask, config.use_cache), search_of(model)
+    sentence = torch.arange(len(prompt), device=prompt.source.device)
+    tokens = prompt.beginnings[:, None]
+    rows, going = list(range(len(prompt))), [True] * len(prompt)
+    while any(going):
+        logits = apply(reshaping, model.step(tokens[:, -1:], state), tokens, sentence)
+        normaliser = search.log_sum(logits)
+        allowed = apply(filters, logits, tokens, sentence)
+        _record(model, search, allowed, normaliser)
+        chosen = choose(allowed, sentence, tokens.size(1) - 1)
+        log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
+        newest = list(zip(rows, chosen.tolist(), log_probs.tolist(), strict=True))
+        length = tokens.size(1) - 1
+        if not math.isfinite(sum(value for _, _, value in newest)):
+            _refuse(newest, going, normaliser, length + 1)
+        if length >= first_limit:
+            cut = [limits[row] <= length and token != end for row, token, _ in newest]
+            going = [on and not at_limit for on, at_limit in zip(going, cut, strict=True)]
+        if any(going):
+            yield [one for one, on in zip(newest, going, strict=True) if on]
+        tokens = torch.cat([tokens, chosen[:, None]], dim=1)
+        going = [on and token != end for on, (_, token, _) in zip(going, newest, strict=True)]
+        if prompt.stopped is not None:
+            for place, (row, token, _) in enumerate(newest):
+                if going[place]:
+                    written[row].append(token)
+                    going[place] = not prompt.stopped(row, written[row])
+        if not all(going) and (kept := keep(torch.tensor(going, device=tokens.device))) is not None:
+            state.select_sentences(kept)
+            state.select(kept)
+            sentence, tokens, places = sentence[kept], tokens[kept], kept.tolist()
+            rows, going = [rows[place] for place in places], [going[place] for place in places]
+
+
+def _record(model: Decodable, search: Search, allowed: Tensor, normaliser: Tensor) -> None:
+    k = min(SHOWN, allowed.size(1))
+    record_candidates(
+        model, lambda: search.best(allowed, k)[1], lambda: search.best(allowed, k)[0] - normaliser[:, None]
+    )
+
+
+def _refuse(newest: Step, going: list[bool], normaliser: Tensor, step: int) -> None:
+    """Raise ``LogitsError`` for the first unfinished row whose log-probability is not finite."""
+    for place, (row, _, value) in enumerate(newest):
+        if going[place] and not math.isfinite(value):
+            raise LogitsError(row, step, bool(normaliser[place].isfinite()))
+
+
+def _collect(steps: Iterator[Step], prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
+    tokens: list[list[int]] = [[] for _ in range(len(prompt))]
+    log_probs: list[list[float]] = [[] for _ in range(len(prompt))]
+    for step in steps:
+        for row, token, value in step:
+            tokens[row].append(token)
+            log_probs[row].append(value)
+    hypotheses = []
+    for row, (ids, values) in enumerate(zip(tokens, log_probs, strict=True)):
+        reason: FinishReason = "length"
+        if ids[-1:] == [prompt.symbols.end]:
+            ids, reason = ids[:-1], "end"
+        elif prompt.stopped is not None and prompt.stopped(row, ids):
+            reason = "stop"
+        hypotheses.append(finish(ids, values, config, reason))
+    return hypotheses
+
+
+def finish(
+    tokens: list[int], log_probs: list[float], config: DecodingConfig, reason: FinishReason = "end"
+) -> Hypothesis:
+    """Hypothesis from its tokens (without end) and the log-probabilities of the chosen tokens."""
+    total = sum(log_probs)
+    penalty = length_penalty(config.length_penalty, max(1, len(log_probs)), config.alpha)
+    return Hypothesis(tokens, total / penalty, total, log_probs, reason)
