@@ -81,7 +81,7 @@ def test_views_and_parameters_are_saved_by_value(tmp_path: Path, kind: str) -> N
         "expanded": torch.ones(1).expand(5),
         "parameter": torch.nn.Parameter(whole),
     }[kind]
-    path = save(tmp_path / "c", weights={"view": view, "neighbour": whole[2:] if kind == "slice" else torch.zeros(2)})
+    path = save(tmp_path / "c", weights={"view": view, "neighbor": whole[2:] if kind == "slice" else torch.zeros(2)})
     assert torch.equal(load_checkpoint(path).weights["view"], view)
     assert (path / "model.safetensors").stat().st_size < 24 * 4 + 250
 

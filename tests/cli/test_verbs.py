@@ -223,7 +223,7 @@ def test_evaluate_is_the_score_of_translate(cli: Cli, tiny: TinyRun) -> None:
 
 
 def test_bleu_is_of_the_words_that_the_run_was_validated_on(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
-    run = tmp_path / "tokenised"
+    run = tmp_path / "tokenized"
     run_to_the_end(tiny.config({"validation.tokenize": "none", "train.max_steps": 2}), run)
     sides = [write_lines(tmp_path / name, LINES) for name in ("source", "target")]
     for given, shown in (([], "tok:none"), (["--tokenize", "char"], "tok:char")):

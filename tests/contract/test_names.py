@@ -65,7 +65,7 @@ def test_weights_of_a_tied_model_with_learned_positions_and_no_other_change() ->
     assert names_of(positions="rotary") == names_of(positions="sinusoidal")
 
 
-def test_weights_of_a_normalised_embedding_and_no_other_change() -> None:
+def test_weights_of_a_normalized_embedding_and_no_other_change() -> None:
     """Tied ones have one norm."""
     norms = [f"{side}_embedding.norm.{name}" for side in ("source", "target") for name in ("weight", "bias")]
     for embedding in ("normed", "scaled_normed"):

@@ -29,8 +29,8 @@ def test_affine_does_what_it_says() -> None:
     enlarged = affine(PICTURE, **amounts(scale=3))
     assert close(enlarged[..., 1::3, 1::3], PICTURE[..., 2:4, 2:4])
     leaning = affine(PICTURE, **amounts(shear=45), border="black")
-    centre = torch.arange(6) - 2.5
-    by = (-centre - 0.5).long()  # whole pixels after half a pixel to the right
+    center = torch.arange(6) - 2.5
+    by = (-center - 0.5).long()  # whole pixels after half a pixel to the right
     half = affine(leaning, **amounts(shift=[-0.5 / 6, 0.0]), border="black")
     assert by[0] == 2 and half[0, 0, 0, 2:].gt(0).all() and half[0, 0, 0, 0] == 0
     assert half[0, 0, -1, :3].gt(0).all() and half[0, 0, -1, -1] == 0

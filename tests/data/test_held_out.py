@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data import DataConfig, prepare, prepare_labelled, prepare_tagged, read_texts
-from glassformer.data.classification_config import LabelledConfig, TaggedConfig
+from glassformer.data import DataConfig, prepare, prepare_labeled, prepare_tagged, read_texts
+from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.held_out import is_held_out
 from glassformer.data.preparation import held_out_pairs
-from glassformer.data.text_classification import labelled_texts
+from glassformer.data.text_classification import labeled_texts
 from glassformer.data.token_classification import tagged_texts
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
@@ -107,23 +107,23 @@ def test_held_out_pairs_are_filtered_like_training_pairs(
     assert sum(whole.dropped.values()) == 6
 
 
-def test_validation_share_divides_labelled_examples(tmp_path: Path, vocabulary: TokenizerPair) -> None:
+def test_validation_share_divides_labeled_examples(tmp_path: Path, vocabulary: TokenizerPair) -> None:
     """A text that occurs twice, with two labels, stays on one side."""
     rows = [(text, str(number % 3)) for number, text in enumerate(TEXTS)] + [(text, "3") for text in TEXTS[:100]]
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps({"text": a, "label": b}) + "\n" for a, b in rows), encoding="utf-8")
-    config = LabelledConfig(train=[str(path)], validation_share=SHARE)
-    train = prepare_labelled(config, config.train, vocabulary.source, part="train")
-    other = prepare_labelled(config, config.train, vocabulary.source, train.labels, "held_out")
+    config = LabeledConfig(train=[str(path)], validation_share=SHARE)
+    train = prepare_labeled(config, config.train, vocabulary.source, part="train")
+    other = prepare_labeled(config, config.train, vocabulary.source, train.labels, "held_out")
     texts = [
         [vocabulary.source.decode(parts[0].tolist()) for parts in examples.sequences] for examples in (train, other)
     ]
     assert texts[1] == [text for text, _ in rows if is_held_out([text], SHARE)]
     assert not set(texts[0]) & set(texts[1])
     assert len(train) + len(other) == len(rows)
-    assert list(labelled_texts(config)) == texts[0]
+    assert list(labeled_texts(config)) == texts[0]
     assert train.account.files[0].held_out == other.account.read == len(other)
-    assert train.fingerprint != prepare_labelled(config, config.train, vocabulary.source).fingerprint
+    assert train.fingerprint != prepare_labeled(config, config.train, vocabulary.source).fingerprint
 
 
 def test_validation_share_divides_tagged_sentences(tmp_path: Path, vocabulary: TokenizerPair) -> None:
@@ -143,7 +143,7 @@ def test_validation_share_divides_tagged_sentences(tmp_path: Path, vocabulary: T
 def test_invalid_validation_shares_are_refused(
     tmp_path: Path, write_pairs, make_config, tokenizers: TokenizerPair, vocabulary: TokenizerPair
 ) -> None:
-    for make in (DataConfig.parse, LabelledConfig.parse, TaggedConfig.parse):
+    for make in (DataConfig.parse, LabeledConfig.parse, TaggedConfig.parse):
         with pytest.raises(ConfigError, match="validation and validation_share are both set; remove one of them"):
             make({"train": ["x"], "validation": ["y"], "validation_share": 0.1})
         with pytest.raises(ConfigError, match=r"validation_share=1\.0"):
@@ -157,6 +157,6 @@ def test_invalid_validation_shares_are_refused(
     kept = [text for text in TEXTS if not is_held_out([text], SHARE)][:4]
     rows = ["text\tlabel", *(f"{text}\t{number % 2}" for number, text in enumerate(kept)), f"{held_out}\trare"]
     (tmp_path / "x.tsv").write_text("\n".join(rows), encoding="utf-8")
-    labelled = LabelledConfig(train=[str(tmp_path / "x.tsv")], validation_share=SHARE)
+    labeled = LabeledConfig(train=[str(tmp_path / "x.tsv")], validation_share=SHARE)
     with pytest.raises(DataError, match=r"line 6: label 'rare' occurs only among the examples that data\.validation_s"):
-        prepare_labelled(labelled, labelled.train, vocabulary.source, ("0", "1"), "held_out")
+        prepare_labeled(labeled, labeled.train, vocabulary.source, ("0", "1"), "held_out")

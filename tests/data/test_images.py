@@ -96,7 +96,7 @@ def test_labels_count_in_the_names_of_the_training_classes(tmp_path: Path) -> No
         prepare_images(ImageConfig(train=[train], test=[other]))
 
 
-def test_normalisation_is_measured_on_training_images(tmp_path: Path) -> None:
+def test_normalization_is_measured_on_training_images(tmp_path: Path) -> None:
     pixels = NUMBERS.integers(0, 256, (1500, 2, 3, 3), np.uint8) // np.array([1, 2, 4], np.uint8)
     train = write_npz(tmp_path / "a.npz", pixels, np.zeros(1500, int))
     test = write_npz(tmp_path / "b.npz", 255 - pixels[:5], np.zeros(5, int))

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from glassformer.config import DataError
 from glassformer.data import DataConfig, read_lines, read_pairs, read_texts
-from glassformer.data.classification_config import LabelledConfig, TaggedConfig
+from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.documents import read_pieces
 from glassformer.data.image_files import read_images
 from glassformer.data.input_errors import wide_encoding
-from glassformer.data.text_classification_files import read_labelled
+from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.time_series_files import read_table
 from glassformer.data.token_classification_files import read_tagged
 from glassformer.data.token_stream_config import StreamConfig
@@ -32,8 +32,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "x.tsv": lambda path: read_pairs(DataConfig(train=[path]), [path]),
     "x.jsonl": lambda path: read_pairs(DataConfig(train=[path]), [path]),
     "pieces.txt": lambda path: list(read_pieces(StreamConfig(train=[path]), path)),
-    "x.csv": lambda path: list(read_labelled(LabelledConfig(train=[path]), path)),
-    "labelled.tsv": lambda path: list(read_labelled(LabelledConfig(train=[path]), path)),
+    "x.csv": lambda path: list(read_labeled(LabeledConfig(train=[path]), path)),
+    "labeled.tsv": lambda path: list(read_labeled(LabeledConfig(train=[path]), path)),
     "x.conll": lambda path: list(read_tagged(TaggedConfig(train=[path]), path)),
     "series.csv": read_table,
 }
@@ -63,7 +63,7 @@ def test_text_readers_name_the_encoding_behind_an_empty_first_line(tmp_path: Pat
 
 @pytest.mark.parametrize("text", ["Hi", "Les élèves dorment.", "Кто там стоит у двери?", "a"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_wide_encodings_are_recognised_without_a_byte_order_mark(text: str, encoding: str) -> None:
+def test_wide_encodings_are_recognized_without_a_byte_order_mark(text: str, encoding: str) -> None:
     expected = None if text == "a" else WIDE[encoding]  # up to four bytes are not enough to decide
     assert wide_encoding(text.encode(encoding)) == expected
 
@@ -93,11 +93,11 @@ def test_validation_tsv_names_a_line_without_a_tab(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}, line 2: holds no pair of texts: {fault}"
 
 
-def test_labelled_tsv_with_another_separator_names_the_missing_tab(tmp_path: Path) -> None:
+def test_labeled_tsv_with_another_separator_names_the_missing_tab(tmp_path: Path) -> None:
     path = str(tmp_path / "x.tsv")
     Path(path).write_text("text;label\ngood;yes\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:
-        READERS["labelled.tsv"](path)
+        READERS["labeled.tsv"](path)
     fault = "'text;label' has one column and no tab; put tabs between the columns"
     assert str(caught.value) == f"{path}, line 1: no column 'text': {fault}"
 

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassformer.config import DataError
-from glassformer.data import DataConfig, LabelledConfig, StreamConfig, TaggedConfig, read_lines, read_table, read_texts
+from glassformer.data import DataConfig, LabeledConfig, StreamConfig, TaggedConfig, read_lines, read_table, read_texts
 from glassformer.data.documents import training_texts
 from glassformer.data.files import raw_lines
-from glassformer.data.text_classification_files import read_labelled
+from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.token_classification_files import read_tagged
 
 LIMIT = 100
@@ -85,8 +85,8 @@ def readers(folder: Path) -> dict[str, Callable[[str], Iterator[object]]]:
     def documents(path: str) -> Iterator[object]:
         return training_texts(StreamConfig.parse({**common, "train": [path]}))
 
-    def labelled(path: str) -> Iterator[object]:
-        return read_labelled(LabelledConfig.parse(common), path)
+    def labeled(path: str) -> Iterator[object]:
+        return read_labeled(LabeledConfig.parse(common), path)
 
     def tagged(path: str) -> Iterator[object]:
         return read_tagged(TaggedConfig.parse(common), path)
@@ -97,9 +97,9 @@ def readers(folder: Path) -> dict[str, Callable[[str], Iterator[object]]]:
         "p.jsonl": pairs,
         "t.txt": documents,
         "d.jsonl": documents,
-        "l.csv": labelled,
-        "l.tsv": labelled,
-        "l.jsonl": labelled,
+        "l.csv": labeled,
+        "l.tsv": labeled,
+        "l.jsonl": labeled,
         "w.conll": tagged,
         "w.jsonl": tagged,
     }

@@ -43,7 +43,7 @@ def third(index: int) -> Callable[[Tensor], Tensor]:
 
 
 def in_pairs(n_heads: int) -> Callable[[Tensor], Tensor]:
-    """Rows of a projection: Llama turns dimension i of a head with i + d/2, we turn neighbours."""
+    """Rows of a projection: Llama turns dimension i of a head with i + d/2, we turn neighbors."""
     return lambda weight: weight.unflatten(0, (n_heads, 2, -1)).transpose(1, 2).flatten(0, 2)
 
 

@@ -207,13 +207,13 @@ def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
     totals = (-torch.rand(4, live)).sort(descending=True).values
     totals[1] = -torch.inf
     totals[2, 1:] = -torch.inf
-    normaliser = logits.logsumexp(-1) - 1  # as if rounded: no token gains more than a probability of 1
-    gained = (logits - normaliser[:, None]).clamp(max=0).view(4, live, vocab)
+    normalizer = logits.logsumexp(-1) - 1  # as if rounded: no token gains more than a probability of 1
+    gained = (logits - normalizer[:, None]).clamp(max=0).view(4, live, vocab)
     every = (totals[:, :, None] + gained).flatten(1)
     count = min(2 * beam_size, live * min(2 * beam_size, vocab))
     searches: list[Search] = [NativeSearch(SearchKernels(made)), TorchSearch()]
     for search in searches:
-        step = search.extensions(logits.clone(), normaliser, totals, vocab - 1, beam_size)
+        step = search.extensions(logits.clone(), normalizer, totals, vocab - 1, beam_size)
         found, going = step.candidates, step.going
         torch.testing.assert_close(found.totals, every.sort(descending=True).values[:, :count])
         for some in step[:2]:

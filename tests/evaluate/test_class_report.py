@@ -99,7 +99,7 @@ def test_span_report_distinguishes_sentences() -> None:
     assert set_report([("a", 1)], []).classes == {"a": (0, 0, 0, 0)}
 
 
-def test_prefixed_tags_are_recognised() -> None:
+def test_prefixed_tags_are_recognized() -> None:
     assert mark_spans(["O", "B-PER", "I-PER"])
     assert mark_spans(["I-NP", "O"])
     assert not mark_spans(["NOUN", "VERB", "O"])

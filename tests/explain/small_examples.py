@@ -46,7 +46,7 @@ def continuation(variant: str, text: str = "a small dog sees", lines: list[str] 
 
 def image() -> Examined:
     pixels = torch.rand(1, 3, 4, 6, generator=torch.Generator().manual_seed(0))
-    return examine_pixels(small_model("vit"), FORMAT, FORMAT.normalise(pixels), "cat.png")
+    return examine_pixels(small_model("vit"), FORMAT, FORMAT.normalize(pixels), "cat.png")
 
 
 def series() -> Examined:

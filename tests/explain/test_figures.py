@@ -173,7 +173,7 @@ def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix
     assert first == second and first.startswith(begins[suffix])
 
 
-def test_a_picture_has_its_titles_a_colour_bar_and_numbers_where_they_have_room(example: Example) -> None:
+def test_a_picture_has_its_titles_a_color_bar_and_numbers_where_they_have_room(example: Example) -> None:
     one = example.view(CROSS, head=0, words=True)
     svg = one.svg()
     assert 'viewBox="0 0 ' in svg and "prefers-color-scheme: dark" in svg

@@ -9,7 +9,7 @@ import pytest
 from explain.small_examples import EXAMPLES
 from glassformer import ConfigError
 from glassformer.explain.figures.attention import view_names
-from glassformer.explain.pixels import colours, reduced
+from glassformer.explain.pixels import colors, reduced
 
 WHOLE = {
     "gpt": ["positions", "mask", "norms", "logit_lens"],
@@ -77,9 +77,9 @@ def test_what_the_class_token_looks_at_is_laid_over_the_image(tmp_path: Path) ->
         example.view("encoder.0.self_attention", words=True)
 
 
-def test_large_images_are_shown_smaller_and_grey_ones_as_colours() -> None:
+def test_large_images_are_shown_smaller_and_gray_ones_as_colors() -> None:
     large = np.zeros((130, 65, 1))
     large[:3, :2] = 1.0
     small = reduced(large)
     assert small.shape == (44, 33, 3) and small[0, 0].tolist() == [1.0, 1.0, 1.0] and small[1].sum() == 0
-    assert colours(np.array([[[0.0, 0.5, 1.0]]]))[0][0] == "#0084ff"
+    assert colors(np.array([[[0.0, 0.5, 1.0]]]))[0][0] == "#0084ff"

@@ -31,7 +31,7 @@ VARIANTS: dict[str, dict[str, object]] = {
     "pre-norm, untied, learned positions": {"norm_order": "pre", "tie_embeddings": False, "positions": "learned"},
     "rotary, gelu": {"positions": "rotary", "activation": "gelu"},
     "BART's": {"embedding": "normed", "positions": "learned"},
-    "scaled and normalised, rotary": {"embedding": "scaled_normed", "positions": "rotary", "tie_embeddings": False},
+    "scaled and normalized, rotary": {"embedding": "scaled_normed", "positions": "rotary", "tie_embeddings": False},
     "silu, no attention biases, output bias": {"activation": "silu", "attention_bias": False, "output_bias": True},
 }
 

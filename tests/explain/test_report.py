@@ -194,7 +194,7 @@ def test_figure_1_is_drawn_to_the_configuration(values: dict[str, object], held:
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize("embedding", ["normed", "scaled_normed"])
-def test_a_normalised_embedding_is_told_as_it_is(embedding: str, positions: str) -> None:
+def test_a_normalized_embedding_is_told_as_it_is(embedding: str, positions: str) -> None:
     """In steps 1, 2 and 7, whose every number is checked, and in the formula that leads down to the one-hot."""
     example = examine(random_translator(LINES, embedding=embedding, positions=positions), *LINES)
     steps = walkthrough(example)
@@ -202,7 +202,7 @@ def test_a_normalised_embedding_is_told_as_it_is(embedding: str, positions: str)
     scaled = embedding == "scaled_normed"
     assert ("√d_model" in steps[0].law) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
     assert "LayerNorm(x + PE)" in steps[1].law if positions == "learned" else "LayerNorm(x)" in steps[1].law
-    assert "normalised" in steps[1].what and steps[1].tables[-1].name == "source_embedding.normed"
+    assert "normalized" in steps[1].what and steps[1].tables[-1].name == "source_embedding.normed"
     assert steps[6].tables[0].name == "target_embedding.normed"
     assert steps[-1].formula is not None
     chain = [formula.place.name for formula in trace_back(example.trace, steps[-1].formula)]
@@ -308,8 +308,8 @@ def contrast(one: str, other: str) -> float:
     return (lighter + 0.05) / (darker + 0.05)
 
 
-def luminance(colour: str) -> float:
-    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+def luminance(color: str) -> float:
+    digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
     parts = [int(digits[start : start + 2], 16) / 255 for start in (0, 2, 4)]
     linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -84,7 +84,7 @@ def browser() -> Iterator[Any]:
 
 
 def test_axe_finds_no_fault(browser: Any, told: tuple[str, Examined, str], tmp_path: Path) -> None:
-    """Every second kind in dark mode: the colours are the same for all."""
+    """Every second kind in dark mode: the colors are the same for all."""
     scheme = "dark" if list(EXAMPLES).index(told[0]) % 2 else "light"
     axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")
     source = (Path(str(axe.__file__)).parent / "axe.min.js").read_text(encoding="utf-8")

@@ -126,7 +126,7 @@ def test_a_sparse_pattern_is_told() -> None:
 
 
 def test_what_leaves_a_stack_is_compared_with_what_comes_after_it() -> None:
-    """Of GPT with the logits, of the others with the memory; a pre-norm stack ends in a normalisation."""
+    """Of GPT with the logits, of the others with the memory; a pre-norm stack ends in a normalization."""
     for name, after in (("gpt", "output_projection.logits"), ("llama", "output_projection.logits"), ("vit", "memory")):
         example = EXAMPLES[name]()
         step = walkthrough(example)[5]

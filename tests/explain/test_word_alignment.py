@@ -16,7 +16,7 @@ from glassformer.explain.alignment import (
     best_head,
     chosen,
     links_of_heads,
-    symmetrise,
+    symmetrize,
     word_attention,
 )
 from glassformer.generate import DecodingConfig
@@ -164,24 +164,24 @@ def test_two_directions_by_hand() -> None:
     """(2, 2) is beside a link, (4, 4) of one direction alone and beside none; (0, 1) has both its words linked."""
     forward = read_pharaoh("0-0 1-1 2-2 4-4 0-1")
     backward = read_pharaoh("0-0 1-1 3-2")
-    assert symmetrise(forward, backward, "intersection") == {(0, 0), (1, 1)}
-    assert symmetrise(forward, backward, "union") == forward | backward
-    assert symmetrise(forward, backward, "grow-diag") == {(0, 0), (1, 1), (2, 2), (3, 2)}
-    assert symmetrise(forward, backward) == {(0, 0), (1, 1), (2, 2), (3, 2), (4, 4)}
+    assert symmetrize(forward, backward, "intersection") == {(0, 0), (1, 1)}
+    assert symmetrize(forward, backward, "union") == forward | backward
+    assert symmetrize(forward, backward, "grow-diag") == {(0, 0), (1, 1), (2, 2), (3, 2)}
+    assert symmetrize(forward, backward) == {(0, 0), (1, 1), (2, 2), (3, 2), (4, 4)}
 
 
 @given(LINKS, LINKS)
 def test_every_way_lies_between_intersection_and_union(forward, backward) -> None:
     for method in METHODS:
-        links = symmetrise(forward, backward, method)
+        links = symmetrize(forward, backward, method)
         assert forward & backward <= links <= forward | backward
-        assert symmetrise(forward, forward, method) == forward
-    grown, final = (symmetrise(forward, backward, method) for method in ("grow-diag", "grow-diag-final"))
+        assert symmetrize(forward, forward, method) == forward
+    grown, final = (symmetrize(forward, backward, method) for method in ("grow-diag", "grow-diag-final"))
     assert grown <= final
     words = ({link[side] for link in final} for side in (0, 1))
     assert all(set(side) == {link[n] for link in forward | backward} for n, side in enumerate(words))
 
 
 def test_an_unknown_way_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"^'grow-dag' is no way to symmetrise; did you mean grow-diag\?$"):
-        symmetrise(frozenset(), frozenset(), "grow-dag")
+    with pytest.raises(ConfigError, match=r"^'grow-dag' is no way to symmetrize; did you mean grow-diag\?$"):
+        symmetrize(frozenset(), frozenset(), "grow-dag")

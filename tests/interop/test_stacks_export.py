@@ -41,8 +41,8 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "masked": ({**BERT, "masked_tokens": True}, {"task": "masked", "max_length": 30}, "bpe"),
     "classes": ({**BERT, "n_classes": 2}, {"task": "classification", "labels": ["good", "bad"]}, "bpe"),
     "tags": ({**BERT, "n_tags": 3, "n_segments": 1}, {"task": "tagging", "tags": ["O", "B-PER", "I-PER"]}, "char"),
-    "grey": ({**VIT, "n_channels": 1}, {"format": {**FORMAT, "mean": [0.13], "deviation": [0.31]}}, ""),
-    "colours": (
+    "gray": ({**VIT, "n_channels": 1}, {"format": {**FORMAT, "mean": [0.13], "deviation": [0.31]}}, ""),
+    "colors": (
         VIT,
         {"task": "images", "format": {**FORMAT, "mean": [0.1, 0.2, 0.3], "deviation": [0.5, 0.6, 0.7]}},
         "",

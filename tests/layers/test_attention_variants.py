@@ -134,7 +134,7 @@ def test_rotary_turns_each_row_from_a_position_of_its_own() -> None:
     torch.testing.assert_close(pair, expected, **TOLERANCE)
 
 
-def test_an_embedding_is_the_sum_of_its_parts_normalised() -> None:
+def test_an_embedding_is_the_sum_of_its_parts_normalized() -> None:
     embedding = TokenEmbedding(
         9, 4, Learned(8, 4), nn.Identity(), scale=1.5, segment=SegmentEmbedding(2, 4), norm=LayerNorm(4)
     ).double()

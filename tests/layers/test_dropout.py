@@ -21,7 +21,7 @@ def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p: float, dtype: to
     assert kept.tolist() == pytest.approx([1 / (1 - dropped)], rel=4e-3 if dtype == torch.bfloat16 else 1e-6)
 
 
-def test_neighbours_are_dropped_independently() -> None:
+def test_neighbors_are_dropped_independently() -> None:
     """Within the bytes of one random number, from one to the next, and from one draw to the next."""
     dropout = Dropout(0.5)
     y, other = ((dropout(torch.ones(200_000)) == 0).double() for _ in range(2))

@@ -1,4 +1,4 @@
-"""Normalisations by their formulas."""
+"""Normalizations by their formulas."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def test_rms_norm_is_its_formula_and_notes_the_root_mean_square() -> None:
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
-def test_rms_norm_of_what_is_centred_is_layer_norm() -> None:
+def test_rms_norm_of_what_is_centered_is_layer_norm() -> None:
     x = torch.randn(4, 8, dtype=torch.float64)
     x -= x.mean(-1, keepdim=True)
     torch.testing.assert_close(RMSNorm(8, 1e-5).double()(x), LayerNorm(8, 1e-5).double()(x), atol=1e-12, rtol=1e-12)

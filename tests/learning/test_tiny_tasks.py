@@ -15,7 +15,7 @@ def sentences(count: int, seed: int) -> list[list[str]]:
 
 
 def test_reversal_of_unseen_sentences_is_all_right(tmp_path: Path) -> None:
-    """It cannot be had from neighbouring words or from the target alone; with four seeds of four all were right."""
+    """It cannot be had from neighboring words or from the target alone; with four seeds of four all were right."""
     pairs = [(" ".join(words), " ".join(words[::-1])) for words in sentences(6000, seed=1)]
     for side, suffix in enumerate(("source", "target")):
         (tmp_path / f"train.{suffix}").write_text("".join(f"{pair[side]}\n" for pair in pairs))

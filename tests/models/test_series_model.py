@@ -39,7 +39,7 @@ def test_a_variable_knows_nothing_of_another_and_any_number_is_read(build: Build
     torch.testing.assert_close(model(seen[:, :, 2:]), before[:, :, 2:], atol=1e-12, rtol=1e-12)
 
 
-def test_normalised_it_follows_a_change_of_level_and_of_scale(build: Build) -> None:
+def test_normalized_it_follows_a_change_of_level_and_of_scale(build: Build) -> None:
     """What the small constant in the deviation leaves: parts in 10⁵."""
     seen = series()
     model = build("series")

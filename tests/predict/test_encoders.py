@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassformer.config import CheckpointError, ConfigError, DataError
-from glassformer.data.classification_config import LabelledConfig, TaggedConfig
+from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.predict import Classifier, Filler, Tagger
 from glassformer.predict.evaluation import classification_scores, label_scores, tagging_scores
 from tiny_run import write_lines
@@ -66,7 +66,7 @@ def test_fill_is_the_model_by_hand(filler: Filler) -> None:
         ("the [MASK]s", ["the</w>", "[MASK]", "s</w>"]),
     ],
 )
-def test_a_mask_is_one_token_and_its_neighbours_are_cut_as_ever(filler: Filler, text: str, tokens: list[str]) -> None:
+def test_a_mask_is_one_token_and_its_neighbors_are_cut_as_ever(filler: Filler, text: str, tokens: list[str]) -> None:
     assert filler.tokenizer.tokens(filler._with_masks(1, text)) == tokens
 
 
@@ -159,7 +159,7 @@ def test_every_word_has_its_tag_together_as_alone(tagger: Tagger) -> None:
 
 def test_scores_on_files(classifier: Classifier, tagger: Tagger, masked: TinyTask) -> None:
     path = write_lines(masked.folder / "test.tsv", ["text\tlabel", "the dog runs.\tquiet", "the bird sings.\tloud"])
-    config = LabelledConfig(train=[path])
+    config = LabeledConfig(train=[path])
     scores = classification_scores(classifier, config, [path])
     found = [one.label for one in classifier.classify(["the dog runs.", "the bird sings."])]
     assert scores == label_scores(found, ["quiet", "loud"], "texts")

@@ -143,9 +143,9 @@ def test_errors_of_the_test_part_and_of_a_file(forecaster: Forecaster, series: T
     with pytest.raises(DataError, match=r"gap.csv, line 32, column high: '' is not a number"):
         forecaster.errors_in_file(gap)
     table = read_table(gap, "date", ["low", "high"], "previous")
-    future = np.where(table.known, forecaster.format.standardise(table.values), np.nan)
+    future = np.where(table.known, forecaster.format.standardize(table.values), np.nan)
     pairs = [(table.values[None, n : n + 24], future[n + 24 : n + 30]) for n in range(len(future) - 29)]
-    expected = np.nanmean([(forecaster.format.standardise(forecaster.forecast(a)[0]) - b) ** 2 for a, b in pairs])
+    expected = np.nanmean([(forecaster.format.standardize(forecaster.forecast(a)[0]) - b) ** 2 for a, b in pairs])
     assert forecaster.errors_in_file(gap, missing="previous").mse == pytest.approx(expected, rel=1e-4)
     with pytest.raises(DataError, match=r"has 29 rows, but a window has 24 \+ 6; provide 30 or more"):
         forecaster.errors_in_file(write_lines(tmp_path / "t.csv", [header, *rows[:29]]))

@@ -49,14 +49,14 @@ class Descendant:
         return self.tensors
 
     def bert(self, ids: list[int], segments: list[int]) -> Tensors:
-        """Devlin et al. 2019: three embeddings summed and normalised; heads on the encoder's output."""
+        """Devlin et al. 2019: three embeddings summed and normalized; heads on the encoder's output."""
         x = self.positioned(self.tokens(ids))
         segment = self.note("embedding.segment", self.weights["embedding.segment.weight"][segments])
         x = self.note("embedding.segmented", x + segment)
-        x = self.note("embedding.normed", self.normalise(x, "embedding.norm"))
+        x = self.note("embedding.normed", self.normalize(x, "embedding.norm"))
         memory = self.note("memory", self.stack(x, "encoder"))
         activated = self.note("transform.activated", self.activation(self.linear(memory, "transform.dense")))
-        hidden = self.note("transform.normed", self.normalise(activated, "transform.norm"))
+        hidden = self.note("transform.normed", self.normalize(activated, "transform.norm"))
         self.project(hidden, "output_projection", tied="embedding.weight")
         pooled = np.tanh(self.linear(memory[0], "classes.pooler.dense"))
         self.project(self.note("classes.pooler.pooled", pooled), "classes.projection")
@@ -95,31 +95,31 @@ class Descendant:
         encoding = self.note("embedding.encoding", self.weights["embedding.position.weight"][: len(x)])
         return self.note("embedding.positioned", x + encoding)
 
-    def normalise(self, x: Array, name: str) -> Array:
+    def normalize(self, x: Array, name: str) -> Array:
         """LayerNorm (Ba et al. 2016), or without a bias RMSNorm (Zhang & Sennrich 2019, equation 4)."""
         if f"{name}.bias" not in self.weights:
             size = self.note(f"{name}.root_mean_square", np.sqrt((x * x).mean(-1) + self.sizes.epsilon))
             return x / size[..., None] * self.weights[f"{name}.weight"]
         mean = self.note(f"{name}.mean", x.mean(-1))
-        centred = x - mean[..., None]
-        deviation = self.note(f"{name}.deviation", np.sqrt((centred**2).mean(-1) + self.sizes.epsilon))
-        return centred / deviation[..., None] * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        centered = x - mean[..., None]
+        deviation = self.note(f"{name}.deviation", np.sqrt((centered**2).mean(-1) + self.sizes.epsilon))
+        return centered / deviation[..., None] * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def stack(self, x: Array, side: str) -> Array:
         for number in range(self.sizes.n_layers):
             for part, compute in (("self_attention", self.attention), ("feed_forward", self.feed_forward)):
                 x = self.add_norm(x, f"{side}.layers.{number}.{part}", compute)
-        return self.note(f"{side}.normed", self.normalise(x, f"{side}.final_norm")) if self.final_norm(side) else x
+        return self.note(f"{side}.normed", self.normalize(x, f"{side}.final_norm")) if self.final_norm(side) else x
 
     def final_norm(self, side: str) -> bool:
         return f"{side}.final_norm.weight" in self.weights
 
     def add_norm(self, x: Array, name: str, compute: Callable[[Array, str], Array]) -> Array:
         if self.sizes.pre_norm:
-            normed = self.note(f"{name}_norm.normed", self.normalise(x, f"{name}_norm.norm"))
+            normed = self.note(f"{name}_norm.normed", self.normalize(x, f"{name}_norm.norm"))
             return self.note(f"{name}_norm.sum", x + compute(normed, name))
         total = self.note(f"{name}_norm.sum", x + compute(x, name))
-        return self.note(f"{name}_norm.normed", self.normalise(total, f"{name}_norm.norm"))
+        return self.note(f"{name}_norm.normed", self.normalize(total, f"{name}_norm.norm"))
 
     def attention(self, x: Array, name: str) -> Array:
         """Equation 1 in every head; heads in groups share keys and values (Ainslie et al. 2023, section 2.2)."""

@@ -64,7 +64,7 @@ class Reference:
     def embed(self, ids: list[int], side: str) -> Array:
         """Section 3.4: a row of the matrix is the one-hot vector times the matrix, × √d_model; then the position.
 
-        Lewis et al. 2020 leave out the factor and normalise the sum; Liu et al. 2020 normalise it with the factor.
+        Lewis et al. 2020 leave out the factor and normalize the sum; Liu et al. 2020 normalize it with the factor.
         """
         name = f"{side}_embedding"
         stored = name if f"{name}.weight" in self.weights else "source_embedding"  # the two may be shared
@@ -88,8 +88,8 @@ class Reference:
         mean = self.note(f"{name}.mean", x.mean(-1))[:, None]
         variance = ((x - mean) ** 2).mean(-1)
         deviation = self.note(f"{name}.deviation", np.sqrt(variance + LAYER_NORM_EPSILON))[:, None]
-        normalised = (x - mean) / deviation
-        return normalised * self.weights[f"{stored}.weight"] + self.weights[f"{stored}.bias"]
+        normalized = (x - mean) / deviation
+        return normalized * self.weights[f"{stored}.weight"] + self.weights[f"{stored}.bias"]
 
     def attention(self, x: Array, memory: Array, name: str, causal: bool) -> Array:
         """Section 3.2: softmax(Q Kᵀ / √d_k) V for each head on its own projections, side by side, times W_O."""

@@ -63,7 +63,7 @@ def test_characters_are_kept_however_rare():
     assert trained(["aaa $"], []).source.unknown_id not in trained(["aaa $"], []).source.encode("$a$")
 
 
-def test_many_characters_honour_the_size():
+def test_many_characters_honor_the_size():
     han = "".join(map(chr, range(0x4E00, 0x4E00 + 3000)))
     tokenizer = trained([han], [], vocab_size=3006).source
     assert tokenizer.vocab_size == 3006

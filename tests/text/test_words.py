@@ -27,7 +27,7 @@ def trained(*lines: str, **choices) -> Tokenizer:
 
 
 def by_definition(text: str, form: str) -> str:
-    """Normalisation written once more, with the standard library."""
+    """Normalization written once more, with the standard library."""
     text = text.replace("￭", "■")
     text = text if form == "none" else unicodedata.normalize(form.upper(), text)
     spaced = "".join(" " if unicodedata.category(c) in {"Zs", "Zl", "Zp", "Cc"} else c for c in text)

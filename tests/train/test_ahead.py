@@ -29,11 +29,11 @@ def asks_for_no_number(config: RunConfig) -> None:
     state = build(config)
     batch = state.batches.next().to("meta")
     loss = state.task.loss(state.compute_model.to("meta").train(), batch)
-    minimised = loss.loss if loss.guidance is None else loss.loss + loss.guidance
-    minimised.backward()
+    minimized = loss.loss if loss.guidance is None else loss.loss + loss.guidance
+    minimized.backward()
     assert all(p.grad is not None for p in state.compute_model.parameters() if p.requires_grad)
     with pytest.raises(RuntimeError):
-        minimised.item()
+        minimized.item()
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

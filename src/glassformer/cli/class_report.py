@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 MATRIX_CLASSES = 12  # a larger matrix does not fit a terminal
 ERRORS_LISTED = 10
 PICTURE_CLASSES = 256  # a larger matrix is pooled
-BRIGHTEST = 0.5  # top of the colour scale without numbers; at 1, an error of 5 % would look like 0 %
+BRIGHTEST = 0.5  # top of the color scale without numbers; at 1, an error of 5 % would look like 0 %
 
 
 def rates_table(report: "ClassReport", unit: str) -> str:

@@ -157,10 +157,10 @@ def _scores(
         return evaluation.masked_scores(model, _data(run, MaskedConfig, files, max_line_bytes), files)
     spans = None
     if task == "classification":
-        from glassformer.data.classification_config import LabelledConfig
+        from glassformer.data.classification_config import LabeledConfig
 
         labels, names = (
-            evaluation.classified(model, _data(run, LabelledConfig, files, max_line_bytes), files),
+            evaluation.classified(model, _data(run, LabeledConfig, files, max_line_bytes), files),
             model.labels,
         )
     elif task == "tagging":

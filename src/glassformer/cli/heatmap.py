@@ -1,4 +1,4 @@
-"""A view in the terminal: numbers on a shade that follows them, legible without colour."""
+"""A view in the terminal: numbers on a shade that follows them, legible without color."""
 
 from rich.style import Style
 from rich.table import Table

@@ -110,16 +110,16 @@ def _image(image: "Pixels") -> "RenderableType":
     from rich.style import Style
     from rich.text import Text
 
-    from glassformer.explain.pixels import colours, reduced
+    from glassformer.explain.pixels import colors, reduced
 
-    rows = colours(reduced(image.values, PIXELS))
+    rows = colors(reduced(image.values, PIXELS))
     patch = image.patch if len(rows) == len(image.values) and len(rows[0]) == image.values.shape[1] else len(rows)
     drawn = Text()
     for y, row in enumerate(rows):
         drawn.append("\n" if y and y % patch == 0 else "")
-        for x, colour in enumerate(row):
+        for x, color in enumerate(row):
             drawn.append(" " if x and x % patch == 0 else "")
-            drawn.append("  ", Style(bgcolor=colour))
+            drawn.append("  ", Style(bgcolor=color))
         drawn.append("\n")
     return drawn
 

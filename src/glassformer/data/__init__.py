@@ -9,7 +9,7 @@ from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from glassformer.data.batches import Batches, ordered_batches
-    from glassformer.data.classification_config import LabelledConfig, TaggedConfig
+    from glassformer.data.classification_config import LabeledConfig, TaggedConfig
     from glassformer.data.config import DataConfig
     from glassformer.data.files import parallel_lines, read_lines, read_pairs, read_texts
     from glassformer.data.image_config import AugmentConfig, ImageConfig
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from glassformer.data.pairs import Batch, Corpus, TokenLinks, collate
     from glassformer.data.preparation import prepare
     from glassformer.data.read_report import REASONS, FileReadReport, ReadReport, TokenReadReport
-    from glassformer.data.text_classification import LabelledBatch, LabelledBatches, prepare_labelled
+    from glassformer.data.text_classification import LabeledBatch, LabeledBatches, prepare_labeled
     from glassformer.data.time_series import SeriesBatch, SeriesBatches, SeriesFormat, prepare_series
     from glassformer.data.time_series_config import SeriesDataConfig
     from glassformer.data.time_series_files import Table, read_table
@@ -41,9 +41,9 @@ _HOMES = {
     "ImageBatches": "images",
     "ImageConfig": "image_config",
     "ImageFormat": "images",
-    "LabelledBatch": "text_classification",
-    "LabelledBatches": "text_classification",
-    "LabelledConfig": "classification_config",
+    "LabeledBatch": "text_classification",
+    "LabeledBatches": "text_classification",
+    "LabeledConfig": "classification_config",
     "MaskedBatch": "masking",
     "MaskedConfig": "masking_config",
     "MaskedSequences": "masking",
@@ -67,7 +67,7 @@ _HOMES = {
     "parallel_lines": "files",
     "prepare": "preparation",
     "prepare_images": "images",
-    "prepare_labelled": "text_classification",
+    "prepare_labeled": "text_classification",
     "prepare_series": "time_series",
     "prepare_stream": "token_stream",
     "prepare_tagged": "token_classification",
@@ -89,9 +89,9 @@ __all__ = [
     "ImageBatches",
     "ImageConfig",
     "ImageFormat",
-    "LabelledBatch",
-    "LabelledBatches",
-    "LabelledConfig",
+    "LabeledBatch",
+    "LabeledBatches",
+    "LabeledConfig",
     "MaskedBatch",
     "MaskedConfig",
     "MaskedSequences",
@@ -116,7 +116,7 @@ __all__ = [
     "parallel_lines",
     "prepare",
     "prepare_images",
-    "prepare_labelled",
+    "prepare_labeled",
     "prepare_series",
     "prepare_stream",
     "prepare_tagged",

@@ -68,7 +68,7 @@ def token_links(batch: Batch, links: Sequence[NDArray[np.integer]], tokenizers: 
     """``links``: (source word, target word) of every pair, in the order of ``batch.examples``.
 
     Every piece of a target word is linked with every piece of each source word that its word is linked with, in equal
-    shares, as Garg et al. 2019 (arXiv:1909.02074) normalise rows; the end of a sentence with nothing.
+    shares, as Garg et al. 2019 (arXiv:1909.02074) normalize rows; the end of a sentence with nothing.
     """
     source = _Words(batch.source, batch.source_sentences, tokenizers.source)
     target = _Words(batch.labels, batch.target_sentences, tokenizers.target)

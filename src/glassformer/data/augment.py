@@ -43,7 +43,7 @@ def affine(
     shift: Float[Tensor, "rows 2"],
     border: str = "edge",
 ) -> Float[Tensor, "rows channels height width"]:
-    """About its centre, lean each image to the right by ``shear``, enlarge it, turn it to the left, then move it.
+    """About its center, lean each image to the right by ``shear``, enlarge it, turn it to the left, then move it.
 
     Angles in degrees; ``shift`` to the right and down, as shares of width and height. Bilinear.
     """
@@ -63,7 +63,7 @@ def affine(
 def erase(
     images: Float[Tensor, "rows channels height width"], share: float, generator: np.random.Generator
 ) -> Float[Tensor, "rows channels height width"]:
-    """Random erasing (Zhong et al. 2020): of a ``share`` of normalised images, a rectangle becomes 0, the mean."""
+    """Random erasing (Zhong et al. 2020): of a ``share`` of normalized images, a rectangle becomes 0, the mean."""
     rows, _, height, width = images.shape
     area = generator.uniform(*_ERASED_AREA, rows)
     ratio = np.exp(generator.uniform(-math.log(_ERASED_RATIO), math.log(_ERASED_RATIO), rows))
@@ -72,9 +72,9 @@ def erase(
     erased = generator.random(rows) < share
 
     def inside(axis: int, length: int) -> Tensor:
-        centres = (np.arange(length) + 0.5) / length
+        centers = (np.arange(length) + 0.5) / length
         low, high = first[axis, :, None], (first + sides)[axis, :, None]
-        return torch.from_numpy((low <= centres) & (centres < high))
+        return torch.from_numpy((low <= centers) & (centers < high))
 
     blank = inside(0, height)[:, :, None] & inside(1, width)[:, None, :] & torch.from_numpy(erased)[:, None, None]
     return images.masked_fill(blank[:, None], 0.0)

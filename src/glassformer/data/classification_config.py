@@ -1,4 +1,4 @@
-"""Which labelled or tagged texts are read, and how they are batched."""
+"""Which labeled or tagged texts are read, and how they are batched."""
 
 from typing import Self
 
@@ -36,7 +36,7 @@ class SequencesConfig(Config):
         return self
 
 
-class LabelledConfig(SequencesConfig):
+class LabeledConfig(SequencesConfig):
     """Texts, or pairs of texts, that each have one label.
 
     Every path is a ``*.csv`` (RFC 4180) or a ``*.tsv`` (no quotes), both with a header, or a ``*.jsonl``; each also

@@ -19,7 +19,7 @@ class AugmentConfig(Config):
     border: Literal["edge", "black", "mirror"] = Field("edge", description="what is seen beyond the border")
     flip: float = Field(0.0, ge=0, le=1, description="share of images seen in a mirror, left to right")
     erase: float = Field(0.0, ge=0, le=1)
-    """Share of images of which a rectangle is blanked with the mean colour (Zhong et al. 2020, arXiv:1708.04896)."""
+    """Share of images of which a rectangle is blanked with the mean color (Zhong et al. 2020, arXiv:1708.04896)."""
     mixup: float = Field(0.0, ge=0)
     """Each image is mixed with another by a share from Beta(mixup, mixup), labels alike (Zhang et al. 2018,
     arXiv:1710.09412); 0 does not mix."""
@@ -31,13 +31,13 @@ class AugmentConfig(Config):
 
 
 class ImageConfig(Config):
-    """Where labelled images lie and what becomes of them.
+    """Where labeled images lie and what becomes of them.
 
     Every path is one of: a prefix ``P`` of IDX files (``P-images-idx3-ubyte``, ``P-labels-idx1-ubyte``, each also
     ``.gz``) or the file of images itself; a ``.npz`` of the arrays ``images`` and ``labels``; a ``.npy`` of images with
     ``images`` in its name, its labels beside it; a folder of one folder a class, with PNG and JPEG files in it.
 
-    Arrays are not resized. Of a picture file, the largest centred part of the proportions of ``image_size`` is scaled
+    Arrays are not resized. Of a picture file, the largest centered part of the proportions of ``image_size`` is scaled
     to it (bicubic), the right way up as its EXIF data say, transparency ignored.
     """
 
@@ -51,7 +51,7 @@ class ImageConfig(Config):
     image_size: tuple[Annotated[int, Field(gt=0)], Annotated[int, Field(gt=0)]] | None = None
     """Height and width in pixels; none: those that all images have."""
     channels: Literal[1, 3] | None = None
-    """1 is grey, 3 is red, green, blue; none: those of an array, 3 for picture files."""
+    """1 is gray, 3 is red, green, blue; none: those of an array, 3 for picture files."""
     batch_size: int = Field(256, gt=0, description="images in a batch, at most")
     augment: AugmentConfig = AugmentConfig()
 

@@ -1,4 +1,4 @@
-"""Labelled images as they lie on disk: IDX as MNIST is distributed, NumPy arrays, a folder a class."""
+"""Labeled images as they lie on disk: IDX as MNIST is distributed, NumPy arrays, a folder a class."""
 
 import gzip
 import hashlib

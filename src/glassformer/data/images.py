@@ -1,4 +1,4 @@
-"""Labelled images as batches: bytes on disk or in memory, normalised floats when they are asked for."""
+"""Labeled images as batches: bytes on disk or in memory, normalized floats when they are asked for."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from glassformer.data.shuffled import ShuffledBatches
 
 
 class ImageFormat(Config):
-    """What a model trained on images must know of them: their shape, the names of the classes, the normalisation."""
+    """What a model trained on images must know of them: their shape, the names of the classes, the normalization."""
 
     height: int = Field(gt=0)
     width: int = Field(gt=0)
@@ -35,7 +35,7 @@ class ImageFormat(Config):
     def channels(self) -> int:
         return len(self.mean)
 
-    def normalise(
+    def normalize(
         self, images: Float[Tensor, "rows channels height width"]
     ) -> Float[Tensor, "rows channels height width"]:
         """(x - mean) / deviation by channel, of values from 0 to 1."""
@@ -43,15 +43,15 @@ class ImageFormat(Config):
         return (images - mean) / deviation
 
     def load(self, paths: Sequence[Path]) -> Float[Tensor, "rows channels height width"]:
-        """Picture files as the model is given them, the largest centred part of each."""
-        return self.normalise(
+        """Picture files as the model is given them, the largest centered part of each."""
+        return self.normalize(
             to_floats(torch.from_numpy(read_pictures(paths, (self.height, self.width), self.channels)))
         )
 
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """Normalised images and their classes; after mixup, the probability of each class."""
+    """Normalized images and their classes; after mixup, the probability of each class."""
 
     images: Float[Tensor, "rows channels height width"]
     labels: Int64[Tensor, " rows"] | Float[Tensor, "rows classes"]
@@ -105,7 +105,7 @@ class ImageBatches(ShuffledBatches[ImageBatch]):
 
     def _examples(self, examples: NDArray[np.int64], generator: np.random.Generator) -> ImageBatch:
         config, (images, labels) = self.augment, _load(self.images, examples)
-        images = self.format.normalise(move(images, config, generator))
+        images = self.format.normalize(move(images, config, generator))
         if config.erase:
             images = erase(images, config.erase, generator)
         if config.mixup:
@@ -119,11 +119,11 @@ def ordered_images(images: ImageSet, format: ImageFormat, batch_size: int) -> It
     for start in range(0, len(images), batch_size):
         examples = np.arange(start, min(start + batch_size, len(images)))
         pixels, labels = _load(images, examples)
-        yield ImageBatch(format.normalise(pixels), labels, examples)
+        yield ImageBatch(format.normalize(pixels), labels, examples)
 
 
 def prepare_images(config: ImageConfig) -> ImageData:
-    """Read all images that ``config`` names; measure their normalisation on those of training.
+    """Read all images that ``config`` names; measure their normalization on those of training.
 
     Raises ``DataError`` for files that cannot be used, other shapes, and classes that training does not have.
     """

@@ -25,7 +25,7 @@ _DEEP_MODES = ("I", "F")  # and I;16, I;16B …: more than 8 bits a channel
 def read_pictures(paths: Sequence[Path], size: tuple[int, int] | None, channels: int | None) -> NDArray[np.uint8]:
     """PNG and JPEG files as bytes ``[images, height, width, channels]``, of ``size`` (height, width).
 
-    The largest centred part of the wanted proportions is scaled to ``size``, bicubic. Without a size, all files must
+    The largest centered part of the wanted proportions is scaled to ``size``, bicubic. Without a size, all files must
     have that of the first. Raises ``DataError`` naming the file that is not a whole picture.
     """
     if Image is None:

@@ -145,7 +145,7 @@ class _Filter:
         return "too_long" if max(len(record.source), len(record.target)) > longest else None
 
     def _token_fault(self, source: int, target: int) -> Reason | None:
-        """Text may have no tokens although it is not blank, as when normalisation removes it."""
+        """Text may have no tokens although it is not blank, as when normalization removes it."""
         shorter, longer = min(source, target), max(source, target)
         if not shorter:
             return "empty"

@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.config import DataError, nearest
-from glassformer.data.classification_config import LabelledConfig
+from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import moved
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs, framed_length, truncated
-from glassformer.data.text_classification_files import LabelledRecord, read_labelled
+from glassformer.data.text_classification_files import LabeledRecord, read_labeled
 from glassformer.text import Tokenizer
 
 CHUNK_RECORDS = 4096
 
 
 @dataclass(frozen=True)
-class LabelledBatch:
+class LabeledBatch:
     tokens: Int64[Tensor, "rows width"]
     mask: Bool[Tensor, "rows width"]  # True: a token, False: padding
     segments: Int64[Tensor, "rows width"]  # 0: the text, 1: its pair
@@ -45,13 +45,13 @@ class LabelledBatch:
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} texts of {self.tokens.shape[1]} tokens"
 
-    def to(self, device: torch.device | str) -> "LabelledBatch":
+    def to(self, device: torch.device | str) -> "LabeledBatch":
         return moved(self, device)
 
 
 @dataclass(frozen=True)
-class LabelledExamples:
-    """``sequences[i]``, a text or a text and its pair as ids, is labelled ``labels[label_ids[i]]``."""
+class LabeledExamples:
+    """``sequences[i]``, a text or a text and its pair as ids, is labeled ``labels[label_ids[i]]``."""
 
     sequences: list[list[NDArray[np.int32]]]
     label_ids: NDArray[np.int64]
@@ -63,13 +63,13 @@ class LabelledExamples:
         return len(self.sequences)
 
 
-def prepare_labelled(
-    config: LabelledConfig,
+def prepare_labeled(
+    config: LabeledConfig,
     paths: list[str],
     tokenizer: Tokenizer,
     labels: tuple[str, ...] = (),
     part: Part = "all",
-) -> LabelledExamples:
+) -> LabeledExamples:
     """The examples of ``paths`` together. ``labels`` are those of the training data; none: this is it.
 
     ``part`` selects training or validation examples if ``config.validation_share`` divides the paths.
@@ -81,7 +81,7 @@ def prepare_labelled(
     for path in paths:
         file = FileReadReport(path)
         account.files.append(file)
-        records = read_labelled(config, path)
+        records = read_labeled(config, path)
         while chunk := list(islice(records, CHUNK_RECORDS)):
             chunk = of_part(chunk, part, config.validation_share, lambda record: record.texts, file)
             for record, parts in _encoded(chunk, tokenizer, file):
@@ -100,20 +100,18 @@ def prepare_labelled(
         if part == "held_out":
             raise nothing_held_out(config.validation_share, paths)
         found = "; ".join(file.describe() for file in account.files)
-        raise DataError(f"no labelled text is left ({found}); give texts with labels, as UTF-8")
+        raise DataError(f"no labeled text is left ({found}); give texts with labels, as UTF-8")
     labels = labels or _learned_labels(names, paths)
     count_tokens(account.source, (ids for parts in sequences for ids in parts), tokenizer)
     places = {label: place for place, label in enumerate(labels)}
     label_ids = np.array([places[name] for name in names], np.int64)
-    return LabelledExamples(
-        sequences, label_ids, labels, account, _fingerprint(sequences, label_ids, labels, tokenizer)
-    )
+    return LabeledExamples(sequences, label_ids, labels, account, _fingerprint(sequences, label_ids, labels, tokenizer))
 
 
-def labelled_texts(config: LabelledConfig) -> Iterator[str]:
+def labeled_texts(config: LabeledConfig) -> Iterator[str]:
     """The training texts, for learning a vocabulary. Records that hold no example are passed over."""
     for path in config.train:
-        for record in read_labelled(config, path):
+        for record in read_labeled(config, path):
             if record.fault is None and not is_held_out(record.texts, config.validation_share):
                 yield from record.texts
 
@@ -130,27 +128,27 @@ def count_tokens(tokens: TokenReadReport, kept: Iterator[NDArray[np.int32]], tok
         tokens.unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
 
 
-class LabelledBatches(SequenceEpochs[LabelledBatch]):
+class LabeledBatches(SequenceEpochs[LabeledBatch]):
     """Every example once an epoch, those of similar length together."""
 
-    def __init__(self, examples: LabelledExamples, tokenizer: Tokenizer, config: LabelledConfig, seed: int) -> None:
+    def __init__(self, examples: LabeledExamples, tokenizer: Tokenizer, config: LabeledConfig, seed: int) -> None:
         self.examples, self.frame = examples, Frame.of(tokenizer)
         made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
         self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
         lengths = np.fromiter(map(framed_length, examples.sequences), np.int32, len(examples))
         super().__init__(lengths, config.batch_tokens, config.bucket_noise, seed)
 
-    def _make(self, plan: Plan, epoch: int, position: int) -> LabelledBatch:
+    def _make(self, plan: Plan, epoch: int, position: int) -> LabeledBatch:
         chosen = plan.batch(position)
         rows = self.frame.rows([self.examples.sequences[i] for i in chosen.tolist()])
         tokens, mask, segments = map(torch.from_numpy, rows)
         label_ids = torch.from_numpy(self.examples.label_ids[chosen])
-        return LabelledBatch(tokens, mask, segments, label_ids, int(mask.sum()), chosen)
+        return LabeledBatch(tokens, mask, segments, label_ids, int(mask.sum()), chosen)
 
 
 def _encoded(
-    chunk: list[LabelledRecord], tokenizer: Tokenizer, file: FileReadReport
-) -> Iterator[tuple[LabelledRecord, list[list[int]]]]:
+    chunk: list[LabeledRecord], tokenizer: Tokenizer, file: FileReadReport
+) -> Iterator[tuple[LabeledRecord, list[list[int]]]]:
     """The records that are kept, with their ids. Text may have no tokens although it is not blank."""
     file.read += len(chunk)
     for record, parts in zip(chunk, encode_parts(tokenizer, [record.texts for record in chunk]), strict=True):

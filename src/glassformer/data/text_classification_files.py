@@ -1,4 +1,4 @@
-"""Labelled texts as they lie on disk: CSV, TSV or JSONL, plain or gzip."""
+"""Labeled texts as they lie on disk: CSV, TSV or JSONL, plain or gzip."""
 
 import csv
 import json
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from glassformer.config import DataError, nearest
-from glassformer.data.classification_config import LabelledConfig
+from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.files import NO_TAB, Fault, raw_lines, regular
 
 Row = tuple[int, list[str]]  # its first line, 1-based, and its fields
 
 
-class LabelledRecord(NamedTuple):
+class LabeledRecord(NamedTuple):
     """One example, or why there is none in this record."""
 
     line: int  # 1-based; the first one, where a field holds line ends
@@ -22,7 +22,7 @@ class LabelledRecord(NamedTuple):
     fault: Fault | None = None
 
 
-def read_labelled(config: LabelledConfig, path: str) -> Iterator[LabelledRecord]:
+def read_labeled(config: LabeledConfig, path: str) -> Iterator[LabeledRecord]:
     """Every record of ``path`` in order, those that hold no example included.
 
     Raises ``DataError`` when the file cannot be read, is no valid CSV, or has not the columns.
@@ -34,21 +34,21 @@ def read_labelled(config: LabelledConfig, path: str) -> Iterator[LabelledRecord]
         return _from_table(config, path, _csv_rows(config, path))
     if plain.endswith(".tsv"):
         return _from_table(config, path, _tsv_rows(config, path))
-    raise DataError(f"{path}: labelled text is a .csv, a .tsv or a .jsonl, each also .gz; rename or convert the file")
+    raise DataError(f"{path}: labeled text is a .csv, a .tsv or a .jsonl, each also .gz; rename or convert the file")
 
 
-def _columns(config: LabelledConfig) -> list[str]:
+def _columns(config: LabeledConfig) -> list[str]:
     texts = [config.text_column, *([config.pair_column] if config.pair_column else [])]
     return [*texts, config.label_column]
 
 
-def _lines(config: LabelledConfig, path: str) -> Iterator[str]:
+def _lines(config: LabeledConfig, path: str) -> Iterator[str]:
     """Bytes that are not UTF-8 become lone surrogates, so that they cost the record they are in and no other."""
     for raw in raw_lines(regular(Path(path)), ends=True, limit=config.max_line_bytes):
         yield raw.decode(errors="surrogateescape")
 
 
-def _csv_rows(config: LabelledConfig, path: str) -> Iterator[Row]:
+def _csv_rows(config: LabeledConfig, path: str) -> Iterator[Row]:
     reader = csv.reader(_lines(config, path), strict=True)
     while True:
         line = reader.line_num + 1
@@ -69,20 +69,20 @@ def _csv_rows(config: LabelledConfig, path: str) -> Iterator[Row]:
         yield line, fields
 
 
-def _tsv_rows(config: LabelledConfig, path: str) -> Iterator[Row]:
+def _tsv_rows(config: LabeledConfig, path: str) -> Iterator[Row]:
     for line, text in enumerate(_lines(config, path), start=1):
         text = text.removesuffix("\n")
         yield line, text.split("\t") if text else []
 
 
-def _from_table(config: LabelledConfig, path: str, rows: Iterator[Row]) -> Iterator[LabelledRecord]:
+def _from_table(config: LabeledConfig, path: str, rows: Iterator[Row]) -> Iterator[LabeledRecord]:
     _, header = next(rows, (1, []))
     places = [_place(path, header, name) for name in _columns(config)]
     for line, fields in rows:
         if not fields:
-            yield LabelledRecord(line, ("",), "")
+            yield LabeledRecord(line, ("",), "")
         elif len(fields) != len(header):
-            yield LabelledRecord(line, ("",), "", "malformed")
+            yield LabeledRecord(line, ("",), "", "malformed")
         else:
             yield _record(line, [fields[place] for place in places])
 
@@ -106,31 +106,31 @@ def _place(path: str, header: list[str], name: str) -> int:
     return header.index(name)
 
 
-def _from_json_lines(config: LabelledConfig, path: str) -> Iterator[LabelledRecord]:
+def _from_json_lines(config: LabeledConfig, path: str) -> Iterator[LabeledRecord]:
     for line, text in enumerate(_lines(config, path), start=1):
         if not text.strip():
-            yield LabelledRecord(line, ("",), "")
+            yield LabeledRecord(line, ("",), "")
             continue
         try:
             value = json.loads(text)
             found = [value[name] for name in _columns(config)]
         except (ValueError, RecursionError, KeyError, TypeError):
-            yield LabelledRecord(line, ("",), "", "malformed" if _is_text(text) else "invalid_utf8")
+            yield LabeledRecord(line, ("",), "", "malformed" if _is_text(text) else "invalid_utf8")
             continue
         if isinstance(found[-1], int) and not isinstance(found[-1], bool):
             found[-1] = str(found[-1])
         if all(isinstance(field, str) for field in found):
             yield _record(line, found)
         else:
-            yield LabelledRecord(line, ("",), "", "malformed")
+            yield LabeledRecord(line, ("",), "", "malformed")
 
 
-def _record(line: int, fields: list[str]) -> LabelledRecord:
+def _record(line: int, fields: list[str]) -> LabeledRecord:
     *texts, label = fields
     if not _is_text("".join(fields)):
-        return LabelledRecord(line, ("",), "", "invalid_utf8")
+        return LabeledRecord(line, ("",), "", "invalid_utf8")
     label = label.strip()
-    return LabelledRecord(line, tuple(texts), label, None if label else "malformed")
+    return LabeledRecord(line, tuple(texts), label, None if label else "malformed")
 
 
 def _is_text(text: str) -> bool:

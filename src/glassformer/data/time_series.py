@@ -31,13 +31,13 @@ class SeriesFormat(Config):
     mean: list[float] = Field(min_length=1, description="of each variable over the rows for training")
     deviation: list[float] = Field(min_length=1, description="standard, of each variable, likewise; 0 counts as 1")
 
-    def standardise(self, values: Float[np.ndarray, "*rows variables"]) -> Float[np.ndarray, "*rows variables"]:
+    def standardize(self, values: Float[np.ndarray, "*rows variables"]) -> Float[np.ndarray, "*rows variables"]:
         """(x - mean) / deviation by variable."""
         return (values - np.array(self.mean)) / np.array(self.deviation)
 
-    def standardise_table(self, path: str, table: Table) -> Float32[np.ndarray, "rows variables"]:
-        """The standardised values of a table; ``DataError`` names a cell that float32 cannot represent."""
-        values = self.standardise(table.values)
+    def standardize_table(self, path: str, table: Table) -> Float32[np.ndarray, "rows variables"]:
+        """The standardized values of a table; ``DataError`` names a cell that float32 cannot represent."""
+        values = self.standardize(table.values)
         if (beyond := np.argwhere(np.abs(values) > LARGEST)).size:
             row, column = beyond[0]
             raise DataError(
@@ -48,13 +48,13 @@ class SeriesFormat(Config):
         return values.astype(np.float32)
 
     def restore(self, values: Float[np.ndarray, "*rows variables"]) -> Float[np.ndarray, "*rows variables"]:
-        """The inverse of ``standardise``: values in their own units."""
+        """The inverse of ``standardize``: values in their own units."""
         return values * np.array(self.deviation) + np.array(self.mean)
 
 
 @dataclass(frozen=True)
 class SeriesBatch:
-    """Windows of standardised values."""
+    """Windows of standardized values."""
 
     context: Float32[Tensor, "rows time variables"]
     future: Float32[Tensor, "rows horizon variables"]  # NaN: missing in the table
@@ -83,7 +83,7 @@ class SeriesBatch:
 
 @dataclass(frozen=True)
 class Series:
-    """Standardised values and which rows are for what."""
+    """Standardized values and which rows are for what."""
 
     values: Float32[np.ndarray, "rows variables"]
     format: SeriesFormat
@@ -147,7 +147,7 @@ class SeriesBatches(ShuffledBatches[SeriesBatch]):
 
 
 def prepare_series(config: SeriesDataConfig) -> Series:
-    """Read the table, part it, standardise it with mean and deviation of the rows for training alone.
+    """Read the table, part it, standardize it with mean and deviation of the rows for training alone.
 
     Raises ``DataError`` for a table that cannot be used, and for a part in which no window fits.
     """
@@ -157,7 +157,7 @@ def prepare_series(config: SeriesDataConfig) -> Series:
     # Not by the deviation: that of a column of 0.1 is 1e-17, by which all that differs would be divided.
     scale = np.where(np.ptp(train, axis=0) > 0, train.std(axis=0), 1.0)
     format = SeriesFormat(columns=list(table.columns), mean=train.mean(axis=0).tolist(), deviation=scale.tolist())
-    values = format.standardise_table(config.file, table)
+    values = format.standardize_table(config.file, table)
     known = None if table.known.all() else table.known
     series = Series(values, format, bounds, config.context, config.horizon, known)
     for number, part in enumerate(PARTS):

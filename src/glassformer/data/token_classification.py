@@ -130,7 +130,7 @@ def tagged_texts(config: TaggedConfig) -> Iterator[str]:
 
 
 def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
-    """The pieces of each word. One that normalisation leaves nothing of is an unknown symbol: it has a tag too."""
+    """The pieces of each word. One that normalization leaves nothing of is an unknown symbol: it has a tag too."""
     return [ids or [tokenizer.unknown_id] for ids in tokenizer.encode_batch(words)]
 
 

@@ -1,6 +1,6 @@
 """How far forecasts are from what came, and the simple forecasts that a model should beat.
 
-Published figures are means over every standardised value of every test window. Many leave out the last windows, those
+Published figures are means over every standardized value of every test window. Many leave out the last windows, those
 that do not fill a batch; here all count.
 """
 
@@ -27,7 +27,7 @@ class ForecastErrors:
     variable_mae: tuple[float, ...]
 
     def in_units(self, deviation: list[float]) -> "ForecastErrors":
-        """The errors of standardised values in the variables' own units (squared, for the MSE).
+        """The errors of standardized values in the variables' own units (squared, for the MSE).
 
         The means over variables then mix units: they say something only where all variables have the same.
         """

@@ -1,4 +1,4 @@
-"""Is one system better than another, or did these sentences favour it?
+"""Is one system better than another, or did these sentences favor it?
 
 Paired bootstrap resampling (Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation"), with the
 test statistic and random numbers of ``sacrebleu --paired-bs``. sacreBLEU's own class takes its seed from the

@@ -12,7 +12,7 @@ from glassformer.evaluate.word_links import in_decoder, one_head, strongest_link
 from glassformer.translator import Translator
 
 METHODS = ("intersection", "union", "grow-diag", "grow-diag-final")
-NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+NeighborS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def best_head(
     return min(readings, key=lambda reading: reading[0].error_rate(gold, reading[1], possible))
 
 
-def symmetrise(forward: Links, backward: Links, method: str = "grow-diag-final") -> frozenset[tuple[int, int]]:
+def symmetrize(forward: Links, backward: Links, method: str = "grow-diag-final") -> frozenset[tuple[int, int]]:
     """One alignment of two: that of a model from source to target, and that of one back with its links turned round.
 
     ``intersection`` and ``union`` are what they say. ``grow-diag`` begins with the intersection and adds links of the
@@ -107,7 +107,7 @@ def symmetrise(forward: Links, backward: Links, method: str = "grow-diag-final")
     words has none (Koehn et al. 2005).
     """
     if method not in METHODS:
-        raise ConfigError(f"{method!r} is no way to symmetrise; {nearest(method, list(METHODS))}")
+        raise ConfigError(f"{method!r} is no way to symmetrize; {nearest(method, list(METHODS))}")
     links = set(forward & backward)
     if method == "union":
         return frozenset(forward | backward)
@@ -132,7 +132,7 @@ def _grow(links: set[tuple[int, int]], union: Links) -> None:
     while size != len(links):
         size = len(links)
         for source, target in sorted(links):
-            for along_source, along_target in NEIGHBOURS:
+            for along_source, along_target in NeighborS:
                 beside = (source + along_source, target + along_target)
                 if beside in union:
                     _add_where_unlinked(links, beside)

@@ -59,7 +59,7 @@ def direct_logit_attribution(recorded: Trace, position: int, token: int, row: in
     """The logit of ``token`` after ``position`` as a sum over embedding, position, heads, feed-forwards and biases.
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits". With its deviation √(σ² + ε) held at what
-    was recorded, a LayerNorm is linear: it centres each part, divides it, multiplies it by γ, and adds β as a part of
+    was recorded, a LayerNorm is linear: it centers each part, divides it, multiplies it by γ, and adds β as a part of
     its own. So the sum is exact for post-norm too, where a part goes through every LayerNorm behind it. Computed in
     float64. It is the direct path alone: what a part does by way of later heads and feed-forwards is counted with
     those, the encoder with the cross-attention that reads it, and the deviations are what all parts together made.
@@ -78,7 +78,7 @@ def direct_logit_attribution(recorded: Trace, position: int, token: int, row: in
         assert isinstance(block, Block)
         stream.add_block(f"decoder.layers.{number}", block)
     if model.decoder.final_norm is not None:
-        stream.normalise("decoder.final_norm", model.decoder.final_norm)
+        stream.normalize("decoder.final_norm", model.decoder.final_norm)
     projection = model.output_projection
     direction = _double(projection.weight[token])
     terms = {part: vector @ direction for part, vector in stream.parts.items()}
@@ -102,7 +102,7 @@ class _Stream:
         if embedding.position is not None:
             self.parts[Part("position", f"{path}.encoding")] = self._at(f"{path}.encoding")
         if embedding.norm is not None:
-            self.normalise(f"{path}.norm", embedding.norm)
+            self.normalize(f"{path}.norm", embedding.norm)
 
     def add_block(self, path: str, block: Block) -> None:
         for name in sublayers(block):
@@ -116,10 +116,10 @@ class _Stream:
                 if sublayer.outer.bias is not None:
                     self.parts[Part("bias", f"{path}.{name}.outer.bias")] = _double(sublayer.outer.bias)
             if not wrap.pre:
-                self.normalise(f"{path}.{name}_norm.norm", wrap.norm)
+                self.normalize(f"{path}.{name}_norm.norm", wrap.norm)
 
-    def normalise(self, path: str, norm: torch.nn.Module) -> None:
-        """Every part centred and scaled as the whole was; β is a part of its own. RMSNorm centres nothing."""
+    def normalize(self, path: str, norm: torch.nn.Module) -> None:
+        """Every part centered and scaled as the whole was; β is a part of its own. RMSNorm centers nothing."""
         if isinstance(norm, RMSNorm):
             scale = _double(norm.weight) / self._at(f"{path}.root_mean_square")
             self.parts = {part: vector * scale for part, vector in self.parts.items()}
@@ -218,7 +218,7 @@ def integrated_gradients(
     Sundararajan, Taly & Yan 2017, "Axiomatic Attribution for Deep Networks" (arXiv:1703.01365), equation 1.
     Differs from the paper: the ``steps`` are not equal. A quarter of them are, and then, four at a time, those are
     halved in which the goal changes most unlike what the gradients at both ends say. Equal ones miss the kinks of ReLU
-    and, without positions to add, the first layer normalisation near a baseline of zero.
+    and, without positions to add, the first layer normalization near a baseline of zero.
     x′ is the same for every token, zero when not given; the positions stay. The shares say what the tokens do compared
     with that baseline, another one gives others, and few points on the line are sentences.
     """

@@ -48,7 +48,7 @@ def residual(model: nn.Module, path: str) -> str:
 
 
 def input_of(model: nn.Module, path: str) -> str:
-    """What the sub-layer at ``path`` computes from: with the pre-norm order, the residual stream normalised."""
+    """What the sub-layer at ``path`` computes from: with the pre-norm order, the residual stream normalized."""
     if isinstance(getattr(model, "decoder", None), RecurrentDecoder):
         return "decoder.states_0"  # the layer that asks
     return f"{path}_norm.normed" if is_pre(model, parts_of(path)[0]) else residual(model, path)
@@ -84,7 +84,7 @@ def embedded(model: nn.Module, embedding: str) -> str:
 
 
 def normalized(model: nn.Module, norm: str) -> str:
-    """What the normalisation at ``norm`` is given."""
+    """What the normalization at ``norm`` is given."""
     path = norm.rpartition(".")[0]
     owner = model.get_submodule(path)
     if isinstance(owner, Stack):

@@ -1,7 +1,7 @@
 """Arithmetic with named numbers: what a formula is made of, and its evaluation in float64.
 
 An expression remembers where each of its numbers comes from, so that a reader can go on to the formula of any of them.
-``evaluate`` gives the value and a magnitude: the same expression with nothing cancelling. Rounding errors are
+``evaluate`` gives the value and a magnitude: the same expression with nothing canceling. Rounding errors are
 proportional to the magnitude, so a formula is checked against it.
 """
 
@@ -131,18 +131,18 @@ class Total:
 
 @dataclass(frozen=True)
 class Squares:
-    """Σ (vector[i] − centre)², or of the numbers themselves."""
+    """Σ (vector[i] − center)², or of the numbers themselves."""
 
     vector: Vector
-    centre: Number | None = None
+    center: Number | None = None
 
     @property
     def terms(self) -> NDArray[np.float64]:
-        return np.square(self.vector.values - (0.0 if self.centre is None else self.centre.value))
+        return np.square(self.vector.values - (0.0 if self.center is None else self.center.value))
 
     def term(self, index: int) -> Expression:
         number = self.vector.number(index)
-        return Square(number if self.centre is None else Difference(number, self.centre))
+        return Square(number if self.center is None else Difference(number, self.center))
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ def evaluate(expression: Expression) -> tuple[float, float]:
             return result, max(abs(result), size)
         case Dot() | Total():
             return float(expression.terms.sum()), float(np.abs(expression.terms).sum())
-        case Squares(vector, centre):
-            sizes = np.square(np.abs(vector.values) + (0.0 if centre is None else abs(centre.value)))
+        case Squares(vector, center):
+            sizes = np.square(np.abs(vector.values) + (0.0 if center is None else abs(center.value)))
             return float(expression.terms.sum()), float(sizes.sum())
         case Softmax(scores, chosen, log):
             return _softmax(scores.values, chosen, log)

@@ -1,4 +1,4 @@
-"""Rules of a layer: attention (section 3.2), feed-forward (3.3), the residual sum and the normalisation (3.1)."""
+"""Rules of a layer: attention (section 3.2), feed-forward (3.3), the residual sum and the normalization (3.1)."""
 
 import math
 

@@ -92,7 +92,7 @@ def add_and_norm(example: Examined, path: str, number: int) -> Step:
         [("root_mean_square", "√(mean(x²) + ε)")] if rms else [("mean", "mean μ"), ("deviation", "deviation √(σ² + ε)")]
     )
     added = vectors(t, f"{path}_norm.sum", "x + Sublayer(x)", rows)
-    normed = vectors(t, f"{path}_norm.normed", "normalised, times the gain" + ("" if rms else ", plus the shift"), rows)
+    normed = vectors(t, f"{path}_norm.normed", "normalized, times the gain" + ("" if rms else ", plus the shift"), rows)
     tables = (added, *(Table(t, f"{norm}.{tap}", title, rows, None) for tap, title in sizes), normed)
     kind = "RMSNorm" if rms else "LayerNorm"
     brought = "a root mean square of 1" if rms else "mean 0 and deviation 1"
@@ -182,7 +182,7 @@ def whole_law(norm: str, layers: str) -> str:
 
 def is_what_leaves(example: Examined, name: str, what: str) -> StepCheck:
     """Of the memory, which is recorded by itself."""
-    t, last = example.trace, "normalisation" if final_norm(example, name) else "layer"
+    t, last = example.trace, "normalization" if final_norm(example, name) else "layer"
     same = bool((t["memory"] == t[output_of(example.model, name)]).all())
     return StepCheck(f"{what} is what leaves the last {last}, bit for bit", same)
 

@@ -27,7 +27,7 @@ def segments_and_positions(example: TextExample, number: int) -> Step:
         ("encoding", "what the position adds"),
         ("segment", "what the text that a token is of adds"),
         ("segmented", "token, position and segment together"),
-        ("normed", "normalised: what enters the first layer"),
+        ("normed", "normalized: what enters the first layer"),
     ]
     tables = tuple(vectors(example.trace, f"embedding.{tap}", title, rows) for tap, title in taps)
     words = [("token", "position", "text")]
@@ -38,7 +38,7 @@ def segments_and_positions(example: TextExample, number: int) -> Step:
         number,
         "Positions and segments",
         f"Each position has a learned vector, and so has each of the two texts that a row may hold (here {texts}); "
-        "both are added to the token, and the sum is normalised.",
+        "both are added to the token, and the sum is normalized.",
         "Attention has no notion of order, nor of where one text ends and the other begins.",
         "x = LayerNorm(E[token] + P[position] + S[segment])",
         "Devlin et al. 2019, figure 2",
@@ -63,7 +63,7 @@ def hidden_words(example: TextExample, number: int) -> Step:
     place = example.asked[0]
     best_id = int(ids[place, 0])
     rows = tokens_axis("position", "token read", example.labels)
-    taps = [("activated", "a linear transformation, activated"), ("normed", "and normalised")]
+    taps = [("activated", "a linear transformation, activated"), ("normed", "and normalized")]
     tables = (
         *(vectors(t, f"transform.{tap}", title, rows) for tap, title in taps),
         *of_the_best(t, tokenizer, rows, ids[place].tolist(), f"position {place}"),
@@ -116,7 +116,7 @@ def image_to_patches(example: ImageExample, number: int) -> Step:
     height, width = config.image_size
     rows = tokens_axis("patch", "patch (row, column)", example.labels[1:])
     tables = (
-        vectors(t, "embedding.patches", "the numbers of each patch, normalised", rows, "number"),
+        vectors(t, "embedding.patches", "the numbers of each patch, normalized", rows, "number"),
         vectors(t, "embedding.projected", "through one linear transformation", rows),
     )
     side, channels = config.patch_size, config.n_channels
@@ -158,7 +158,7 @@ def class_token_and_positions(example: ImageExample | SeriesExample, number: int
 
 
 def series_to_patches(example: SeriesExample, number: int) -> Step:
-    """Nie et al. 2023, section 3.1; normalised as in Kim et al. 2022."""
+    """Nie et al. 2023, section 3.1; normalized as in Kim et al. 2022."""
     t, config = example.trace, example.model.config
     length, stride = config.patch_length, config.patch_stride
     rows = tokens_axis("patch", "patch of time", example.labels)
@@ -216,8 +216,8 @@ def _patches_are_the_series(example: SeriesExample) -> StepCheck:
     t, config = example.trace, example.model.config
     rows = example.seen.T
     if config.normalise:
-        centred = rows - rows.mean(-1, keepdims=True)
-        rows = centred / np.sqrt(np.square(centred).mean(-1, keepdims=True) + 1e-5)
+        centered = rows - rows.mean(-1, keepdims=True)
+        rows = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + 1e-5)
     padded = np.pad(rows, ((0, 0), (0, config.patch_stride)), mode="edge")
     cut = np.lib.stride_tricks.sliding_window_view(padded, config.patch_length, axis=1)[:, :: config.patch_stride]
     off = float(np.abs(cut - t["embedding.patches"].double().cpu().numpy()).max())

@@ -58,9 +58,9 @@ def forecast(o: Operands) -> Derivation:
     law, source = r"\text{flatten}(x) W + b", "Nie et al. 2023, section 3.1"
     if "mean" not in o.trace:
         return Derivation(law, source, standard)
-    size, centre = o.number("deviation", batch=row), o.number("mean", batch=row)
+    size, center = o.number("deviation", batch=row), o.number("mean", batch=row)
     law = rf"({law}) \sigma + \mu"
-    return Derivation(law, f"{source}; Kim et al. 2022", Sum((Product((standard, size)), centre)))
+    return Derivation(law, f"{source}; Kim et al. 2022", Sum((Product((standard, size)), center)))
 
 
 def _last_states(o: Operands, layers: str) -> str:

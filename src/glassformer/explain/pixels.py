@@ -9,7 +9,7 @@ LEVELS = 32
 
 
 def reduced(values: NDArray[np.float64], largest: int = LARGEST) -> NDArray[np.float64]:
-    """``[row, column, 3]`` from 0 to 1, of at most ``largest`` a side; grey has three equal channels."""
+    """``[row, column, 3]`` from 0 to 1, of at most ``largest`` a side; gray has three equal channels."""
     for axis in (0, 1):
         step = -(-values.shape[axis] // largest)
         starts = np.arange(0, values.shape[axis], step)
@@ -19,8 +19,8 @@ def reduced(values: NDArray[np.float64], largest: int = LARGEST) -> NDArray[np.f
     return np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values
 
 
-def colours(values: NDArray[np.float64]) -> list[list[str]]:
-    """A colour for each pixel, of ``LEVELS`` a channel, so that neighbours share one."""
+def colors(values: NDArray[np.float64]) -> list[list[str]]:
+    """A color for each pixel, of ``LEVELS`` a channel, so that neighbors share one."""
     levels = np.round(np.clip(values, 0, 1) * (LEVELS - 1)) / (LEVELS - 1)
     return [["#" + "".join(f"{round(255 * part):02x}" for part in pixel) for pixel in row] for row in levels.tolist()]
 
@@ -28,11 +28,11 @@ def colours(values: NDArray[np.float64]) -> list[list[str]]:
 def paths(
     values: NDArray[np.float64], x: float, y: float, width: float, height: float, opacity: float = 1
 ) -> list[str]:
-    """One path for each colour; the image fills the rectangle."""
+    """One path for each color; the image fills the rectangle."""
     small = reduced(values)
     cell_width, cell_height = width / small.shape[1], height / small.shape[0]
     found: dict[str, list[str]] = {}
-    for row, line in enumerate(colours(small)):
+    for row, line in enumerate(colors(small)):
         start = 0
         for column in range(1, len(line) + 1):
             if column == len(line) or line[column] != line[start]:
@@ -41,4 +41,4 @@ def paths(
                 found.setdefault(line[start], []).append(corner + run)
                 start = column
     seen = "" if opacity == 1 else f' fill-opacity="{opacity:g}"'
-    return [f'<path fill="{colour}"{seen} d="{"".join(parts)}"/>' for colour, parts in sorted(found.items())]
+    return [f'<path fill="{color}"{seen} d="{"".join(parts)}"/>' for color, parts in sorted(found.items())]

@@ -102,7 +102,7 @@ def examine_image(
 def examine_pixels(
     model: ViT, format: ImageFormat, image: Tensor, name: str, keep: str = "*", edits: Edits = None
 ) -> ImageExample:
-    """``image`` is normalised, ``[1, channel, row, column]``, as ``format`` gives it."""
+    """``image`` is normalized, ``[1, channel, row, column]``, as ``format`` gives it."""
     weight = model.output_projection.weight
     with (
         fitting_memory(model.config.n_patches + 1, _bytes(model, model.config.n_patches)),
@@ -125,7 +125,7 @@ def examine_series(
     config = model.config
     if len(values) < config.context:
         raise DataError(f"the series has {len(values)} rows and the model sees {config.context}; give at least those")
-    seen = format.standardise(np.asarray(values, np.float64)[-config.context :])
+    seen = format.standardize(np.asarray(values, np.float64)[-config.context :])
     with trace(model, keep, edits) as t:
         given = torch.from_numpy(seen).to(model.forecast.weight)[None]
         forecast = model(given)[0].double().cpu().numpy()

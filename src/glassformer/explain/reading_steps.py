@@ -83,8 +83,8 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
         sines = "PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same)"
         law = sines if isinstance(position, Sinusoidal) else "PE = P[pos], learned"
     if embedding.norm is not None:
-        tables += (vectors(t, f"{reading.embedding}.normed", "normalised: what enters the first layer", rows),)
-        what += " The sum is normalised." if position is not None else " The token's vector itself is normalised."
+        tables += (vectors(t, f"{reading.embedding}.normed", "normalized: what enters the first layer", rows),)
+        what += " The sum is normalized." if position is not None else " The token's vector itself is normalized."
         law += f"; LayerNorm({'x' if position is None else 'x + PE'})"
         source += "; Lewis et al. 2020"
     return Step(

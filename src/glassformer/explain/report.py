@@ -159,7 +159,7 @@ def _place(formula: Formula) -> str:
 
 
 def _drawn(image: Pixels) -> Markup:
-    """The image with the edges of its patches; numbers and colours only, so nothing is left to escape."""
+    """The image with the edges of its patches; numbers and colors only, so nothing is left to escape."""
     high, wide = image.values.shape[:2]
     scale = PICTURE / max(high, wide)
     size = wide * scale, high * scale

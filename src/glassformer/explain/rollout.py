@@ -32,7 +32,7 @@ def attention_rollout(trace: Trace, stack: Literal["encoder", "decoder", ""] = "
 
     W_n are the weights, their mean over heads; ½ I stands for the residual connection. Rows are queries and sum to 1.
     It takes every head for equal and the identity for half of everything, and knows neither values, W_O, feed-forward
-    nor layer normalisation; that of the decoder tells nothing of the source, which enters by cross-attention.
+    nor layer normalization; that of the decoder tells nothing of the source, which enters by cross-attention.
     Without ``stack`` it is the encoder's, or that of the only stack.
     """
     known = stacks(trace.model)

@@ -52,7 +52,7 @@ class Panel:
 class View:
     """Panels with the same axes; the titles of the axes name queries and keys if the panels are attention.
 
-    Colours go from ``low`` to ``high``. The numbers are exact and complete. Pictures and tables of more than
+    Colors go from ``low`` to ``high``. The numbers are exact and complete. Pictures and tables of more than
     ``largest`` rows or columns are pooled, and their title says so.
     """
 

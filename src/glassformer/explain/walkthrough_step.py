@@ -47,7 +47,7 @@ class Table:
     columns: Axis | None
     fixed: tuple[tuple[str, int], ...] = ()
     shade: str = ""
-    """How a picture of it is coloured: ``weights`` from 0 to 1, ``signed`` around 0, or not at all."""
+    """How a picture of it is colored: ``weights`` from 0 to 1, ``signed`` around 0, or not at all."""
 
     @property
     def values(self) -> list[list[float]]:

@@ -73,8 +73,8 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
         logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
         if reshaping:
             logits = apply(reshaping, logits, live.tokens.flatten(0, 1), _sentences(live))
-        parents, normaliser = _extend(model, search, live, logits, filters, prompt, config)
-        going = _undecided(live, prompt, normaliser, config)
+        parents, normalizer = _extend(model, search, live, logits, filters, prompt, config)
+        going = _undecided(live, prompt, normalizer, config)
         if not all(going):
             undecided = torch.tensor(going, device=device)
             live.total[~undecided] = -torch.inf
@@ -97,16 +97,16 @@ def _extend(
 ) -> tuple[Tensor, Tensor]:
     """Take the best extensions of every sentence, and finish those that end.
 
-    Return the rows that the others continue, and the sum of the normalisers of each sentence. The sum is finite if the
+    Return the rows that the others continue, and the sum of the normalizers of each sentence. The sum is finite if the
     logits are. For one sentence, the small operations here take as long as the model, so they are few.
     """
     sentences, k, _ = live.tokens.shape
     end = prompt.symbols.end
-    normaliser = search.log_sum(logits)
+    normalizer = search.log_sum(logits)
     late = _at_limit(live, prompt)
-    ends = (logits[:, end] - normaliser).view(sentences, k) if late else None
+    ends = (logits[:, end] - normalizer).view(sentences, k) if late else None
     allowed = apply(filters, logits, live.tokens.flatten(0, 1), _sentences(live))
-    found, going, some_end = search.extensions(allowed, normaliser, live.total, end, config.beam_size)
+    found, going, some_end = search.extensions(allowed, normalizer, live.total, end, config.beam_size)
     record_candidates(model, lambda: found.tokens, lambda: found.totals, lambda: found.parents)
     if some_end:
         _finish(live, found, end, config)
@@ -120,7 +120,7 @@ def _extend(
     live.tokens, live.log_probs = _longer(live.tokens, rows, going.tokens), _longer(live.log_probs, rows, going.added)
     if prompt.stopped is not None:
         _stop(live, prompt.stopped, config)
-    return rows, normaliser.view(sentences, k).sum(1)
+    return rows, normalizer.view(sentences, k).sum(1)
 
 
 def _sentences(live: _Beam) -> Tensor:
@@ -195,16 +195,16 @@ def _keep_best(finished: list[_Ranked], newest: _Ranked, config: DecodingConfig)
     del finished[config.beam_size :]
 
 
-def _undecided(live: _Beam, prompt: Prompt, normalisers: Tensor, config: DecodingConfig) -> list[bool]:
+def _undecided(live: _Beam, prompt: Prompt, normalizers: Tensor, config: DecodingConfig) -> list[bool]:
     """True for each row of ``live`` whose best live hypothesis may still enter the ``n_best``.
 
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the maximum length.
-    ``normalisers`` are copied to the CPU together with the totals: one synchronization with a GPU.
+    ``normalizers`` are copied to the CPU together with the totals: one synchronization with a GPU.
     """
     going = []
     length = live.tokens.size(2) - 1
     penalty_now = length_penalty(config.length_penalty, length + 1, config.alpha)
-    totals, sums = torch.stack([live.total.amax(1), normalisers.to(live.total.dtype)]).tolist()
+    totals, sums = torch.stack([live.total.amax(1), normalizers.to(live.total.dtype)]).tolist()
     for row, (sentence, total) in enumerate(zip(live.sentence.tolist(), totals, strict=True)):
         if live.decided[sentence]:
             going.append(False)

@@ -32,7 +32,7 @@ def search_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
 
 
 def reshaping_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
-    """Filters that change the distribution, applied before its normaliser is computed: biases, then the penalty."""
+    """Filters that change the distribution, applied before its normalizer is computed: biases, then the penalty."""
     finite = {id: value for id, value in prompt.symbols.bias.items() if value != -torch.inf}
     filters: list[Filter] = [logit_bias(finite)] if finite else []
     if config.repetition_penalty != 1:

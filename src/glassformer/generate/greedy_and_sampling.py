@@ -76,15 +76,15 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
     rows, going = list(range(len(prompt))), [True] * len(prompt)
     while any(going):
         logits = apply(reshaping, model.step(tokens[:, -1:], state), tokens, sentence)
-        normaliser = search.log_sum(logits)
+        normalizer = search.log_sum(logits)
         allowed = apply(filters, logits, tokens, sentence)
-        _record(model, search, allowed, normaliser)
+        _record(model, search, allowed, normalizer)
         chosen = choose(allowed, sentence, tokens.size(1) - 1)
-        log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normaliser).clamp_(max=0)
+        log_probs = (allowed.gather(1, chosen[:, None]).squeeze(1) - normalizer).clamp_(max=0)
         newest = list(zip(rows, chosen.tolist(), log_probs.tolist(), strict=True))
         length = tokens.size(1) - 1
         if not math.isfinite(sum(value for _, _, value in newest)):
-            _refuse(newest, going, normaliser, length + 1)
+            _refuse(newest, going, normalizer, length + 1)
         if length >= first_limit:
             cut = [limits[row] <= length and token != end for row, token, _ in newest]
             going = [on and not at_limit for on, at_limit in zip(going, cut, strict=True)]
@@ -104,18 +104,18 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
             rows, going = [rows[place] for place in places], [going[place] for place in places]
 
 
-def _record(model: Decodable, search: Search, allowed: Tensor, normaliser: Tensor) -> None:
+def _record(model: Decodable, search: Search, allowed: Tensor, normalizer: Tensor) -> None:
     k = min(SHOWN, allowed.size(1))
     record_candidates(
-        model, lambda: search.best(allowed, k)[1], lambda: search.best(allowed, k)[0] - normaliser[:, None]
+        model, lambda: search.best(allowed, k)[1], lambda: search.best(allowed, k)[0] - normalizer[:, None]
     )
 
 
-def _refuse(newest: Step, going: list[bool], normaliser: Tensor, step: int) -> None:
+def _refuse(newest: Step, going: list[bool], normalizer: Tensor, step: int) -> None:
     """Raise ``LogitsError`` for the first unfinished row whose log-probability is not finite."""
     for place, (row, _, value) in enumerate(newest):
         if going[place] and not math.isfinite(value):
-            raise LogitsError(row, step, bool(normaliser[place].isfinite()))
+            raise LogitsError(row, step, bool(normalizer[place].isfinite()))
 
 
 def _collect(steps: Iterator[Step], prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:

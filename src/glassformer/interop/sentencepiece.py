@@ -22,7 +22,7 @@ class SentencePiece:
 
     scores: dict[str, float]
     characters: bytes
-    """The compiled map of characters that normalisation applies; empty for none."""
+    """The compiled map of characters that normalization applies; empty for none."""
     dummy_prefix: bool
     merges_spaces: bool
 

@@ -98,7 +98,7 @@ def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
 
 
 def _copies(model: EncoderDecoder) -> Weights:
-    """Not the model's own memory: quantisation there is in place. What tied embeddings share has both names."""
+    """Not the model's own memory: quantization there is in place. What tied embeddings share has both names."""
     found = {name: w.detach().float().cpu().numpy().copy() for name, w in weights_of(model).items()}
     if model.config.tie_embeddings:
         shared = {name: w for name, w in found.items() if name.startswith("source_embedding.")}

@@ -1,4 +1,4 @@
-"""Weight initialisation, stated once.
+"""Weight initialization, stated once.
 
 The paper does not give one; this is what its authors' code did: matrices uniform after Glorot & Bengio (2010),
 embeddings normal with standard deviation d_model^-1/2 (so that × √d_model makes them of unit size), biases zero.
@@ -19,7 +19,7 @@ STD = 0.02
 
 
 @torch.no_grad()
-def initialise(model: nn.Module) -> None:
+def initialize(model: nn.Module) -> None:
     """Fill every parameter of ``model`` in the order of its modules, from torch's global generator."""
     for module in model.modules():
         if isinstance(module, nn.Linear):
@@ -33,7 +33,7 @@ def initialise(model: nn.Module) -> None:
 
 
 @torch.no_grad()
-def initialise_normal(model: nn.Module, residuals: int = 1) -> None:
+def initialize_normal(model: nn.Module, residuals: int = 1) -> None:
     """Every matrix and vector of an embedding N(0, 0.02²), biases zero.
 
     ``residuals`` sub-layers add to the residual stream; GPT-2 divides the deviation of what leaves them by its root,

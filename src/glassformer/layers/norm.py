@@ -1,4 +1,4 @@
-"""Layer normalisation (Ba, Kiros & Hinton 2016, arXiv:1607.06450), as section 3.1 wraps it around every sub-layer.
+"""Layer normalization (Ba, Kiros & Hinton 2016, arXiv:1607.06450), as section 3.1 wraps it around every sub-layer.
 
 And what later models put in its place: RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467).
 """
@@ -19,7 +19,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / √(mean(x²) + ε) · γ: nothing is centred, and there is no β."""
+    """x / √(mean(x²) + ε) · γ: nothing is centered, and there is no β."""
 
     def __init__(self, d_model: int, eps: float = 1e-6):
         super().__init__(d_model, eps)

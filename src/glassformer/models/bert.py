@@ -16,7 +16,7 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
-from glassformer.layers.init import initialise_normal
+from glassformer.layers.init import initialize_normal
 from glassformer.layers.inputs import SegmentEmbedding
 from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.norm import LayerNorm
@@ -127,7 +127,7 @@ class BERT(nn.Module):
             self.output_projection.weight = self.embedding.weight
         self.classes = Classifier(config) if config.n_classes else None
         self.tags = Tagger(config) if config.n_tags else None
-        initialise_normal(self)
+        initialize_normal(self)
 
     def forward(
         self,

@@ -14,7 +14,7 @@ from glassformer.layers.cache import DecoderState, StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
-from glassformer.layers.init import initialise
+from glassformer.layers.init import initialize
 from glassformer.layers.mask import Mask, Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
@@ -95,7 +95,7 @@ class EncoderDecoder(nn.Module):
         self.output_projection = OutputProjection(target_size, config.d_model, config.output_bias)
         if config.tie_embeddings:
             self.output_projection.weight = self.target_embedding.weight
-        initialise(self)
+        initialize(self)
         if config.tie_embeddings:  # a module of its own: its tensors have names of their own
             self.target_embedding = self.source_embedding.sharing()
 

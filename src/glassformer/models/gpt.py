@@ -20,7 +20,7 @@ from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
-from glassformer.layers.init import initialise_normal
+from glassformer.layers.init import initialize_normal
 from glassformer.layers.mask import Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.layers.position import Learned, Rotary, Sinusoidal
@@ -109,7 +109,7 @@ class GPT(nn.Module):
         self.output_projection = OutputProjection(config.vocab_size, config.d_model, bias=False)
         if config.tie_embeddings:
             self.output_projection.weight = self.embedding.weight
-        initialise_normal(self, residuals=2 * config.n_layers)
+        initialize_normal(self, residuals=2 * config.n_layers)
 
     def forward(
         self, tokens: Int[Tensor, "rows length"], sentences: Sentences | None = None

@@ -19,7 +19,7 @@ from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.init import initialise
+from glassformer.layers.init import initialize
 from glassformer.layers.mask import Mask, Sentences
 from glassformer.models.encoder_decoder import both_sides
 from glassformer.taps import tap
@@ -148,7 +148,7 @@ class Recurrent(nn.Module):
         self.target_embedding = TokenEmbedding(target_size, d_model, None, dropout)
         self.encoder, self.decoder = RecurrentEncoder(config), RecurrentDecoder(config)
         self.output_projection = OutputProjection(target_size, d_model, config.output_bias)
-        initialise(self)
+        initialize(self)
         if config.tie_embeddings:
             self.target_embedding = self.source_embedding.sharing()
             self.output_projection.weight = self.source_embedding.weight
@@ -194,7 +194,7 @@ def _alone(sentences: Sentences) -> Bool[Tensor, "_ _"]:
 
 
 def _lstm(d_input: int, d_hidden: int) -> nn.LSTM:
-    """As PyTorch initialises it, and the forget gate open (Jozefowicz et al. 2015)."""
+    """As PyTorch initializes it, and the forget gate open (Jozefowicz et al. 2015)."""
     lstm = nn.LSTM(d_input, d_hidden, batch_first=True)
     nn.init.ones_(lstm.get_parameter("bias_ih_l0").detach().chunk(4)[1])
     return lstm

@@ -31,11 +31,11 @@ STORED_DTYPE = "F32"
 LARGEST_TABLES = 16 << 20
 """Maximum bytes of computed tables, such as sinusoids, in a model with smaller weights."""
 DRAWING = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
-"""What initialising a model or a module of torch's calls, as far as a mode can see it."""
+"""What initializing a model or a module of torch's calls, as far as a mode can see it."""
 
 
 def build_model(values: dict[str, Any], origin: str) -> Any:
-    """A freshly initialised model from its stored configuration; of which class, its ``kind`` says."""
+    """A freshly initialized model from its stored configuration; of which class, its ``kind`` says."""
     config, model = _kind(values, origin)
     return model(config.parse(values, origin))
 
@@ -48,7 +48,7 @@ def _kind(values: dict[str, Any], origin: str) -> tuple[type[Config], type[nn.Mo
 
 
 def build_undrawn(values: dict[str, Any], origin: str) -> Any:
-    """Likewise, its weights not initialised but for ``load_weights`` to fill; no random number is drawn."""
+    """Likewise, its weights not initialized but for ``load_weights`` to fill; no random number is drawn."""
     with _Undrawn():
         return build_model(values, origin)
 

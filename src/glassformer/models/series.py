@@ -1,6 +1,6 @@
 """Forecasts of time series: the encoder on patches of time, each variable for itself (PatchTST, Nie et al. 2023).
 
-arXiv:2211.14730. Differs from the paper: LayerNorm where it has batch normalisation, before the sub-layers.
+arXiv:2211.14730. Differs from the paper: LayerNorm where it has batch normalization, before the sub-layers.
 """
 
 from typing import Literal, Self
@@ -14,7 +14,7 @@ from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
-from glassformer.layers.init import initialise_normal
+from glassformer.layers.init import initialize_normal
 from glassformer.layers.inputs import PatchEmbedding, series_patches
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
@@ -74,7 +74,7 @@ class Series(nn.Module):
         self.encoder = Stack([self._block() for _ in range(config.n_layers)], LayerNorm(config.d_model))
         self.head_dropout = Dropout(config.head_dropout)
         self.forecast = nn.Linear(config.n_patches * config.d_model, config.horizon)
-        initialise_normal(self)
+        initialize_normal(self)
 
     def forward(self, series: Float[Tensor, "batch time variables"]) -> Float[Tensor, "batch horizon variables"]:
         if series.size(1) != self.config.context:

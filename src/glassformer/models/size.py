@@ -29,7 +29,7 @@ def flops_per_token(model: nn.Module) -> dict[str, int]:
     """Matrix products of a forward pass, a multiplication and an addition counted as two; nothing for models that
     neither read nor write one token at a time.
 
-    Products with weights only: those of attention itself grow with the length, and are a few per cent at 30 tokens.
+    Products with weights only: those of attention itself grow with the length, and are a few percent at 30 tokens.
     The keys and values of the encoder–decoder attention are computed from the source, so they count there.
     """
     if isinstance(model, GPT):

@@ -12,7 +12,7 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
-from glassformer.layers.init import initialise_normal
+from glassformer.layers.init import initialize_normal
 from glassformer.layers.inputs import PatchEmbedding, image_patches
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
@@ -28,7 +28,7 @@ class ViTConfig(Config):
     n_classes: int | None = Field(None, gt=0, description="classes of an image")
     image_size: tuple[Pixels, Pixels] = Field((224, 224), description="height and width in pixels")
     patch_size: int = Field(16, gt=0, description="side of a patch in pixels")
-    n_channels: int = Field(3, gt=0, description="numbers a pixel: 1 is grey, 3 are colours")
+    n_channels: int = Field(3, gt=0, description="numbers a pixel: 1 is gray, 3 are colors")
     d_model: int = Field(768, gt=0, description="width of the residual stream")
     n_heads: int = Field(12, gt=0, description="attention heads")
     d_ff: int = Field(3072, gt=0, description="inner width of the feed-forward layers")
@@ -72,7 +72,7 @@ class ViT(nn.Module):
         )
         self.encoder = Stack([self._block() for _ in range(config.n_layers)], self._norm())
         self.output_projection = OutputProjection(config.n_classes, config.d_model, bias=True)
-        initialise_normal(self)
+        initialize_normal(self)
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         return self.output_projection(self.hidden(images)[:, 0])

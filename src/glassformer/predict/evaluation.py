@@ -7,12 +7,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from glassformer.config import DataError, nearest
-from glassformer.data.classification_config import LabelledConfig, TaggedConfig
+from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ordered_images
 from glassformer.data.masking import MaskedSequences
 from glassformer.data.masking_config import MaskedConfig
-from glassformer.data.text_classification_files import read_labelled
+from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.token_classification_files import read_tagged
 from glassformer.data.token_stream import prepare_stream
 from glassformer.data.token_stream_config import StreamConfig
@@ -72,24 +72,24 @@ def masked_scores(filler: Filler, config: MaskedConfig, files: list[str]) -> dic
     return {**found, "hidden_tokens": tokens}
 
 
-def classification_scores(classifier: Classifier, config: LabelledConfig, files: list[str]) -> dict[str, float]:
-    """Accuracy and macro-F1 on labelled texts; an invalid record is an error."""
+def classification_scores(classifier: Classifier, config: LabeledConfig, files: list[str]) -> dict[str, float]:
+    """Accuracy and macro-F1 on labeled texts; an invalid record is an error."""
     return label_scores(*classified(classifier, config, files), "texts")
 
 
-def classified(classifier: Classifier, config: LabelledConfig, files: list[str]) -> Labels:
+def classified(classifier: Classifier, config: LabeledConfig, files: list[str]) -> Labels:
     """Predicted and true label of every text; an invalid record is an error."""
     texts: list[Any] = []
     true: list[str] = []
     for path in files:
-        for record in read_labelled(config, path):
+        for record in read_labeled(config, path):
             blank = record.fault is None and not all(text.strip() for text in record.texts)
             if record.fault or blank:
                 raise DataError(f"{path}, line {record.line}: {record.fault or 'empty'}; correct or remove the line")
             _check(record.label, classifier.labels, f"{path}, line {record.line}: label")
             texts.append(record.texts if len(record.texts) > 1 else record.texts[0])
             true.append(record.label)
-    _check_some(true, files, "labelled text")
+    _check_some(true, files, "labeled text")
     return Labels([one.label for one in classifier.classify(texts)], true)
 
 
@@ -121,7 +121,7 @@ def of_words(sentences: TaggedSentences) -> Labels:
 
 
 def image_scores(classifier: ImageClassifier, files: list[str]) -> dict[str, float]:
-    """Accuracy and macro-F1 on labelled images, in any form that training reads."""
+    """Accuracy and macro-F1 on labeled images, in any form that training reads."""
     return label_scores(*classified_images(classifier, files), "images")
 
 

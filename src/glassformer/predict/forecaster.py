@@ -80,7 +80,7 @@ class Forecaster:
                 f"{path}: has {len(table.values)} rows, but the model reads context={self.model.config.context}; "
                 f"provide {self.model.config.context} or more"
             )
-        values = self._forecast(self.format.standardise_table(path, table)[None, -self.model.config.context :])[0]
+        values = self._forecast(self.format.standardize_table(path, table)[None, -self.model.config.context :])[0]
         dates = dates_after(path, date, len(values)) if date else ()
         return Forecast(table.columns, values, header, date, dates)
 
@@ -99,10 +99,10 @@ class Forecaster:
                 f"{', '.join(self.format.columns)}"
             )
         with np.errstate(over="ignore"):  # an overflow is refused below
-            return self._forecast(self.format.standardise(tables).astype(np.float32))
+            return self._forecast(self.format.standardize(tables).astype(np.float32))
 
     def errors_in_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> ForecastErrors:
-        """MSE and MAE, of standardised values that are known, of every window in a CSV file."""
+        """MSE and MAE, of standardized values that are known, of every window in a CSV file."""
         table = read_table(path, self._date(read_header(path)) if date is None else date, self.format.columns, missing)
         config, rows = self.model.config, len(table.values)
         if rows < config.context + config.horizon:
@@ -110,7 +110,7 @@ class Forecaster:
                 f"{path}: has {rows} rows, but a window has {config.context} + {config.horizon}; "
                 f"provide {config.context + config.horizon} or more"
             )
-        values = self.format.standardise_table(path, table)
+        values = self.format.standardize_table(path, table)
         bounds = (0, 0, 0, rows)
         return self.errors(SeriesRows(values, self.format, bounds, config.context, config.horizon, table.known))
 
@@ -118,7 +118,7 @@ class Forecaster:
     def _forecast(
         self, standard: Float32[np.ndarray, "tables context variables"]
     ) -> Float64[np.ndarray, "tables horizon variables"]:
-        """Forecast from standardised rows, in the original units."""
+        """Forecast from standardized rows, in the original units."""
         found = [self.model(part.to(self.device)).cpu() for part in torch.from_numpy(standard).split(BATCH_SIZE)]
         forecast = torch.cat(found).double().numpy()
         if not np.isfinite(forecast).all():

@@ -74,7 +74,7 @@ class ImageClassifier:
 
     @torch.inference_mode()
     def predictions(self, images: Float[Tensor, "rows channels height width"]) -> list[Prediction]:
-        """Of images that are normalised already."""
+        """Of images that are normalized already."""
         return predictions(self.model(images.to(self.device)), self.labels)
 
     def _pixels(self, number: int, picture: Any) -> Float[Tensor, "channels height width"]:
@@ -90,7 +90,7 @@ class ImageClassifier:
                 f"picture {number} is {pixels.dtype} of shape {pixels.shape}; this model reads bytes (uint8) of "
                 f"{expected}: height, width, channels"
             )
-        return self.format.normalise(to_floats(torch.from_numpy(np.ascontiguousarray(pixels))[None]))[0]
+        return self.format.normalize(to_floats(torch.from_numpy(np.ascontiguousarray(pixels))[None]))[0]
 
 
 def _file(number: int, picture: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""Text → normalised text → words → token ids, and back. Nothing here knows of tensors."""
+"""Text → normalized text → words → token ids, and back. Nothing here knows of tensors."""
 
 from glassformer.text.config import SPECIAL_TOKENS, ByteTextConfig, TextConfig
 from glassformer.text.pair import TokenizerPair

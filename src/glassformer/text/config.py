@@ -39,7 +39,7 @@ class TextConfig(Config):
     )
     lowercase: bool = Field(False, description="Lower-case text before anything else.")
     pre_tokenizer: Literal["punctuation", "whitespace"] = "punctuation"
-    """``punctuation`` for raw text, ``whitespace`` for a corpus that is already tokenised. Used by bpe and word."""
+    """``punctuation`` for raw text, ``whitespace`` for a corpus that is already tokenized. Used by bpe and word."""
     bpe_dropout: float = Field(0.0, ge=0.0, le=1.0)
     """Share of merges left out while training (Provilkov et al. 2020); 0.1 is their choice."""
     max_unknown_rate: float | None = Field(None, ge=0.0, le=1.0)

@@ -1,4 +1,4 @@
-"""One vocabulary: text → token ids, and back to exactly the normalised text."""
+"""One vocabulary: text → token ids, and back to exactly the normalized text."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""From raw text to words and back: Unicode normalisation, spaces, and punctuation set apart without losing a space.
+"""From raw text to words and back: Unicode normalization, spaces, and punctuation set apart without losing a space.
 
 Punctuation stands apart from words, so that ``dogs`` is the same word before a space and before a full stop. Where no
 space stood, a joiner says so (the annotation of OpenNMT's tokenizer): ``T-Shirt.`` is ``T ￭-￭ Shirt ￭.``.
@@ -29,7 +29,7 @@ _RUNS_OF_SPACES = re.compile(" +")
 def normalizer(config: TextConfig) -> normalizers.Normalizer:
     """Text → words separated by single spaces, with joiners; for bpe a space ends every word, the last one too.
 
-    ``char`` and ``bytes`` only normalise characters: their spaces and line ends are tokens or parts of tokens.
+    ``char`` and ``bytes`` only normalize characters: their spaces and line ends are tokens or parts of tokens.
     """
     steps = _characters(config)
     if config.kind in ("bpe", "word"):
@@ -42,7 +42,7 @@ def normalizer(config: TextConfig) -> normalizers.Normalizer:
 
 
 def pre_tokenizer(config: TextConfig) -> pre_tokenizers.PreTokenizer | None:
-    """Cut the normalised text into words. For bpe each keeps the space after it, as its end-of-word symbol.
+    """Cut the normalized text into words. For bpe each keeps the space after it, as its end-of-word symbol.
 
     For bytes, GPT-2's pattern: words, numbers or punctuation, each with the space before it, or runs of spaces.
     """
@@ -63,7 +63,7 @@ def whole_characters(text: str) -> str:
 
 
 def join_words(text: str) -> str:
-    """Undo the joiners: ``dogs ￭. `` → ``dogs.``; spaces at the ends and in runs go, as in normalised text."""
+    """Undo the joiners: ``dogs ￭. `` → ``dogs.``; spaces at the ends and in runs go, as in normalized text."""
     text = text.replace(" " + JOINER, "").replace(JOINER + " ", "").replace(JOINER, "")
     return _RUNS_OF_SPACES.sub(" ", text).strip(" ")
 
@@ -84,7 +84,7 @@ def _punctuation() -> list[normalizers.Normalizer]:
 
 
 def _literal_specials(config: TextConfig) -> list[normalizers.Normalizer]:
-    """A word spelled like a special token, say ``<s>`` in a tokenised corpus, becomes ``<￭s>``: never the token itself.
+    """A word spelled like a special token, say ``<s>`` in a tokenized corpus, becomes ``<￭s>``: never the token itself.
 
     With ``punctuation`` this cannot happen, since brackets are set apart from names.
     """

@@ -41,7 +41,7 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Progress:
-    """Means since the last one. ``loss`` is what is minimised (label-smoothed), ``nll`` is not smoothed; in nats."""
+    """Means since the last one. ``loss`` is what is minimized (label-smoothed), ``nll`` is not smoothed; in nats."""
 
     step: int
     loss: float
@@ -53,7 +53,7 @@ class Progress:
     epoch: int
     seconds: float
     guidance: float | None = None
-    """What guided alignment adds to the loss that is minimised, its weight included; not part of ``loss``."""
+    """What guided alignment adds to the loss that is minimized, its weight included; not part of ``loss``."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Step:
     target_tokens: int
     seconds: float
     guidance: float | None = None
-    """What is minimised beside ``loss`` where a head is guided."""
+    """What is minimized beside ``loss`` where a head is guided."""
 
     @property
     def finite(self) -> bool:
@@ -40,7 +40,7 @@ class Step:
 
 
 def train_step(state: TrainState, run: RunFolder) -> Step:
-    """One update of the weights, from ``accumulate`` batches whose gradients are normalised by all their tokens."""
+    """One update of the weights, from ``accumulate`` batches whose gradients are normalized by all their tokens."""
     began = time.perf_counter()
     config, counters = state.config, state.counters
     batches = [state.batches.next() for _ in range(config.train.accumulate)]
@@ -108,8 +108,8 @@ def _backward(state: TrainState, batch: Batch, tokens: int) -> Loss:
     """Add the gradient of ``batch``, as its share of ``tokens``."""
     with explaining_memory(state, batch):
         loss = state.task.loss(state.compute_model, batch.to(state.device))
-        minimised = loss.loss if loss.guidance is None else loss.loss + loss.guidance
-        (minimised / tokens).backward()
+        minimized = loss.loss if loss.guidance is None else loss.loss + loss.guidance
+        (minimized / tokens).backward()
         if state.config.train.accumulate > 1:
             collect_gradients(state.compute_model, state.model)
     nll, guidance = (None if value is None else value.detach() for value in (loss.nll, loss.guidance))

@@ -139,7 +139,7 @@ class Task(Protocol):
         ...
 
     def new_model(self) -> Any:
-        """Freshly initialised, from torch's global generator."""
+        """Freshly initialized, from torch's global generator."""
         ...
 
     def loss(self, model: Any, batch: Any) -> Loss:

@@ -165,7 +165,7 @@ def _side_of_text(side: Written, tokenizer: Tokenizer, choice: Choice) -> _Side:
 
 
 def _whole(example: Examined) -> dict[str, Callable[[Examined], View]]:
-    """By the kind of model; what a recurrent one adds and normalises is not recorded."""
+    """By the kind of model; what a recurrent one adds and normalizes is not recorded."""
     kind, model = example.trace.kind, example.model
     if kind == "recurrent":
         return {}

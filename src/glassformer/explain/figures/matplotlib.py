@@ -94,8 +94,8 @@ def _panel(view: View, panel: Panel, axes: Any, cell: float) -> Any:
     if cell >= 0.062 * max(len(text) for row in texts for text in row):
         for i, row in enumerate(texts):
             for j, text in enumerate(row):
-                colour = ink(place(float(panel.values[i, j]), view.low, view.high))
-                axes.text(j, i, text, ha="center", va="center", color=colour, fontsize=6)
+                color = ink(place(float(panel.values[i, j]), view.low, view.high))
+                axes.text(j, i, text, ha="center", va="center", color=color, fontsize=6)
     return image
 
 

@@ -1,4 +1,4 @@
-"""Matrices as SVG: numbers on a shade that follows them, legible without colour and on light and dark paper."""
+"""Matrices as SVG: numbers on a shade that follows them, legible without color and on light and dark paper."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from glassformer.explain.pixels import paths as pixel_paths
 if TYPE_CHECKING:
     from glassformer.explain.view import Panel, View
 
-# Samples of cividis (Nuñez, Anderton & Renslow 2018), a palette that colour-blind readers see as everybody does.
+# Samples of cividis (Nuñez, Anderton & Renslow 2018), a palette that color-blind readers see as everybody does.
 CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"]
 SHADES = 64
 CHARACTER = 7.3  # width of one, at the size of labels
@@ -26,7 +26,7 @@ _JOINS = "\u200c\u200d"  # invisible, but they decide which letters or emoji are
 
 
 def shade(fraction: float) -> str:
-    """The colour of a place from 0 (lowest) to 1 (highest)."""
+    """The color of a place from 0 (lowest) to 1 (highest)."""
     level = round(max(0.0, min(fraction, 1.0)) * (SHADES - 1)) / (SHADES - 1) * (len(CIVIDIS) - 1)
     left = min(int(level), len(CIVIDIS) - 2)
     pairs = zip(_rgb(CIVIDIS[left]), _rgb(CIVIDIS[left + 1]), strict=True)
@@ -76,7 +76,7 @@ def lines_of(panels: int, most: int) -> tuple[int, int]:
 
 
 def svg(view: "View") -> str:
-    """The panels of ``view`` in lines, the titles of the axes once, the colour bar at the right."""
+    """The panels of ``view`` in lines, the titles of the axes once, the color bar at the right."""
     grid = _grid(view)
     width = max(grid.width + 34 + 96, 8 * len(view.title) + 44)
     bar = max(110.0, min(grid.height - grid.top - 14, 220.0))
@@ -97,7 +97,7 @@ def svg(view: "View") -> str:
     for index, panel in enumerate(view.panels):
         line, column = divmod(index, grid.per_line)
         parts += _panel(view, panel, grid, 34 + column * grid.block_width, 66 + line * grid.block_height)
-    parts += _colour_bar(view, 34 + grid.width + 22, 66 + grid.top, bar)
+    parts += _color_bar(view, 34 + grid.width + 22, 66 + grid.top, bar)
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -165,14 +165,14 @@ def _panel(view: "View", panel: "Panel", grid: _Grid, x: float, y: float) -> lis
         path = paths.setdefault(shade(place(value, view.low, view.high)), [])
         corner = f"M{x + grid.cell_width * j:.2f} {y + grid.cell_height * i:.2f}"
         path.append(f"{corner}h{grid.cell_width:.2f}v{grid.cell_height:.2f}h-{grid.cell_width:.2f}z")
-    parts += [f'<path fill="{colour}" d="{"".join(path)}"/>' for colour, path in sorted(paths.items())]
+    parts += [f'<path fill="{color}" d="{"".join(path)}"/>' for color, path in sorted(paths.items())]
     if panel.picture is not None:
         size = grid.cell_width * len(panel.columns), grid.cell_height * len(panel.rows)
         parts += pixel_paths(panel.picture, x, y, *size, opacity=0.45)
     parts.append('</g><g font-size="11">')
     for i, j, value in _cells(panel) if grid.numbers else ():
-        centre = x + grid.cell_width * (j + 0.5), y + grid.cell_height * (i + 0.5) + 4
-        parts.append(_text(*centre, number(value), "middle", ink(place(value, view.low, view.high))))
+        center = x + grid.cell_width * (j + 0.5), y + grid.cell_height * (i + 0.5) + 4
+        parts.append(_text(*center, number(value), "middle", ink(place(value, view.low, view.high))))
     return [*parts, "</g>"]
 
 
@@ -182,14 +182,14 @@ def _cells(panel: "Panel") -> Iterator[tuple[int, int, float]]:
             yield i, j, float(value)
 
 
-def _colour_bar(view: "View", x: float, y: float, height: float) -> list[str]:
+def _color_bar(view: "View", x: float, y: float, height: float) -> list[str]:
     step = height / SHADES
     parts = ['<g shape-rendering="crispEdges">']
     for level in range(SHADES):
-        colour = shade(level / (SHADES - 1))
+        color = shade(level / (SHADES - 1))
         parts.append(
             f'<rect x="{x:g}" y="{y + height - step * (level + 1):.2f}" width="14" height="{step + 0.5:.2f}" '
-            f'fill="{colour}"/>'
+            f'fill="{color}"/>'
         )
     parts.append('</g><g class="ink" fill="#16181d" font-size="11">')
     for part in (0.0, 0.5, 1.0):
@@ -200,8 +200,8 @@ def _colour_bar(view: "View", x: float, y: float, height: float) -> list[str]:
 
 
 def _text(x: float, y: float, text: str, anchor: str, fill: str = "") -> str:
-    colour = f' fill="{fill}"' if fill else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{colour}>{escape(text)}</text>'
+    color = f' fill="{fill}"' if fill else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{color}>{escape(text)}</text>'
 
 
 def _turned(x: float, y: float, text: str, anchor: str) -> str:
@@ -213,5 +213,5 @@ def _shown(character: str) -> str:
     return character if character.isprintable() or character in _JOINS else f"[U+{ord(character):04X}]"
 
 
-def _rgb(colour: str) -> list[int]:
-    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
+def _rgb(color: str) -> list[int]:
+    return [int(color[start : start + 2], 16) for start in (1, 3, 5)]

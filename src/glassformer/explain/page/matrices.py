@@ -75,7 +75,7 @@ def gallery_of(tables: Sequence[Table], numbers: Numbers, key: str) -> Gallery:
         for table, place in zip(tables, slices, strict=True)
     )
     heads = tuple(
-        _summarised(head, rows, columns, matrix.astype(np.float64)) for head, matrix in zip(heads, values, strict=True)
+        _summarized(head, rows, columns, matrix.astype(np.float64)) for head, matrix in zip(heads, values, strict=True)
     )
     titles = Titles(first.title, first.rows.title, first.columns.title)
     sheet = written(
@@ -127,7 +127,7 @@ def _gallery(
         for number, place in enumerate(_slices(numbers.add(values), values)):
             name = f"layer {layer} · head {number}"
             head = _head(name, f"{group.title.removeprefix('The ')}, {name}", place, view.panels[number].values)
-            heads.append(_summarised(head, rows, columns, values[number].astype(np.float64)))
+            heads.append(_summarized(head, rows, columns, values[number].astype(np.float64)))
     same = views[0].panels[0].values.shape == pooled[0].panels[0].values.shape
     titles = Titles(heads[0].title, views[0].row_axis, views[0].column_axis)
     first = pooled[0].panels[0].values.astype(dtype).astype(np.float64)
@@ -168,7 +168,7 @@ def _head(name: str, title: str, place: Slice, weights: NDArray[np.float64]) -> 
     return Head(name, title, place, entropy(weights), distance, "")
 
 
-def _summarised(head: Head, rows: Sequence[Label], columns: Sequence[Label], values: NDArray[np.float64]) -> Head:
+def _summarized(head: Head, rows: Sequence[Label], columns: Sequence[Label], values: NDArray[np.float64]) -> Head:
     summary = summary_of(rows, columns, values, "weights")
     return Head(head.name, head.title, head.numbers, head.entropy, head.distance, summary)
 

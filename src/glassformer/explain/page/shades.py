@@ -1,4 +1,4 @@
-"""Colours of numbers as classes of a stylesheet: 0 to 1 in cividis, and around 0 from blue to orange."""
+"""Colors of numbers as classes of a stylesheet: 0 to 1 in cividis, and around 0 from blue to orange."""
 
 import math
 
@@ -32,7 +32,7 @@ def shade_class(value: float, kind: str, largest: float) -> str:
 
 def stylesheet() -> str:
     """A rule for each class; those around 0 differ on light and on dark."""
-    rules = [f".w{level}{{background:{colour};color:{_ink(colour)}}}" for level, colour in enumerate(palette())]
+    rules = [f".w{level}{{background:{color};color:{_ink(color)}}}" for level, color in enumerate(palette())]
     for level in range(2 * EITHER_SIDE + 1):
         light, dark = _signed(level, _LIGHT), _signed(level, _DARK)
         inks = f"light-dark({_ink(light)},{_ink(dark)})"
@@ -40,25 +40,25 @@ def stylesheet() -> str:
     return "\n".join([*rules, _bar("weights", palette())])
 
 
-def _bar(name: str, colours: list[str]) -> str:
-    return f".bar.{name} i{{background:linear-gradient(to right,{','.join(colours[::3])},{colours[-1]})}}"
+def _bar(name: str, colors: list[str]) -> str:
+    return f".bar.{name} i{{background:linear-gradient(to right,{','.join(colors[::3])},{colors[-1]})}}"
 
 
-def _signed(level: int, colours: dict[str, str]) -> str:
+def _signed(level: int, colors: dict[str, str]) -> str:
     part = (level - EITHER_SIDE) / EITHER_SIDE
-    return _mixed(colours["zero"], colours["below" if part < 0 else "above"], abs(part))
+    return _mixed(colors["zero"], colors["below" if part < 0 else "above"], abs(part))
 
 
 def _mixed(one: str, other: str, part: float) -> str:
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_rgb(one), _rgb(other), strict=True))
 
 
-def _ink(colour: str) -> str:
+def _ink(color: str) -> str:
     """Black or white, whichever has the higher contrast, 4.58 at least (WCAG 2.2, 1.4.3)."""
-    linear = [part / 3294.6 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in _rgb(colour)]
+    linear = [part / 3294.6 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in _rgb(color)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#fff"
 
 
-def _rgb(colour: str) -> list[int]:
-    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
+def _rgb(color: str) -> list[int]:
+    return [int(color[start : start + 2], 16) for start in (1, 3, 5)]

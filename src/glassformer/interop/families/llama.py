@@ -1,7 +1,7 @@
 """Llama (Touvron et al. 2023, arXiv:2302.13971), and Mistral (Jiang et al. 2023, arXiv:2310.06825) with its window.
 
 RMSNorm, SwiGLU, fewer heads of keys and values, rotary positions: dimension i of a head is turned with i + d/2 there,
-and neighbours are turned here, so rows of the two projections change places.
+and neighbors are turned here, so rows of the two projections change places.
 """
 
 from collections.abc import Mapping

@@ -31,7 +31,7 @@ class Images:
     def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], None]:
         if not (folder / PROCESSOR).is_file():
             raise CheckpointError(f"{folder}: has no {PROCESSOR}, which says how pixels become numbers; copy it too")
-        mean, deviation = _normalisation(read_json(folder / PROCESSOR), config.n_channels)
+        mean, deviation = _normalization(read_json(folder / PROCESSOR), config.n_channels)
         height, width = config.image_size
         sizes = {"height": height, "width": width, "classes": names_of(theirs)}
         format = ImageFormat.parse({**sizes, "mean": mean, "deviation": deviation}, f"{folder}/{PROCESSOR}")
@@ -82,7 +82,7 @@ class Images:
             return []
         shape = (format.height, format.width, format.channels)
         pixels = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
-        ours, found = format.normalise(to_floats(torch.from_numpy(pixels)[None])), _processed(folder, pixels)
+        ours, found = format.normalize(to_floats(torch.from_numpy(pixels)[None])), _processed(folder, pixels)
         if ours.shape != found.shape or not float((ours - found).abs().max()) <= TOLERANCES["float32"]:
             raise CheckpointError(f"{folder}: {PROCESSOR} makes other numbers of a picture; nothing was written")
         sides = (self.logits(held.model)(ours.double()), self.their_logits(theirs)(found.double()))
@@ -102,7 +102,7 @@ def _format(held: Held) -> ImageFormat:
     return ImageFormat.parse(held.stored("format"), "config.json")
 
 
-def _normalisation(settings: dict[str, Any], channels: int) -> tuple[list[float], list[float]]:
+def _normalization(settings: dict[str, Any], channels: int) -> tuple[list[float], list[float]]:
     """Mean and deviation by channel, of values from 0 to 1."""
     factor = settings.get("rescale_factor", 1 / 255)
     if not settings.get("do_rescale", True) or abs(factor * 255 - 1) > 1e-6:

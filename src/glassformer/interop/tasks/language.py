@@ -1,4 +1,4 @@
-"""Language modelling: a stack of decoder layers that continues text."""
+"""Language modeling: a stack of decoder layers that continues text."""
 
 import json
 from collections.abc import Sequence

@@ -46,7 +46,7 @@ static inline Floats activation_gradient(Activation activation, Floats x, Floats
 // Dropout (section 5.4). Its mask is never stored: it is a function of a seed and of an element's index, made anew in
 // the backward pass.
 
-// Thirty-two well mixed bits for each counter: multiply and fold, as in hash functions (finaliser of MurmurHash3).
+// Thirty-two well mixed bits for each counter: multiply and fold, as in hash functions (finalizer of MurmurHash3).
 static inline Ints mixed(Ints counter, uint32_t low, uint32_t high) {
     typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
     Words x = (Words)counter * 0x9e3779b9u + low;

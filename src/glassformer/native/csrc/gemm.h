@@ -57,7 +57,7 @@ static Share share_of(int64_t count, int64_t size) {
     return {std::min(parts * index / threads * size, count), std::min(parts * (index + 1) / threads * size, count)};
 }
 
-// Units of two neighbouring rows side by side, `below` null where there is none; in float32 the one row.
+// Units of two neighboring rows side by side, `below` null where there is none; in float32 the one row.
 static inline void interleave(const float* row, const float*, int64_t count, float* to) {
     memcpy(to, row, count * sizeof(float));
 }

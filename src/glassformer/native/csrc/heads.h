@@ -190,7 +190,7 @@ static inline void rotate_head(const T* x, const float* cosines, const float* si
     int64_t d = 0;
     for (; d + LANES <= size; d += LANES) {
         const Floats some = read(x + d);
-        write(y + d, some * load(cosines + d) + neighbours_swapped(some) * load(sines + d));
+        write(y + d, some * load(cosines + d) + neighbors_swapped(some) * load(sines + d));
     }
     for (; d < size; d += 2) {
         const float first = single(x[d]), second = single(x[d + 1]);

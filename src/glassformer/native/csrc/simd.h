@@ -69,7 +69,7 @@ static inline void transpose_square(const float* from, int64_t from_stride, floa
     UNROLL for (int i = 0; i < LANES; i++) store(to + i * to_stride, rows[i]);
 }
 
-static inline Floats neighbours_swapped(Floats values) {
+static inline Floats neighbors_swapped(Floats values) {
 #if LANES == 16
     return SHUFFLE(values, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
 #else
@@ -99,7 +99,7 @@ static inline Floats four_sums(Floats a, Floats b, Floats c, Floats d) {
     const Floats ab = HALVES(a, b), cd = HALVES(c, d);
     Floats quarters = ZIP(ab, cd, 0, 1, 4, 5, 8, 9, 12, 13) + ZIP(ab, cd, 2, 3, 6, 7, 10, 11, 14, 15);
 #endif
-    return quarters + neighbours_swapped(quarters);
+    return quarters + neighbors_swapped(quarters);
 }
 
 static inline float maximum(Floats values) {

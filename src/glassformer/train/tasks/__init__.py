@@ -9,15 +9,15 @@ from glassformer.train.task import SourceCheckpoint, Task
 from glassformer.train.tasks.classification import Classification, ClassificationRun
 from glassformer.train.tasks.forecasting import Forecasting, ForecastingRun
 from glassformer.train.tasks.images import ImageClassification, ImageRun
-from glassformer.train.tasks.language import LanguageModelling, LanguageRun
-from glassformer.train.tasks.masked import MaskedModelling, MaskedRun
+from glassformer.train.tasks.language import LanguageModeling, LanguageRun
+from glassformer.train.tasks.masked import MaskedModeling, MaskedRun
 from glassformer.train.tasks.tagging import Tagging, TaggingRun
 from glassformer.train.tasks.translation import RecurrentRun, Translation, TranslationRun
 
 TASKS: dict[str, tuple[Any, dict[str, type[RunConfig]]]] = {
     "translation": (Translation, {"encoder_decoder": TranslationRun, "recurrent": RecurrentRun}),
-    "language": (LanguageModelling, {"gpt": LanguageRun}),
-    "masked": (MaskedModelling, {"bert": MaskedRun}),
+    "language": (LanguageModeling, {"gpt": LanguageRun}),
+    "masked": (MaskedModeling, {"bert": MaskedRun}),
     "classification": (Classification, {"bert": ClassificationRun}),
     "tagging": (Tagging, {"bert": TaggingRun}),
     "images": (ImageClassification, {"vit": ImageRun}),

@@ -4,8 +4,8 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from glassformer.data.classification_config import LabelledConfig
-from glassformer.data.text_classification import LabelledBatch, LabelledBatches, labelled_texts, prepare_labelled
+from glassformer.data.classification_config import LabeledConfig
+from glassformer.data.text_classification import LabeledBatch, LabeledBatches, labeled_texts, prepare_labeled
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
@@ -19,7 +19,7 @@ class ClassificationRun(RunConfig):
     task: Literal["classification"] = "classification"
     model: LabelingConfig = BERTConfig(masked_tokens=False)
     text: TextConfig = TextConfig()
-    data: LabelledConfig
+    data: LabeledConfig
     train: PlainTrainConfig = PlainTrainConfig()
     validation: AccuracyValidation = AccuracyValidation()
 
@@ -31,16 +31,16 @@ class ClassificationRun(RunConfig):
 
 
 class Classification(ClassificationTask):
-    """Labelled texts read, accounted for and batched by length."""
+    """Labeled texts read, accounted for and batched by length."""
 
     unit = "texts"
     head, stored = "n_classes", "labels"
-    reading = Reading(labelled_texts, prepare_labelled, LabelledBatches)
+    reading = Reading(labeled_texts, prepare_labeled, LabeledBatches)
 
-    def texts(self, batch: LabelledBatch) -> list[Any]:
+    def texts(self, batch: LabeledBatch) -> list[Any]:
         labels = [self.names[label] for label in batch.labels.tolist()]
         return [list(pair) for pair in zip(super().texts(batch), labels, strict=True)]
 
-    def _labeled(self, model: BERT, batch: LabelledBatch) -> Labeled:
+    def _labeled(self, model: BERT, batch: LabeledBatch) -> Labeled:
         assert model.classes is not None
         return model.classes(model.hidden(batch.tokens, batch.mask, batch.segments)), batch.labels

@@ -22,7 +22,7 @@ class ForecastingTrainConfig(TrainConfig):
     """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
 
     label_smoothing: float = Field(0.0, ge=0, le=0, description="there are no labels to smooth")
-    loss: Literal["mse", "mae"] = Field("mse", description="squared or absolute error, of standardised values")
+    loss: Literal["mse", "mae"] = Field("mse", description="squared or absolute error, of standardized values")
 
 
 class ForecastingValidation(ValidationConfig):
@@ -43,7 +43,7 @@ class ForecastingRun(RunConfig):
 
 
 class Forecasting:
-    """A table of numbers over time, standardised by its training rows, as windows."""
+    """A table of numbers over time, standardized by its training rows, as windows."""
 
     unit = "values"
 
@@ -78,7 +78,7 @@ class Forecasting:
 
     @torch.inference_mode()
     def errors(self, model: Series, part: Part) -> dict[str, float]:
-        """Over every window of ``part``, of standardised values."""
+        """Over every window of ``part``, of standardized values."""
         found = forecast_errors(self._forecasts(model, part))
         return {"mse": found.mse, "mae": found.mae}
 

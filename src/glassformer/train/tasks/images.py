@@ -26,7 +26,7 @@ class ImageRun(RunConfig):
 
 
 class ImageClassification:
-    """Labelled images read, normalised by what training images are, and varied as the configuration says."""
+    """Labeled images read, normalized by what training images are, and varied as the configuration says."""
 
     unit = "images"
 

@@ -1,4 +1,4 @@
-"""Language modelling: windows of text, each token predicted from those before it (Radford et al. 2018, equation 1)."""
+"""Language modeling: windows of text, each token predicted from those before it (Radford et al. 2018, equation 1)."""
 
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -62,7 +62,7 @@ class LanguageRun(RunConfig):
         return self
 
 
-class LanguageModelling:
+class LanguageModeling:
     """Text read into one stream, accounted for, and cut into windows anew each epoch."""
 
     unit = "tokens"

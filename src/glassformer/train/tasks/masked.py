@@ -1,4 +1,4 @@
-"""Masked language modelling: hidden tokens are told from what stands around them (Devlin et al. 2019, section 3.1)."""
+"""Masked language modeling: hidden tokens are told from what stands around them (Devlin et al. 2019, section 3.1)."""
 
 import math
 from functools import partial
@@ -46,7 +46,7 @@ class MaskedRun(RunConfig):
         return self
 
 
-class MaskedModelling(EncoderTask):
+class MaskedModeling(EncoderTask):
     """Text read, accounted for, cut into sequences and masked anew each epoch."""
 
     unit = "hidden tokens"

@@ -44,7 +44,7 @@ class TranslationValidation(ValidationConfig):
     """Sentences decoded; 0 is all."""
     tokenize: Literal["auto", "13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab"] = "auto"
     """sacreBLEU's tokenizer. ``auto`` follows the target text: ``zh`` for Chinese, ``ja-mecab`` (if installed) or
-    ``char`` for Japanese, ``char`` for other text without spaces, else ``13a``. ``none``: already tokenised."""
+    ``char`` for Japanese, ``char`` for other text without spaces, else ``13a``. ``none``: already tokenized."""
 
 
 class TranslationRun(RunConfig):

@@ -1,7 +1,7 @@
 // Attention as pictures: a small canvas a head; the chosen head's numbers in the table below.
 
 const shades = document.body.dataset.palette.split(" ");
-const shadeBytes = shades.map((colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)));
+const shadeBytes = shades.map((color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16)));
 
 function shadeOf(value) {
   return Math.round(Math.min(Math.max(value, 0), 1) * (shades.length - 1));

@@ -1,4 +1,4 @@
-"""Labelled texts: every format gives the same examples, every line is accounted for, every fault says where it is."""
+"""Labeled texts: every format gives the same examples, every line is accounted for, every fault says where it is."""
 
 import csv
 import gzip
@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glassformer.config import ConfigError, DataError
-from glassformer.data.classification_config import LabelledConfig
+from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.sequences import framed_length, truncated
-from glassformer.data.text_classification import LabelledBatches, LabelledExamples, labelled_texts, prepare_labelled
-from glassformer.data.text_classification_files import read_labelled
+from glassformer.data.text_classification import LabeledBatches, LabeledExamples, labeled_texts, prepare_labeled
+from glassformer.data.text_classification_files import read_labeled
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 CLS, SEP = 4, 5
@@ -40,8 +40,8 @@ def write(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def config(*paths: str, **values: object) -> LabelledConfig:
-    return LabelledConfig.parse({"train": list(paths), **values})
+def config(*paths: str, **values: object) -> LabeledConfig:
+    return LabeledConfig.parse({"train": list(paths), **values})
 
 
 def as_csv(rows: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "label"), end: str = "\r\n") -> str:
@@ -50,7 +50,7 @@ def as_csv(rows: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "labe
     return text.getvalue()
 
 
-def read(examples: LabelledExamples, tokenizer: Tokenizer) -> list[tuple[list[str], str]]:
+def read(examples: LabeledExamples, tokenizer: Tokenizer) -> list[tuple[list[str], str]]:
     return [
         ([tokenizer.decode(ids.tolist()) for ids in parts], examples.labels[label])
         for parts, label in zip(examples.sequences, examples.label_ids.tolist(), strict=True)
@@ -68,12 +68,12 @@ def test_every_format_holds_the_same_examples(write, vocabulary: Tokenizer, zipp
         write(f"c.tsv{zipped}", mark + "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in flat)),
         write(f"d.jsonl{zipped}", mark + "".join(json.dumps({"text": t, "label": x, "n": 1}) + "\n" for t, x in ROWS)),
     ]
-    made = [prepare_labelled(config(path), [path], vocabulary) for path in paths]
+    made = [prepare_labeled(config(path), [path], vocabulary) for path in paths]
     for examples in made:
         assert examples.labels == ("Z", "x", "y") and examples.account.read == examples.account.kept == 4
         assert read(examples, vocabulary) == [([vocabulary.normalize(text)], label) for text, label in ROWS]
     assert len({examples.fingerprint for examples in made}) == 1
-    assert [" ".join(text.split()) for text in labelled_texts(config(paths[0]))] == [
+    assert [" ".join(text.split()) for text in labeled_texts(config(paths[0]))] == [
         " ".join(text.split()) for text, _ in ROWS
     ]
 
@@ -84,20 +84,20 @@ def test_any_text_survives_quoting(rows: list[tuple[str, str]]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x.csv"
         path.write_bytes(as_csv(rows, end="\n").encode())
-        found = [(record.texts[0], record.label) for record in read_labelled(config(str(path)), str(path))]
+        found = [(record.texts[0], record.label) for record in read_labeled(config(str(path)), str(path))]
     assert found == rows
 
 
 def test_faults_are_dropped_and_accounted_for_with_their_lines(write, vocabulary: Tokenizer) -> None:
     raw = b'text,label\na,x\n"a\nb",\n\n ,x\n"c\nd",y\na,x,z\n\xff,x\n"\x01",y\na\nb,x\n'
-    examples = prepare_labelled(config(path := write("x.csv", raw)), [path], vocabulary)
+    examples = prepare_labeled(config(path := write("x.csv", raw)), [path], vocabulary)
     (file,) = examples.account.files
     assert read(examples, vocabulary) == [(["a"], "x"), (["c d"], "y"), (["b"], "x")]
     assert file.first_lines["malformed"] == [3, 9, 12] and file.first_lines["invalid_utf8"] == [10]
     assert file.first_lines["empty"] == [5, 6, 11] and (file.read, file.kept) == (10, 3)
     lines = ['{"text": "a", "label": 1}', "{", '{"text": "a"}', '{"text": 1, "label": "x"}', "[1]", "", '"text"']
     lines += ['{"text": "a", "label": true}', '{"text": "\\ud800", "label": "x"}', '{"text": "b", "label": 0}']
-    examples = prepare_labelled(config(path := write("x.jsonl", "\n".join(lines))), [path], vocabulary)
+    examples = prepare_labeled(config(path := write("x.jsonl", "\n".join(lines))), [path], vocabulary)
     (file,) = examples.account.files
     assert read(examples, vocabulary) == [(["a"], "1"), (["b"], "0")] and examples.labels == ("0", "1")
     assert file.dropped["malformed"] == 6 and file.first_lines["malformed"] == [2, 3, 4, 5, 7]
@@ -127,9 +127,9 @@ def test_faults_are_dropped_and_accounted_for_with_their_lines(write, vocabulary
             {},
             r"x\.csv, line 3: a field has more than 131,072 characters; shorten it, close the quotes if they are open",
         ),
-        ("x.csv", "text,label\n,\n", {}, r"no labelled text is left .*1 read, 0 kept, malformed 1 \(line 2\)"),
+        ("x.csv", "text,label\n,\n", {}, r"no labeled text is left .*1 read, 0 kept, malformed 1 \(line 2\)"),
         ("x.csv", "text,label\na,x\nb,x\n", {}, r"'x' is the only label; give examples of at least two"),
-        ("x.txt", "a\n", {}, r"labelled text is a \.csv, a \.tsv or a \.jsonl, each also \.gz"),
+        ("x.txt", "a\n", {}, r"labeled text is a \.csv, a \.tsv or a \.jsonl, each also \.gz"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(
@@ -137,34 +137,34 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(
 ) -> None:
     path = write(name, text)
     with pytest.raises(DataError, match=message) as refusal:
-        prepare_labelled(config(path, **values), [path], vocabulary)
+        prepare_labeled(config(path, **values), [path], vocabulary)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path, vocabulary: Tokenizer) -> None:
     with pytest.raises(DataError, match="no such file"):
-        prepare_labelled(config("x"), [str(tmp_path / "x.csv")], vocabulary)
+        prepare_labeled(config("x"), [str(tmp_path / "x.csv")], vocabulary)
 
 
 def test_labels_of_training_name_those_of_validation(write, vocabulary: Tokenizer) -> None:
-    train = prepare_labelled(config(path := write("t.csv", as_csv(ROWS))), [path], vocabulary)
+    train = prepare_labeled(config(path := write("t.csv", as_csv(ROWS))), [path], vocabulary)
     path = write("v.csv", as_csv([("c", "y"), ("b", "Z")]))
-    examples = prepare_labelled(config(path), [path], vocabulary, train.labels)
+    examples = prepare_labeled(config(path), [path], vocabulary, train.labels)
     assert examples.labels == train.labels and examples.label_ids.tolist() == [2, 0]
     path = write("w.csv", as_csv([("c\nd", "y"), ("b", "yy")]))
     with pytest.raises(
         DataError, match=r"w\.csv, line 4: label 'yy' does not occur in the training data; did you mean"
     ):
-        prepare_labelled(config(path), [path], vocabulary, train.labels)
+        prepare_labeled(config(path), [path], vocabulary, train.labels)
 
 
 def test_pairs_are_framed_as_in_bert(write, vocabulary: Tokenizer) -> None:
     rows = [("a b", "c d e", "x"), ("f", "g", "y"), ("a", "", "x")]
     given = config(path := write("x.csv", as_csv(rows, ("text", "other", "label"))), pair_column="other")
-    examples = prepare_labelled(given, [path], vocabulary)
+    examples = prepare_labeled(given, [path], vocabulary)
     assert examples.account.files[0].first_lines["empty"] == [4]
     a, b, c, d, e, f, g = (vocabulary.encode(letter)[0] for letter in "abcdefg")
-    (batch,) = LabelledBatches(examples, vocabulary, given, 1).whole_epoch()
+    (batch,) = LabeledBatches(examples, vocabulary, given, 1).whole_epoch()
     rows_found = dict(zip(batch.labels.tolist(), zip(batch.tokens, batch.segments, batch.mask), strict=True))
     tokens, segments, mask = rows_found[0]
     assert tokens.tolist() == [CLS, a, b, SEP, c, d, e, SEP] and segments.tolist() == [0] * 4 + [1] * 4 and mask.all()
@@ -188,21 +188,21 @@ def test_truncation_takes_from_the_longer_and_no_more_than_it_must(lengths: list
 
 def test_truncation_is_counted_and_told(write, vocabulary: Tokenizer) -> None:
     path = write("x.csv", as_csv([("a b c d", "x"), ("a b c", "y"), ("a b c d e f", "x")]))
-    examples = prepare_labelled(config(path, max_length=5), [path], vocabulary)
+    examples = prepare_labeled(config(path, max_length=5), [path], vocabulary)
     assert [text for text, _ in read(examples, vocabulary)] == [["a b c"]] * 3
     assert examples.account.files[0].truncated == 2 and "3 kept (2 truncated)" in examples.account.lines()[0]
 
 
 @pytest.fixture
-def many(write, vocabulary: Tokenizer) -> tuple[LabelledExamples, LabelledConfig]:
+def many(write, vocabulary: Tokenizer) -> tuple[LabeledExamples, LabeledConfig]:
     rows = [(" ".join("abcdefg"[(i + j) % 7] for j in range(1 + i * 7 % 23)), "xyz"[i % 3]) for i in range(150)]
     given = config(path := write("many.csv", as_csv(rows)), batch_tokens=128)
-    return prepare_labelled(given, [path], vocabulary), given
+    return prepare_labeled(given, [path], vocabulary), given
 
 
 def test_an_epoch_has_every_example_once_with_its_label(many, vocabulary: Tokenizer) -> None:
     examples, given = many
-    batches = LabelledBatches(examples, vocabulary, given, 1)
+    batches = LabeledBatches(examples, vocabulary, given, 1)
     for _ in range(2):
         seen = []
         for batch in [batches.next() for _ in range(len(batches))]:
@@ -217,7 +217,7 @@ def test_an_epoch_has_every_example_once_with_its_label(many, vocabulary: Tokeni
 
 def test_batches_follow_seed_and_state(many, vocabulary: Tokenizer) -> None:
     examples, given = many
-    batches, again, other = (LabelledBatches(examples, vocabulary, given, seed) for seed in (1, 1, 2))
+    batches, again, other = (LabeledBatches(examples, vocabulary, given, seed) for seed in (1, 1, 2))
     for _ in range(len(batches) + 3):
         batches.next()
     again.restore(json.loads(json.dumps(batches.state())))
@@ -227,7 +227,7 @@ def test_batches_follow_seed_and_state(many, vocabulary: Tokenizer) -> None:
     assert orders[0] != [tuple(batch.examples) for batch in batches.whole_epoch(1)]
     assert batches.fingerprint == other.fingerprint
     wider = given.model_copy(update={"batch_tokens": 129})
-    assert LabelledBatches(examples, vocabulary, wider, 1).fingerprint != batches.fingerprint
+    assert LabeledBatches(examples, vocabulary, wider, 1).fingerprint != batches.fingerprint
 
 
 def test_the_fingerprint_is_of_contents_and_labels(write, vocabulary: Tokenizer) -> None:
@@ -239,7 +239,7 @@ def test_the_fingerprint_is_of_contents_and_labels(write, vocabulary: Tokenizer)
         [("a", "x"), ("b", "y"), ("b", "y")],
     ]
     paths = [write(f"{i}.csv", as_csv(table)) for i, table in enumerate(tables)]
-    prints = {prepare_labelled(config(path), [path], vocabulary).fingerprint for path in paths}
+    prints = {prepare_labeled(config(path), [path], vocabulary).fingerprint for path in paths}
     assert len(prints) == len(tables)
 
 
