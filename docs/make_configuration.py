@@ -1,5 +1,6 @@
 """Write docs/configuration.md from the configuration models: ``make docs``. A test holds the page against the code."""
 
+import textwrap
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -68,7 +69,8 @@ def _is_section(field: FieldInfo) -> bool:
 
 
 def _about(model: type[BaseModel]) -> str:
-    return _plain(" ".join((model.__doc__ or "").split()))
+    text = _plain(" ".join((model.__doc__ or "").split()))
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def _row(name: str, field: FieldInfo) -> str:

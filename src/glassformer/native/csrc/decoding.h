@@ -122,7 +122,8 @@ void rotate_queries_and_keys(const Heads& heads, const RotaryTables& tables, int
 }
 
 void attend_within(
-    const Stack& stack, const Layer& layer, const RotaryTables& tables, float* x, const int64_t* first, int64_t sentences
+    const Stack& stack, const Layer& layer, const RotaryTables& tables, float* x, const int64_t* first,
+    int64_t sentences
 ) {
     const int64_t rows = first[sentences], width = layer.own.outputs, values = stack.heads.values();
     add_and_norm(stack, layer.own_norm, x, rows, [&](const float* input, Output out) {
@@ -134,7 +135,8 @@ void attend_within(
             const int64_t length = first[sentence + 1] - first[sentence];
             float* scores = room_for_scores(stack.heads, length);
             auto seen = workspace<const float*>(8, length);
-            for (int64_t i = 0; i < length; i++) rotate_queries_and_keys(stack.heads, tables, i, qkv + (first[sentence] + i) * width);
+            for (int64_t i = 0; i < length; i++)
+                rotate_queries_and_keys(stack.heads, tables, i, qkv + (first[sentence] + i) * width);
             for (int64_t t = 0; t < length; t++) seen[t] = keys + t * width;
             for (int64_t row = first[sentence]; row < first[sentence + 1]; row++)
                 attend(stack.heads, qkv + row * width, length, seen, context + row * values, scores);

@@ -57,9 +57,10 @@ int64_t struct_size(const char* name) {
         int64_t bytes;
     } sizes[] = {
 #define SIZE(type) {#type, sizeof(type)}
-        SIZE(Linear), SIZE(Norm), SIZE(Layer), SIZE(Stack), SIZE(RotaryTables), SIZE(KeyValueCache), SIZE(Operand), SIZE(Product),
-        SIZE(Sequences), SIZE(Attention), SIZE(Embedding), SIZE(Rotation), SIZE(Parameter), SIZE(TrainedLayer),
-        SIZE(Mask), SIZE(TrainedStack), SIZE(ParameterState), SIZE(Update), SIZE(ProjectedLoss), SIZE(Extension),
+        SIZE(Linear), SIZE(Norm), SIZE(Layer), SIZE(Stack), SIZE(RotaryTables), SIZE(KeyValueCache), SIZE(Operand),
+        SIZE(Product), SIZE(Sequences), SIZE(Attention), SIZE(Embedding), SIZE(Rotation), SIZE(Parameter),
+        SIZE(TrainedLayer), SIZE(Mask), SIZE(TrainedStack), SIZE(ParameterState), SIZE(Update),
+        SIZE(ProjectedLoss), SIZE(Extension),
 #undef SIZE
     };
     for (const auto& each : sizes)
@@ -80,7 +81,8 @@ int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* y) {
 
 // x: [tokens, d_model], sentence behind sentence, holds the positions; first: where each begins, and the last one ends.
 int32_t encode(
-    const Stack* stack, const RotaryTables* tables, const int64_t* ids, float* x, const int64_t* first, int64_t sentences
+    const Stack* stack, const RotaryTables* tables, const int64_t* ids, float* x, const int64_t* first,
+    int64_t sentences
 ) {
     return guarded([&] {
         for (int64_t token = 0; token < first[sentences]; token++)
