@@ -50,7 +50,7 @@ def test_twelve_steps_of_which_every_check_passes(first: tuple[Path, Translator]
     _, steps = steps_of(first[1])
     assert [step.number for step in steps] == list(range(1, 13))
     for step in steps:
-        assert step.what.endswith(".") and step.why.endswith(".") and step.law and step.tables and step.formula
+        assert step.what.endswith(".") and step.why.endswith(".") and step.equation and step.tables and step.formula
         assert step.passed and step.formula.check.passed, step.title
         assert any("computed again from their operands" in fact.text for fact in step.facts)
 

@@ -56,7 +56,7 @@ def test_the_twelve_steps_are_told_in_order_each_with_its_tables(example: Exampl
     assert sections == ["summary", "model", *numbers[:11], "attention", numbers[11], "alignment"]
     for step in walkthrough(example):
         assert all(text in read.text for text in (step.title, step.what, step.why))
-        assert re.sub(r"[_^()]", "", step.law) in re.sub(r"[_^()]", "", read.text)
+        assert re.sub(r"[_^()]", "", step.equation) in re.sub(r"[_^()]", "", read.text)
         assert all(fact.text in read.text for fact in step.facts)
         assert all(table.title in read.text or table.title in page for table in step.tables)
 
@@ -200,8 +200,8 @@ def test_a_normalized_embedding_is_told_as_it_is(embedding: str, positions: str)
     steps = walkthrough(example)
     assert all(step.passed for step in steps)
     scaled = embedding == "scaled_normed"
-    assert ("√d_model" in steps[0].law) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
-    assert "LayerNorm(x + PE)" in steps[1].law if positions == "learned" else "LayerNorm(x)" in steps[1].law
+    assert ("√d_model" in steps[0].equation) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
+    assert "LayerNorm(x + PE)" in steps[1].equation if positions == "learned" else "LayerNorm(x)" in steps[1].equation
     assert "normalized" in steps[1].what and steps[1].tables[-1].name == "source_embedding.normed"
     assert steps[6].tables[0].name == "target_embedding.normed"
     assert steps[-1].formula is not None

@@ -57,7 +57,13 @@ def test_the_steps_are_those_of_the_model(told: tuple[str, Examined]) -> None:
     assert [step.title for step in steps] == TITLES[name]
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     for step in steps:
-        assert step.what.endswith(".") and step.why.endswith((".", ".)")) and step.law and step.source and step.tables
+        assert (
+            step.what.endswith(".")
+            and step.why.endswith((".", ".)"))
+            and step.equation
+            and step.reference
+            and step.tables
+        )
         assert step.passed and step.formula is not None and step.formula.check.passed, (step.title, step.facts)
         assert any("computed again from their operands" in fact.text for fact in step.facts)
         assert len({len(row) for row in step.words}) <= 1
@@ -107,9 +113,9 @@ def test_the_next_word_is_chosen_behind_the_last_one() -> None:
 def test_groups_of_heads_rotation_and_gates_are_told() -> None:
     steps = walkthrough(EXAMPLES["llama"]())
     assert "Groups of 2 heads ask the same keys" in steps[2].what
-    assert "50^(2i/d_k)" in steps[1].law and "Nothing is added" in steps[1].what
-    assert "RMSNorm" in steps[3].law and "root mean square of 1" in steps[3].what
-    assert "⊙" in steps[4].law and any(table.name.endswith("product") for table in steps[4].tables)
+    assert "50^(2i/d_k)" in steps[1].equation and "Nothing is added" in steps[1].what
+    assert "RMSNorm" in steps[3].equation and "root mean square of 1" in steps[3].what
+    assert "⊙" in steps[4].equation and any(table.name.endswith("product") for table in steps[4].tables)
 
 
 def test_a_sparse_pattern_is_told() -> None:
@@ -118,10 +124,10 @@ def test_a_sparse_pattern_is_told() -> None:
     for span in (2, 9):
         model = small_model("gpt", vocab_size=tokenizer.vocab_size, attention={"pattern": "window", "span": span})
         told[span] = walkthrough(examine_continuation(model, tokenizer, "a small dog sees"))[2]
-    assert "some of those before it" in told[2].what and told[2].law.endswith(
+    assert "some of those before it" in told[2].what and told[2].equation.endswith(
         "above the diagonal and outside the pattern"
     )
-    assert "pattern" not in told[9].what + told[9].law and told[9].law.endswith("above the diagonal")
+    assert "pattern" not in told[9].what + told[9].equation and told[9].equation.endswith("above the diagonal")
     assert all(step.passed for step in told.values())
 
 
@@ -131,11 +137,13 @@ def test_what_leaves_a_stack_is_compared_with_what_comes_after_it() -> None:
         example = EXAMPLES[name]()
         step = walkthrough(example)[5]
         norm = "RMSNorm" if name == "llama" else "LayerNorm"
-        assert step.passed and f"a last {norm} follows" in step.what and step.law.startswith(f"x = {norm}(Layer_2(")
+        assert (
+            step.passed and f"a last {norm} follows" in step.what and step.equation.startswith(f"x = {norm}(Layer_2(")
+        )
         example.trace._tensors[after] = [example.trace[after] + 0.5]
         assert not walkthrough(example)[5].facts[1].passed, name
     masked = walkthrough(EXAMPLES["masked"]())[5]
-    assert "follows" not in masked.what and masked.law == "x = Layer_2(… Layer_1(x))"
+    assert "follows" not in masked.what and masked.equation == "x = Layer_2(… Layer_1(x))"
     assert masked.facts[1].text == "this is what leaves the last layer, bit for bit"
 
 

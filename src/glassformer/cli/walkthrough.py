@@ -88,7 +88,7 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
     yield ""
     yield Rule(f"[bold]{step.number}  {escape(step.title)}[/bold]", align="left")
     yield f"{escape(step.what)}\n{escape(step.why)}"
-    yield f"\n  [bold]{escape(step.law)}[/bold]   [dim]{escape(step.source)}[/dim]\n"
+    yield f"\n  [bold]{escape(step.equation)}[/bold]   [dim]{escape(step.reference)}[/dim]\n"
     if step.image is not None:
         yield _image(step.image)
     if step.words:

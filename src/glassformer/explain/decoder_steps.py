@@ -115,7 +115,7 @@ def decoder_layer(example: Example) -> Step:
         "The same two parts as in the encoder, around the attention to the memory and behind it, with weights of "
         "their own.",
         "A decoder layer is an encoder layer with the look at the source put in between.",
-        f"{norm.law}; {feed.law}",
+        f"{norm.equation}; {feed.equation}",
         "sections 3.1, 3.3",
         (*norm.tables, *feed.tables),
         (*norm.facts, *feed.facts),

@@ -42,8 +42,8 @@ def encoding(o: Operands) -> Derivation:
     wavelength = Number(10000.0 ** (pair / module.d_model), f"10000^({pair}/{module.d_model})")
     angle = Quotient(Number(position, "position"), wavelength)
     function = "cos" if dimension % 2 else "sin"
-    law = rf"\{function}\left(\frac{{p}}{{10000^{{2i/d_{{model}}}}}}\right)"
-    return Derivation(law, "section 3.5", Call(function, angle))
+    equation = rf"\{function}\left(\frac{{p}}{{10000^{{2i/d_{{model}}}}}}\right)"
+    return Derivation(equation, "section 3.5", Call(function, angle))
 
 
 def positioned(o: Operands) -> Derivation:
@@ -52,8 +52,8 @@ def positioned(o: Operands) -> Derivation:
         return _positioned_patch(o, added)
     terms = o.number(f"{o.path}.scaled"), added
     unscaled = o.model.get_submodule(o.path).scale == UNSCALED
-    law = r"x_{p,d} = E_{p,d} + PE_{p,d}" if unscaled else r"x_{p,d} = E_{p,d} \sqrt{d_{model}} + PE_{p,d}"
-    return Derivation(law, "sections 3.4, 3.5", Sum(terms))
+    equation = r"x_{p,d} = E_{p,d} + PE_{p,d}" if unscaled else r"x_{p,d} = E_{p,d} \sqrt{d_{model}} + PE_{p,d}"
+    return Derivation(equation, "sections 3.4, 3.5", Sum(terms))
 
 
 def segment(o: Operands) -> Derivation:

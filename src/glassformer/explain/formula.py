@@ -1,4 +1,4 @@
-"""The formula of one recorded number: its law, its operands with their values, and a check that re-evaluates it."""
+"""The formula of one recorded number: equation, operands with their values, and a check that re-evaluates it."""
 
 import math
 from collections.abc import Iterator
@@ -60,12 +60,12 @@ class Check:
 
 @dataclass(frozen=True)
 class Formula:
-    """``place`` is what is explained; ``law`` the general formula in LaTeX, ``source`` where it stands."""
+    """``place``: the explained number; ``equation``: in LaTeX; ``reference``: a section or equation of a paper."""
 
     place: TensorIndex
     value: float
-    law: str
-    source: str
+    equation: str
+    reference: str
     expression: Expression
     tolerance: float
 
@@ -85,7 +85,7 @@ class Formula:
 
     def latex(self) -> str:
         number = Latex().number(Number(self.value))
-        return rf"{self.law} = {write(self.expression, Latex())} = {number}"
+        return rf"{self.equation} = {write(self.expression, Latex())} = {number}"
 
     def mathml(self) -> str:
         """A ``<math>`` element; numbers that have a formula of their own carry their place."""
@@ -101,7 +101,7 @@ class Formula:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return f"<figure>{self.mathml()}<figcaption>{self.title}: {self.source}; {self.check}</figcaption></figure>"
+        return f"<figure>{self.mathml()}<figcaption>{self.title}: {self.reference}; {self.check}</figcaption></figure>"
 
 
 def explain(trace: "Trace", name: str, **index: int) -> Formula:
@@ -129,7 +129,7 @@ def explain(trace: "Trace", name: str, **index: int) -> Formula:
     tensor = trace[name]
     value = float(tensor[tuple(number for _, number in place.index)])
     tolerance = TOLERANCES.get(tensor.dtype, 0.0)
-    return Formula(place, value, derivation.law, derivation.source, derivation.expression, tolerance)
+    return Formula(place, value, derivation.equation, derivation.reference, derivation.expression, tolerance)
 
 
 def trace_back(trace: "Trace", formula: Formula) -> Iterator[Formula]:

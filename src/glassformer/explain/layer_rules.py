@@ -26,7 +26,7 @@ from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.norm import RMSNorm
 from glassformer.layers.position import Rotary
 
-ACTIVATION_LAWS = {
+ACTIVATION_EQUATIONS = {
     "relu": r"\max(0, x)",
     "gelu": r"x \Phi(x)",
     "gelu_tanh": r"\frac{x}{2} \left(1 + \tanh\left(\sqrt{2/\pi} (x + 0.044715 x^3)\right)\right)",
@@ -39,8 +39,8 @@ def projection(o: Operands) -> Derivation:
     from_ = input_of(o.model, o.path) if o.tap == "q" else keys_of(o.model, o.path)
     x = o.vector(from_, position=o.index[axis])
     row = o.index["head"] * o.trace[o.place.name].size(-1) + o.last
-    law = rf"{o.tap} = x W^{o.tap.upper()} + b"
-    return Derivation(law, "section 3.2.2", o.linear(x, f"{o.path}.{part}", row))
+    equation = rf"{o.tap} = x W^{o.tap.upper()} + b"
+    return Derivation(equation, "section 3.2.2", o.linear(x, f"{o.path}.{part}", row))
 
 
 def rotated(o: Operands) -> Derivation:
@@ -83,8 +83,8 @@ def masked_scores(o: Operands) -> Derivation:
 def weights(o: Operands) -> Derivation:
     masked = f"{o.path}.masked_scores"
     row = o.numbers(masked if masked in o.trace else f"{o.path}.scaled_scores", "key")
-    law = r"\frac{e^{s_k}}{\sum_j e^{s_j}}"
-    return Derivation(law, "equation 1", Softmax(row, o.index["key"]))
+    equation = r"\frac{e^{s_k}}{\sum_j e^{s_j}}"
+    return Derivation(equation, "equation 1", Softmax(row, o.index["key"]))
 
 
 def context(o: Operands) -> Derivation:
@@ -101,22 +101,22 @@ def concatenated(o: Operands) -> Derivation:
 def result(o: Operands) -> Derivation:
     if not o.path.endswith("feed_forward"):
         x = o.vector(f"{o.path}.concatenated")
-        law = r"\text{Concat}(head_1, \dots, head_h) W^O + b"
-        return Derivation(law, "section 3.2.2", o.linear(x, f"{o.path}.output", o.last))
+        equation = r"\text{Concat}(head_1, \dots, head_h) W^O + b"
+        return Derivation(equation, "section 3.2.2", o.linear(x, f"{o.path}.output", o.last))
     if _is_gated(o):
         x = o.vector(f"{o.path}.product")
-        law = r"(\text{activated}(x W_{gate}) \odot x W_1) W_2"
-        return Derivation(law, "Shazeer 2020, equation 6", o.linear(x, f"{o.path}.outer", o.last))
+        equation = r"(\text{activated}(x W_{gate}) \odot x W_1) W_2"
+        return Derivation(equation, "Shazeer 2020, equation 6", o.linear(x, f"{o.path}.outer", o.last))
     x = o.vector(f"{o.path}.activated")
-    law = r"\text{activated}(x W_1 + b_1) W_2 + b_2"
-    return Derivation(law, "equation 2", o.linear(x, f"{o.path}.outer", o.last))
+    equation = r"\text{activated}(x W_1 + b_1) W_2 + b_2"
+    return Derivation(equation, "equation 2", o.linear(x, f"{o.path}.outer", o.last))
 
 
 def inner(o: Operands) -> Derivation:
     """Also ``gate``, the other transformation of the same."""
     x = o.vector(input_of(o.model, o.path))
-    law, source = (r"x W_{gate} + b", "Shazeer 2020") if o.tap == "gate" else (r"x W_1 + b_1", "equation 2")
-    return Derivation(law, source, o.linear(x, f"{o.path}.{o.tap}", o.last))
+    equation, reference = (r"x W_{gate} + b", "Shazeer 2020") if o.tap == "gate" else (r"x W_1 + b_1", "equation 2")
+    return Derivation(equation, reference, o.linear(x, f"{o.path}.{o.tap}", o.last))
 
 
 def activated(o: Operands) -> Derivation:
@@ -124,9 +124,9 @@ def activated(o: Operands) -> Derivation:
     if o.path.endswith("transform"):
         dense = o.linear(o.vector("memory"), f"{o.path}.dense", o.last)
         source = "Devlin et al. 2019, section 3.1; the linear transformation before it is not recorded by itself"
-        return Derivation(ACTIVATION_LAWS[function].replace("x", "z"), source, Call(function, dense))
+        return Derivation(ACTIVATION_EQUATIONS[function].replace("x", "z"), source, Call(function, dense))
     number = o.number(f"{o.path}.{'gate' if _is_gated(o) else 'inner'}")
-    return Derivation(ACTIVATION_LAWS[function], "section 3.3", Call(function, number))
+    return Derivation(ACTIVATION_EQUATIONS[function], "section 3.3", Call(function, number))
 
 
 def product(o: Operands) -> Derivation:
@@ -146,12 +146,12 @@ def normed(o: Operands) -> Derivation:
     number, gain = o.number(normalized(o.model, norm)), o.parameter(f"{norm}.weight", o.last)
     if isinstance(o.model.get_submodule(norm), RMSNorm):
         standard = Quotient(number, o.number(f"{norm}.root_mean_square"))
-        law = r"\frac{x}{\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}} \gamma"
-        return Derivation(law, "Zhang & Sennrich 2019, equation 4", Product((standard, *gain)))
+        equation = r"\frac{x}{\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}} \gamma"
+        return Derivation(equation, "Zhang & Sennrich 2019, equation 4", Product((standard, *gain)))
     standard = Quotient(Difference(number, o.number(f"{norm}.mean")), o.number(f"{norm}.deviation"))
-    law = r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \gamma + \beta"
+    equation = r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \gamma + \beta"
     shift = o.parameter(f"{norm}.bias", o.last)
-    return Derivation(law, "Ba et al. 2016", Sum((Product((standard, *gain)), *shift)))
+    return Derivation(equation, "Ba et al. 2016", Sum((Product((standard, *gain)), *shift)))
 
 
 def mean(o: Operands) -> Derivation:
@@ -163,14 +163,14 @@ def mean(o: Operands) -> Derivation:
 
 def deviation(o: Operands) -> Derivation:
     if not o.path:
-        law = r"\sqrt{\frac{1}{T} \sum_t (x_t - \mu)^2 + \epsilon}"
-        return given(o, law, "Kim et al. 2022; the series itself is not recorded")
+        equation = r"\sqrt{\frac{1}{T} \sum_t (x_t - \mu)^2 + \epsilon}"
+        return given(o, equation, "Kim et al. 2022; the series itself is not recorded")
     x = o.vector(normalized(o.model, o.path))
     module = o.model.get_submodule(o.path)
     assert isinstance(module, nn.LayerNorm)
     middle, epsilon = o.number(f"{o.path}.mean"), Number(module.eps, "ε")
-    law = r"\sqrt{\frac{1}{d} \sum_i (x_i - \mu)^2 + \epsilon}"
-    return Derivation(law, "Ba et al. 2016", Root(Sum((Quotient(Squares(x, middle), _width(x)), epsilon))))
+    equation = r"\sqrt{\frac{1}{d} \sum_i (x_i - \mu)^2 + \epsilon}"
+    return Derivation(equation, "Ba et al. 2016", Root(Sum((Quotient(Squares(x, middle), _width(x)), epsilon))))
 
 
 def root_mean_square(o: Operands) -> Derivation:
@@ -178,9 +178,9 @@ def root_mean_square(o: Operands) -> Derivation:
     module = o.model.get_submodule(o.path)
     assert isinstance(module, RMSNorm)
     mean_square = Quotient(Squares(x), _width(x))
-    law = r"\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}"
+    equation = r"\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}"
     return Derivation(
-        law, "Zhang & Sennrich 2019, equation 4", Root(Sum((mean_square, Number(module.eps or 0.0, "ε"))))
+        equation, "Zhang & Sennrich 2019, equation 4", Root(Sum((mean_square, Number(module.eps or 0.0, "ε"))))
     )
 
 

@@ -11,7 +11,7 @@ from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough_step import SIDES, Axis, Step, StepCheck, Table, checked, tokens_axis, vectors
 
 BITS = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
-ACTIVATION_LAWS = {"relu": "max(0, {})", "gelu": "GELU({})", "gelu_tanh": "GELU({})", "silu": "SiLU({})"}
+ACTIVATION_EQUATIONS = {"relu": "max(0, {})", "gelu": "GELU({})", "gelu_tanh": "GELU({})", "silu": "SiLU({})"}
 HEAD = (("head", 0),)
 
 
@@ -123,7 +123,7 @@ def feed_forward(example: Examined, path: str, number: int) -> Step:
     tables = tuple(vectors(t, f"{path}.{tap}", title, rows, axis) for tap, axis, title in taps)
     activated = t[f"{path}.activated"]
     asleep = float((activated == 0).double().mean())
-    law = ACTIVATION_LAWS[example.model.config.activation]
+    activated_by = ACTIVATION_EQUATIONS[example.model.config.activation]
     between = "with a gate" if gated else "with an activation"
     return Step(
         number,
@@ -131,7 +131,9 @@ def feed_forward(example: Examined, path: str, number: int) -> Step:
         f"Two linear transformations {between} between them, {activated.size(-1):,} wide inside, the same at "
         f"every position; {asleep:.0%} of the inner values are 0 here.",
         "Attention moves information between tokens; this is where it is worked on, token by token.",
-        f"FFN(x) = ({law.format('x W_g')} ⊙ x W₁) W₂" if gated else f"FFN(x) = {law.format('x W₁ + b₁')} W₂ + b₂",
+        f"FFN(x) = ({activated_by.format('x W_g')} ⊙ x W₁) W₂"
+        if gated
+        else f"FFN(x) = {activated_by.format('x W₁ + b₁')} W₂ + b₂",
         "Shazeer 2020, equation 6" if gated else "equation 2",
         tables,
         (checked(*tables),),

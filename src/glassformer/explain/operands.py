@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Derivation:
-    """``law`` in LaTeX, where it comes from, and the expression with this example's numbers."""
+    """``equation`` in LaTeX, where it comes from, and the expression with this example's numbers."""
 
-    law: str
-    source: str
+    equation: str
+    reference: str
     expression: Expression
 
 
@@ -90,9 +90,9 @@ class Operands:
         return None if tensor is None else tensor.detach()
 
 
-def given(o: Operands, law: str, source: str) -> Derivation:
+def given(o: Operands, equation: str, reference: str) -> Derivation:
     """An input of the model has no operands: it is itself."""
-    return Derivation(law, source, Number(o.number(o.place.name).value, o.tap))
+    return Derivation(equation, reference, Number(o.number(o.place.name).value, o.tap))
 
 
 def _recorded(name: str, index: tuple[tuple[str, int], ...], value: float) -> Number:

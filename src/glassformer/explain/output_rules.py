@@ -11,8 +11,8 @@ HEADS = {"classes.projection": "classes.pooler.pooled", "tags.projection": "memo
 
 def memory(o: Operands) -> Derivation:
     if o.trace.kind == "recurrent":
-        law, source = r"[\overrightarrow{h}_p; \overleftarrow{h}_p]", "Bahdanau et al. 2015, section 3.2"
-        return Derivation(law, source, o.number(f"encoder.{_last_states(o, 'encoder.rightward')}"))
+        equation, reference = r"[\overrightarrow{h}_p; \overleftarrow{h}_p]", "Bahdanau et al. 2015, section 3.2"
+        return Derivation(equation, reference, o.number(f"encoder.{_last_states(o, 'encoder.rightward')}"))
     return Derivation(r"\text{Encoder}(x)", "section 3.1", o.number(output_of(o.model, "encoder")))
 
 
@@ -23,8 +23,8 @@ def logits(o: Operands) -> Derivation:
 
 def probabilities(o: Operands) -> Derivation:
     row, log = o.vector(f"{o.path}.logits"), o.tap == "log_probabilities"
-    law = r"z_w - \ln \sum_v e^{z_v}" if log else r"\frac{e^{z_w}}{\sum_v e^{z_v}}"
-    return Derivation(law, "section 3.4", Softmax(row, o.last, log))
+    equation = r"z_w - \ln \sum_v e^{z_v}" if log else r"\frac{e^{z_w}}{\sum_v e^{z_v}}"
+    return Derivation(equation, "section 3.4", Softmax(row, o.last, log))
 
 
 def pooled(o: Operands) -> Derivation:
@@ -34,12 +34,12 @@ def pooled(o: Operands) -> Derivation:
 
 def embedded(o: Operands) -> Derivation:
     """What a token may see is what is no padding."""
-    law, source = r"\frac{1}{n} \sum_p x_{p,d}", "Reimers & Gurevych 2019, section 3"
+    equation, reference = r"\frac{1}{n} \sum_p x_{p,d}", "Reimers & Gurevych 2019, section 3"
     seen, x = "encoder.layers.0.self_attention.mask", o.numbers("memory", "position")
     if seen not in o.trace:
-        return Derivation(law, source, Quotient(Total(x), Number(len(x), "n")))
+        return Derivation(equation, reference, Quotient(Total(x), Number(len(x), "n")))
     mask = o.numbers(seen, "key")
-    return Derivation(law, source, Quotient(Dot(mask, x), Total(mask)))
+    return Derivation(equation, reference, Quotient(Dot(mask, x), Total(mask)))
 
 
 def combined(o: Operands) -> Derivation:
@@ -55,12 +55,12 @@ def forecast(o: Operands) -> Derivation:
     """A row of the batch is one variable of one series."""
     row = o.index["batch"] * o.trace[o.place.name].size(-1) + o.index["variable"]
     standard = o.linear(o.flat("memory", batch=row), "forecast", o.index["step"])
-    law, source = r"\text{flatten}(x) W + b", "Nie et al. 2023, section 3.1"
+    equation, reference = r"\text{flatten}(x) W + b", "Nie et al. 2023, section 3.1"
     if "mean" not in o.trace:
-        return Derivation(law, source, standard)
+        return Derivation(equation, reference, standard)
     size, center = o.number("deviation", batch=row), o.number("mean", batch=row)
-    law = rf"({law}) \sigma + \mu"
-    return Derivation(law, f"{source}; Kim et al. 2022", Sum((Product((standard, size)), center)))
+    equation = rf"({equation}) \sigma + \mu"
+    return Derivation(equation, f"{reference}; Kim et al. 2022", Sum((Product((standard, size)), center)))
 
 
 def _last_states(o: Operands, layers: str) -> str:

@@ -73,7 +73,7 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
         )
         tables = (vectors(t, name, title, Axis("query", "token", rows.labels), "d_k", (("head", 0),)),)
         theta = float(getattr(example.model, reading.stack).layers[0].self_attention.rotary.theta)
-        law = f"(q₂ᵢ, q₂ᵢ₊₁) turned by the angle position / {theta:.10g}^(2i/d_k)"
+        equation = f"(q₂ᵢ, q₂ᵢ₊₁) turned by the angle position / {theta:.10g}^(2i/d_k)"
         what = "Nothing is added: in each layer queries and keys are turned, pair by pair, by an angle that grows with "
         what += "their position."
         source = "Su et al. 2021"
@@ -81,18 +81,18 @@ def positions(example: Examined, reading: Reading, number: int) -> Step:
         names = [("encoding", "what the position adds"), ("positioned", "token and position together")]
         tables = tuple(vectors(t, f"{reading.embedding}.{tap}", title, rows) for tap, title in names)
         sines = "PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(same)"
-        law = sines if isinstance(position, Sinusoidal) else "PE = P[pos], learned"
+        equation = sines if isinstance(position, Sinusoidal) else "PE = P[pos], learned"
     if embedding.norm is not None:
         tables += (vectors(t, f"{reading.embedding}.normed", "normalized: what enters the first layer", rows),)
         what += " The sum is normalized." if position is not None else " The token's vector itself is normalized."
-        law += f"; LayerNorm({'x' if position is None else 'x + PE'})"
+        equation += f"; LayerNorm({'x' if position is None else 'x + PE'})"
         source += "; Lewis et al. 2020"
     return Step(
         number,
         "Positions",
         what,
         "Attention alone would read a bag of words: it has no notion of what comes before what.",
-        law,
+        equation,
         source,
         tables,
         (checked(*tables),),

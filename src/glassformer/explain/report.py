@@ -19,7 +19,7 @@ from glassformer.explain.page.one_column import drawings
 from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.sheets import Sheet, sheet_of
 from glassformer.explain.page.summary import summary_of
-from glassformer.explain.page.wording import Words, direction, law, length_class, sides_of, token, words_of
+from glassformer.explain.page.wording import Words, direction, equation, length_class, sides_of, token, words_of
 from glassformer.explain.pixels import paths
 from glassformer.explain.view import LARGEST
 from glassformer.explain.walkthrough import walkthrough
@@ -144,7 +144,7 @@ def _environment() -> Environment:
     environment.filters["mathml"] = lambda formula: Markup(formula.mathml())
     environment.filters["place"] = _place
     environment.filters["token"] = token
-    environment.filters["law"] = law
+    environment.filters["equation"] = equation
     environment.filters["direction"] = direction
     environment.filters["length_class"] = length_class
     environment.filters["drawn"] = _drawn

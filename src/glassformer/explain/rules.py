@@ -1,6 +1,6 @@
 """One rule for each operation: from a recorded number to the expression that gives it, with its operands.
 
-A rule's law is the formula in general, in LaTeX; with it goes the section or equation of the paper that states it.
+A rule's equation is in LaTeX; with it goes the section or equation of the paper that states it.
 """
 
 from collections.abc import Callable

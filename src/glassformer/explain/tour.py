@@ -38,7 +38,7 @@ class Steps(tuple[Step, ...]):
             failed = [fact.text for fact in step.facts if not fact.passed]
             count = f"{len(step.facts)} check{'s' * (len(step.facts) != 1)}"
             checks = f"{count} passed" if not failed else f"failed: {'; '.join(failed)}"
-            lines.append(f"{step.number:2}  {step.title}  [{step.source}]  {checks}")
+            lines.append(f"{step.number:2}  {step.title}  [{step.reference}]  {checks}")
         return "\n".join(lines)
 
 

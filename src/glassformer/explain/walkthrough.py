@@ -17,8 +17,8 @@ from glassformer.explain.walkthrough_step import Step
 
 
 def walkthrough(example: Examined) -> list[Step]:
-    """Each step with its two sentences, its law, this example's numbers, the formula of one of them, and its checks."""
-    return STORIES[example.trace.kind](example)
+    """The steps, each with two sentences, an equation, numbers of the example, the formula of one, and checks."""
+    return WALKTHROUGHS[example.trace.kind](example)
 
 
 def _translation(example: Example) -> list[Step]:
@@ -114,7 +114,7 @@ def _text(example: TextExample, stack: str) -> reading.Reading:
     return reading.Reading("embedding", stack, "text", example.tokenizer, example.read, example.ids, whole)
 
 
-STORIES: dict[str, Callable[[Any], list[Step]]] = {
+WALKTHROUGHS: dict[str, Callable[[Any], list[Step]]] = {
     "encoder_decoder": _translation,
     "gpt": _continuation,
     "bert": _both_directions,

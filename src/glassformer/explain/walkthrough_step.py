@@ -1,4 +1,4 @@
-"""What a step of the walkthrough consists of, before anybody draws it: sentences, a law, tables of numbers, checks."""
+"""A step of the walkthrough: sentences, an equation, tables of numbers, checks. Terminal and report draw it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -98,14 +98,14 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Step:
-    """``what`` happens and ``why``; the ``law``; this sentence's numbers; the ``formula`` of one of them."""
+    """``what`` happens and ``why``; the ``equation``; this sentence's numbers; the ``formula`` of one of them."""
 
     number: int
     title: str
     what: str
     why: str
-    law: str
-    source: str
+    equation: str
+    reference: str
     tables: tuple[Table, ...]
     facts: tuple[StepCheck, ...]
     formula: Formula | None = None

@@ -19,7 +19,7 @@ def compare(
     differences = {"float32": largest_difference(use.logits(model), use.their_logits(theirs), inputs)}
     model.double()  # and back, which changes no bit; a copy would take as much memory again
     try:
-        family.exact(theirs.double(), model.config)
+        family.make_exact(theirs.double(), model.config)
         ours, other = use.logits(model), use.their_logits(theirs)
         differences["float64"] = largest_difference(ours, other, use.inputs(held))
         return Parity(differences, use.samples(held, theirs, folder, texts))

@@ -70,41 +70,41 @@ class Family:
     architecture: str
     """Their class; a model type may have several, of different tasks."""
     settings: tuple[Setting, ...]
-    ours: Mapping[str, Any]
+    our_values: Mapping[str, Any]
     """What our configuration must say for a model to be of this family; of a tuple, one, and a setting tells which."""
-    theirs: Mapping[str, Any]
+    their_values: Mapping[str, Any]
     """What theirs must say: a default of theirs that is absent counts as said."""
     rows: Callable[[Any], list[Row]]
     fixed: Callable[[Any], list[Fixed]]
     further_to_ours: Callable[[dict[str, Any], Mapping[str, Tensor]], dict[str, Any]]
     further_to_theirs: Callable[[Any], dict[str, Any]]
     task: str = "translation"
-    also: tuple[str, ...] = ()
+    other_architectures: tuple[str, ...] = ()
     """Further classes of theirs that hold this one."""
-    unused: Mapping[str, str] = field(default_factory=dict)
+    ignored_weights: Mapping[str, str] = field(default_factory=dict)
     """Patterns of tensors that may be there and that ours does without, and what they are where it should be told."""
-    renamed: Callable[[str], str] = lambda name: name
+    canonical_name: Callable[[str], str] = lambda name: name
     """The name that a tensor has now, of one that it may have had."""
-    exact: Callable[[Any, Any], None] = lambda theirs, config: None
+    make_exact: Callable[[Any, Any], None] = lambda theirs, config: None
     """Compute tables of their model anew in float64, as far as theirs knows them in float32 only."""
     exported: bool = True
     notes: Callable[[Any], list[str]] = lambda config: []
     """Notes on our settings that an export expresses by constants."""
-    written: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
     """Settings of theirs that change no output, written as given."""
-    training: Mapping[str, Any] = field(default_factory=dict)
+    training_only: Mapping[str, Any] = field(default_factory=dict)
     """Settings of theirs that matter in training alone and have no counterpart: the value that says nothing, or the
     setting that they are one with here."""
 
     def holds(self, name: str, value: Any) -> bool:
         """Whether our setting ``name`` may have that value."""
-        expected = self.ours[name]
+        expected = self.our_values[name]
         return value in expected if isinstance(expected, tuple) else bool(value == expected)
 
 
 def settings_to_ours(family: Family, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """Our configuration; ``ConfigError`` names the first setting without a counterpart, and its value."""
-    for name, value in family.theirs.items():
+    for name, value in family.their_values.items():
         if theirs.get(name, value) != value:
             raise ConfigError(
                 f"{name}={theirs[name]!r}: a {family.model_type} is imported with {name}={value!r} only; choose another"
@@ -121,13 +121,13 @@ def settings_to_ours(family: Family, theirs: dict[str, Any], weights: Mapping[st
                 f"{setting.theirs[0]}={values[0]!r}: is not among {known}; choose a model with one of them"
             )
         ours[setting.ours] = values[0] if setting.words is None else setting.words[values[0]]
-    of_all = {name: value for name, value in family.ours.items() if not isinstance(value, tuple)}
+    of_all = {name: value for name, value in family.our_values.items() if not isinstance(value, tuple)}
     return _nested({**ours, **of_all, **family.further_to_ours(theirs, weights)})
 
 
 def settings_to_theirs(family: Family, config: Config) -> dict[str, Any]:
     """Their configuration, without the ids of symbols."""
-    theirs: dict[str, Any] = {**family.written, **family.theirs}
+    theirs: dict[str, Any] = {**family.constants, **family.their_values}
     for setting in family.settings:
         value = attrgetter(setting.ours)(config)
         if setting.words is not None:
@@ -141,8 +141,8 @@ def current(family: Family, weights: Mapping[str, Tensor]) -> tuple[dict[str, Te
     found: dict[str, Tensor] = {}
     left: dict[str, None] = {}
     for name, tensor in weights.items():
-        name = family.renamed(name)
-        said = next((what for pattern, what in family.unused.items() if re.fullmatch(pattern, name)), None)
+        name = family.canonical_name(name)
+        said = next((what for pattern, what in family.ignored_weights.items() if re.fullmatch(pattern, name)), None)
         if said is None:
             found[name] = tensor
         elif said:

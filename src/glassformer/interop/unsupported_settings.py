@@ -35,7 +35,7 @@ def unsupported_settings(family: Family, theirs: dict[str, Any], folder: Path, h
         file = generation_file(folder)
         found = _of_generation(read_json(file), OF_TASK[family.task], set(never_written(held.pair.target)))
         said += [f"{_shown(name, value)} ({file.name})" for name, value in found.items()]
-    for name, neutral in family.training.items():
+    for name, neutral in family.training_only.items():
         value = theirs.get(name)
         if value is not None and value != (theirs[neutral] if isinstance(neutral, str) else neutral):
             said.append(f"{_shown(name, value)} (config.json)")

@@ -31,8 +31,8 @@ class Layer(Structure):
     """One block. The fields of cross-attention are zero in an encoder."""
 
     _fields_ = (
-        *((name, Norm) for name in ("own_norm", "cross_norm", "feed_forward_norm")),
-        *((name, Linear) for name in ("own", "own_output", "query", "memory", "cross_output", "inner", "outer")),
+        *((name, Norm) for name in ("self_norm", "cross_norm", "feed_forward_norm")),
+        *((name, Linear) for name in ("self_qkv", "self_output", "query", "memory", "cross_output", "inner", "outer")),
     )
 
 
@@ -154,10 +154,10 @@ class Parameter(Structure):
 class TrainedLayer(Structure):
     """Weight and bias of each of ``PARTS``; null for a missing bias and for an encoder's cross-attention."""
 
-    NORMS = ("own_norm", "cross_norm", "feed_forward_norm")
-    OWN = ("query", "key", "value", "output")
+    NORMS = ("self_norm", "cross_norm", "feed_forward_norm")
+    SELF = ("query", "key", "value", "output")
     CROSS = ("cross_query", "cross_key", "cross_value", "cross_output")
-    PARTS = (*NORMS, *OWN, *CROSS, "inner", "outer")
+    PARTS = (*NORMS, *SELF, *CROSS, "inner", "outer")
     _fields_ = tuple((name, Parameter * 2) for name in PARTS)
 
 

@@ -213,10 +213,10 @@ class Packed:
     def layer(self, block: Block) -> Layer:
         own, cross = block.self_attention, block.cross_attention
         layer = Layer(
-            own_norm=self.norm(block.self_attention_norm.norm),
+            self_norm=self.norm(block.self_attention_norm.norm),
             feed_forward_norm=self.norm(block.feed_forward_norm.norm),
-            own=self.linear(own.query, own.key, own.value),
-            own_output=self.linear(own.output),
+            self_qkv=self.linear(own.query, own.key, own.value),
+            self_output=self.linear(own.output),
             inner=self.linear(block.feed_forward.inner),
             outer=self.linear(block.feed_forward.outer),
         )

@@ -98,7 +98,7 @@ def parts_of(block: nn.Module) -> Iterator[tuple[str, Any]]:
     block = cast(Block, block)
     wraps = (block.self_attention_norm, block.cross_attention_norm, block.feed_forward_norm)
     yield from ((name, wrap.norm) for name, wrap in zip(abi.TrainedLayer.NORMS, wraps, strict=True) if wrap is not None)
-    names = abi.TrainedLayer.OWN, abi.TrainedLayer.CROSS
+    names = abi.TrainedLayer.SELF, abi.TrainedLayer.CROSS
     for group, attention in zip(names, (block.self_attention, block.cross_attention), strict=True):
         if attention is not None:
             projections = attention.query, attention.key, attention.value, attention.output

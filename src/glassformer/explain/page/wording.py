@@ -56,7 +56,7 @@ def token(text: str) -> Markup:
     return Markup(re.sub(rf"(?<=\S){end}(?= |$)", f'<span class="ends" title="end of a word">{end}</span>', safe))
 
 
-def law(text: str) -> Markup:
+def equation(text: str) -> Markup:
     """``d_model`` and ``10000^(2i/d)`` with what is low or high as such."""
     safe = re.sub(r"_([A-Za-z0-9]+)", r"<sub>\1</sub>", str(escape(text)))
     return Markup(re.sub(r"\^(?:\(([^()]*)\)|(\w))", lambda found: f"<sup>{found[1] or found[2]}</sup>", safe))

@@ -19,7 +19,7 @@ _TRANSLATORS = (MARIAN, PEGASUS, BLENDERBOT, M2M_100, BART, MBART, PLBART)
 _ALL = (*_TRANSLATORS, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, ALONE, VIT)
 FAMILIES = {family.architecture: family for family in _ALL}
 
-KINDS = list(dict.fromkeys(str(family.ours["kind"]) for family in _ALL if family.exported))
+KINDS = list(dict.fromkeys(str(family.our_values["kind"]) for family in _ALL if family.exported))
 """Of our models, those that are exported."""
 
 WITHOUT_COUNTERPART = {
@@ -42,7 +42,7 @@ def family_of(theirs: dict[str, Any], origin: str) -> Family:
     if not classes:
         return known[0]
     for family in known:
-        if {family.architecture, *family.also} & set(classes):
+        if {family.architecture, *family.other_architectures} & set(classes):
             return family
     names = ", ".join(family.architecture for family in known)
     raise ConfigError(
@@ -53,7 +53,7 @@ def family_of(theirs: dict[str, Any], origin: str) -> Family:
 
 def family_for(config: Any, task: str) -> Family:
     """The family that a model of ours is exported to; ``ConfigError`` names the setting that none has."""
-    exported = [family for family in FAMILIES.values() if family.exported and family.ours["kind"] == config.kind]
+    exported = [family for family in FAMILIES.values() if family.exported and family.our_values["kind"] == config.kind]
     if not exported:
         raise ConfigError(
             f"model.kind={config.kind!r} is not exported; only {', '.join(KINDS)} are; use the run itself"
@@ -61,16 +61,16 @@ def family_for(config: Any, task: str) -> Family:
     of_task = [family for family in exported if family.task == task]
     if not of_task:
         raise ConfigError(f"task={task!r} is not exported; {', '.join(family.task for family in exported)} are")
-    said = {name: attrgetter(name)(config) for family in of_task for name in family.ours}
+    said = {name: attrgetter(name)(config) for family in of_task for name in family.our_values}
     for family in of_task:
-        if all(family.holds(name, said[name]) for name in family.ours):
+        if all(family.holds(name, said[name]) for name in family.our_values):
             return family
-    nearest = max(of_task, key=lambda family: sum(family.holds(name, said[name]) for name in family.ours))
-    name = next(name for name in nearest.ours if not nearest.holds(name, said[name]))
+    nearest = max(of_task, key=lambda family: sum(family.holds(name, said[name]) for name in family.our_values))
+    name = next(name for name in nearest.our_values if not nearest.holds(name, said[name]))
     others = ", ".join(f"{name}={value}" for name, value in said.items() if name != "kind")
     way = "export to ctranslate2 or onnx" if config.kind == "encoder_decoder" else f"a {nearest.model_type} has "
     if config.kind != "encoder_decoder":
-        way += ", ".join(f"{name}={_one_of(value)}" for name, value in nearest.ours.items() if name != "kind")
+        way += ", ".join(f"{name}={_one_of(value)}" for name, value in nearest.our_values.items() if name != "kind")
     raise ConfigError(f"model.{name}={said[name]!r}: no model of Hugging Face has {others}; {way}")
 
 

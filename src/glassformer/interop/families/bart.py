@@ -62,20 +62,22 @@ _OURS = {"kind": "encoder_decoder", "positions": "learned", "embedding": ("norme
 BART = descendant(
     model_type="bart",
     architecture="BartForConditionalGeneration",
-    also=("BartModel",),
+    other_architectures=("BartModel",),
     settings=(*SETTINGS, Setting("embedding", ("scale_embedding",), {False: "normed", True: "scaled_normed"})),
-    ours={**_OURS, "norm_order": "post"},
-    theirs={},
+    our_values={**_OURS, "norm_order": "post"},
+    their_values={},
     rows=_rows,
     further_to_ours=_to_ours,
-    unused={r"model\.(encoder|decoder)\.version": ""},
-    renamed=_renamed,
+    ignored_weights={r"model\.(encoder|decoder)\.version": ""},
+    canonical_name=_renamed,
 )
 MBART = replace(
     BART,
     model_type="mbart",
     architecture="MBartForConditionalGeneration",
-    also=("MBartModel",),
-    ours={**_OURS, "norm_order": "pre"},
+    other_architectures=("MBartModel",),
+    our_values={**_OURS, "norm_order": "pre"},
 )
-PLBART = replace(BART, model_type="plbart", architecture="PLBartForConditionalGeneration", also=(), exported=False)
+PLBART = replace(
+    BART, model_type="plbart", architecture="PLBartForConditionalGeneration", other_architectures=(), exported=False
+)

@@ -115,8 +115,8 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]
             Setting("n_segments", ("type_vocab_size",)),
             Setting("max_length", ("max_position_embeddings",)),
         ),
-        ours={"kind": "bert"},
-        theirs={
+        our_values={"kind": "bert"},
+        their_values={
             "is_decoder": False,
             "add_cross_attention": False,
             "tie_word_embeddings": True,
@@ -126,18 +126,20 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]
         fixed=_none,
         further_to_ours=partial(_to_ours, head),
         further_to_theirs=partial(_to_theirs, head),
-        unused={r"bert\.embeddings\.position_ids": ""},
-        renamed=_renamed,
-        training=dict.fromkeys(["attention_probs_dropout_prob", *(["classifier_dropout"] if named else [])], DROPOUT),
+        ignored_weights={r"bert\.embeddings\.position_ids": ""},
+        canonical_name=_renamed,
+        training_only=dict.fromkeys(
+            ["attention_probs_dropout_prob", *(["classifier_dropout"] if named else [])], DROPOUT
+        ),
     )
 
 
 _BARE = _family("masked", "BertForMaskedLM", _masked, "masked_tokens")
 MASKED = replace(
     _BARE,
-    also=("BertForPreTraining",),
-    unused={
-        **_BARE.unused,
+    other_architectures=("BertForPreTraining",),
+    ignored_weights={
+        **_BARE.ignored_weights,
         r"bert\.pooler\..*": "the pooler, which no head for masked tokens has,",
         r"cls\.seq_relationship\..*": "the head for the next sentence",
     },
@@ -147,8 +149,8 @@ TAGS = _family("tagging", "BertForTokenClassification", _tags, "n_tags")
 ALONE = replace(
     _family("embedding", "BertModel", _alone, None),
     fixed=_no_pooler,
-    unused={r"embeddings\.position_ids": "", r"pooler\..*": "the pooler, which text vectors do not use,"},
-    renamed=lambda name: _renamed(name).removeprefix(PREFIX),
+    ignored_weights={r"embeddings\.position_ids": "", r"pooler\..*": "the pooler, which text vectors do not use,"},
+    canonical_name=lambda name: _renamed(name).removeprefix(PREFIX),
     notes=lambda config: ["the pooler of BertModel is written as zeros, since this model has none"],
 )
 """The stack without a head, as sentence encoders are stored."""

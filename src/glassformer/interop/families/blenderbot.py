@@ -31,8 +31,8 @@ def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str,
 BLENDERBOT = descendant(
     model_type="blenderbot",
     architecture="BlenderbotForConditionalGeneration",
-    ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
-    theirs={"scale_embedding": True},
+    our_values={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
+    their_values={"scale_embedding": True},
     rows=_rows,
     further_to_ours=_to_ours,
 )

@@ -145,7 +145,7 @@ def _notes(config: GPTConfig) -> list[str]:
 GPT2 = Family(
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
-    also=("GPT2Model",),
+    other_architectures=("GPT2Model",),
     task="language",
     settings=(
         Setting("vocab_size", ("vocab_size",)),
@@ -158,14 +158,14 @@ GPT2 = Family(
         Setting("activation", ("activation_function",), ACTIVATIONS),
         Setting("tie_embeddings", ("tie_word_embeddings",)),
     ),
-    ours={
+    our_values={
         "kind": "gpt",
         "positions": ("learned", "sinusoidal"),
         "norm": "layer",
         "gated": False,
         "attention.pattern": "dense",
     },
-    theirs={
+    their_values={
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "reorder_and_upcast_attn": False,
@@ -175,9 +175,9 @@ GPT2 = Family(
     fixed=_fixed,
     further_to_ours=_to_ours,
     further_to_theirs=_to_theirs,
-    unused={r"transformer\.h\.\d+\.attn\.(masked_)?bias": ""},  # the causal mask, once stored
-    renamed=_renamed,
-    exact=_exact,
+    ignored_weights={r"transformer\.h\.\d+\.attn\.(masked_)?bias": ""},  # the causal mask, once stored
+    canonical_name=_renamed,
+    make_exact=_exact,
     notes=_notes,
-    training={"embd_pdrop": "resid_pdrop"},
+    training_only={"embd_pdrop": "resid_pdrop"},
 )

@@ -207,7 +207,7 @@ descendant = partial(
     fixed=absent,
     further_to_ours=embeddings_to_ours,
     further_to_theirs=embeddings_to_theirs,
-    written=WRITTEN,
-    training=TRAINING,
+    constants=WRITTEN,
+    training_only=TRAINING,
 )
 """A family of theirs, where it does not say otherwise."""

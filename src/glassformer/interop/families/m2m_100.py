@@ -41,8 +41,8 @@ def _positions(config: EncoderDecoderConfig) -> list[Row]:
 M2M_100 = descendant(
     model_type="m2m_100",
     architecture="M2M100ForConditionalGeneration",
-    ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
-    theirs={"scale_embedding": True, "pad_token_id": PADDING},
+    our_values={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
+    their_values={"scale_embedding": True, "pad_token_id": PADDING},
     rows=_rows,
     exported=False,
 )

@@ -35,10 +35,10 @@ def _to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
 MARIAN = descendant(
     model_type="marian",
     architecture="MarianMTModel",
-    ours={"kind": "encoder_decoder", "norm_order": "post", "positions": "sinusoidal", "embedding": "scaled"},
-    theirs={"scale_embedding": True},
+    our_values={"kind": "encoder_decoder", "norm_order": "post", "positions": "sinusoidal", "embedding": "scaled"},
+    their_values={"scale_embedding": True},
     rows=_rows,
     fixed=_fixed,
     further_to_theirs=_to_theirs,
-    exact=exact_positions,
+    make_exact=exact_positions,
 )

@@ -25,9 +25,9 @@ def _fixed(config: EncoderDecoderConfig) -> list[Fixed]:
 PEGASUS = descendant(
     model_type="pegasus",
     architecture="PegasusForConditionalGeneration",
-    ours={"kind": "encoder_decoder", "norm_order": "pre", "positions": "sinusoidal", "embedding": "scaled"},
-    theirs={"scale_embedding": True},
+    our_values={"kind": "encoder_decoder", "norm_order": "pre", "positions": "sinusoidal", "embedding": "scaled"},
+    their_values={"scale_embedding": True},
     rows=_rows,
     fixed=_fixed,
-    exact=exact_positions,
+    make_exact=exact_positions,
 )

@@ -12,8 +12,8 @@
 #include <vector>
 
 struct Layer {
-    Norm own_norm, cross_norm, feed_forward_norm;
-    Linear own, own_output;                  // q, k and v in one product
+    Norm self_norm, cross_norm, feed_forward_norm;
+    Linear self_qkv, self_output;            // q, k and v in one product
     Linear query, memory, cross_output;      // memory: k and v; a decoder's only
     Linear inner, outer;
 };
@@ -125,11 +125,11 @@ void attend_within(
     const Stack& stack, const Layer& layer, const RotaryTables& tables, float* x, const int64_t* first,
     int64_t sentences
 ) {
-    const int64_t rows = first[sentences], width = layer.own.outputs, values = stack.heads.values();
-    add_and_norm(stack, layer.own_norm, x, rows, [&](const float* input, Output out) {
+    const int64_t rows = first[sentences], width = layer.self_qkv.outputs, values = stack.heads.values();
+    add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(4, rows * width);
         auto context = workspace<float>(5, rows * values);
-        linear(layer.own, input, rows, {qkv, width, NONE, false});
+        linear(layer.self_qkv, input, rows, {qkv, width, NONE, false});
         for (int64_t sentence = 0; sentence < sentences; sentence++) {
             const float* keys = qkv + first[sentence] * width + stack.heads.keys();
             const int64_t length = first[sentence + 1] - first[sentence];
@@ -141,7 +141,7 @@ void attend_within(
             for (int64_t row = first[sentence]; row < first[sentence + 1]; row++)
                 attend(stack.heads, qkv + row * width, length, seen, context + row * values, scores);
         }
-        linear(layer.own_output, context, rows, out);
+        linear(layer.self_output, context, rows, out);
     });
 }
 
@@ -151,24 +151,25 @@ void attend_cache(
 ) {
     const Layer& layer = stack.layer[index];
     const int64_t keys = stack.heads.keys(), values = stack.heads.values(), width = keys + values;
-    add_and_norm(stack, layer.own_norm, x, rows, [&](const float* input, Output out) {
-        auto qkv = workspace<float>(4, rows * layer.own.outputs);
+    add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
+        auto qkv = workspace<float>(4, rows * layer.self_qkv.outputs);
         auto context = workspace<float>(5, rows * values);
-        linear(layer.own, input, rows, {qkv, layer.own.outputs, NONE, false});
+        linear(layer.self_qkv, input, rows, {qkv, layer.self_qkv.outputs, NONE, false});
         for (int64_t row = 0; row < rows; row++)
-            rotate_queries_and_keys(stack.heads, tables, cache.positions - 1, qkv + row * layer.own.outputs);
+            rotate_queries_and_keys(stack.heads, tables, cache.positions - 1, qkv + row * layer.self_qkv.outputs);
         Unit* newest = static_cast<Unit*>(cache.keys_values[cache.positions - 1]);
         for (int64_t row = 0; row < rows; row++)
-            put(qkv + row * layer.own.outputs + keys, width, newest + (index * rows + row) * width);
+            put(qkv + row * layer.self_qkv.outputs + keys, width, newest + (index * rows + row) * width);
         float* scores = room_for_scores(stack.heads, cache.positions);
         auto seen = workspace<const Unit*>(8, cache.positions);
         for (int64_t row = 0; row < rows; row++) {
             const int32_t* beam_index = cache.beam_index + row * cache.stride;
             for (int64_t t = 0; t < cache.positions; t++)
                 seen[t] = static_cast<Unit*>(cache.keys_values[t]) + (index * cache.rows[t] + beam_index[t]) * width;
-            attend(stack.heads, qkv + row * layer.own.outputs, cache.positions, seen, context + row * values, scores);
+            const float* q = qkv + row * layer.self_qkv.outputs;
+            attend(stack.heads, q, cache.positions, seen, context + row * values, scores);
         }
-        linear(layer.own_output, context, rows, out);
+        linear(layer.self_output, context, rows, out);
     });
 }
 

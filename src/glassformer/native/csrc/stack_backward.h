@@ -183,7 +183,7 @@ void projected_gradient(
     const CompactStack& s, const AttentionParameters& by, const SavedSublayer<T>& saved,
     const AttentionGradients<T>& of, T* d, float* d_memory, float* sums
 ) {
-    const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.own ? 3 * steps : steps;
+    const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.self ? 3 * steps : steps;
     auto queries = workspace<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
     auto pack = [&](const Projection& weight, int64_t first, int64_t in_all, Unit<T>* to) {
         pack_rows(static_cast<const T*>(weight.weight.value), size, size, size, first, in_all, to);
@@ -191,8 +191,8 @@ void projected_gradient(
 #pragma omp parallel num_threads(s.threads)
     {
         pack(by.query, 0, all, queries);
-        pack(by.key, by.own ? steps : 0, by.own ? all : 2 * steps, by.own ? queries : keys);
-        pack(by.value, by.own ? 2 * steps : steps, by.own ? all : 2 * steps, by.own ? queries : keys);
+        pack(by.key, by.self ? steps : 0, by.self ? all : 2 * steps, by.self ? queries : keys);
+        pack(by.value, by.self ? 2 * steps : steps, by.self ? all : 2 * steps, by.self ? queries : keys);
 #pragma omp barrier
         auto some = workspace<float>(BLOCK_RESULT, BLOCK * size);
         auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights,
@@ -216,24 +216,24 @@ void projected_gradient(
 
 template <class T>
 void attend_backward(
-    const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, bool own, T* d,
+    const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, bool self, T* d,
     const Unit<T>* memory, float* d_memory
 ) {
-    const AttentionParameters by(s, layer, own);
-    const int64_t size = s.d_model, steps = steps_of<T>(by.rows), key_rows = own ? by.rows : by.memory;
+    const AttentionParameters by(s, layer, self);
+    const int64_t size = s.d_model, steps = steps_of<T>(by.rows), key_rows = self ? by.rows : by.memory;
     const int64_t key_steps = steps_of<T>(key_rows);
     auto sums = sums_of_chunks(by.rows, size);
     auto d_y = workspace<Unit<T>>(D_RESULT, steps * size);
     auto d_context = workspace<T>(D_CONTEXT, by.rows * size);
     AttentionGradients<T> of = {workspace<T>(D_QUERIES, by.rows * by.query_width)};
     of.query_panels = workspace<Unit<T>>(D_QUERY_PANELS, steps * by.query_width);
-    of.keys = own ? of.queries + size : workspace<T>(D_KEYS, by.memory * by.key_width);
-    of.key_panels = own ? of.query_panels + size * steps : workspace<Unit<T>>(D_KEY_PANELS, key_steps * by.key_width);
+    of.keys = self ? of.queries + size : workspace<T>(D_KEYS, by.memory * by.key_width);
+    of.key_panels = self ? of.query_panels + size * steps : workspace<Unit<T>>(D_KEY_PANELS, key_steps * by.key_width);
     context_gradient(s, by, saved, d, d_y, d_context, sums);
-    attention_of<T>(s, saved, own, nullptr, of.queries, of.keys, d_context);
-    if (own) rotate_heads(s, of.queries, s.sines_back);
+    attention_of<T>(s, saved, self, nullptr, of.queries, of.keys, d_context);
+    if (self) rotate_heads(s, of.queries, s.sines_back);
     projected_gradient<T>(s, by, saved, of, d, d_memory, sums);
-    const Unit<T>* key_input = own ? saved.packed_input : memory;
+    const Unit<T>* key_input = self ? saved.packed_input : memory;
 #pragma omp parallel num_threads(s.threads)
     {
         gradients_of<T>(by.output, d_y, size, saved.context, size, by.rows);
@@ -255,7 +255,7 @@ void stack_backward(const CompactStack& s) {
         feed_forward_backward(s, s.layer[layer], saved_stack.feed_forward[layer], d);
         if (s.memory_length)
             attend_backward(s, s.layer[layer], saved_stack.cross[layer], false, d, saved_stack.memory, d_memory);
-        attend_backward(s, s.layer[layer], saved_stack.own[layer], true, d, saved_stack.memory, d_memory);
+        attend_backward(s, s.layer[layer], saved_stack.self[layer], true, d, saved_stack.memory, d_memory);
     }
     pad<T>(s, s.cu_seqlens, d, s.length, s.d_x);
     if (s.memory_length) pad<T>(s, s.memory_cu_seqlens, d_memory, s.memory_length, s.d_memory);

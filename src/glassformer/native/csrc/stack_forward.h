@@ -17,7 +17,7 @@ struct TrainedNorm {
 };
 
 struct TrainedLayer {
-    TrainedNorm own_norm, cross_norm, feed_forward_norm;
+    TrainedNorm self_norm, cross_norm, feed_forward_norm;
     Projection query, key, value, output;
     Projection cross_query, cross_key, cross_value, cross_output;
     Projection inner, outer;
@@ -101,7 +101,7 @@ struct Arena {
 
 template <class T>
 struct SavedStack {
-    std::vector<SavedSublayer<T>> own, cross, feed_forward;
+    std::vector<SavedSublayer<T>> self, cross, feed_forward;
     T* input;  // of post-norm `stream`, where what a sub-layer gives takes the place of what it got; gone backwards
     Unit<T>* memory;  // panels
     const T* result;
@@ -130,7 +130,7 @@ struct SavedStack {
             return saved;
         };
         for (int64_t layer = 0; layer < s.layers; layer++) {
-            own.push_back(attention(true));
+            self.push_back(attention(true));
             if (s.memory_length) cross.push_back(attention(false));
             feed_forward.push_back(begin());
             feed_forward.back().hidden = arena.next<Unit<T>>(steps * s.d_ff);
@@ -142,17 +142,17 @@ struct SavedStack {
 
 // One attention of a layer: its weights, the rows of its queries and keys, and how far apart these lie in memory.
 struct AttentionParameters {
-    bool own;
+    bool self;
     const TrainedNorm& norm;
     const Projection &query, &key, &value, &output;
     int64_t rows, memory, query_width, key_width;  // memory: rows of keys, 0 in self-attention
 
-    AttentionParameters(const CompactStack& s, const TrainedLayer& layer, bool own)
-        : own(own), norm(own ? layer.own_norm : layer.cross_norm), query(own ? layer.query : layer.cross_query),
-          key(own ? layer.key : layer.cross_key), value(own ? layer.value : layer.cross_value),
-          output(own ? layer.output : layer.cross_output), rows(s.rows),
-          memory(own ? 0 : s.memory_rows), query_width(own ? 3 * s.d_model : s.d_model),
-          key_width(own ? 3 * s.d_model : 2 * s.d_model) {}
+    AttentionParameters(const CompactStack& s, const TrainedLayer& layer, bool self)
+        : self(self), norm(self ? layer.self_norm : layer.cross_norm), query(self ? layer.query : layer.cross_query),
+          key(self ? layer.key : layer.cross_key), value(self ? layer.value : layer.cross_value),
+          output(self ? layer.output : layer.cross_output), rows(s.rows),
+          memory(self ? 0 : s.memory_rows), query_width(self ? 3 * s.d_model : s.d_model),
+          key_width(self ? 3 * s.d_model : 2 * s.d_model) {}
 };
 
 namespace {
@@ -263,23 +263,23 @@ void multiply_to(
 
 template <class T>
 void attention_of(
-    const CompactStack& s, const SavedSublayer<T>& saved, bool own, T* context, T* d_queries, T* d_keys,
+    const CompactStack& s, const SavedSublayer<T>& saved, bool self, T* context, T* d_queries, T* d_keys,
     const T* d_context
 ) {
-    const int64_t d = s.d_model, head = d / s.heads, wide = own ? 3 * d : d, keys = own ? s.length : s.memory_length;
-    const int64_t key_wide = own ? 3 * d : 2 * d;
+    const int64_t d = s.d_model, head = d / s.heads, wide = self ? 3 * d : d, keys = self ? s.length : s.memory_length;
+    const int64_t key_wide = self ? 3 * d : 2 * d;
     auto rows = [&](const T* at, int64_t width) { return Sequences{const_cast<T*>(at), 0, head, width}; };
     Attention a = {s.batch, s.heads, s.length, keys, head, head};
-    a.cu_seqlens_q = s.cu_seqlens.data(), a.cu_seqlens_k = (own ? s.cu_seqlens : s.memory_cu_seqlens).data();
-    const T* from = own ? saved.queries + d : saved.keys;
+    a.cu_seqlens_q = s.cu_seqlens.data(), a.cu_seqlens_k = (self ? s.cu_seqlens : s.memory_cu_seqlens).data();
+    const T* from = self ? saved.queries + d : saved.keys;
     a.q = rows(saved.queries, wide), a.k = rows(from, key_wide), a.v = rows(from + d, key_wide);
     a.context = rows(context, d);
     if (d_context) {
-        const T* to = own ? d_queries + d : d_keys;
+        const T* to = self ? d_queries + d : d_keys;
         a.d_q = rows(d_queries, wide), a.d_k_ = rows(to, key_wide), a.d_v_ = rows(to + d, key_wide);
         a.d_context = rows(d_context, d);
     }
-    const Mask& mask = own ? s.mask : s.memory_mask;
+    const Mask& mask = self ? s.mask : s.memory_mask;
     a.mask = mask.seen, a.mask_batch = mask.batch, a.mask_head = mask.head;
     a.mask_query = mask.query, a.mask_key = mask.key;
     a.log_sums = saved.log_sums, a.seed = dropout_at(s, saved.number, 0).seed + 1;
@@ -300,10 +300,10 @@ void rotate_heads(const CompactStack& s, T* x, const float* sines) {
 
 template <class T>
 void attend_forward(
-    const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, bool own, const T* memory
+    const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, bool self, const T* memory
 ) {
     const int64_t d = s.d_model, steps = steps_of<T>(d);
-    const AttentionParameters by(s, layer, own);
+    const AttentionParameters by(s, layer, self);
     const Projection* const parts[] = {&by.query, &by.key, &by.value, &by.output};
     auto packed = workspace<Unit<T>>(WEIGHTS, 4 * d * steps);
     auto context = workspace<T>(CONTEXT, by.rows * d);
@@ -322,14 +322,14 @@ void attend_forward(
         };
         in_blocks(by.rows, [&](int64_t row, int64_t count) {
             T* to = saved.queries + row * by.query_width;
-            project(sublayer_input(s, saved, by.norm, row, count), count, 0, own ? 3 : 1, to, by.query_width);
+            project(sublayer_input(s, saved, by.norm, row, count), count, 0, self ? 3 : 1, to, by.query_width);
         });
         in_blocks(by.memory, [&](int64_t row, int64_t count) {
             project(memory + row * d, count, 1, 3, saved.keys + row * by.key_width, by.key_width);
         });
     }
-    if (own) rotate_heads(s, saved.queries, s.sines);
-    attention_of<T>(s, saved, own, context, nullptr, nullptr, nullptr);
+    if (self) rotate_heads(s, saved.queries, s.sines);
+    attention_of<T>(s, saved, self, context, nullptr, nullptr, nullptr);
 #pragma omp parallel num_threads(s.threads)
     in_blocks(by.rows, [&](int64_t row, int64_t count) {
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
@@ -388,7 +388,7 @@ void stack_forward(const CompactStack& s) {
         pack_rows(memory, s.d_model, s.memory_rows, s.d_model, 0, steps_of<T>(s.memory_rows), saved_stack.memory);
     }
     for (int64_t layer = 0; layer < s.layers; layer++) {
-        attend_forward(s, s.layer[layer], saved_stack.own[layer], true, memory);
+        attend_forward(s, s.layer[layer], saved_stack.self[layer], true, memory);
         if (s.memory_length) attend_forward(s, s.layer[layer], saved_stack.cross[layer], false, memory);
         feed_forward_forward(s, s.layer[layer], saved_stack.feed_forward[layer]);
     }
