@@ -14,7 +14,7 @@ import glassformer.predict.generator
 from glassformer.config import ConfigError, DataError
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.predict import Generator
-from glassformer.predict.kept_prompt import WithKeptPrompt
+from glassformer.predict.prompt_cache import WithPromptCache
 from glassformer.text import TextConfig, train_tokenizers
 from glassformer.text.pretrained import PretrainedTokenizer
 
@@ -121,7 +121,7 @@ def test_a_generator_with_a_kept_prompt_can_be_copied(generator: Generator) -> N
     copied = pickle.loads(pickle.dumps(kept))
     assert told(copied, ["the bird si"], max_extra=4) == told(generator, ["the bird si"], max_extra=4)
     decodable = kept._decodable(kept.configure())
-    assert isinstance(copy.copy(decodable), WithKeptPrompt)
+    assert isinstance(copy.copy(decodable), WithPromptCache)
 
 
 @pytest.mark.parametrize("text", [{"kind": "bytes", "vocab_size": 300}, {"kind": "bpe", "byte_fallback": True}])
