@@ -85,6 +85,37 @@ def test_train_command_sets_malloc_and_threads(tmp_path_factory: pytest.TempPath
     assert (process.returncode, out) == (0, "malloc 1\n"), err
 
 
+def test_train_command_resumes_with_the_threads_of_the_run(
+    cli: Any, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a process whose PyTorch chooses 1 thread after one whose PyTorch chose 2."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    changes = {"train.threads": 0, "train.save_every": 2, "train.engine": "torch", "data.validation": []}
+    config = tiny_run.made(tmp_path_factory).write_config(tmp_path / "tiny.toml", changes)
+    before = torch.get_num_threads()
+
+    def train(*arguments: object, threads: int) -> Any:
+        torch.set_num_threads(threads)
+        return cli("train", config, *arguments)
+
+    try:
+        assert train("train.max_steps=6", "--run", tmp_path / "undisturbed", threads=2).code == 0
+        assert train("train.max_steps=2", "--run", tmp_path / "run", threads=2).code == 0
+        assert train("train.max_steps=4", "--run", tmp_path / "run", "--resume", threads=1).code == 0
+        assert torch.get_num_threads() == 2
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
+        result = train("train.max_steps=6", "--run", tmp_path / "run", "--resume", threads=1)
+        assert result.code == 2 and "step_00000004: trained with 2 threads, but this process computes" in result.err
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+        assert train("train.max_steps=6", "--run", tmp_path / "run", "--resume", threads=1).code == 0
+        assert tiny_run.state_of(tmp_path / "run")["weights"] == tiny_run.state_of(tmp_path / "undisturbed")["weights"]
+        changed = "train.threads=1", "train.override_on_resume=true", "train.max_steps=7"
+        result = train(*changed, "--run", tmp_path / "run", "--resume", threads=2)
+        assert result.code == 0 and "override from step 6 on: train.threads: 2 → 1\n" in result.err
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_prepare_training_without_threads_keeps_their_number() -> None:
     before = torch.get_num_threads()
     prepare_training(0)

@@ -211,6 +211,7 @@ FORBIDDEN = re.compile(r"mallopt|madvise|smaps|manual_seed|set_num_threads|rando
 ALLOWED = {
     ("train/host_process.py", "manual_seed"),  # within a random state of its own
     ("train/host_process.py", "set_num_threads"),  # in the words of an error
+    ("train/resume.py", "set_num_threads"),  # likewise
     ("train/config.py", "set_num_threads"),  # in the description of train.threads
     ("generate/search.py", "set_num_threads"),  # of threads of its own
 }

@@ -34,11 +34,13 @@ def command(
     """Train a model on your own text."""
     from glassformer.run_folder import RunFolder
     from glassformer.train import read_config, train
+    from glassformer.train.resume import threads_to_resume
 
     settings = read_config(config, overrides)
-    prepare_training(settings.train.threads)
     path = run or Path("runs") / config.stem
-    folder = RunFolder.open(path) if resume else RunFolder.create(path)
+    folder = RunFolder.open(path) if resume else None
+    prepare_training(settings.train.threads or (0 if folder is None else threads_to_resume(folder)))
+    folder = folder or RunFolder.create(path)
     with Screen(settings.train.max_steps, path) as screen, signals() as caught:
         for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
             screen.show(event)

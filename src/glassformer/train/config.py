@@ -65,13 +65,14 @@ class TrainConfig(Config):
     """Engine of the model. ``native``: the C++ kernels, on a CPU. ``torch``: PyTorch. ``auto``: the kernels for the
     parts that they can compute. ``compile``: ``torch.compile`` of the stacks. A run resumes on the same engine only."""
     threads: int = Field(0, ge=0)
-    """CPU threads, at most one a core; 0 leaves PyTorch's choice. In Python, as set by `torch.set_num_threads`."""
+    """CPU threads, at most one a core; 0 leaves PyTorch's choice, and a resumed run its own. In Python, as set by
+    `torch.set_num_threads`."""
     start_from: str | None = None
     """Run or checkpoint to start from: its tokenizer, and its weights where they fit. It also fills in settings that
     ``[model]`` leaves out, except dropout and sizes that the data decide."""
     override_on_resume: bool = False
     """Let ``--resume`` change ``[optimizer]`` and ``train.precision``, ``label_smoothing``, ``dropout_warmup_steps``,
-    ``accumulate``, ``ema`` (not from or to 0), ``threads`` and ``loss``. Each change is recorded in the run."""
+    ``accumulate``, ``ema`` (not from or to 0), ``loss`` and the number of threads. The run records each change."""
 
 
 class ValidationConfig(Config):

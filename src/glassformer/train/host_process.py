@@ -75,10 +75,15 @@ def check_threads(threads: int) -> None:
 
 def check_cores(threads: int) -> None:
     """Raise ``ConfigError`` if ``train.threads`` exceeds the number of cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     if threads > cores:
         choices = "1" if cores == 1 else f"1 to {cores}"
         raise ConfigError(
             f"train.threads={threads}, but this machine has {cores} core{'s' if cores > 1 else ''}; "
             f"choose {choices}, or 0 for PyTorch's choice"
         )
+
+
+def available_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
 from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
-from glassformer.run_folder import BEST, RunFolder
+from glassformer.run_folder import BEST, RunFolder, training_values
 from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
+from glassformer.train.host_process import available_cores
 from glassformer.train.state import Override, TrainState
 
 MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "data.validation", "data.test"} | {
@@ -23,21 +26,24 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "da
         "max_bad_steps",
         "device",
         "engine",
+        "threads",
         "override_on_resume",
     )
 }
-"""What a resumed run may set anew; everything else decides the weights, as the kind of device does, asked for apart."""
+"""Settings that a resumed run may change. All others decide the weights.
+
+Device, engine and number of threads decide them too, and are compared with those that trained the run, not as settings.
+"""
 
 MISSING = object()
 ADDED = {"text.byte_fallback": False, "data.validation_share": 0.0}
 """Settings added since earlier versions, with the values at which they have no effect."""
 OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
-    f"train.{name}"
-    for name in ("precision", "label_smoothing", "dropout_warmup_steps", "accumulate", "ema", "threads", "loss")
+    f"train.{name}" for name in ("precision", "label_smoothing", "dropout_warmup_steps", "accumulate", "ema", "loss")
 }
 """Settings that ``train.override_on_resume`` lets a resumed run change: how the weights are updated."""
 
-COMPARED_APART = OVERRIDABLE | {"validation.tokenize"}
+COMPARED_APART = OVERRIDABLE | {"train.threads", "validation.tokenize"}
 
 
 def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
@@ -63,7 +69,10 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     if config.train.start_from:  # this run may have copied settings from there
         config, _ = with_sizes_of(config, before.get("model"), str(found.path))
     overrides = _overrides(config, before, found.step)
-    _check_device(config, found.path, "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu")
+    device = "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu"
+    _check_device(config, found.path, device)
+    if device == "cpu":
+        overrides += _thread_override(config, checkpoint.training.values, found.step, found.path)
     state = build(config, checkpoint)
     state.restore(checkpoint.weights, checkpoint.training, str(found.path))
     state.overrides += overrides
@@ -137,6 +146,39 @@ def _check_device(config: RunConfig, path: Path, before: str) -> None:
             f"{path}: was trained on {kind}, and a run continues exactly only there; set train.device={before}, or "
             "start a new run"
         )
+
+
+def threads_to_resume(run: RunFolder) -> int:
+    """Number of threads that trained the newest checkpoint of ``run``.
+
+    0 if it is unknown or exceeds the cores of this machine; ``restore`` then compares it.
+    """
+    for checkpoint in reversed(run.checkpoints()):
+        if number := _trained_threads(training_values(checkpoint)):
+            return number if number <= available_cores() else 0
+    return 0
+
+
+def _trained_threads(training: dict[str, Any]) -> int:
+    """Number of threads of the process that saved ``training``; 0 if unknown. Early versions saved only the setting."""
+    match training:
+        case {"threads": int(number)} | {"config": {"train": {"threads": int(number)}}} if number > 0:
+            return number
+    return 0
+
+
+def _thread_override(config: RunConfig, training: dict[str, Any], step: int, path: Path) -> list[Override]:
+    """A change of the number of threads: PyTorch divides sums among them, and the last bits depend on it."""
+    before, now = _trained_threads(training), torch.get_num_threads()
+    if before in (0, now):
+        return []
+    if not config.train.override_on_resume:
+        raise ConfigError(
+            f"{path}: trained with {before} thread{'s' if before > 1 else ''}, but this process computes with {now}, "
+            f"and a run continues exactly only with the same number; set train.threads={before} (in Python, call "
+            f"torch.set_num_threads({before})), or set train.override_on_resume=true to go on with {now}"
+        )
+    return [Override(step, "train.threads", before, now)]
 
 
 def _restore_best(state: TrainState, run: RunFolder, before: dict[str, Any], bleu_tokenize: str | None) -> None:

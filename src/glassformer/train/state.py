@@ -196,6 +196,7 @@ class TrainState:
             "config": self.config.model_dump(mode="json"),
             "kernels": self._kernels(),
             "routes": [[route.part, route.engine, route.reason] for route in self.routes],
+            "threads": torch.get_num_threads(),
         }
         return TrainingState(values, tensors)
 
