@@ -1,5 +1,8 @@
 """Equation 1 computed by its definition, by the fused path and by PyTorch is one function."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -82,6 +85,29 @@ def test_definition_and_fused_path_have_the_same_gradients(kind: str) -> None:
     for context in (defined, module.attend(*inputs, mask)):
         gradients.append(torch.autograd.grad(context.sin().sum(), inputs))
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["none", "padding", "causal", "both"])
+def test_on_a_cpu_dropout_runs_the_definition_also_without_a_trace(kind: str) -> None:
+    """The same random numbers drop the same weights; PyTorch's fused attention on a CPU would drop none."""
+    module, results = MultiHeadAttention(8, HEADS, D_K, D_V, Dropout(0.5)).double().train(), []
+    allowed = torch.ones(BATCH, 1, 9, 9, dtype=torch.bool)
+    allowed[1, :, 2], allowed[2] = False, False
+    mask = mask_of(kind, 9)
+    mask = None if mask is None else replace(mask, allowed=allowed)
+    inputs = [tensor.requires_grad_() for tensor in tensors(9)]
+    for tracing in (True, False):
+        torch.manual_seed(5)
+        with trace(module) if tracing else nullcontext():
+            context = module.attend(*inputs, mask)
+        results.append([context, *torch.autograd.grad(context.sin().sum(), inputs)])
+    for traced, untraced in zip(*results, strict=True):
+        assert torch.equal(traced, untraced) and untraced.isfinite().all()
+    context = results[1][0]
+    assert not torch.equal(context, module.eval().attend(*inputs, mask))
+    if mask is not None:
+        assert context[1, :, 2].count_nonzero() == 0 and context[2].count_nonzero() == 0
+        assert all(gradient[2].count_nonzero() == 0 for gradient in results[1][1:])
 
 
 def test_a_causal_query_sees_the_keys_cached_before_it_and_none_to_come() -> None:
