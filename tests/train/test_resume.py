@@ -16,6 +16,7 @@ import glassformer.train.loop
 from glassformer.checkpoint import TrainingState
 from glassformer.config import CheckpointError, ConfigError
 from glassformer.manifest import digested, parse_digested
+from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
 from glassformer.train.resume import _measured, _overrides
@@ -184,6 +185,50 @@ def test_a_model_trained_in_kernels_as_a_whole_goes_on_bit_for_bit(
     list(islice(train(config, run), 6))
     run_to_the_end(config, run.path, resume=True)
     assert state_of(run.path) == state_of(tmp_path / "whole")
+
+
+WIDE = {"model.d_model": 64, "model.d_ff": 64, "train.save_every": 2, "data.validation": []}
+
+
+def resume_without_routes(tiny: TinyRun, path: Path, changes: dict[str, Any]) -> None:
+    """Two steps, saved as before routes were stored; then two more."""
+    restore = TrainState.restore
+
+    def early(state: TrainState, weights: Any, saved: TrainingState, origin: str) -> None:
+        del saved.values["routes"]
+        restore(state, weights, saved, origin)
+
+    run_to_the_end(tiny.config(WIDE | changes | {"train.max_steps": 2}), path)
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr(TrainState, "restore", early)
+        run_to_the_end(tiny.config(WIDE | changes | {"train.max_steps": 4}), path, resume=True)
+
+
+def test_a_state_without_routes_goes_on_bit_for_bit_if_all_parts_are_native(tiny: TinyRun, tmp_path: Path) -> None:
+    if kernels() is None:
+        pytest.skip("there is no C++ compiler here")
+    run_to_the_end(tiny.config(WIDE | {"train.max_steps": 4}), tmp_path / "undisturbed")
+    resume_without_routes(tiny, tmp_path / "run", {})
+    assert state_of(tmp_path / "run")["weights"] == state_of(tmp_path / "undisturbed")["weights"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train.engine": "torch"},
+        {"model.d_model": 16, "model.d_ff": 32},  # single operations
+        {"model.activation": "silu"},
+    ],
+    ids=str,
+)
+def test_a_state_without_routes_is_refused_if_the_results_would_differ(
+    tiny: TinyRun, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    message = (
+        r"step_00000002: trained with the model by an earlier version, but .*; a run continues exactly only on the"
+    )
+    with pytest.raises(CheckpointError, match=rf"{message} same engine; start a new run$"):
+        resume_without_routes(tiny, tmp_path / "run", changes)
 
 
 def test_other_kernels_are_refused(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
