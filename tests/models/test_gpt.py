@@ -13,6 +13,7 @@ from glassformer.generate import DecodingConfig, SpecialTokens
 from glassformer.generate.beam import beam
 from glassformer.generate.greedy_and_sampling import greedy
 from glassformer.generate.protocol import Prompt
+from glassformer.layers.sparse import Pattern
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.taps import record
 
@@ -79,6 +80,22 @@ def test_sparse_patterns_decode_as_they_read(build: Build, kind: str) -> None:
     torch.testing.assert_close(traced, model(torch.tensor(texts[:1])), **TOLERANCE)
     weights = recorded["decoder.layers.0.self_attention.weights"]
     assert (weights == 0).sum() > (torch.ones_like(weights).triu(1)).sum()
+
+
+def test_all_sparse_layers_of_a_pass_share_one_dense_mask(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that includes the pattern in a trace and in decoding; in blockwise attention, one of the other conditions."""
+    model, patterns, masks = build("gpt", n_layers=4, **SPARSE["strided"]), [], []
+    mask, attend = Pattern.mask, Pattern.attend
+    monkeypatch.setattr(Pattern, "mask", lambda *sizes: patterns.append(sizes) or mask(*sizes))
+    monkeypatch.setattr(Pattern, "attend", lambda *inputs: masks.append(inputs[-1]) or attend(*inputs))
+    model(torch.randint(3, 12, (1, 12)), torch.tensor([[1] * 4 + [2] * 8]))
+    assert not patterns and len(masks) == 4
+    assert masks[0] is not None and all(one is masks[0] for one in masks)
+    with record(model):
+        model(torch.randint(3, 12, (2, 7)))
+    assert len(patterns) == 1
+    model.step(torch.tensor([[3]]), model.begin(*padded(PROMPTS[:1])))
+    assert len(patterns) == 2
 
 
 @pytest.mark.parametrize("use_cache", [True, False])

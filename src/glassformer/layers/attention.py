@@ -4,7 +4,6 @@ Attention(Q, K, V) = softmax(Q Kᵀ / √d_k) V   (equation 1)
 """
 
 import math
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -72,7 +71,7 @@ class MultiHeadAttention(nn.Module):
         if cache is not None:
             k, v = cache.append(k, v, room=self.fused and mask is not None and mask.causal)
         if self.pattern is not None:
-            mask = replace(mask or Mask(), pattern=self.pattern, offset=offset)
+            mask = (mask or Mask(offset=offset)).with_pattern(self.pattern)
         return self._merge(self.attend(q, k, v, mask), x)
 
     def attend(
@@ -110,7 +109,7 @@ class MultiHeadAttention(nn.Module):
         size = q.size(2), k.size(2), q.device
         blockwise = mask.pattern is not None and p == 0 and mask.at_start and not torch.compiler.is_compiling()
         if mask.pattern is not None and blockwise and q.size(2) == k.size(2):
-            return mask.pattern.attend(q, *self._repeat(k, v), replace(mask, pattern=None).dense(*size))
+            return mask.pattern.attend(q, *self._repeat(k, v), mask.with_pattern(None).dense(*size))
         causal = mask.only_causal(*size[:2])
         return F.scaled_dot_product_attention(
             q,

@@ -3,7 +3,7 @@
 Section 3.2.3 prevents leftward information flow by "setting to −∞ all values which correspond to illegal connections".
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,6 +42,7 @@ class Mask:
     allowed: Bool[Tensor, "#batch #heads #query #key"] | None = None
     """Any further condition in dense form."""
     _made: dict[tuple[Any, ...], Tensor | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _variants: dict[int, "Mask"] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self._numbered and (self.queries is None or self.queries.dtype == torch.bool):
@@ -57,6 +58,11 @@ class Mask:
         if size not in self._made:
             self._made[size] = self._make(*size)
         return self._made[size]
+
+    def with_pattern(self, pattern: Pattern | None) -> "Mask":
+        """This mask with another pattern, or with none; one object for all layers of a pass, with one dense form."""
+        variant = replace(self, pattern=pattern)
+        return variant if torch.compiler.is_compiling() else self._variants.setdefault(id(pattern), variant)
 
     def _make(
         self, query: Size, key: Size, device: torch.device | None
