@@ -39,6 +39,7 @@ if kind == "bert":
     ids = torch.randint(5, 30000, (batch, 20))
     work = lambda: model.embed(ids, torch.ones_like(ids, dtype=torch.bool))
 else:
+    values["positions"] = "rotary" if kind == "rotary gpt" else "learned"
     model = build_model({"kind": "gpt", "n_heads": 6, "d_ff": 1536, **values}, "test").eval()
     try:
         from glassformer.native import accelerate
@@ -106,7 +107,7 @@ def cases(options: argparse.Namespace, folder: Path) -> dict[str, Callable[[Path
                 name = f"decoding, {precision}, beam {beam}, {what}"
                 found[name] = lambda side, a=arguments, w=what: decoding(side, a, w)
     found["a first sentence, cold"] = lambda side: startup(side, options.run)
-    for kind, batch in (("gpt", 1), ("gpt", 32), ("bert", 64)):
+    for kind, batch in (("gpt", 1), ("gpt", 32), ("rotary gpt", 1), ("rotary gpt", 16), ("bert", 64)):
         found[f"{kind}, batch {batch}"] = lambda side, k=kind, b=batch: float(output(side, ["-c", FAMILY, k, b]))
     return found
 

@@ -124,12 +124,14 @@ def test_each_row_may_begin_at_a_position_of_its_own(position: nn.Module) -> Non
 
 def test_rotary_turns_each_row_from_a_position_of_its_own() -> None:
     rotary, q = Rotary(6, theta=50.0), torch.randn(3, 2, 4, 6, dtype=torch.float64)
-    turned = rotary(q, offsets := torch.tensor([0, 7, 2]))
+    turned, _ = rotary(q, q, offsets := torch.tensor([0, 7, 2]))
     for row, offset in enumerate(offsets.tolist()):
-        assert torch.equal(turned[row], rotary(q[row : row + 1], offset)[0])
+        alone = q[row : row + 1]
+        assert torch.equal(turned[row], rotary(alone, alone, offset)[0][0])
     angle = torch.tensor(3.0 * 50.0 ** (-2 / 6), dtype=torch.float64)
-    pair = rotary(q[:1, :1, :1], 3)[0, 0, 0, 2:4]
-    even, odd = q[0, 0, 0, 2:4]
+    first = q[:1, :1, :1]
+    pair = rotary(first, first, 3)[0][0, 0, 0, 2:4]
+    even, odd = first[0, 0, 0, 2:4]
     expected = torch.stack([even * angle.cos() - odd * angle.sin(), even * angle.sin() + odd * angle.cos()])
     torch.testing.assert_close(pair, expected, **TOLERANCE)
 

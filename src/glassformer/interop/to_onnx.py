@@ -156,7 +156,7 @@ class _Attention(MultiHeadAttention):
             for project, given in ((self.query, x), (self.key, seen), (self.value, seen))
         )
         if self.rotary is not None:
-            q, k = self.rotary(q, 0), self.rotary(k, 0)
+            q, k = self.rotary(q, k, 0)
         scores = q @ k.transpose(-2, -1) * (1 / math.sqrt(q.size(-1)))
         if mask is not None and (dense := mask.dense(q.size(2), k.size(2), q.device)) is not None:
             scores = scores.masked_fill(~dense, torch.finfo(scores.dtype).min)

@@ -67,7 +67,8 @@ class MultiHeadAttention(nn.Module):
         q, k, v = self._heads(self.query(x), "q"), self._heads(self.key(x), "k"), self._heads(self.value(x), "v")
         offset = 0 if cache is None else cache.offset
         if self.rotary is not None:
-            q, k = tap(self, "rotated_q", self.rotary(q, offset)), tap(self, "rotated_k", self.rotary(k, offset))
+            q, k = self.rotary(q, k, offset)
+            q, k = tap(self, "rotated_q", q), tap(self, "rotated_k", k)
         if cache is not None:
             k, v = cache.append(k, v, room=self.fused and mask is not None and mask.causal)
         if self.pattern is not None:

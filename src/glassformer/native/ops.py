@@ -210,11 +210,15 @@ class NativeRotary(Rotary):
     """Rotary positions in one kernel, where all rows begin at the same position."""
 
     def forward(
-        self, x: Float[Tensor, "rows heads length d_head"], offset: Offset
-    ) -> Float[Tensor, "rows heads length d_head"]:
-        if not isinstance(offset, int) or not computes_gradient(x):
-            return super().forward(x, offset)
-        return _Rotated.apply(x, *rotary_tables(self.angles(x.size(-2), x.device, offset)))
+        self,
+        q: Float[Tensor, "rows heads length d_head"],
+        k: Float[Tensor, "rows kv_heads length d_head"],
+        offset: Offset,
+    ) -> tuple[Float[Tensor, "rows heads length d_head"], Float[Tensor, "rows kv_heads length d_head"]]:
+        if not isinstance(offset, int) or not computes_gradient(q, k):
+            return super().forward(q, k, offset)
+        tables = rotary_tables(self.angles(q.size(-2), q.device, offset))
+        return _Rotated.apply(q, *tables), _Rotated.apply(k, *tables)
 
 
 def rotary_tables(
