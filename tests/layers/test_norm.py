@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from glassformer.layers.norm import LayerNorm, RMSNorm
+from glassformer.layers.llama import RMSNorm
+from glassformer.layers.norm import LayerNorm
 from glassformer.taps import record
 
 

@@ -22,9 +22,8 @@ from glassformer.explain.expression import (
 )
 from glassformer.explain.operands import Derivation, Operands, given
 from glassformer.layers.block import Stack
-from glassformer.layers.feed_forward import GatedFeedForward
-from glassformer.layers.norm import RMSNorm
-from glassformer.layers.position import Rotary
+from glassformer.layers.llama import GatedFeedForward, RMSNorm
+from glassformer.layers.rotary import Rotary
 
 ACTIVATION_EQUATIONS = {
     "relu": r"\max(0, x)",

@@ -41,19 +41,3 @@ class FeedForward(nn.Module):
         inner = tap(self, "inner", self.inner(x))
         activated = tap(self, "activated", self.activation(inner))
         return tap(self, "result", self.outer(activated))
-
-
-class GatedFeedForward(nn.Module):
-    """(activation(x W_gate) ⊙ x W_1) W_2: with SiLU it is SwiGLU, with GELU GEGLU (Shazeer 2020, arXiv:2002.05202)."""
-
-    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor], bias: bool = True):
-        super().__init__()
-        self.gate = nn.Linear(d_model, d_ff, bias=bias)
-        self.inner = nn.Linear(d_model, d_ff, bias=bias)
-        self.outer = nn.Linear(d_ff, d_model, bias=bias)
-        self.activation = activation
-
-    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
-        activated = tap(self, "activated", self.activation(tap(self, "gate", self.gate(x))))
-        product = tap(self, "product", activated * tap(self, "inner", self.inner(x)))
-        return tap(self, "result", self.outer(product))

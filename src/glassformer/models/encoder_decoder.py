@@ -17,7 +17,8 @@ from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
 from glassformer.layers.init import initialize
 from glassformer.layers.mask import Mask, Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm
-from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.layers.rotary import Rotary
 from glassformer.taps import tap
 
 

@@ -19,12 +19,14 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialize_normal
+from glassformer.layers.llama import GatedFeedForward, RMSNorm
 from glassformer.layers.mask import Sentences, causal_mask
-from glassformer.layers.norm import LayerNorm, RMSNorm
-from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.layers.norm import LayerNorm
+from glassformer.layers.position import Learned, Sinusoidal
 from glassformer.layers.ragged import PromptState, ragged, within_table
+from glassformer.layers.rotary import Rotary
 from glassformer.layers.sparse import Pattern, Window, fixed, global_tokens, strided
 
 

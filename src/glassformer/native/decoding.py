@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.position import Rotary
+from glassformer.layers.rotary import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.native.abi import Extension, KeyValueCache, Layer, Linear, Norm, RotaryTables, Stack
 from glassformer.native.library import Kernels

@@ -15,7 +15,8 @@ from glassformer.layers import feed_forward
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
-from glassformer.layers.position import Offset, Rotary
+from glassformer.layers.position import Offset
+from glassformer.layers.rotary import Rotary
 from glassformer.native import abi
 from glassformer.native.abi import Attention, Operand, Product, Rotation, Sequences
 from glassformer.native.library import loaded

@@ -19,7 +19,8 @@ from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.norm import LayerNorm
-from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.layers.rotary import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.native.decoding import Execution, NativeDecoder, SearchKernels

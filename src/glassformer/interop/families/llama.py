@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from glassformer.config import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
 from glassformer.interop.table import Change, Family, Fixed, Row, Setting, linear
-from glassformer.layers.norm import RMSNorm
+from glassformer.layers.llama import RMSNorm
 from glassformer.models.gpt import GPTConfig
 
 PARTS = (
