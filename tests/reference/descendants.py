@@ -137,8 +137,8 @@ class Descendant:
             scaled = self.note(f"{name}.masked_scores", np.where(mask == 1, scaled, -np.inf))
         weights = self.note(f"{name}.weights", softmax(scaled))
         context = self.note(f"{name}.context", np.stack([weights[h] @ v[of] for h, of in enumerate(shared)]))
-        map_in_threads = self.note(f"{name}.concatenated", np.concatenate(list(context), axis=-1))
-        return self.note(f"{name}.result", self.linear(map_in_threads, f"{name}.output"))
+        concatenated = self.note(f"{name}.concatenated", np.concatenate(list(context), axis=-1))
+        return self.note(f"{name}.result", self.linear(concatenated, f"{name}.output"))
 
     def heads(self, x: Array, projection: str, tap: str, count: int) -> Array:
         """Head h has the h-th of ``count`` equal stretches of the columns."""

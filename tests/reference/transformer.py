@@ -107,8 +107,8 @@ class Reference:
             scaled = self.note(f"{name}.masked_scores", np.where(mask == 1, scaled, -np.inf))
         weights = self.note(f"{name}.weights", softmax(scaled))
         context = self.note(f"{name}.context", np.einsum("hqk,hkd->hqd", weights, v))
-        map_in_threads = self.note(f"{name}.concatenated", context.swapaxes(0, 1).reshape(len(x), -1))
-        return self.note(f"{name}.result", self.linear(map_in_threads, f"{name}.output"))
+        concatenated = self.note(f"{name}.concatenated", context.swapaxes(0, 1).reshape(len(x), -1))
+        return self.note(f"{name}.result", self.linear(concatenated, f"{name}.output"))
 
     def feed_forward(self, x: Array, name: str) -> Array:
         """Equation 2."""
