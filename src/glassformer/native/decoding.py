@@ -68,7 +68,7 @@ class NativeDecoder:
             tokens, begins = slice(first[start], first[stop]), first[start : stop + 1] - first[start]
             some, x = ids[tokens], memory[tokens]
             where = some.data_ptr(), x.data_ptr(), begins.data_ptr()
-            self.kernels.encode(self.encoder, tables.structure, *where, stop - start)
+            self.kernels.encode(self.encoder, tables.structure, *where, stop - start, torch.get_num_threads())
             for one, kept in zip(projections, seen, strict=True):
                 kept[tokens] = self._apply(one, x)
         beam_index = source.new_zeros(len(source), ROOM, dtype=torch.int32)
@@ -94,6 +94,7 @@ class NativeDecoder:
                 rows,
                 state.append(self.decoder.layers, rows),
                 state.logits.data_ptr(),
+                torch.get_num_threads(),
             )
         return state.logits[:rows]
 
@@ -112,7 +113,7 @@ class NativeDecoder:
 
     def _apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         y = x.new_empty(len(x), linear.outputs)
-        self.kernels.linear(linear, x.data_ptr(), len(x), y.data_ptr())
+        self.kernels.linear(linear, x.data_ptr(), len(x), y.data_ptr(), torch.get_num_threads())
         return y
 
 

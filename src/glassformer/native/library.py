@@ -40,7 +40,7 @@ FLAGS = [
     "-fno-math-errno",
     "-shared",
     "-fPIC",
-    "-fopenmp",
+    "-pthread",
 ]
 
 
@@ -70,9 +70,9 @@ class Kernels:
         self.embed = _function(library.embed_rows, POINTER(Embedding), c_int32)
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
-        self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p)
+        self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
         self.encode = _function(
-            library.encode, POINTER(Stack), POINTER(RotaryTables), c_void_p, c_void_p, c_void_p, c_int64
+            library.encode, POINTER(Stack), POINTER(RotaryTables), c_void_p, c_void_p, c_void_p, c_int64, c_int64
         )
         self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
         self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
@@ -86,6 +86,7 @@ class Kernels:
             c_int64,
             POINTER(KeyValueCache),
             c_void_p,
+            c_int64,
         )
         self.decode = _function(library.decode, *arguments)
 

@@ -229,19 +229,23 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w
 
 template <class T>
 static void attend_all(const Attention& a, bool backward) {
-#pragma omp parallel num_threads(a.threads)
-    {
+    // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
+    const int64_t together = a.batch < 4 * a.threads ? 1 : a.heads;
+    static std::atomic<int64_t> calls{0};
+    const int64_t call = ++calls;
+    parallel_for(a.threads, a.batch * a.heads, together, [&](int64_t from, int64_t to) {
         thread_local Head<T> work;
-        work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
-        work.seen.resize(work.room);
-        for (auto* each : {&work.weights, &work.dropped, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
-        // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
-        const int64_t together = a.batch < 4 * a.threads ? 1 : a.heads;
-#pragma omp for schedule(dynamic, together)
-        for (int64_t index = 0; index < a.batch * a.heads; index++) {
+        thread_local int64_t prepared_for = 0;
+        if (prepared_for != call) {
+            work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
+            work.seen.resize(work.room);
+            for (auto* each : {&work.weights, &work.dropped, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
+            prepared_for = call;
+        }
+        for (int64_t index = from; index < to; index++) {
             const Attention some = of_batch<T>(a, index / a.heads);
             if (backward) attend_backward<T>(some, index / a.heads, index % a.heads, work);
             else attend_forward<T>(some, index / a.heads, index % a.heads, work);
         }
-    }
+    });
 }

@@ -30,6 +30,7 @@ struct Stack {
     Norm last;
     const float* embedding;  // [vocabulary, d_model]
     int64_t vocabulary;
+    int64_t threads;  // of the call
 };
 
 // Key–value cache of the decoder's hypotheses. `keys_values[t]` holds position t: for each layer, for each of the
@@ -58,7 +59,7 @@ T* workspace(int slot, int64_t count) {
     return reinterpret_cast<T*>((address + 63) / 64 * 64);
 }
 
-void linear(const Linear& by, const float* x, int64_t rows, Output out) {
+void linear(const Linear& by, const float* x, int64_t rows, Output out, int64_t threads) {
     Input input{x, by.inputs, nullptr, 0, nullptr, nullptr};
     if (by.scales) {
         const int64_t stride = padded(by.inputs, 4);
@@ -69,7 +70,7 @@ void linear(const Linear& by, const float* x, int64_t rows, Output out) {
             quantize(x + row * by.inputs, by.inputs, bytes + row * stride, scales + row, sums + row);
         input.bytes = bytes, input.byte_stride = stride, input.scales = scales, input.sums = sums;
     }
-    product(by, input, rows, out);
+    product(by, input, rows, out, threads);
 }
 
 // x + Sublayer(LayerNorm(x)), or LayerNorm(x + Sublayer(x)): the sub-layer adds its result to x itself.
@@ -91,9 +92,10 @@ void feed_forward(const Stack& stack, const Layer& layer, float* x, int64_t rows
     add_and_norm(stack, layer.feed_forward_norm, x, rows, [&](const float* input, Output out) {
         auto hidden = workspace<float>(4, rows * layer.inner.outputs);
         linear(
-            layer.inner, input, rows, {hidden, layer.inner.outputs, static_cast<Activation>(stack.activation), false}
+            layer.inner, input, rows, {hidden, layer.inner.outputs, static_cast<Activation>(stack.activation), false},
+            stack.threads
         );
-        linear(layer.outer, hidden, rows, out);
+        linear(layer.outer, hidden, rows, out, stack.threads);
     });
 }
 
@@ -129,7 +131,7 @@ void attend_within(
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(4, rows * width);
         auto context = workspace<float>(5, rows * values);
-        linear(layer.self_qkv, input, rows, {qkv, width, NONE, false});
+        linear(layer.self_qkv, input, rows, {qkv, width, NONE, false}, stack.threads);
         for (int64_t sentence = 0; sentence < sentences; sentence++) {
             const float* keys = qkv + first[sentence] * width + stack.heads.keys();
             const int64_t length = first[sentence + 1] - first[sentence];
@@ -141,7 +143,7 @@ void attend_within(
             for (int64_t row = first[sentence]; row < first[sentence + 1]; row++)
                 attend(stack.heads, qkv + row * width, length, seen, context + row * values, scores);
         }
-        linear(layer.self_output, context, rows, out);
+        linear(layer.self_output, context, rows, out, stack.threads);
     });
 }
 
@@ -154,7 +156,7 @@ void attend_cache(
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(4, rows * layer.self_qkv.outputs);
         auto context = workspace<float>(5, rows * values);
-        linear(layer.self_qkv, input, rows, {qkv, layer.self_qkv.outputs, NONE, false});
+        linear(layer.self_qkv, input, rows, {qkv, layer.self_qkv.outputs, NONE, false}, stack.threads);
         for (int64_t row = 0; row < rows; row++)
             rotate_queries_and_keys(stack.heads, tables, cache.positions - 1, qkv + row * layer.self_qkv.outputs);
         Unit* newest = static_cast<Unit*>(cache.keys_values[cache.positions - 1]);
@@ -169,7 +171,7 @@ void attend_cache(
             const float* q = qkv + row * layer.self_qkv.outputs;
             attend(stack.heads, q, cache.positions, seen, context + row * values, scores);
         }
-        linear(layer.self_output, context, rows, out);
+        linear(layer.self_output, context, rows, out, stack.threads);
     });
 }
 
@@ -180,7 +182,7 @@ void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const 
     add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
         auto q = workspace<float>(4, rows * keys);
         auto context = workspace<float>(5, rows * values);
-        linear(layer.query, input, rows, {q, keys, NONE, false});
+        linear(layer.query, input, rows, {q, keys, NONE, false}, stack.threads);
         for (int64_t row = 0; row < rows; row++) {
             const int64_t sentence = row / cache.rows_per_sentence, length = cache.length[sentence];
             auto memory = static_cast<const Unit*>(cache.memory[index]) + cache.first[sentence] * (keys + values);
@@ -190,7 +192,7 @@ void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const 
                 stack.heads, q + row * keys, length, seen, context + row * values, room_for_scores(stack.heads, length)
             );
         }
-        linear(layer.cross_output, context, rows, out);
+        linear(layer.cross_output, context, rows, out, stack.threads);
     });
 }
 

@@ -1,6 +1,7 @@
 // Elementwise operations between matrix products: activations, dropout, layer normalization, the residual sum.
 #pragma once
 #include "simd.h"
+#include "thread_pool.h"
 
 // Activations of a feed-forward layer and their gradients, for training and decoding: ReLU (section 3.3), GELU and its
 // approximation with tanh (Hendrycks & Gimpel 2016), SiLU (Elfwing et al. 2018).
@@ -88,8 +89,10 @@ static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y)
 template <class T>
 static void drop(const T* x, int64_t count, const Dropout& by, T* y, int64_t threads) {
     const int64_t whole = count / (4 * LANES) * (4 * LANES);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t start = 0; start < whole; start += 4 * LANES) drop_some(x + start, start, by, y + start);
+    const int64_t size = padded(chunk_size(threads, whole), 4 * LANES);
+    parallel_for(threads, whole, size, [&](int64_t from, int64_t to) {
+        for (int64_t start = from; start < to; start += 4 * LANES) drop_some(x + start, start, by, y + start);
+    });
     if (whole < count) {
         T rest[4 * LANES] = {}, dropped[4 * LANES];
         memcpy(rest, x + whole, (count - whole) * sizeof(T));

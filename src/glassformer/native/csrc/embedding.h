@@ -37,12 +37,11 @@ static inline void store_dropped(const Embedding& e, int64_t token, int64_t i, E
 static void embed_tokens(const Embedding& e) {
     for (int64_t token = 0; token < e.tokens; token++)
         if (e.ids[token] < 0 || e.ids[token] >= e.matrix_rows) throw std::out_of_range("id");
-#pragma omp parallel for num_threads(e.threads) schedule(static)
-    for (int64_t token = 0; token < e.tokens; token++) {
+    auto embed_token = [&](int64_t token) {
         float* x = e.x + token * e.d_model;
         if (e.used && !e.used[token]) {
             std::fill(x, x + e.d_model, 0.0f);
-            continue;
+            return;
         }
         const float* row = e.matrix + e.ids[token] * e.d_model;
         const float* place = e.places ? e.table + e.places[token] * e.d_model : nullptr;
@@ -50,7 +49,10 @@ static void embed_tokens(const Embedding& e) {
             return place ? load(row + i) * e.scale + load(place + i) : load(row + i) * e.scale;
         };
         for (int64_t i = 0; i < e.d_model; i += 4 * LANES) store_dropped(e, token, i, entry, x);
-    }
+    };
+    parallel_for(e.threads, e.tokens, chunk_size(e.threads, e.tokens), [&](int64_t from, int64_t to) {
+        for (int64_t token = from; token < to; token++) embed_token(token);
+    });
 }
 
 // d[r] = factor · Σ of what has come to row r, in the order of the tokens, whatever the number of threads.
@@ -62,11 +64,9 @@ static void gather_gradients(const Embedding& e, const int64_t* rows_of, int64_t
     std::vector<int64_t> next(first.begin(), first.end() - 1);
     for (int64_t token = 0; token < e.tokens; token++)
         if (!e.used || e.used[token]) order[next[rows_of[token]]++] = token;
-#pragma omp parallel num_threads(e.threads)
-    {
+    parallel_for(e.threads, rows, ROWS_OF_MATRIX, [&](int64_t from, int64_t end) {
         std::vector<float> d_token(e.d_model);
-#pragma omp for schedule(dynamic, ROWS_OF_MATRIX)
-        for (int64_t row = 0; row < rows; row++) {
+        for (int64_t row = from; row < end; row++) {
             float* to = d + row * e.d_model;
             std::fill(to, to + e.d_model, 0.0f);
             for (int64_t at = first[row]; at < first[row + 1]; at++) {
@@ -77,7 +77,7 @@ static void gather_gradients(const Embedding& e, const int64_t* rows_of, int64_t
                     store(to + i, load(to + i) + load(d_token.data() + i) * factor);
             }
         }
-    }
+    });
 }
 
 static void embedding_gradients(const Embedding& e) {

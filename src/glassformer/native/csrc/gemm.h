@@ -1,13 +1,12 @@
-// The three products of a linear layer in training, x Wᵀ + b and its gradients, within a parallel region.
+// The three products of a linear layer in training, x Wᵀ + b and its gradients, and the loops that pack their operands.
 //
-// Every thread of the region calls them, does its share of the work, and meets the others where the caller says so.
 // Sums over rows are made of CHUNKs, or by one thread from the first row to the last: they do not depend on how many
 // threads there are. All widths are multiples of COLUMN_BLOCK.
 #pragma once
 #include "microkernel.h"
+#include "thread_pool.h"
 #include <algorithm>
 #include <memory>
-#include <omp.h>
 #include <vector>
 
 #define CHUNK (4 * TALL)       // rows
@@ -47,16 +46,6 @@ static X* workspace(Buffer which, int64_t count) {
     return reinterpret_cast<X*>((reinterpret_cast<uintptr_t>(buffer.data.get()) + 63) / 64 * 64);
 }
 
-struct Share {
-    int64_t from, to;
-};
-
-// What this thread does of `count`, in parts of `size`.
-static Share share_of(int64_t count, int64_t size) {
-    const int64_t parts = (count + size - 1) / size, threads = omp_get_num_threads(), index = omp_get_thread_num();
-    return {std::min(parts * index / threads * size, count), std::min(parts * (index + 1) / threads * size, count)};
-}
-
 // Units of two neighboring rows side by side, `below` null where there is none; in float32 the one row.
 static inline void interleave(const float* row, const float*, int64_t count, float* to) {
     memcpy(to, row, count * sizeof(float));
@@ -68,18 +57,19 @@ static inline void interleave(const uint16_t* row, const uint16_t* below, int64_
 
 // W [outputs, inputs] for x Wᵀ: panels of outputs, one behind the other.
 template <class T>
-static void pack_for_outputs(const T* weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
+static auto packing_for_outputs(const T* weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
     // A pair is moved as if it were a number of 32 bits.
     const auto units = reinterpret_cast<const float*>(weight);
     const auto panels = reinterpret_cast<float*>(to);
     const int64_t steps = steps_of<T>(inputs);
-    const Share mine = share_of(outputs, LANES);
-    for (int64_t output = mine.from; output < mine.to; output += LANES)
-        for (int64_t r = 0; r < steps; r += LANES)
-            transpose_square(
-                units + output * steps + r, steps, panels + output / PANEL * PANEL * steps + r * PANEL + output % PANEL,
-                PANEL
-            );
+    return loop(outputs, COLUMN_BLOCK, [=](int64_t from, int64_t to) {
+        for (int64_t output = from; output < to; output += LANES)
+            for (int64_t r = 0; r < steps; r += LANES)
+                transpose_square(
+                    units + output * steps + r, steps,
+                    panels + output / PANEL * PANEL * steps + r * PANEL + output % PANEL, PANEL
+                );
+    });
 }
 
 // Rows that are summed over lie in panels: of WIDTH columns each, the units of all `steps` one behind the other. Those
@@ -97,14 +87,14 @@ static void pack_panels(
     }
 }
 
-// By all threads, a share of the rows each.
 template <class T>
-static void pack_rows(
+static auto packing_rows(
     const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to
 ) {
-    const Share mine = share_of(rows, 2 * TALL);
-    const int64_t before = mine.from / Step<T>::ENTRIES;
-    pack_panels<PANEL>(x + mine.from * stride, stride, mine.to - mine.from, columns, first + before, steps, to);
+    return loop(rows, CHUNK, [=](int64_t row, int64_t end) {
+        const int64_t before = row / Step<T>::ENTRIES;
+        pack_panels<PANEL>(x + row * stride, stride, end - row, columns, first + before, steps, to);
+    });
 }
 
 // Of at most BLOCK or COLUMN_BLOCK rows, each panel's sums [rows, PANEL] for finish(column, sums), whose sums may
@@ -193,14 +183,13 @@ static OperandOf<Pair> transposed_rows(const Pair* a, int64_t steps) {
 }
 #endif
 
-// aᵀ · x, of a in column blocks and x in panels: put(column of a, column of x, sums of a panel), by whichever thread is
-// free, and put_sums(first column of a block of a, sums of its columns).
+// aᵀ · x, of a in column blocks and x in panels: put(column of a, column of x, sums of a panel) and
+// put_sums(first column of a block of a, sums of its columns).
 template <class U, class Put, class PutSums>
-static void weight_gradient_product(
+static auto weight_gradient_product(
     const U* a, int64_t outputs, const U* x, int64_t inputs, int64_t steps, Put put, PutSums put_sums
 ) {
-#pragma omp for schedule(dynamic) nowait
-    for (int64_t first = 0; first < outputs; first += COLUMN_BLOCK) {
+    return loop(outputs, COLUMN_BLOCK, [=](int64_t first, int64_t) {
         const U* some = a + first * steps;
         multiply_block(
             transposed_rows(some, steps), COLUMN_BLOCK, x, inputs, steps, [&](int64_t column, const float* sums) {
@@ -210,5 +199,5 @@ static void weight_gradient_product(
         float totals[COLUMN_BLOCK];
         sum_columns(some, steps, totals);
         put_sums(first, totals);
-    }
+    });
 }

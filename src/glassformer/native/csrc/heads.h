@@ -2,6 +2,7 @@
 // sequences, TILE queries at a time: Q Kᵀ, weights · V, and the rank-k update of the gradients of K and V.
 #pragma once
 #include "microkernel.h"
+#include "thread_pool.h"
 #include <vector>
 
 #define TILE 4
@@ -201,11 +202,10 @@ static inline void rotate_head(const T* x, const float* cosines, const float* si
 
 template <class T>
 static void rotate(const Rotation& r) {
-#pragma omp parallel for num_threads(r.threads) schedule(static)
-    for (int64_t index = 0; index < r.batch * r.length; index++) {
+    auto rotate_position = [&](int64_t index) {
         const int64_t b = index / r.length, i = index % r.length;
         const float *cosines = r.cosines + i * r.size, *sines = r.sines + i * r.size;
-        if (r.cu_seqlens && i >= r.cu_seqlens[b + 1] - r.cu_seqlens[b]) continue;
+        if (r.cu_seqlens && i >= r.cu_seqlens[b + 1] - r.cu_seqlens[b]) return;
         auto place = [&](const Sequences& rows) {
             return r.cu_seqlens ? (r.cu_seqlens[b] + i) * rows.position : b * rows.batch + i * rows.position;
         };
@@ -214,5 +214,9 @@ static void rotate(const Rotation& r) {
             auto y = static_cast<T*>(r.to.data) + place(r.to) + h * r.to.head;
             rotate_head(x, cosines, sines, r.size, y);
         }
-    }
+    };
+    const int64_t positions = r.batch * r.length;
+    parallel_for(r.threads, positions, chunk_size(r.threads, positions), [&](int64_t from, int64_t to) {
+        for (int64_t index = from; index < to; index++) rotate_position(index);
+    });
 }

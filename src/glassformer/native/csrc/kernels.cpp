@@ -75,21 +75,23 @@ int32_t pack_weights(const float* weights, int64_t outputs, int64_t inputs, void
     return guarded([&] { pack(weights, outputs, inputs, packed, scales); });
 }
 
-int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* y) {
-    return guarded([&] { linear(*by, x, rows, {y, by->outputs, NONE, false}); });
+int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* y, int64_t threads) {
+    return guarded([&] { linear(*by, x, rows, {y, by->outputs, NONE, false}, threads); });
 }
 
 // x: [tokens, d_model], sentence behind sentence, holds the positions; first: where each begins, and the last one ends.
 int32_t encode(
     const Stack* stack, const RotaryTables* tables, const int64_t* ids, float* x, const int64_t* first,
-    int64_t sentences
+    int64_t sentences, int64_t threads
 ) {
     return guarded([&] {
+        Stack by = *stack;
+        by.threads = threads;
         for (int64_t token = 0; token < first[sentences]; token++)
             embed(*stack, ids[token], x + token * stack->d_model);
         for (int index = 0; index < stack->layers; index++) {
-            attend_within(*stack, stack->layer[index], *tables, x, first, sentences);
-            feed_forward(*stack, stack->layer[index], x, first[sentences]);
+            attend_within(by, stack->layer[index], *tables, x, first, sentences);
+            feed_forward(by, stack->layer[index], x, first[sentences]);
         }
         last_norm(*stack, x, first[sentences]);
     });
@@ -98,9 +100,11 @@ int32_t encode(
 // ids: the newest token of each row, at `position` [d_model] (null: nothing is added); logits: [rows, output.outputs].
 int32_t decode(
     const Stack* stack, const RotaryTables* tables, const Linear* output, const int64_t* ids, const float* position,
-    int64_t rows, const KeyValueCache* cache, float* logits
+    int64_t rows, const KeyValueCache* cache, float* logits, int64_t threads
 ) {
     return guarded([&] {
+        Stack by = *stack;
+        by.threads = threads;
         const int64_t d = stack->d_model;
         float* x = workspace<float>(6, rows * d);
         for (int64_t row = 0; row < rows; row++) {
@@ -110,11 +114,11 @@ int32_t decode(
             cache->beam_index[row * cache->stride + cache->positions - 1] = static_cast<int32_t>(row);
         }
         for (int index = 0; index < stack->layers; index++) {
-            if (cache->bfloat16) decoder_layer<uint16_t>(*stack, index, *tables, x, rows, *cache);
-            else decoder_layer<float>(*stack, index, *tables, x, rows, *cache);
+            if (cache->bfloat16) decoder_layer<uint16_t>(by, index, *tables, x, rows, *cache);
+            else decoder_layer<float>(by, index, *tables, x, rows, *cache);
         }
         last_norm(*stack, x, rows);
-        linear(*output, x, rows, {logits, output->outputs, NONE, false});
+        linear(*output, x, rows, {logits, output->outputs, NONE, false}, threads);
     });
 }
 

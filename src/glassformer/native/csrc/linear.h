@@ -6,7 +6,7 @@
 #pragma once
 #include "elementwise.h"
 #include "microkernel.h"
-#include <omp.h>
+#include "thread_pool.h"
 #if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
 #include <immintrin.h>
 #define HAS_INT8 1
@@ -210,17 +210,14 @@ static void some_panels(
 #endif
 }
 
-// By all cores that this thread may use: where searches run side by side, that is one.
-static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out) {
+// Small weights are multiplied by the calling thread alone: others would take longer to wake than to help.
+static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out, int64_t threads) {
     const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
-    const int64_t threads = weights < ENOUGH_WEIGHTS ? 1 : omp_get_max_threads();
-    if (threads == 1) return some_panels(linear, x, rows, 0, linear.outputs, out);
+    if (threads == 1 || weights < ENOUGH_WEIGHTS) return some_panels(linear, x, rows, 0, linear.outputs, out);
     const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t part = 0; part < threads; part++) {
-        const int64_t from = panels * part / threads * PANEL, to = panels * (part + 1) / threads * PANEL;
-        some_panels(linear, x, rows, from, std::min<int64_t>(to, linear.outputs), out);
-    }
+    parallel_for(threads, linear.outputs, chunk_size(threads, panels) * PANEL, [&](int64_t from, int64_t to) {
+        some_panels(linear, x, rows, from, to, out);
+    });
 }
 
 static void pack(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {

@@ -60,10 +60,11 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
 }
 
 template <class T>
-static void rounded_weights(const ProjectedLoss& l, int64_t room, T* to) {
-    const int64_t count = l.vocabulary * l.d_model;
-    const Share mine = share_of(room * l.d_model, LANES);
-    for (int64_t i = mine.from; i < mine.to; i += LANES) write(to + i, i < count ? load(l.weight + i) : Floats{});
+static auto rounding_weights(const ProjectedLoss& l, int64_t room, T* to) {
+    return loop(room * l.d_model, COLUMN_BLOCK * l.d_model, [&l, to](int64_t from, int64_t end) {
+        const int64_t count = l.vocabulary * l.d_model;
+        for (int64_t i = from; i < end; i += LANES) write(to + i, i < count ? load(l.weight + i) : Floats{});
+    });
 }
 
 // What all threads share.
@@ -116,10 +117,11 @@ static void add_weight_gradient(const ProjectedLoss& l, const LossWorkspace<T>& 
     auto add = [&](int64_t output, int64_t column, const float* sums) {
         if (output < l.vocabulary) add_some(sums, PANEL, l.d_weight + output * l.d_model + column);
     };
-    weight_gradient_product(
-        r.gradients, r.size, r.hidden, l.d_model, r.piece_steps, add, [&](int64_t output, const float* sums) {
-            if (l.d_bias) add_some(sums, std::min<int64_t>(COLUMN_BLOCK, l.vocabulary - output), l.d_bias + output);
-        }
+    auto add_bias = [&](int64_t output, const float* sums) {
+        if (l.d_bias) add_some(sums, std::min<int64_t>(COLUMN_BLOCK, l.vocabulary - output), l.d_bias + output);
+    };
+    parallel(
+        l.threads, weight_gradient_product(r.gradients, r.size, r.hidden, l.d_model, r.piece_steps, add, add_bias)
     );
 }
 
@@ -139,25 +141,24 @@ static void projected_loss(ProjectedLoss& l) {
         room.gradients = workspace<Unit<T>>(D_LOGITS, steps_of<T>(piece) * size);
     }
     std::vector<RowLoss> losses(l.tokens);
-#pragma omp parallel num_threads(l.threads)
-    {
-        rounded_weights(l, size, room.low);
-#pragma omp barrier
-        pack_for_outputs(room.low, size, d, room.outputs);
-        if (l.d_hidden) pack_rows(room.low, d, size, d, 0, room.size_steps, room.inputs);
-        for (int64_t start = 0; start < l.tokens; start += piece) {
-            const int64_t rows = std::min(piece, l.tokens - start);
-            LossWorkspace<T> r = room;
-            r.piece_steps = steps_of<T>(rows);
-            if (l.d_hidden)
-                pack_rows(static_cast<const T*>(l.hidden) + start * d, d, rows, d, 0, r.piece_steps, r.hidden);
-#pragma omp barrier
-#pragma omp for schedule(dynamic)
-            for (int64_t row = 0; row < rows; row += LOGIT_ROWS)
-                loss_of_rows(l, r, start, row, std::min<int64_t>(LOGIT_ROWS, rows - row), losses.data());
-            if (l.d_hidden) add_weight_gradient(l, r, start);
-#pragma omp barrier
-        }
+    const int64_t backward = l.d_hidden ? 1 : 0;
+    parallel(l.threads, rounding_weights(l, size, room.low));
+    parallel(
+        l.threads, packing_for_outputs(room.low, size, d, room.outputs),
+        packing_rows(room.low, d, backward * size, d, 0, room.size_steps, room.inputs)
+    );
+    for (int64_t start = 0; start < l.tokens; start += piece) {
+        const int64_t rows = std::min(piece, l.tokens - start);
+        LossWorkspace<T> r = room;
+        r.piece_steps = steps_of<T>(rows);
+        const T* hidden = static_cast<const T*>(l.hidden) + start * d;
+        parallel(
+            l.threads, packing_rows(hidden, d, backward * rows, d, 0, r.piece_steps, r.hidden),
+            loop(rows, LOGIT_ROWS, [&](int64_t row, int64_t end) {
+                loss_of_rows(l, r, start, row, end - row, losses.data());
+            })
+        );
+        if (backward) add_weight_gradient(l, r, start);
     }
     l.nll = l.smooth = 0;
     for (const RowLoss& each : losses) l.nll += each.nll, l.smooth += each.smooth;

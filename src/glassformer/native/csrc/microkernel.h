@@ -28,8 +28,6 @@
 #endif
 #define PANEL (WIDE * LANES)
 
-static inline int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
-
 // A matrix of a product: what step r of the sum takes from entry i lies at data[i · across + r · along].
 template <class Unit>
 struct OperandOf {

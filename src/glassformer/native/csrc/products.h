@@ -5,6 +5,7 @@
 // Every entry of C is summed by one core in one order: the result does not depend on how many there are.
 #pragma once
 #include "microkernel.h"
+#include "thread_pool.h"
 #include <algorithm>
 #include <vector>
 
@@ -75,12 +76,9 @@ static void multiply(const Product& p) {
     thread_local std::vector<float> packed;
     packed.resize(padded(p.columns, PANEL) * p.depth);
     float* to = packed.data();
-#pragma omp parallel for num_threads(p.threads) schedule(static)
-    for (int64_t column = 0; column < p.columns; column += PANEL) {
-        const int64_t count = std::min<int64_t>(PANEL, p.columns - column);
-        pack_side_by_side(p.b, column, count, PANEL, p.depth, to + column * p.depth);
-    }
+    parallel_for(p.threads, p.columns, PANEL, [&](int64_t column, int64_t end) {
+        pack_side_by_side(p.b, column, end - column, PANEL, p.depth, to + column * p.depth);
+    });
     const int64_t block = rows_of_a_block(p);
-#pragma omp parallel for num_threads(p.threads) schedule(dynamic)
-    for (int64_t start = 0; start < p.rows; start += block) multiply_rows(p, to, start, block);
+    parallel_for(p.threads, p.rows, block, [&](int64_t start, int64_t) { multiply_rows(p, to, start, block); });
 }

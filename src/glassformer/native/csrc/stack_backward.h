@@ -48,34 +48,32 @@ void add_sublayer_gradient(
 
 // Of a projection by weights and, if it has one, bias: d_y in column blocks, x in panels.
 template <class T>
-void gradients_of(
+auto gradients_of(
     const Projection& by, const Unit<T>* d_y, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows
 ) {
-    auto put_sums = [&](int64_t output, const float* sums) {
+    auto put_sums = [&by](int64_t output, const float* sums) {
         if (by.bias.gradient) put(sums, COLUMN_BLOCK, static_cast<T*>(by.bias.gradient) + output);
     };
-    weight_gradient_product(
-        d_y, outputs, x, inputs, steps_of<T>(rows),
-        [&](int64_t output, int64_t column, const float* sums) {
-            put(sums, PANEL, static_cast<T*>(by.weight.gradient) + output * inputs + column);
-        },
-        put_sums
-    );
+    auto put_products = [&by, inputs](int64_t output, int64_t column, const float* sums) {
+        put(sums, PANEL, static_cast<T*>(by.weight.gradient) + output * inputs + column);
+    };
+    return weight_gradient_product(d_y, outputs, x, inputs, steps_of<T>(rows), put_products, put_sums);
 }
 
-// γ's and β's gradients from those of each CHUNK: this thread's share of the columns.
+// γ's and β's gradients from those of each CHUNK.
 template <class T>
-void norm_gradient(const float* sums, int64_t rows, int64_t size, const Parameter& weight, const Parameter& bias) {
-    const Share mine = share_of(size, LANES);
-    for (int64_t i = mine.from; i < mine.to; i += LANES) {
-        Floats gamma = {}, beta = {};
-        for (int64_t chunk = 0; chunk * CHUNK < rows; chunk++) {
-            gamma += load(sums + chunk * 2 * size + i);
-            beta += load(sums + chunk * 2 * size + size + i);
+auto norm_gradient(const float* sums, int64_t rows, int64_t size, const Parameter& weight, const Parameter& bias) {
+    return loop(size, COLUMN_BLOCK, [=](int64_t from, int64_t end) {
+        for (int64_t i = from; i < end; i += LANES) {
+            Floats gamma = {}, beta = {};
+            for (int64_t chunk = 0; chunk * CHUNK < rows; chunk++) {
+                gamma += load(sums + chunk * 2 * size + i);
+                beta += load(sums + chunk * 2 * size + size + i);
+            }
+            write(static_cast<T*>(weight.gradient) + i, gamma);
+            if (bias.gradient) write(static_cast<T*>(bias.gradient) + i, beta);
         }
-        write(static_cast<T*>(weight.gradient) + i, gamma);
-        if (bias.gradient) write(static_cast<T*>(bias.gradient) + i, beta);
-    }
+    });
 }
 
 float* sums_of_chunks(int64_t rows, int64_t d) {
@@ -104,48 +102,49 @@ void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, con
     if (s.form() != RELU) {
         auto again = workspace<Unit<T>>(ACTIVATED, steps * wide);
         const int64_t count = wide * Step<T>::ENTRIES;
-#pragma omp parallel for num_threads(s.threads)
-        for (int64_t step = 0; step < steps; step++)
+        parallel_for(s.threads, steps, CHUNK, [&](int64_t from, int64_t to) {
             activate(
-                s, reinterpret_cast<const T*>(saved.hidden) + step * count, count,
-                reinterpret_cast<T*>(again) + step * count
+                s, reinterpret_cast<const T*>(saved.hidden) + from * count, (to - from) * count,
+                reinterpret_cast<T*>(again) + from * count
             );
+        });
         activations = again;
     }
-#pragma omp parallel num_threads(s.threads)
-    {
-        pack_rows(static_cast<const T*>(layer.outer.weight.value), wide, size, wide, 0, steps_of<T>(size), outer);
-        pack_rows(static_cast<const T*>(layer.inner.weight.value), size, wide, size, 0, steps_of<T>(wide), inner);
-#pragma omp barrier
-        in_blocks(rows, [&](int64_t row, int64_t count) {
-            const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
-            const int64_t step = row / Step<T>::ENTRIES;
-            auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * wide);
-            auto put_gradient = [&](int64_t column, float* d_inner) {
-                for (int64_t i = 0; i < count; i++)
-                    for (int64_t j = 0; j < PANEL; j += LANES) {
-                        const Unit<T>* hidden =
-                            saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
-                        const Floats gradient =
-                            activation_gradient(s.form(), row_of(hidden, i), load(d_inner + i * PANEL + j));
-                        write(some + i * wide + column + j, gradient);
-                    }
-                if ((column + PANEL) % COLUMN_BLOCK) return;
-                const int64_t first = column + PANEL - COLUMN_BLOCK;
-                pack_panels<COLUMN_BLOCK>(
-                    some + first, wide, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
-                );
-            };
-            multiply_block(rows_at(d_output, size), count, outer, wide, steps_of<T>(size), put_gradient);
-            auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
-            multiply_to<T>(some, wide, count, inner, size, wide, nullptr, d_input);
-            add_sublayer_gradient(s, saved, norm, row, count, d_input, d, sums);
-        });
-#pragma omp barrier
-        gradients_of<T>(layer.outer, d_y, size, activations, wide, rows);
-        gradients_of<T>(layer.inner, d_hidden, wide, saved.packed_input, size, rows);
-        norm_gradient<T>(sums, rows, size, norm.weight, norm.bias);
-    }
+    parallel(
+        s.threads,
+        packing_rows(static_cast<const T*>(layer.outer.weight.value), wide, size, wide, 0, steps_of<T>(size), outer),
+        packing_rows(static_cast<const T*>(layer.inner.weight.value), size, wide, size, 0, steps_of<T>(wide), inner)
+    );
+    auto backward = [&](int64_t row, int64_t count) {
+        const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
+        const int64_t step = row / Step<T>::ENTRIES;
+        auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * wide);
+        auto put_gradient = [&](int64_t column, float* d_inner) {
+            for (int64_t i = 0; i < count; i++)
+                for (int64_t j = 0; j < PANEL; j += LANES) {
+                    const Unit<T>* hidden =
+                        saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
+                    const Floats gradient =
+                        activation_gradient(s.form(), row_of(hidden, i), load(d_inner + i * PANEL + j));
+                    write(some + i * wide + column + j, gradient);
+                }
+            if ((column + PANEL) % COLUMN_BLOCK) return;
+            const int64_t first = column + PANEL - COLUMN_BLOCK;
+            pack_panels<COLUMN_BLOCK>(
+                some + first, wide, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
+            );
+        };
+        multiply_block(rows_at(d_output, size), count, outer, wide, steps_of<T>(size), put_gradient);
+        auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
+        multiply_to<T>(some, wide, count, inner, size, wide, nullptr, d_input);
+        add_sublayer_gradient(s, saved, norm, row, count, d_input, d, sums);
+    };
+    parallel(s.threads, blocks(rows, backward));
+    parallel(
+        s.threads, gradients_of<T>(layer.outer, d_y, size, activations, wide, rows),
+        gradients_of<T>(layer.inner, d_hidden, wide, saved.packed_input, size, rows),
+        norm_gradient<T>(sums, rows, size, norm.weight, norm.bias)
+    );
 }
 
 // Of what attention gave, before W_O.
@@ -156,17 +155,14 @@ void context_gradient(
 ) {
     const int64_t size = s.d_model, steps = steps_of<T>(size);
     auto back = workspace<Unit<T>>(OUTER_WEIGHTS, size * steps);
-#pragma omp parallel num_threads(s.threads)
-    {
-        pack_rows(static_cast<const T*>(by.output.weight.value), size, size, size, 0, steps, back);
-#pragma omp barrier
-        in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            const T* d_output = add_norm_backward(s, saved, by.norm, row, count, d, d_y, sums);
-            multiply_block(rows_at(d_output, size), count, back, size, steps, [&](int64_t column, const float* sums) {
-                put_panel<T>(sums, count, nullptr, d_context + row * size + column, size);
-            });
+    parallel(s.threads, packing_rows(static_cast<const T*>(by.output.weight.value), size, size, size, 0, steps, back));
+    auto backward = [&](int64_t row, int64_t count) {
+        const T* d_output = add_norm_backward(s, saved, by.norm, row, count, d, d_y, sums);
+        multiply_block(rows_at(d_output, size), count, back, size, steps, [&](int64_t column, const float* sums) {
+            put_panel<T>(sums, count, nullptr, d_context + row * size + column, size);
         });
-    }
+    };
+    parallel(s.threads, blocks(by.rows, backward));
 }
 
 // Gradients of queries, keys and values, as rows and in column blocks; in self-attention all lie beside the queries.
@@ -186,32 +182,32 @@ void projected_gradient(
     const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.self ? 3 * steps : steps;
     auto queries = workspace<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
     auto pack = [&](const Projection& weight, int64_t first, int64_t in_all, Unit<T>* to) {
-        pack_rows(static_cast<const T*>(weight.weight.value), size, size, size, first, in_all, to);
+        return packing_rows(static_cast<const T*>(weight.weight.value), size, size, size, first, in_all, to);
     };
-#pragma omp parallel num_threads(s.threads)
-    {
-        pack(by.query, 0, all, queries);
-        pack(by.key, by.self ? steps : 0, by.self ? all : 2 * steps, by.self ? queries : keys);
-        pack(by.value, by.self ? 2 * steps : steps, by.self ? all : 2 * steps, by.self ? queries : keys);
-#pragma omp barrier
+    parallel(
+        s.threads, pack(by.query, 0, all, queries),
+        pack(by.key, by.self ? steps : 0, by.self ? all : 2 * steps, by.self ? queries : keys),
+        pack(by.value, by.self ? 2 * steps : steps, by.self ? all : 2 * steps, by.self ? queries : keys)
+    );
+    auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights,
+                    Unit<T>* panels) {
         auto some = workspace<float>(BLOCK_RESULT, BLOCK * size);
-        auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights,
-                        Unit<T>* panels) {
-            pack_panels<COLUMN_BLOCK>(
-                from + row * width, width, count, width, row / Step<T>::ENTRIES, steps_of<T>(rows), panels
-            );
-            multiply_to<T>(from + row * width, width, count, weights, size, width, nullptr, some);
-        };
-        in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            back(of.queries, by.query_width, row, count, by.rows, queries, of.query_panels);
-            add_sublayer_gradient(s, saved, by.norm, row, count, some, d, sums);
-        });
-        in_blocks(by.memory, [&](int64_t row, int64_t count) {
-            back(of.keys, by.key_width, row, count, by.memory, keys, of.key_panels);
-            float* to = d_memory + row * size;
-            for (int64_t i = 0; i < count * size; i += LANES) store(to + i, load(to + i) + load(some + i));
-        });
-    }
+        pack_panels<COLUMN_BLOCK>(
+            from + row * width, width, count, width, row / Step<T>::ENTRIES, steps_of<T>(rows), panels
+        );
+        multiply_to<T>(from + row * width, width, count, weights, size, width, nullptr, some);
+        return some;
+    };
+    auto backward = [&](int64_t row, int64_t count) {
+        float* some = back(of.queries, by.query_width, row, count, by.rows, queries, of.query_panels);
+        add_sublayer_gradient(s, saved, by.norm, row, count, some, d, sums);
+    };
+    auto memory_backward = [&](int64_t row, int64_t count) {
+        const float* some = back(of.keys, by.key_width, row, count, by.memory, keys, of.key_panels);
+        float* to = d_memory + row * size;
+        for (int64_t i = 0; i < count * size; i += LANES) store(to + i, load(to + i) + load(some + i));
+    };
+    parallel(s.threads, blocks(by.rows, backward), blocks(by.memory, memory_backward));
 }
 
 template <class T>
@@ -234,14 +230,13 @@ void attend_backward(
     if (self) rotate_heads(s, of.queries, s.sines_back);
     projected_gradient<T>(s, by, saved, of, d, d_memory, sums);
     const Unit<T>* key_input = self ? saved.packed_input : memory;
-#pragma omp parallel num_threads(s.threads)
-    {
-        gradients_of<T>(by.output, d_y, size, saved.context, size, by.rows);
-        gradients_of<T>(by.query, of.query_panels, size, saved.packed_input, size, by.rows);
-        gradients_of<T>(by.key, of.key_panels, size, key_input, size, key_rows);
-        gradients_of<T>(by.value, of.key_panels + size * key_steps, size, key_input, size, key_rows);
-        norm_gradient<T>(sums, by.rows, size, by.norm.weight, by.norm.bias);
-    }
+    parallel(
+        s.threads, gradients_of<T>(by.output, d_y, size, saved.context, size, by.rows),
+        gradients_of<T>(by.query, of.query_panels, size, saved.packed_input, size, by.rows),
+        gradients_of<T>(by.key, of.key_panels, size, key_input, size, key_rows),
+        gradients_of<T>(by.value, of.key_panels + size * key_steps, size, key_input, size, key_rows),
+        norm_gradient<T>(sums, by.rows, size, by.norm.weight, by.norm.bias)
+    );
 }
 
 template <class T>

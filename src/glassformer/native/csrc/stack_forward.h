@@ -163,11 +163,10 @@ Dropout dropout_at(const CompactStack& s, int64_t sublayer, int32_t threshold) {
     };
 }
 
-// work(first, count) for BLOCK rows at a time, by whichever thread is free; no thread waits for the others at the end.
+// work(first, count) for BLOCK rows at a time.
 template <class Work>
-void in_blocks(int64_t rows, Work work) {
-#pragma omp for schedule(dynamic) nowait
-    for (int64_t row = 0; row < rows; row += BLOCK) work(row, std::min<int64_t>(BLOCK, rows - row));
+auto blocks(int64_t rows, Work work) {
+    return loop(rows, BLOCK, [=](int64_t row, int64_t end) { work(row, end - row); });
 }
 
 // Rows of `width` positions with padding → one behind the other without it.
@@ -176,12 +175,12 @@ void unpad(
     const CompactStack& s, const std::vector<int64_t>& cu_seqlens, const void* padded_rows, int64_t width, T* to
 ) {
     const T* from = static_cast<const T*>(padded_rows);
-#pragma omp parallel for num_threads(s.threads)
-    for (int64_t b = 0; b < s.batch; b++)
+    parallel_for(s.threads, s.batch, 1, [&](int64_t b, int64_t) {
         std::copy(
             from + b * width * s.d_model, from + (b * width + cu_seqlens[b + 1] - cu_seqlens[b]) * s.d_model,
             to + cu_seqlens[b] * s.d_model
         );
+    });
 }
 
 // And back; padding is 0.
@@ -189,13 +188,12 @@ template <class T, class X>
 void pad(
     const CompactStack& s, const std::vector<int64_t>& cu_seqlens, const X* rows, int64_t width, void* padded_rows
 ) {
-#pragma omp parallel for num_threads(s.threads)
-    for (int64_t b = 0; b < s.batch; b++) {
+    parallel_for(s.threads, s.batch, 1, [&](int64_t b, int64_t) {
         T* to = static_cast<T*>(padded_rows) + b * width * s.d_model;
         const int64_t used = (cu_seqlens[b + 1] - cu_seqlens[b]) * s.d_model;
         put(rows + cu_seqlens[b] * s.d_model, used, to);
         std::fill(to + used, to + width * s.d_model, T{});
-    }
+    });
 }
 
 // A panel's sums, plus the bias, to rows of `to`.
@@ -307,37 +305,36 @@ void attend_forward(
     const Projection* const parts[] = {&by.query, &by.key, &by.value, &by.output};
     auto packed = workspace<Unit<T>>(WEIGHTS, 4 * d * steps);
     auto context = workspace<T>(CONTEXT, by.rows * d);
-#pragma omp parallel num_threads(s.threads)
-    {
-        for (int i = 0; i < 4; i++)
-            pack_for_outputs(static_cast<const T*>(parts[i]->weight.value), d, d, packed + i * d * steps);
-#pragma omp barrier
-        auto project = [&](const T* from, int64_t count, int first, int end, T* to, int64_t stride) {
-            for (int i = first; i < end; i++)
-                multiply_block(
-                    rows_at(from, d), count, packed + i * d * steps, d, steps, [&](int64_t column, const float* sums) {
-                        put_panel(sums, count, bias_of<T>(*parts[i], column), to + (i - first) * d + column, stride);
-                    }
-                );
-        };
-        in_blocks(by.rows, [&](int64_t row, int64_t count) {
-            T* to = saved.queries + row * by.query_width;
-            project(sublayer_input(s, saved, by.norm, row, count), count, 0, self ? 3 : 1, to, by.query_width);
-        });
-        in_blocks(by.memory, [&](int64_t row, int64_t count) {
-            project(memory + row * d, count, 1, 3, saved.keys + row * by.key_width, by.key_width);
-        });
-    }
+    auto pack = [&](int i) {
+        return packing_for_outputs(static_cast<const T*>(parts[i]->weight.value), d, d, packed + i * d * steps);
+    };
+    parallel(s.threads, pack(0), pack(1), pack(2), pack(3));
+    auto project = [&](const T* from, int64_t count, int first, int end, T* to, int64_t stride) {
+        for (int i = first; i < end; i++)
+            multiply_block(
+                rows_at(from, d), count, packed + i * d * steps, d, steps, [&](int64_t column, const float* sums) {
+                    put_panel(sums, count, bias_of<T>(*parts[i], column), to + (i - first) * d + column, stride);
+                }
+            );
+    };
+    auto project_rows = [&](int64_t row, int64_t count) {
+        T* to = saved.queries + row * by.query_width;
+        project(sublayer_input(s, saved, by.norm, row, count), count, 0, self ? 3 : 1, to, by.query_width);
+    };
+    auto project_memory = [&](int64_t row, int64_t count) {
+        project(memory + row * d, count, 1, 3, saved.keys + row * by.key_width, by.key_width);
+    };
+    parallel(s.threads, blocks(by.rows, project_rows), blocks(by.memory, project_memory));
     if (self) rotate_heads(s, saved.queries, s.sines);
     attention_of<T>(s, saved, self, context, nullptr, nullptr, nullptr);
-#pragma omp parallel num_threads(s.threads)
-    in_blocks(by.rows, [&](int64_t row, int64_t count) {
+    auto project_context = [&](int64_t row, int64_t count) {
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
         const T* some = context + row * d;
         pack_panels<PANEL>(some, d, count, d, row / Step<T>::ENTRIES, steps_of<T>(by.rows), saved.context);
         multiply_to(some, d, count, packed + 3 * d * steps, d, d, bias_of<T>(by.output), y);
         add_norm_forward(s, saved, by.norm, row, count, y);
-    });
+    };
+    parallel(s.threads, blocks(by.rows, project_context));
 }
 
 template <class T>
@@ -350,31 +347,30 @@ void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, cons
     const int64_t d = s.d_model, wide = s.d_ff, rows = s.rows;
     auto inner = workspace<Unit<T>>(WEIGHTS, wide * steps_of<T>(d)),
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, d * steps_of<T>(wide));
-#pragma omp parallel num_threads(s.threads)
-    {
-        pack_for_outputs(static_cast<const T*>(layer.inner.weight.value), wide, d, inner);
-        pack_for_outputs(static_cast<const T*>(layer.outer.weight.value), d, wide, outer);
-#pragma omp barrier
-        in_blocks(rows, [&](int64_t row, int64_t count) {
-            auto hidden = workspace<T>(BLOCK_HIDDEN, BLOCK * wide);
-            auto put_hidden = [&](int64_t column, float* sums) {
-                const T* bias = bias_of<T>(layer.inner, column);
-                for (int64_t i = 0; s.form() == RELU && i < count * PANEL; i += LANES) {
-                    const Floats values = load(sums + i);
-                    store(sums + i, activated(RELU, bias ? values + read(bias + i % PANEL) : values));
-                }
-                put_panel<T>(sums, count, s.form() == RELU ? nullptr : bias, hidden + column, wide);
-                const int64_t step = row / Step<T>::ENTRIES, steps = steps_of<T>(rows);
-                pack_panels<PANEL>(hidden + column, wide, count, PANEL, step, steps, saved.hidden + column * steps);
-            };
-            const T* input = sublayer_input(s, saved, layer.feed_forward_norm, row, count);
-            multiply_block(rows_at(input, d), count, inner, wide, steps_of<T>(d), put_hidden);
-            if (s.form() != RELU) activate(s, hidden, count * wide, hidden);
-            auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
-            multiply_to<T>(hidden, wide, count, outer, d, wide, bias_of<T>(layer.outer), y);
-            add_norm_forward(s, saved, layer.feed_forward_norm, row, count, y);
-        });
-    }
+    parallel(
+        s.threads, packing_for_outputs(static_cast<const T*>(layer.inner.weight.value), wide, d, inner),
+        packing_for_outputs(static_cast<const T*>(layer.outer.weight.value), d, wide, outer)
+    );
+    auto forward = [&](int64_t row, int64_t count) {
+        auto hidden = workspace<T>(BLOCK_HIDDEN, BLOCK * wide);
+        auto put_hidden = [&](int64_t column, float* sums) {
+            const T* bias = bias_of<T>(layer.inner, column);
+            for (int64_t i = 0; s.form() == RELU && i < count * PANEL; i += LANES) {
+                const Floats values = load(sums + i);
+                store(sums + i, activated(RELU, bias ? values + read(bias + i % PANEL) : values));
+            }
+            put_panel<T>(sums, count, s.form() == RELU ? nullptr : bias, hidden + column, wide);
+            const int64_t step = row / Step<T>::ENTRIES, steps = steps_of<T>(rows);
+            pack_panels<PANEL>(hidden + column, wide, count, PANEL, step, steps, saved.hidden + column * steps);
+        };
+        const T* input = sublayer_input(s, saved, layer.feed_forward_norm, row, count);
+        multiply_block(rows_at(input, d), count, inner, wide, steps_of<T>(d), put_hidden);
+        if (s.form() != RELU) activate(s, hidden, count * wide, hidden);
+        auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
+        multiply_to<T>(hidden, wide, count, outer, d, wide, bias_of<T>(layer.outer), y);
+        add_norm_forward(s, saved, layer.feed_forward_norm, row, count, y);
+    };
+    parallel(s.threads, blocks(rows, forward));
 }
 
 template <class T>
@@ -384,8 +380,8 @@ void stack_forward(const CompactStack& s) {
     auto memory = workspace<T>(MEMORY, s.memory_rows * s.d_model);
     if (s.memory_length) {
         unpad(s, s.memory_cu_seqlens, s.memory, s.memory_length, memory);
-#pragma omp parallel num_threads(s.threads)
-        pack_rows(memory, s.d_model, s.memory_rows, s.d_model, 0, steps_of<T>(s.memory_rows), saved_stack.memory);
+        const int64_t steps = steps_of<T>(s.memory_rows);
+        parallel(s.threads, packing_rows(memory, s.d_model, s.memory_rows, s.d_model, 0, steps, saved_stack.memory));
     }
     for (int64_t layer = 0; layer < s.layers; layer++) {
         attend_forward(s, s.layer[layer], saved_stack.self[layer], true, memory);

@@ -66,8 +66,8 @@ static inline Floats gradient_at(const ParameterState& parameter, int64_t i, int
 static void measure(Update& update) {
     const auto all = in_some(update);
     std::vector<double> sums(all.size());
-#pragma omp parallel for num_threads(update.threads) schedule(static)
-    for (size_t part = 0; part < all.size(); part++) {
+    const auto parts = static_cast<int64_t>(all.size());
+    parallel_for(update.threads, parts, 1, [&](int64_t part, int64_t) {
         const SomeWeights& some = all[part];
         Floats squares = {};
         for (int64_t i = some.from; i < some.to; i += LANES) {
@@ -75,7 +75,7 @@ static void measure(Update& update) {
             squares += gradient * gradient;
         }
         sums[part] = sum(squares);
-    }
+    });
     update.squared_norm = 0;
     for (double each : sums) update.squared_norm += each;
 }
@@ -109,6 +109,6 @@ static void update_some(const Update& update, const SomeWeights& some) {
 
 static void update_weights(const Update& update) {
     const auto all = in_some(update);
-#pragma omp parallel for num_threads(update.threads) schedule(static)
-    for (size_t part = 0; part < all.size(); part++) update_some(update, all[part]);
+    const auto parts = static_cast<int64_t>(all.size());
+    parallel_for(update.threads, parts, 1, [&](int64_t part, int64_t) { update_some(update, all[part]); });
 }

@@ -1,0 +1,117 @@
+"""Threads of the kernels: the same bits with any number, beside other threads, after a fork, and if none starts."""
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+
+from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.native import accelerate
+from glassformer.native.library import kernels
+from glassformer.native.ops import product
+from own_process import ENVIRONMENT
+
+SIZES = {"vocab_size": 200, "d_model": 64, "n_heads": 2, "d_ff": 256, "n_encoder_layers": 2, "n_decoder_layers": 2}
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> None:
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+
+
+def training_pass() -> list[Tensor]:
+    """Output and gradients of a model of one seed."""
+    torch.manual_seed(0)
+    model = EncoderDecoder(EncoderDecoderConfig(**SIZES, dropout=0.1))
+    source, target = torch.randint(1, 200, (6, 40)), torch.randint(1, 200, (6, 33))
+    output = accelerate(model).hidden(source, target)
+    output.square().sum().backward()
+    return [output.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+
+def with_threads(count: int) -> list[Tensor]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        return training_pass()
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("count", [2, 3, 16])
+def test_gradients_do_not_depend_on_the_number_of_threads(count: int) -> None:
+    for one, several in zip(with_threads(1), with_threads(count), strict=True):
+        assert torch.equal(one, several)
+
+
+def test_products_of_threads_at_the_same_time_are_those_of_one_alone() -> None:
+    generator = torch.Generator().manual_seed(1)
+    pairs = [
+        (torch.randn(400, 192, generator=generator), torch.randn(192, 256, generator=generator)) for _ in range(40)
+    ]
+    expected = [product(*pair) for pair in pairs]
+    with ThreadPoolExecutor(6) as several:
+        found = list(several.map(lambda pair: product(*pair), pairs))
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_threads_end_with_the_thread_that_called_them() -> None:
+    def work() -> None:
+        product(torch.ones(400, 192), torch.ones(192, 256))
+
+    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
+    for _ in range(8):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    if before:
+        assert len(os.listdir("/proc/self/task")) <= before + 2
+
+
+FORKED = """
+import os, torch
+from glassformer.native.ops import product
+torch.set_num_threads(3)
+a, b = torch.ones(800, 192), torch.ones(192, 256)
+expected = product(a, b).numpy().tobytes()
+child = os.fork()
+if child == 0:  # PyTorch's own threads do not survive a fork, so nothing of it runs in parallel here
+    os._exit(0 if product(a, b).numpy().tobytes() == expected else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_starts_threads_of_its_own() -> None:
+    assert output_of(FORKED) == "0"
+
+
+LIMITED = """
+import resource, torch
+from glassformer.native import ops
+a, b = torch.ones(800, 192), torch.ones(192, 256)
+expected = ops.product(a, b).numpy().tobytes()
+torch.set_num_threads(64)
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (4 << 20), -1))
+print(ops.product(a, b).numpy().tobytes() == expected)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell the size of a process")
+def test_a_process_that_gets_no_thread_computes_with_its_own() -> None:
+    """A thread's stack does not fit into the address space that is left."""
+    assert output_of(LIMITED) == "True"
+
+
+def output_of(code: str) -> str:
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=120
+    ).stdout.strip()
