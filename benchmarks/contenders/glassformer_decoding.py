@@ -1,5 +1,10 @@
 """glassformer itself, from raw text to raw text."""
 
+# ruff: noqa: E402
+from glassformer.cli import process  # isort: split
+
+getattr(process, "shorten_waiting", int)()  # as the command, before PyTorch is imported; earlier versions have none
+
 import json
 from functools import partial
 

@@ -1,5 +1,10 @@
 """glassformer's own training step, on the same text; its batches are packed rows instead of padded ones."""
 
+# ruff: noqa: E402
+from glassformer.cli import process  # isort: split
+
+getattr(process, "shorten_waiting", int)()  # as the command, before PyTorch is imported; earlier versions have none
+
 import os
 from itertools import repeat
 from pathlib import Path

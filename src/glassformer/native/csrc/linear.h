@@ -215,7 +215,7 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
     if (threads == 1 || weights < ENOUGH_WEIGHTS) return some_panels(linear, x, rows, 0, linear.outputs, out);
     const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
-    parallel_for(threads, linear.outputs, chunk_size(threads, panels) * PANEL, [&](int64_t from, int64_t to) {
+    parallel_for(threads, linear.outputs, (panels + threads - 1) / threads * PANEL, [&](int64_t from, int64_t to) {
         some_panels(linear, x, rows, from, to, out);
     });
 }

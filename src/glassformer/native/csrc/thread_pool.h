@@ -99,7 +99,7 @@ public:
     }
 
 private:
-    static constexpr int SPINS = 2000;  // 20 to 60 µs
+    static constexpr int SPINS = 12000;  // 150 to 300 µs
 
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;
