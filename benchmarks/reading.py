@@ -4,7 +4,7 @@
 
 A file counts if code of it runs (outside of imports). ``--engine`` is that of the training step: ``native`` adds the
 files of C++ that the step reaches, ``torch`` is without kernels, and ``none`` leaves the setting out, for versions that
-have none (there ``CXX=false`` is the way without kernels).
+have none (there ``CXX=false`` was the way without kernels).
 """
 
 import argparse

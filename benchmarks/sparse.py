@@ -92,7 +92,7 @@ def summary(name: str, backward: bool, each: list[tuple[float, float]]) -> dict[
 
 def _known(context: Tensor | None) -> Tensor:
     if context is None:
-        raise SystemExit("there is no C++ compiler here: nothing to compare the kernel with")
+        raise SystemExit("there are no kernels here: nothing to compare the kernel with")
     return context
 
 

@@ -65,7 +65,7 @@ def test_what_was_never_seen_is_still_text(translator: Translator) -> None:
 def test_the_score_of_what_was_found_is_what_was_reported(translator: Translator, engine: str) -> None:
     """By its tokens, since a model of forty steps also finds other segmentations than those of its text."""
     if engine == "native" and kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
     config = translator.configure(beam_size=3, engine=engine)
     found = [one[0].hypothesis for one in translator.hypotheses(TEXTS, beam_size=3, engine=engine)]
     form, tokens = Accelerated(translator.models[0]).form(config.engine, "float32"), [list(one.tokens) for one in found]
@@ -82,7 +82,7 @@ def test_the_score_of_what_was_found_is_what_was_reported(translator: Translator
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_score_scores_the_segmentation_of_its_targets(translator: Translator, engine: str) -> None:
     if engine == "native" and kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
     config = translator.configure(engine="torch")
     targets = [*translator.translate(TEXTS), "le vieux chat dort", ""]
     sources, ids = [*TEXTS, TEXTS[0], TEXTS[1]], translator.tokenizers.target.encode_batch(targets)

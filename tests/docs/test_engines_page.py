@@ -1,5 +1,6 @@
 """Run the Python code of docs/engines.md, and compare its tables with the settings."""
 
+import platform
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -8,6 +9,7 @@ import pytest
 
 import tiny_run
 from glassformer.generate import DecodingConfig
+from glassformer.native import instructions
 from glassformer.train import TrainConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
@@ -26,7 +28,16 @@ def test_engines_page_runs(
 
 
 def test_engines_page_names_every_engine() -> None:
-    rows = re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)`", PAGE.partition("\n## ")[0], re.MULTILINE)
     engines = get_args(TrainConfig.model_fields["engine"].annotation)
     assert sorted(rows) == sorted(engines)
     assert set(get_args(DecodingConfig.model_fields["engine"].annotation)) == set(engines) - {"compile"}
+
+
+def test_engines_page_names_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = re.findall(r"^\| `((?:x86|arm)[^`]*)`", PAGE, re.MULTILINE)
+    names = []
+    for machine in ("x86_64", "aarch64"):
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        names += [one.name for one in instructions.variants()]
+    assert rows == names

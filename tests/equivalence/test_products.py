@@ -15,7 +15,7 @@ from glassformer.taps import record
 @pytest.fixture(autouse=True)
 def _compiled() -> None:
     if kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -33,7 +33,7 @@ MASKS: dict[str, Callable[[int, int, int, int], Tensor | None]] = {
 @pytest.fixture(autouse=True)
 def _compiled() -> None:
     if kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
 
 
 def definition(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kept: Tensor | float = 1.0) -> Tensor:

@@ -44,7 +44,7 @@ READS_IDS = ("model", "embedding")
 @pytest.fixture(autouse=True)
 def _kernels() -> None:
     if kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
 
 
 def double(value: Any) -> Any:

@@ -10,7 +10,7 @@ from glassformer.native import abi, library
 @pytest.fixture
 def made() -> library.Kernels:
     if (functions := library.kernels()) is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
     return functions
 
 

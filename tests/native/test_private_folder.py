@@ -1,4 +1,4 @@
-"""Compiled code is loaded only from folders and files that no other user can write."""
+"""``GLASSFORMER_ENGINE=jit`` loads code only from folders and files that no other user can write."""
 
 import os
 import shutil
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.native import library as native_library
-from glassformer.native.private_folder import NotPrivateError, PrivateFolder, code_folder, read
+from built_kernels import copying_compiler
+from glassformer.native.private_folder import NotPrivateError, PrivateFolder, read
 from own_process import ENVIRONMENT
 
 LOADS = """
@@ -39,16 +39,12 @@ def native(tmp_path: Path) -> Path:
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
     """Load the kernels in a separate process with a fake compiler that copies this process's library."""
-    if native_library._kernels.__wrapped__() is None:  # not cached: a test may have changed the folder
-        pytest.skip("there is no C++ compiler here")
-    with code_folder() as folder:
-        made = max(folder.path.glob("*.so"), key=os.path.getmtime)
-    compiler = tmp_path / "compiler"
-    compiler.write_text(
-        f"#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\ncp '{made}' \"$2\"\necho >>'{tmp_path}/compiled'\n"
-    )
-    compiler.chmod(0o700)
-    places = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "CXX": str(compiler), "PLANTED": str(tmp_path / "planted")}
+    places = {
+        "GLASSFORMER_ENGINE": "jit",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "CXX": str(copying_compiler(tmp_path)),
+        "PLANTED": str(tmp_path / "planted"),
+    }
 
     def load(umask: int = 0o022, **more: str) -> "subprocess.CompletedProcess[str]":
         command, environment = [sys.executable, "-c", LOADS, oct(umask)], ENVIRONMENT | places | more

@@ -45,7 +45,7 @@ CASES = [(kind, name) for name, kinds in VARIANTS.items() for kind in KINDS if n
 @pytest.fixture(autouse=True)
 def _kernels() -> None:
     if kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
 
 
 def model(kind: str, variant: str = "plain") -> Any:

@@ -206,7 +206,7 @@ def resume_without_routes(tiny: TinyRun, path: Path, changes: dict[str, Any]) ->
 
 def test_a_state_without_routes_goes_on_bit_for_bit_if_all_parts_are_native(tiny: TinyRun, tmp_path: Path) -> None:
     if kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
     run_to_the_end(tiny.config(WIDE | {"train.max_steps": 4}), tmp_path / "undisturbed")
     resume_without_routes(tiny, tmp_path / "run", {})
     assert state_of(tmp_path / "run")["weights"] == state_of(tmp_path / "undisturbed")["weights"]

@@ -29,7 +29,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def _compiled() -> None:
     if kernels() is None:
-        pytest.skip("there is no C++ compiler here")
+        pytest.skip("there are no kernels here")
 
 
 def trained(tiny: TinyRun, folder: Path, changes: dict[str, Any], by_pytorch: Sequence[bool]) -> dict[str, Tensor]:

@@ -1,19 +1,16 @@
-"""C++ kernels, compiled for this processor on first use and stored in the user's cache."""
+"""The library of the C++ kernels: the variant for this processor, built with the package, and its functions."""
 
 import ctypes
 import functools
 import hashlib
 import os
 import platform
-import shlex
-import shutil
-import subprocess
-import tempfile
 import threading
 import warnings
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
+from glassformer.config import ConfigError
 from glassformer.native import abi
 from glassformer.native.abi import (
     Attention,
@@ -29,27 +26,29 @@ from glassformer.native.abi import (
     TrainedStack,
     Update,
 )
-from glassformer.native.private_folder import code_folder, path_of
+from glassformer.native.instructions import SOURCES, UnavailableError, usable, variants
+from glassformer.native.jit import compiled
 
-SOURCES = Path(__file__).parent / "csrc"
-FLAGS = [
-    "-O3",
-    "-march=native",
-    "-std=gnu++17",
-    "-fno-strict-aliasing",
-    "-fno-math-errno",
-    "-shared",
-    "-fPIC",
-    "-pthread",
-]
+FOLDER = Path(__file__).parent / "lib"
+"""The libraries that were built with the package, one for each variant."""
+ENGINE = "GLASSFORMER_ENGINE"
+"""Environment variable: ``jit`` compiles the kernels for the local processor, ``torch`` uses none."""
 
 
 class Kernels:
-    """The compiled functions, and the capabilities of the processor."""
+    """The functions of the library at ``path``, and the capabilities of the processor.
 
-    def __init__(self, path: str):
+    Raises ``OSError`` or ``AttributeError`` if it is not a library of the sources with this ``digest``.
+    """
+
+    def __init__(self, path: str, digest: str):
         library = ctypes.CDLL(path)
+        library.sources.restype = c_char_p
+        if library.sources() != digest.encode():
+            raise OSError("it was built from other sources than those in csrc; run `make setup`")
         _check_structs(library)
+        self.permitted = bool(library.has_permission())
+        """True if the system lets this process use all the registers that the kernels use."""
         library.arithmetic.restype = c_char_p
         self.arithmetic: str = library.arithmetic().decode("ascii")
         """Version of the sums and random numbers, and the instruction set: results depend on them to the bit."""
@@ -131,17 +130,17 @@ _one_at_a_time = threading.Lock()
 
 @functools.cache
 def _kernels() -> Kernels | None:
-    compiler = os.environ.get("CXX", "").strip() or next(filter(shutil.which, ("g++", "clang++", "c++")), None)
-    if compiler is None:
-        return _without("no C++ compiler is found; install g++ or clang++, or set CXX")
+    engine = os.environ.get(ENGINE, "").strip()
+    if engine not in ("", "jit", "torch"):
+        raise ConfigError(f"{ENGINE}={engine!r} is not known; choose jit or torch, or unset it")
+    if engine == "torch":
+        _missing.append(f"{ENGINE}=torch")
+        return None
     try:
-        return _built(shlex.split(compiler))
-    except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").split("\n")[0]
-        return _without(
-            f"{compiler} cannot compile the kernels ({said or error.returncode}); set CXX to another compiler"
-        )
-    except (OSError, ValueError, AttributeError) as error:
+        return _compiled() if engine == "jit" else _built()
+    except UnavailableError as error:
+        return _without(str(error))
+    except (OSError, AttributeError) as error:
         return _without(f"the kernels cannot be compiled or loaded ({error})")
 
 
@@ -159,42 +158,48 @@ def _without(reason: str) -> Kernels | None:
     return None
 
 
-def _built(compiler: list[str]) -> Kernels:
-    """Load the library of these sources, compiler and processor, or compile it; two processes may do so at once."""
-    sources = sorted(SOURCES.iterdir())
-    made_by = [*compiler, *FLAGS, _release(compiler[0]), platform.machine(), _processor()]
-    key = hashlib.sha256("\0".join(made_by).encode())
-    for source in sources:
-        key.update(source.read_bytes())
-    name = f"kernels-{key.hexdigest()[:16]}.so"
-    with code_folder() as folder:
-        library = folder.open(name)
-        if library is None:
-            folder.store(name, _compiled(compiler))
-            library = folder.open(name)
-        if library is None:
-            raise OSError(f"{folder.path / name} changes while it is read; delete it and try again")
-        with path_of(library) as path:
-            return Kernels(path)
+def _compiled() -> Kernels:
+    sources = digest()
+    with compiled(sources) as path:
+        return Kernels(path, sources)
 
 
-def _compiled(compiler: list[str]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
-        made, main = Path(folder) / "kernels.so", SOURCES / "kernels.cpp"
-        subprocess.run([*compiler, *FLAGS, "-o", str(made), str(main)], check=True, capture_output=True)
-        return made.read_bytes()
+def _built() -> Kernels:
+    """The fastest variant that the processor and the system can run. Raises ``UnavailableError``."""
+    candidates = usable()
+    for variant in candidates:
+        path = FOLDER / f"kernels-{variant.name}.so"
+        if path.exists() and (found := _load(path)).permitted:
+            return found
+    raise UnavailableError(f"{_not_built(bool(candidates))}; set {ENGINE}=jit to compile them at first use")
 
 
-def _release(compiler: str) -> str:
-    """Path and modification time of the compiler, which identify its release without starting it."""
-    found = shutil.which(compiler)
-    return "" if found is None else f"{os.path.realpath(found)} {os.stat(found).st_mtime_ns}"
-
-
-def _processor() -> str:
-    """Instruction sets of the processor, on which ``-march=native`` depends; machines may share a cache."""
+def _load(path: Path) -> Kernels:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+        _check_whole(path)
+        return Kernels(str(path), digest())
+    except (OSError, AttributeError) as error:
+        raise UnavailableError(f"{path} cannot be loaded: {error}") from None
+
+
+def _not_built(processor_can: bool) -> str:
+    names = ", ".join(one.name for one in variants())
+    if not names:
+        return f"the kernels are not built for {platform.machine()}"
+    if not processor_can:
+        return f"this processor has none of the instruction sets that the kernels are built for ({names})"
+    return "the kernels were not built when glassformer was installed, which takes a C++ compiler"
+
+
+def _check_whole(path: Path) -> None:
+    """Raise ``OSError`` if the SHA-256 beside a library is another: loading a damaged one may end the process."""
+    stored = path.with_name(f"{path.name}.sha256").read_bytes()[:64]
+    if hashlib.sha256(path.read_bytes()).hexdigest().encode() != stored:
+        raise OSError("it is damaged (another SHA-256 than beside it); install glassformer again")
+
+
+def digest() -> str:
+    """SHA-256 of the C++ sources; CMakeLists.txt computes the same."""
+    files = sorted(one for one in SOURCES.iterdir() if one.suffix in (".cpp", ".h", ".json"))
+    listing = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in files]
+    return hashlib.sha256("".join(listing).encode()).hexdigest()

@@ -252,7 +252,7 @@ class TrainState:
             shown = ", ".join(f"{part} by {engine}" for part, engine in stored if [part, engine] not in routes)
             engines = {engine for _, engine in stored}
             native = any(engine.startswith("native") for engine in engines)
-            choice = "auto with a C++ compiler" if native else "compile" if "compile" in engines else "torch"
+            choice = "auto with the kernels" if native else "compile" if "compile" in engines else "torch"
             way_out = "" if "an earlier version" in engines else f"set train.engine={choice}, or "
             raise CheckpointError(
                 f"{origin}: trained with {shown or 'other parts'}, but this process has {describe(self.routes)}; a run "

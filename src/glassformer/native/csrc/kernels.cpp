@@ -2,6 +2,7 @@
 #include "candidates.h"
 #include "decoding.h"
 #include "embedding.h"
+#include "glibc.h"
 #include "loss.h"
 #include "products.h"
 #include "stack_backward.h"
@@ -47,6 +48,18 @@ const char* arithmetic() {
     return ARITHMETIC ", fused";
 #else
     return ARITHMETIC;
+#endif
+}
+
+// The digest of the sources that this was built from, as library.py computes it.
+const char* sources() { return SOURCES_DIGEST; }
+
+// Whether the system lets this process use all the registers that the kernels were compiled for.
+int32_t has_permission() {
+#if HAS_AMX
+    return amx_allowed();
+#else
+    return 1;
 #endif
 }
 

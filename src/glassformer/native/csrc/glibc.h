@@ -1,0 +1,17 @@
+// Binds functions to their versions of glibc 2.28 and before, so that a library built on a newer system runs there.
+// Later versions of log() differ in errno alone; the threads merely moved from libpthread to libc.
+#pragma once
+#include <cmath>
+#if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))
+#if defined(__x86_64__)
+#define OLDEST "GLIBC_2.2.5"
+#else
+#define OLDEST "GLIBC_2.17"
+#endif
+__asm__(".symver log, log@" OLDEST);
+__asm__(".symver pthread_create, pthread_create@" OLDEST);
+__asm__(".symver pthread_join, pthread_join@" OLDEST);
+__asm__(".symver pthread_detach, pthread_detach@" OLDEST);
+__asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST);
+#undef OLDEST
+#endif
