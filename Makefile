@@ -1,5 +1,5 @@
 # One verb each; every verb makes .venv itself when it is missing.
-.PHONY: setup demo test check bench docs clean
+.PHONY: setup demo test check wheel bench docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,6 +29,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# The wheel and the sdist in dist/, and a demo from the wheel where there is no compiler.
+wheel:
+	PYTHON=$(PYTHON) .ci/wheel
 
 # Speed beside peers, which are installed into .peers; DATA holds train.en … test_2016_flickr.de, RUN a model trained on it.
 DATA ?= ../shared/data/multi30k/raw
