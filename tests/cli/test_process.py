@@ -100,7 +100,7 @@ def test_train_command_sets_malloc_and_threads(tmp_path_factory: pytest.TempPath
 def test_train_command_resumes_with_the_threads_of_the_run(
     cli: Any, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a process whose PyTorch chooses 1 thread after one whose PyTorch chose 2."""
+    """PyTorch's own choice is 2 threads in the first process and 1 in the second."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
     changes = {"train.threads": 0, "train.save_every": 2, "train.engine": "torch", "data.validation": []}
     config = tiny_run.made(tmp_path_factory).write_config(tmp_path / "tiny.toml", changes)

@@ -13,7 +13,7 @@ NEEDED = {
         "test_huggingface_*.py",
         "test_hub.py",
         "test_incomplete_folders.py",
-        "test_left_out.py",
+        "test_unsupported_settings.py",
         "test_sentence_vectors.py",
         "test_marian_vocabulary.py",
         "test_stacks_*.py",

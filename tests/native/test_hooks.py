@@ -38,7 +38,7 @@ PARTS: dict[str, dict[str, str]] = {
 }
 CASES = [(kind, part) for kind, parts in PARTS.items() for part in parts]
 READS_IDS = ("model", "embedding")
-"""Parts whose input has no gradient for a hook to change."""
+"""Parts that read token ids: their input has no gradient, so a backward hook cannot change it."""
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from glassformer.taps import note, tap
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / √(mean(x²) + ε) · γ: nothing is centred, and there is no β."""
+    """x / √(mean(x²) + ε) · γ: nothing is centered, and there is no β."""
 
     def __init__(self, d_model: int, eps: float = 1e-6):
         super().__init__(d_model, eps)

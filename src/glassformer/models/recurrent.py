@@ -1,9 +1,8 @@
-"""What the Transformer replaced: LSTMs that read and write, with attention between them.
+"""What the Transformer replaced: an LSTM encoder and an LSTM decoder with attention between them.
 
-The encoder reads both ways (Bahdanau, Cho & Bengio 2015, arXiv:1409.0473). The decoder's first layer asks, the softmax
-and the layers above get the answer (Luong, Pham & Manning 2015, arXiv:1508.04025; Wu et al. 2016, arXiv:1609.08144),
-but never the layer that asked (no input feeding): so each layer reads the whole target in one call under teacher
-forcing, as fast as a recurrence can be trained. Differs from these: attention is the Transformer's (equation 1).
+The encoder is bidirectional (Bahdanau, Cho & Bengio 2015, arXiv:1409.0473). The first decoder layer gives the queries;
+the context enters the softmax and the other layers (Luong, Pham & Manning 2015, arXiv:1508.04025; Wu et al. 2016,
+arXiv:1609.08144). Without input feeding a layer reads the whole target in one call. Attention is equation 1.
 """
 
 from dataclasses import dataclass, field

@@ -4,8 +4,7 @@
 knows no engine. A trace or an edit runs it in PyTorch; with a hook, a stack trains block by block.
 """
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -20,22 +19,14 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Sinusoidal
-from glassformer.layers.rotary import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.native.decoding import Execution, NativeDecoder, SearchKernels
+from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
 from glassformer.native.library import loaded, missing_reason
-from glassformer.native.ops import (
-    ACTIVATIONS,
-    HEAD_WIDTH,
-    PANEL_WIDTH,
-    NativeAttention,
-    NativeDropout,
-    NativeLinear,
-    NativeRotary,
-)
-from glassformer.native.training import NativeEmbedding, NativeOutputProjection, NativeStack, StackSettings, parts_of
-from glassformer.taps import has_hooks, hooks_of
+from glassformer.native.ops import ACTIVATIONS, HEAD_WIDTH, PANEL_WIDTH
+from glassformer.native.training import parts_of
+from glassformer.taps import has_hooks
 
 Engine = Literal["auto", "torch", "native", "compile"]
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -43,17 +34,6 @@ Precision = Literal["float32", "bfloat16", "int8"]
 OPERATIONS = "native operations"
 """Engine of a part that PyTorch computes with single operations in the kernels."""
 
-BY_OPERATIONS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Linear: NativeLinear,
-    Dropout: NativeDropout,
-    MultiHeadAttention: NativeAttention,
-    Rotary: NativeRotary,
-}
-AS_A_WHOLE: dict[type[nn.Module], type[nn.Module]] = {
-    Stack: NativeStack,
-    TokenEmbedding: NativeEmbedding,
-    OutputProjection: NativeOutputProjection,
-}
 UPDATE = "update"
 """Route of the weight update in training."""
 
@@ -129,12 +109,12 @@ def accelerate(
     if _low(precision, next(model.parameters()).device):
         model = cast(nn.Module, cast_stacks(model, torch.bfloat16))
     if engine == "compile":
-        return _swap(model, lambda module: _compiled(module) if type(module) is Stack else None)
+        return swap(model, lambda module: compiled(module) if type(module) is Stack else None)
     if all(one.engine == "torch" for one in routes):
         return model
     parts = [one.part for one in route(model, engine) if one.engine == "native" and one.part != UPDATE]
     whole = {id(model.get_submodule(part)) for part in parts}
-    return _swap(model, lambda module: _native_form(module, id(module) in whole))
+    return swap(model, lambda module: native_form(module, id(module) in whole))
 
 
 def _check_names(engine: str, precision: str, training: bool) -> None:
@@ -182,7 +162,7 @@ def _training_route(model: nn.Module, part: str, low: bool) -> Route:
         reason = _unsupported_projection(model, module, low)
     if reason is None:
         return Route(part, "native")
-    swapped = any(_native_form(each) is not None for each in module.modules())
+    swapped = any(native_form(each) is not None for each in module.modules())
     return Route(part, OPERATIONS if swapped else "torch", reason)
 
 
@@ -239,7 +219,7 @@ def _unsupported_stack(stack: Stack, low: bool) -> str | None:
         return reason
     if reason := next(filter(None, map(_unsupported_block, blocks)), None):
         return reason
-    return None if len({_settings(block) for block in blocks}) == 1 else "layers that differ"
+    return None if len({settings_of(block) for block in blocks}) == 1 else "layers that differ"
 
 
 def _unsupported_block(block: Block) -> str | None:
@@ -284,70 +264,6 @@ def _unsupported_attention(module: MultiHeadAttention) -> str | None:
         return f"no kernel for {type(module.dropout).__name__}"
     d_head = width // module.n_heads
     return f"heads of {d_head} are not a multiple of {HEAD_WIDTH}" if d_head % HEAD_WIDTH else None
-
-
-def _settings(block: Block) -> StackSettings:
-    attention, feed_forward, wrap = block.self_attention, cast(FeedForward, block.feed_forward), block.feed_forward_norm
-    return StackSettings(
-        heads=attention.n_heads,
-        d_ff=feed_forward.inner.out_features,
-        epsilon=cast(LayerNorm, wrap.norm).eps,
-        pre_norm=wrap.pre,
-        activation=ACTIVATIONS[feed_forward.activation],
-        parts=tuple(name for name, _ in parts_of(block)),
-        rotary=None if attention.rotary is None else (attention.rotary.d_head, attention.rotary.theta),
-    )
-
-
-def _native_form(module: nn.Module, whole: bool = False) -> nn.Module | None:
-    """Native counterpart of ``module`` with the same parameters and hooks, or None.
-
-    ``whole``: True if one kernel computes the whole module.
-    """
-    form = AS_A_WHOLE.get(type(module)) if whole else BY_OPERATIONS.get(type(module))
-    if form is None or (form is NativeLinear and cast(nn.Linear, module).weight.dtype != torch.float32):
-        return None
-    if isinstance(module, MultiHeadAttention) and type(module.dropout) is not Dropout:
-        return None
-    twin = _copied(module)
-    twin.__class__ = form
-    if isinstance(twin, NativeStack):
-        twin.settings = _settings(cast(Block, twin.layers[0]))
-        twin.hooks = [hooks for part in twin.layers.modules() for hooks in hooks_of(part)]
-    return twin
-
-
-def _swap(module: nn.Module, form: Callable[[nn.Module], nn.Module | None]) -> Any:
-    """``module`` with every module that has another ``form`` in that form; parameters and hooks are shared."""
-    known: dict[int, nn.Module] = {}
-
-    def swapped(module: nn.Module) -> nn.Module:
-        if id(module) not in known:
-            children = {name: None if child is None else swapped(child) for name, child in module._modules.items()}
-            twin = form(module)
-            if twin is None and any(children[name] is not child for name, child in module._modules.items()):
-                twin = _copied(module)
-            if twin is not None:
-                twin._modules = children
-            known[id(module)] = module if twin is None else twin
-        return known[id(module)]
-
-    return swapped(module)
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    """A module of the same parameters and hooks, those that are registered later included."""
-    twin = copy.copy(module)
-    if twin._is_full_backward_hook is None:  # set in ``module`` alone when its first backward hook is registered
-        twin._is_full_backward_hook = True
-    return twin
-
-
-def _compiled(stack: Stack) -> Stack:
-    """A stack of the same blocks that ``torch.compile`` computes; batches of any shape share its code."""
-    twin = cast(Stack, _copied(stack))
-    twin.compile(dynamic=True)
-    return twin
 
 
 # Decoding and inference
@@ -395,7 +311,7 @@ def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any
         return copied
     if _unsupported_decoder(model, engine, precision, device) is None:
         return NativeDecoder(cast(EncoderDecoder, model), loaded(), precision == "int8")
-    view: Any = _copied(model)
+    view: Any = shallow_copy(model)
     kernels = None if _unavailable(model, engine, device) else SearchKernels(loaded())
     view.execution = Execution(kernels, in_threads=True)
     return view
