@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -50,6 +50,15 @@ def test_gradients_do_not_depend_on_the_number_of_threads(count: int) -> None:
         assert torch.equal(one, several)
 
 
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
 def test_products_of_threads_at_the_same_time_are_those_of_one_alone() -> None:
     generator = torch.Generator().manual_seed(1)
     pairs = [
@@ -61,17 +70,47 @@ def test_products_of_threads_at_the_same_time_are_those_of_one_alone() -> None:
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
-def test_threads_end_with_the_thread_that_called_them() -> None:
-    def work() -> None:
-        product(torch.ones(400, 192), torch.ones(192, 256))
+ENDED = """
+import os, threading, time, torch
+from glassformer.native.ops import product
+torch.set_num_threads(3)
+a, b, helpers = torch.ones(800, 192), torch.ones(192, 256), []
+def count():
+    return len(os.listdir("/proc/self/task"))
+def work():
+    before = count()
+    product(a, b)
+    helpers.append(count() - before)
+before = count()
+for _ in range(8):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    end = time.monotonic() + 20
+    while count() > before and time.monotonic() < end:  # Python does not wait for the end of the system's thread
+        time.sleep(0.01)
+print(helpers, count() - before)
+"""
 
-    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
-    for _ in range(8):
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    if before:
-        assert len(os.listdir("/proc/self/task")) <= before + 2
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="the system does not list threads")
+def test_threads_end_with_the_thread_that_called_them() -> None:
+    assert output_of(ENDED) == f"{[2] * 8} 0"
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_threads_take_over_the_floating_point_mode_of_the_caller() -> None:
+    """Flushing of denormal numbers is a setting of a thread, and these products are denormal."""
+    a, b = torch.full((800, 192), 1e-20), torch.full((192, 256), 1e-20)
+    expected = product(a, b)
+    assert bool((expected != 0).all())
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush denormal numbers")
+    try:
+        assert not any(product(a, b).any() for _ in range(20))
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(product(a, b), expected)
 
 
 FORKED = """
@@ -82,7 +121,8 @@ a, b = torch.ones(800, 192), torch.ones(192, 256)
 expected = product(a, b).numpy().tobytes()
 child = os.fork()
 if child == 0:  # PyTorch's own threads do not survive a fork, so nothing of it runs in parallel here
-    os._exit(0 if product(a, b).numpy().tobytes() == expected else 1)
+    equal = product(a, b).numpy().tobytes() == expected
+    os._exit(0 if equal and len(os.listdir("/proc/self/task")) == 3 else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

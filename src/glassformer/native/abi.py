@@ -45,7 +45,6 @@ class Stack(Structure):
         ("last", Norm),
         ("embedding", c_void_p),
         ("vocabulary", c_int64),
-        ("threads", c_int64),
     )
 
 

@@ -37,7 +37,9 @@ class NativeDecoder:
     def __init__(self, model: EncoderDecoder, kernels: Kernels, int8: bool = False):
         self.model = model
         self.kernels = kernels
-        self.execution = Execution(SearchKernels(kernels), True, MAX_SOURCE_TOKENS, copies_weights=True)
+        self.execution = Execution(
+            SearchKernels(kernels), in_threads=True, max_source_tokens=MAX_SOURCE_TOKENS, copies_weights=True
+        )
         self.packed = Packed(kernels, int8)
         self.cache_dtype = torch.bfloat16 if int8 else torch.float32
         self.encoder = self.packed.stack(model.config, model.encoder, model.source_embedding)
@@ -61,7 +63,7 @@ class NativeDecoder:
         lengths = source_mask.sum(1)
         ids, memory = source[source_mask].long(), self._positions(source_mask)
         first = F.pad(lengths.cumsum(0), (1, 0))
-        tables = self._rotary_tables(source.size(1))
+        tables = self._rotary_cache(source.size(1))
         projections = [self.decoder.layer[index].memory for index in range(self.decoder.layers)]
         seen = [memory.new_empty(len(ids), one.outputs, dtype=self.cache_dtype) for one in projections]
         for start, stop in _groups(first.tolist()):
@@ -87,7 +89,7 @@ class NativeDecoder:
             place = None if position is None else position(len(state.keys_values), 1)
             self.kernels.decode(
                 self.decoder,
-                self._rotary_tables(len(state.keys_values) + 1).structure,
+                self._rotary_cache(len(state.keys_values) + 1).structure,
                 self.output,
                 first,
                 None if place is None else place.data_ptr(),
@@ -105,7 +107,7 @@ class NativeDecoder:
             return self.model.source_embedding.weight.new_zeros(int(source_mask.sum()), self.encoder.d_model)
         return position(0, source_mask.size(1))[source_mask.nonzero()[:, 1]]
 
-    def _rotary_tables(self, length: int) -> "_RotaryCache":
+    def _rotary_cache(self, length: int) -> "_RotaryCache":
         """Tables of at least ``length`` positions; replaced, never changed in place, since searches run in parallel."""
         if self.rotary is not None and length > self._tables.length:
             self._tables = _RotaryCache.of(self.rotary, max(ROOM, 2 * length))

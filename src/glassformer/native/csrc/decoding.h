@@ -30,7 +30,10 @@ struct Stack {
     Norm last;
     const float* embedding;  // [vocabulary, d_model]
     int64_t vocabulary;
-    int64_t threads;  // of the call
+};
+
+struct StackCall : Stack {
+    int64_t threads;
 };
 
 // Key–value cache of the decoder's hypotheses. `keys_values[t]` holds position t: for each layer, for each of the
@@ -75,7 +78,7 @@ void linear(const Linear& by, const float* x, int64_t rows, Output out, int64_t 
 
 // x + Sublayer(LayerNorm(x)), or LayerNorm(x + Sublayer(x)): the sub-layer adds its result to x itself.
 template <class Sublayer>
-void add_and_norm(const Stack& stack, const Norm& norm, float* x, int64_t rows, Sublayer sublayer) {
+void add_and_norm(const StackCall& stack, const Norm& norm, float* x, int64_t rows, Sublayer sublayer) {
     const int64_t d = stack.d_model;
     const float* input = x;
     if (stack.pre_norm) {
@@ -88,7 +91,7 @@ void add_and_norm(const Stack& stack, const Norm& norm, float* x, int64_t rows, 
         for (int64_t row = 0; row < rows; row++) normalize(norm, x + row * d, d, x + row * d);
 }
 
-void feed_forward(const Stack& stack, const Layer& layer, float* x, int64_t rows) {
+void feed_forward(const StackCall& stack, const Layer& layer, float* x, int64_t rows) {
     add_and_norm(stack, layer.feed_forward_norm, x, rows, [&](const float* input, Output out) {
         auto hidden = workspace<float>(4, rows * layer.inner.outputs);
         linear(
@@ -99,7 +102,7 @@ void feed_forward(const Stack& stack, const Layer& layer, float* x, int64_t rows
     });
 }
 
-void last_norm(const Stack& stack, float* x, int64_t rows) {
+void last_norm(const StackCall& stack, float* x, int64_t rows) {
     if (!stack.last.weight) return;
     for (int64_t row = 0; row < rows; row++)
         normalize(stack.last, x + row * stack.d_model, stack.d_model, x + row * stack.d_model);
@@ -110,7 +113,7 @@ float* room_for_scores(const Heads& heads, int64_t count) {
 }
 
 // Section 3.4: the token's row × √d_model, added to its position in x.
-void embed(const Stack& stack, int64_t id, float* x) {
+void embed(const StackCall& stack, int64_t id, float* x) {
     if (id < 0 || id >= stack.vocabulary) throw std::out_of_range("id");
     const float factor = std::sqrt(static_cast<float>(stack.d_model));
     const float* row = stack.embedding + id * stack.d_model;
@@ -124,7 +127,7 @@ void rotate_queries_and_keys(const Heads& heads, const RotaryTables& tables, int
 }
 
 void attend_within(
-    const Stack& stack, const Layer& layer, const RotaryTables& tables, float* x, const int64_t* first,
+    const StackCall& stack, const Layer& layer, const RotaryTables& tables, float* x, const int64_t* first,
     int64_t sentences
 ) {
     const int64_t rows = first[sentences], width = layer.self_qkv.outputs, values = stack.heads.values();
@@ -149,7 +152,7 @@ void attend_within(
 
 template <class Unit>
 void attend_cache(
-    const Stack& stack, int index, const RotaryTables& tables, float* x, int64_t rows, const KeyValueCache& cache
+    const StackCall& stack, int index, const RotaryTables& tables, float* x, int64_t rows, const KeyValueCache& cache
 ) {
     const Layer& layer = stack.layer[index];
     const int64_t keys = stack.heads.keys(), values = stack.heads.values(), width = keys + values;
@@ -176,7 +179,7 @@ void attend_cache(
 }
 
 template <class Unit>
-void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const KeyValueCache& cache) {
+void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, const KeyValueCache& cache) {
     const Layer& layer = stack.layer[index];
     const int64_t keys = stack.heads.keys(), values = stack.heads.values();
     add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
@@ -198,7 +201,7 @@ void attend_memory(const Stack& stack, int index, float* x, int64_t rows, const 
 
 template <class Unit>
 void decoder_layer(
-    const Stack& stack, int index, const RotaryTables& tables, float* x, int64_t rows, const KeyValueCache& cache
+    const StackCall& stack, int index, const RotaryTables& tables, float* x, int64_t rows, const KeyValueCache& cache
 ) {
     attend_cache<Unit>(stack, index, tables, x, rows, cache);
     attend_memory<Unit>(stack, index, x, rows, cache);

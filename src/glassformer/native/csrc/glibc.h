@@ -11,7 +11,6 @@
 __asm__(".symver log, log@" OLDEST);
 __asm__(".symver pthread_create, pthread_create@" OLDEST);
 __asm__(".symver pthread_join, pthread_join@" OLDEST);
-__asm__(".symver pthread_detach, pthread_detach@" OLDEST);
 __asm__(".symver pthread_sigmask, pthread_sigmask@" OLDEST);
 #undef OLDEST
 #endif

@@ -98,15 +98,14 @@ int32_t encode(
     int64_t sentences, int64_t threads
 ) {
     return guarded([&] {
-        Stack by = *stack;
-        by.threads = threads;
+        const StackCall by{*stack, threads};
         for (int64_t token = 0; token < first[sentences]; token++)
-            embed(*stack, ids[token], x + token * stack->d_model);
+            embed(by, ids[token], x + token * stack->d_model);
         for (int index = 0; index < stack->layers; index++) {
             attend_within(by, stack->layer[index], *tables, x, first, sentences);
             feed_forward(by, stack->layer[index], x, first[sentences]);
         }
-        last_norm(*stack, x, first[sentences]);
+        last_norm(by, x, first[sentences]);
     });
 }
 
@@ -116,21 +115,20 @@ int32_t decode(
     int64_t rows, const KeyValueCache* cache, float* logits, int64_t threads
 ) {
     return guarded([&] {
-        Stack by = *stack;
-        by.threads = threads;
+        const StackCall by{*stack, threads};
         const int64_t d = stack->d_model;
         float* x = workspace<float>(6, rows * d);
         for (int64_t row = 0; row < rows; row++) {
             if (position) memcpy(x + row * d, position, d * sizeof(float));
             else memset(x + row * d, 0, d * sizeof(float));
-            embed(*stack, ids[row], x + row * d);
+            embed(by, ids[row], x + row * d);
             cache->beam_index[row * cache->stride + cache->positions - 1] = static_cast<int32_t>(row);
         }
         for (int index = 0; index < stack->layers; index++) {
             if (cache->bfloat16) decoder_layer<uint16_t>(by, index, *tables, x, rows, *cache);
             else decoder_layer<float>(by, index, *tables, x, rows, *cache);
         }
-        last_norm(*stack, x, rows);
+        last_norm(by, x, rows);
         linear(*output, x, rows, {logits, output->outputs, NONE, false}, threads);
     });
 }

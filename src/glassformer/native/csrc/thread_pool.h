@@ -2,10 +2,12 @@
 //
 // A loop is cut into chunks, and whichever thread is free takes the next one: a thread that does not get a processor
 // holds nobody up, unless it has begun a chunk. Threads that wait spin for a moment and then sleep, so that the system
-// can give their processor to others. Results never depend on which thread computes a chunk.
+// can give their processor to others. Results do not depend on which thread computes a chunk: helpers take over the
+// floating-point mode of the calling thread.
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,10 +18,10 @@
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 #endif
+#include <unistd.h>
 
-// An integer that threads wait for. `spins` is about how many times a waiting thread looks before it sleeps.
+// An integer whose changes threads can sleep for.
 class WaitableWord {
 public:
     std::atomic<uint32_t> value{0};
@@ -85,12 +87,13 @@ public:
     void compute(int64_t threads, uint32_t chunks, void (*run)(const void*, int64_t), const void* work) {
         start_threads(threads - 1);
         run_ = run, work_ = work, chunks_ = chunks;
+        fegetenv(&floating_point_);
         failed_.store(false, std::memory_order_relaxed);
         unfinished_.value.store(chunks, std::memory_order_relaxed);
         const uint64_t number = (unclaimed_.load(std::memory_order_relaxed) >> 32) + 1;
         unclaimed_.store(number << 32 | chunks);
         const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
-        helpers_.store(helpers, std::memory_order_relaxed);
+        places_.store(helpers);
         started_.value.fetch_add(1);
         started_.wake(helpers);
         while (claim_and_run()) {}
@@ -99,26 +102,28 @@ public:
     }
 
 private:
-    static constexpr int SPINS = 12000;  // 150 to 300 µs
+    static constexpr int SPINS = 12000;  // 150 to 300 µs on x86
 
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;
-    std::vector<std::unique_ptr<std::pair<ThreadPool*, int>>> arguments_;
     // Written by the caller while no chunk is claimed; read by those who have claimed one.
     void (*run_)(const void*, int64_t) = nullptr;
     const void* work_ = nullptr;
     uint32_t chunks_ = 0;
+    fenv_t floating_point_{};
     std::atomic<uint64_t> unclaimed_{0};  // number of the loop · 2^32 + chunks that nobody has claimed
     WaitableWord unfinished_;             // chunks
     WaitableWord started_;                // changes with every loop
-    std::atomic<int> helpers_{0};         // threads that are of use to the present loop
+    std::atomic<int> places_{0};          // for helpers that are of use to the present loop
     std::atomic<bool> failed_{false}, closing_{false};
 
-    bool claim_and_run() {
+    // `adopt`: take over the calling thread's floating-point mode before.
+    bool claim_and_run(bool adopt = false) {
         uint64_t left = unclaimed_.load();
         do {
             if (!static_cast<uint32_t>(left)) return false;
         } while (!unclaimed_.compare_exchange_weak(left, left - 1));
+        if (adopt) fesetenv(&floating_point_);
         try {
             run_(work_, chunks_ - static_cast<uint32_t>(left));
         } catch (const std::bad_alloc&) {
@@ -138,30 +143,32 @@ private:
 
     // As many as the system gives; the calling thread does what is left.
     void start_threads(int64_t count) {
+        if (static_cast<int64_t>(threads_.size()) >= count) return;
+        threads_.reserve(count);
         sigset_t all, before;
-        while (static_cast<int64_t>(threads_.size()) < count) {
-            auto argument = std::make_unique<std::pair<ThreadPool*, int>>(this, static_cast<int>(threads_.size()));
-            pthread_t thread;
-            sigfillset(&all);
-            pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the host's
-            const int fault = pthread_create(&thread, nullptr, helper, argument.get());
-            pthread_sigmask(SIG_SETMASK, &before, nullptr);
-            if (fault) return;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the host's
+        pthread_t thread;
+        while (static_cast<int64_t>(threads_.size()) < count && !pthread_create(&thread, nullptr, help, this))
             threads_.push_back(thread);
-            arguments_.push_back(std::move(argument));
-        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
-    static void* helper(void* argument) {
-        const auto [pool, index] = *static_cast<std::pair<ThreadPool*, int>*>(argument);
-        pool->help(index);
+    bool take_place() {
+        int left = places_.load();
+        while (left > 0 && !places_.compare_exchange_weak(left, left - 1)) {}
+        return left > 0;
+    }
+
+    static void* help(void* pool) {
+        static_cast<ThreadPool*>(pool)->help();
         return nullptr;
     }
 
-    void help(int index) {
+    void help() {
         for (uint32_t seen = started_.value.load();; seen = started_.value.load()) {
             if (closing_.load()) return;
-            if (index < helpers_.load(std::memory_order_relaxed))
+            if (take_place() && claim_and_run(true))
                 while (claim_and_run()) {}
             for (int spin = 0; spin < SPINS && started_.value.load(std::memory_order_relaxed) == seen; spin++)
                 pause_briefly();
