@@ -47,4 +47,4 @@ docs: setup
 	$(BIN)/python docs/make_configuration.py
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv build dist src/glassformer/native/lib

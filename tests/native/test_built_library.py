@@ -100,7 +100,8 @@ def write_another_library(path: Path) -> None:
         (write_another_library, "undefined symbol: sources"),
         (
             Path.unlink,
-            "the kernels were not built when glassformer was installed, .*; set GLASSFORMER_ENGINE=jit to compile",
+            r"lib has no kernels for this processor \(.*\); install a C\+\+ compiler and install glassformer again .*, "
+            "or set GLASSFORMER_ENGINE=jit to compile",
         ),
     ],
 )
@@ -117,7 +118,7 @@ def test_a_library_of_other_sources_is_reported(folder: Path, tmp_path: Path, mo
     assert load() is not None
     with (tmp_path / "csrc" / "simd.h").open("a") as source:
         source.write("// changed\n")
-    with pytest.warns(UserWarning, match="built from other sources than those in csrc; run `make setup`"):
+    with pytest.warns(UserWarning, match="built from other sources than those in csrc; install glassformer again"):
         assert load() is None
 
 
@@ -143,7 +144,7 @@ def test_processors_older_than_every_variant_are_reported(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(instructions, "processor_line", lambda: line)
-    with pytest.warns(UserWarning, match=f"{reason}; set GLASSFORMER_ENGINE=jit"):
+    with pytest.warns(UserWarning, match=f"{reason}$"):
         assert load() is None
 
 
@@ -264,7 +265,7 @@ def test_pytorch_translates_where_the_library_is_damaged(tiny: TinyRun, tmp_path
         glassformer_("translate", tiny.run, text),
         glassformer_("translate", tiny.run, text, GLASSFORMER_ENGINE="torch"),
     )
-    reason = f"{path} cannot be loaded: it is damaged (another SHA-256 than beside it); install glassformer again"
+    reason = f"{path} cannot be loaded: it is damaged (another SHA-256 than beside it); {library.REINSTALL}"
     assert damaged.stderr == f"glassformer: warning: glassformer runs in PyTorch, which is slower, since {reason}\n"
     assert (damaged.returncode, damaged.stdout) == (0, chosen.stdout)
     assert (chosen.returncode, chosen.stderr) == (0, "")

@@ -30,7 +30,9 @@ def test_kernels_refuse_a_struct_with_another_size(
 
     size = ctypes.sizeof(getattr(abi, name))
     monkeypatch.setattr(abi, name, Longer)
-    with pytest.warns(UserWarning, match=rf"struct {name}: {size} bytes in C\+\+, {size + 8} in Python; reinstall"):
+    with pytest.warns(
+        UserWarning, match=rf"struct {name}: {size} bytes in C\+\+, {size + 8} in Python; install glassformer again"
+    ):
         assert library._kernels.__wrapped__() is None
 
 

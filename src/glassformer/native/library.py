@@ -31,6 +31,9 @@ from glassformer.native.jit import compiled
 
 FOLDER = Path(__file__).parent / "lib"
 """The libraries that were built with the package, one for each variant."""
+REINSTALL = (
+    "install glassformer again (`make setup` in a checkout, else `pip install --force-reinstall --no-cache-dir`)"
+)
 ENGINE = "GLASSFORMER_ENGINE"
 """Environment variable: ``jit`` compiles the kernels for the local processor, ``torch`` uses none."""
 
@@ -45,7 +48,7 @@ class Kernels:
         library = ctypes.CDLL(path)
         library.sources.restype = c_char_p
         if library.sources() != digest.encode():
-            raise OSError("it was built from other sources than those in csrc; run `make setup`")
+            raise OSError(f"it was built from other sources than those in csrc; {REINSTALL}")
         _check_structs(library)
         self.permitted = bool(library.has_permission())
         """True if the system lets this process use all the registers that the kernels use."""
@@ -97,7 +100,7 @@ def _check_structs(library: ctypes.CDLL) -> None:
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure:
             compiled, mirrored = library.struct_size(name.encode()), ctypes.sizeof(kind)
             if compiled != mirrored:
-                raise OSError(f"struct {name}: {compiled} bytes in C++, {mirrored} in Python; reinstall glassformer")
+                raise OSError(f"struct {name}: {compiled} bytes in C++, {mirrored} in Python; {REINSTALL}")
 
 
 def _function(function, *types):  # type: ignore[no-untyped-def]
@@ -166,12 +169,16 @@ def _compiled() -> Kernels:
 
 def _built() -> Kernels:
     """The fastest variant that the processor and the system can run. Raises ``UnavailableError``."""
-    candidates = usable()
+    candidates, refused = usable(), list[str]()
     for variant in candidates:
         path = FOLDER / f"kernels-{variant.name}.so"
-        if path.exists() and (found := _load(path)).permitted:
-            return found
-    raise UnavailableError(f"{_not_built(bool(candidates))}; set {ENGINE}=jit to compile them at first use")
+        if path.exists():
+            if (found := _load(path)).permitted:
+                return found
+            refused.append(variant.name)
+    if refused:
+        raise UnavailableError(f"the system does not permit the instructions of {', '.join(refused)} to this process")
+    raise UnavailableError(_not_built([variant.name for variant in candidates]))
 
 
 def _load(path: Path) -> Kernels:
@@ -182,20 +189,23 @@ def _load(path: Path) -> Kernels:
         raise UnavailableError(f"{path} cannot be loaded: {error}") from None
 
 
-def _not_built(processor_can: bool) -> str:
+def _not_built(usable_here: list[str]) -> str:
     names = ", ".join(one.name for one in variants())
     if not names:
         return f"the kernels are not built for {platform.machine()}"
-    if not processor_can:
+    if not usable_here:
         return f"this processor has none of the instruction sets that the kernels are built for ({names})"
-    return "the kernels were not built when glassformer was installed, which takes a C++ compiler"
+    return (
+        f"{FOLDER} has no kernels for this processor ({', '.join(usable_here)}); install a C++ compiler and "
+        f"{REINSTALL}, or set {ENGINE}=jit to compile them at first use"
+    )
 
 
 def _check_whole(path: Path) -> None:
     """Raise ``OSError`` if the SHA-256 beside a library is another: loading a damaged one may end the process."""
     stored = path.with_name(f"{path.name}.sha256").read_bytes()[:64]
     if hashlib.sha256(path.read_bytes()).hexdigest().encode() != stored:
-        raise OSError("it is damaged (another SHA-256 than beside it); install glassformer again")
+        raise OSError(f"it is damaged (another SHA-256 than beside it); {REINSTALL}")
 
 
 def digest() -> str:
