@@ -35,6 +35,7 @@ from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
 from glassformer.native import Accelerated
+from glassformer.native.accelerated import supported_decoding
 from glassformer.run_folder import resolve
 from glassformer.taps import record
 from glassformer.text import TokenizerPair
@@ -108,8 +109,9 @@ class Translator:
                 raise CheckpointError(
                     f"{checkpoint.path}: its tokenizer is not that of {loaded[0].path}; an ensemble has one vocabulary"
                 )
-        stored, where = loaded[0].config.get("decoding", {}), choose_device(device)
-        decoding = TranslationDecodingConfig.stored(stored, f"{loaded[0].path}/config.json", where)
+        origin = f"{loaded[0].path}/config.json"
+        decoding = TranslationDecodingConfig.parse_stored(loaded[0].config.get("decoding", {}), origin)
+        decoding = supported_decoding(decoding, models[0], origin)
         reading = HeadReading(**loaded[0].config.get("guided_alignment", {}))
         translator = cls(models, vocabularies[0], decoding, loaded[0].config.get("bleu_tokenize", "13a"), reading)
         translator.checkpoints = tuple(checkpoint.path for checkpoint in loaded)

@@ -141,7 +141,8 @@ def test_threads_beyond_the_cores_are_refused_before_data_are_read(
     before, changes = torch.get_num_threads(), {"train.threads": 64, "data.train": ["/nowhere/train"]}
     config = tiny_run.made(tmp_path_factory).write_config(tmp_path / "tiny.toml", changes)
     result = cli("train", config, "--run", tmp_path / "run")
-    message = "train.threads=64, but this machine has 2 cores; choose 1 to 2, or 0 for PyTorch's choice"
+    rule = "choose 1 to 2, or 0 for PyTorch's choice (on a resume, the run's own number)"
+    message = f"train.threads=64, but this machine has 2 cores; {rule}"
     assert (result.code, result.err) == (2, f"glassformer: error: {message}\n")
     assert not (tmp_path / "run").exists()
     assert torch.get_num_threads() == before

@@ -13,6 +13,7 @@ from glassformer.config import ConfigError
 from glassformer.data import Batch
 from glassformer.data.grammar import sample_corpus
 from glassformer.evaluate import alignment_error_rate, write_pharaoh
+from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder
 from glassformer.taps import record
 from glassformer.train import parse_config, train
@@ -140,6 +141,15 @@ def plain(tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Translator
     path = tmp_path_factory.mktemp("runs") / "plain"
     run_to_the_end(tiny.config(LONGER), path)
     return Translator.load(path)
+
+
+def test_the_native_engine_refuses_a_decoder_that_is_guided(
+    tiny: TinyRun, tmp_path: Path, guiding: dict[str, Any]
+) -> None:
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+    with pytest.raises(ConfigError, match=r"^train\.engine=native cannot compute decoder \(.*; choose engine=auto$"):
+        run_to_the_end(tiny.config(guiding | {"train.engine": "native"}), tmp_path / "run")
 
 
 @pytest.mark.parametrize("shifted", [True, False])

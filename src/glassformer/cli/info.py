@@ -50,7 +50,8 @@ def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
 
 def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.config import ConfigError
-    from glassformer.generate import DecodingConfig, LanguageDecodingConfig, TranslationDecodingConfig
+    from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
+    from glassformer.native.accelerated import supported_decoding
     from glassformer.predict.opening import open_any, stored_decoding
     from glassformer.run_folder import resolve, training_values
 
@@ -64,7 +65,7 @@ def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     history = {"overrides": overrides} if overrides else {}
     train, values = training.get("config", {}).get("train", {}), stored_decoding(path)
     decoding = TranslationDecodingConfig if task == "translation" else LanguageDecodingConfig
-    use = decoding.parse_stored(values, f"{path}/config.json") if values else DecodingConfig()
+    use = supported_decoding(decoding.parse_stored(values, f"{path}/config.json"), model, f"{path}/config.json")
     engines = (train.get("engine", "auto"), train.get("precision", "float32")), (use.engine, use.precision)
     report = _report(model, *engines, "cpu")
     if training.get("routes"):

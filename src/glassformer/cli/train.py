@@ -38,9 +38,9 @@ def command(
 
     settings = read_config(config, overrides)
     path = run or Path("runs") / config.stem
-    folder = RunFolder.open(path) if resume else None
-    prepare_training(settings.train.threads or (0 if folder is None else threads_to_resume(folder)))
-    folder = folder or RunFolder.create(path)
+    stored = threads_to_resume(RunFolder.open(path)) if resume else 0
+    prepare_training(settings.train.threads or stored)
+    folder = RunFolder.open(path) if resume else RunFolder.create(path)
     with Screen(settings.train.max_steps, path) as screen, signals() as caught:
         for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
             screen.show(event)

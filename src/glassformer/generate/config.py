@@ -1,12 +1,10 @@
 """Settings and results of decoding."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-import torch
 from pydantic import Field, field_serializer, field_validator, model_validator
 
 from glassformer.config import Config, DataError
@@ -52,15 +50,6 @@ class DecodingConfig(Config):
     batch_tokens: int = Field(4096, gt=0)
     """Maximum padded source tokens of a batch, times hypotheses; in the kernels at most 1,024 source tokens. It changes
     the speed, never the text."""
-
-    @classmethod
-    def stored(cls, values: dict[str, Any], origin: str, device: torch.device) -> Self:
-        """Settings of a checkpoint for decoding on ``device``; on a CPU, float32 replaces bfloat16, with a warning."""
-        config = cls.parse_stored(values, origin)
-        if config.precision == "bfloat16" and device.type == "cpu":
-            warnings.warn(f"{origin}: decoding.precision=bfloat16 is for GPUs; using float32", stacklevel=4)
-            return config.model_copy(update={"precision": "float32"})
-        return config
 
     @model_validator(mode="before")
     @classmethod

@@ -4,7 +4,17 @@
 """
 
 from glassformer.native.accelerated import Accelerated
-from glassformer.native.routes import Engine, Precision, Route, accelerate, check_decoding, describe, grouped, route
+from glassformer.native.routes import (
+    Engine,
+    Precision,
+    Route,
+    accelerate,
+    by_block,
+    check_decoding,
+    describe,
+    grouped,
+    route,
+)
 
 __all__ = [
     "Accelerated",
@@ -12,6 +22,7 @@ __all__ = [
     "Precision",
     "Route",
     "accelerate",
+    "by_block",
     "check_decoding",
     "describe",
     "grouped",

@@ -1,12 +1,13 @@
 """Accelerated forms of a model that is used for decoding, made when they are first needed."""
 
+import warnings
 from typing import Any
 
 from torch import nn
 
 from glassformer.config import ConfigError
 from glassformer.native.decoding import Execution
-from glassformer.native.routes import Engine, Precision, accelerate
+from glassformer.native.routes import Engine, Precision, accelerate, unsupported_decoding
 from glassformer.taps import hooks_of, tracing
 
 
@@ -58,6 +59,19 @@ class Accelerated:
         return _state(self._parameters, self._children)
 
 
+def supported_decoding(decoding: Any, model: nn.Module, origin: str) -> Any:
+    """Stored settings of ``decoding``; with ``auto`` and ``float32``, and a warning, if ``model`` cannot use them here.
+
+    They may come from a machine with a GPU, or with another processor.
+    """
+    device = next(model.parameters()).device
+    reason = unsupported_decoding(model, decoding.engine, decoding.precision, device)
+    if reason is None:
+        return decoding
+    warnings.warn(f"{origin}: decoding.{reason}; using float32 and engine=auto", stacklevel=4)
+    return decoding.model_copy(update={"engine": "auto", "precision": "float32"})
+
+
 def weights_state(model: nn.Module) -> list[Any]:
     """Fingerprint that changes when a weight of ``model`` is written (unless through ``data``) or a module replaced."""
     modules = list(model.modules())
@@ -65,7 +79,7 @@ def weights_state(model: nn.Module) -> list[Any]:
 
 
 def _state(parameters: list[dict[str, Any]], children: list[dict[str, Any]]) -> list[Any]:
-    """The fingerprint, from the dictionaries of all modules; it takes 0.03 ms."""
+    """The fingerprint, from the dictionaries of all modules; it takes 0.03 to 0.06 ms."""
     weights = [p for named in parameters for p in named.values() if p is not None]
     return [
         [id(child) for named in children for child in named.values()],

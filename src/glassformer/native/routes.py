@@ -71,38 +71,36 @@ def route(
     engine: Engine = "auto",
     precision: Precision = "float32",
     device: torch.device | None = None,
-    by_block: Mapping[str, str] | None = None,
 ) -> list[Route]:
     """Routes of all parts of ``model``: for training if ``model.training``, else for decoding and inference.
 
-    ``device``: the device of the model by default; another one to ask about before moving it. ``by_block``: stacks
-    that will train block by block, such as one with a hook in each step, with the reason.
+    ``device``: the device of the model by default; another one to ask about before moving it.
     """
     _check_names(engine, precision, model.training)
     device = next(model.parameters()).device if device is None else device
     if not model.training:
         return _decoding_routes(model, engine, precision, device)
-    routes = _training_routes(model, engine, device, _low(precision, device))
-    reasons = {one.part: (by_block or {}).get(one.part) for one in routes if one.engine == "native"}
-    return [Route(one.part, OPERATIONS, reason) if (reason := reasons.get(one.part)) else one for one in routes]
+    return _training_routes(model, engine, device, _low(precision, device))
 
 
-def accelerate(
-    model: nn.Module,
-    engine: Engine = "auto",
-    precision: Precision = "float32",
-    by_block: Mapping[str, str] | None = None,
-) -> Any:
+def by_block(routes: Sequence[Route], reasons: Mapping[str, str]) -> list[Route]:
+    """``routes`` of a training that puts hooks on some native stacks, which then run block by block (``reasons``)."""
+    return [
+        Route(one.part, OPERATIONS, reasons[one.part]) if one.engine == "native" and one.part in reasons else one
+        for one in routes
+    ]
+
+
+def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision = "float32") -> Any:
     """A model of the same interface that computes faster: for training if ``model.training``, else for decoding.
 
     In training it shares the parameters of ``model``; stacks in a lower precision are copies (``models.precision``).
-    A decoder may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute. Stacks of
-    ``by_block`` (``route``) still train as a whole in steps without a hook.
+    A decoder may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute.
     """
     _check_names(engine, precision, model.training)
     if not model.training:
         return _for_decoding(model, engine, precision)
-    routes = route(model, engine, precision, by_block=by_block)
+    routes = route(model, engine, precision)
     others = [f"{one.part} ({one.reason})" for one in routes if one.engine != "native"]
     if engine == "native" and others:
         raise ConfigError(f"engine=native cannot compute {'; '.join(others)}; choose engine=auto")
@@ -112,8 +110,7 @@ def accelerate(
         return swap(model, lambda module: compiled(module) if type(module) is Stack else None)
     if all(one.engine == "torch" for one in routes):
         return model
-    parts = [one.part for one in route(model, engine) if one.engine == "native" and one.part != UPDATE]
-    whole = {id(model.get_submodule(part)) for part in parts}
+    whole = {id(model.get_submodule(one.part)) for one in routes if one.engine == "native" and one.part != UPDATE}
     return swap(model, lambda module: native_form(module, id(module) in whole))
 
 
@@ -319,15 +316,20 @@ def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any
 
 def check_decoding(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> None:
     """Raise ``ConfigError`` if ``model`` cannot decode with these settings on ``device``."""
-    setting = "engine=native" if precision == "float32" else f"precision={precision}"
-    reason: str | None = None
-    if precision == "bfloat16" and device.type == "cpu":
-        raise ConfigError("precision=bfloat16 is slower than float32 on a CPU; choose float32 or int8")
-    if precision == "bfloat16" and engine == "native":
-        reason = "the kernels are for CPUs"
-    elif precision == "bfloat16" and not any(isinstance(module, Stack) for module in model.modules()):
-        reason = "this model has no stacks"
-    elif precision == "int8" or engine == "native":
-        reason = _unsupported_decoder(model, engine, precision, device)
-    if reason:
-        raise ConfigError(f"{setting} is not possible: {reason}; choose precision=float32 and engine=auto")
+    if reason := unsupported_decoding(model, engine, precision, device):
+        raise ConfigError(f"{reason}; choose precision=float32 and engine=auto")
+
+
+def unsupported_decoding(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> str | None:
+    """The setting with which ``model`` cannot decode on ``device``, and why; or None."""
+    if precision == "bfloat16":
+        if device.type == "cpu":
+            return "precision=bfloat16 is slower than float32 on a CPU, and for GPUs only"
+        if engine == "native":
+            return "engine=native is not possible with precision=bfloat16: the kernels are for CPUs"
+        if not any(isinstance(module, Stack) for module in model.modules()):
+            return "precision=bfloat16 is not possible: this model has no stacks"
+        return None
+    setting = "precision=int8" if precision == "int8" else "engine=native" if engine == "native" else ""
+    reason = _unsupported_decoder(model, engine, precision, device) if setting else None
+    return f"{setting} is not possible: {reason}" if reason else None

@@ -25,11 +25,10 @@ from glassformer.generate import (
 )
 from glassformer.generate.greedy_and_sampling import finish
 from glassformer.memory import fitting_memory
-from glassformer.models.device import choose_device
 from glassformer.models.gpt import GPT
 from glassformer.models.size import summary
 from glassformer.native import Accelerated
-from glassformer.native.accelerated import weights_state
+from glassformer.native.accelerated import supported_decoding, weights_state
 from glassformer.predict.opening import open_run
 from glassformer.predict.prompt_cache import PromptCache, WithPromptCache
 from glassformer.text import Tokenizer
@@ -81,9 +80,9 @@ class Generator:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("language",), device)
         assert opened.tokenizer is not None
-        decoding = LanguageDecodingConfig.stored(
-            opened.config.get("decoding", {}), f"{opened.path}/config.json", choose_device(device)
-        )
+        origin = f"{opened.path}/config.json"
+        decoding = LanguageDecodingConfig.parse_stored(opened.config.get("decoding", {}), origin)
+        decoding = supported_decoding(decoding, opened.model, origin)
         context = opened.config.get("context", opened.model.config.max_length)
         documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
         return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)
@@ -267,12 +266,17 @@ class Generator:
         """
         self._accelerated.refresh()
         if self.kept is not None:
-            self.kept.read(self.model, self.device)
+            self._read_again(self.kept)
 
     def _decodable(self, config: LanguageDecodingConfig) -> Any:
         model = self._accelerated.form(config.engine, config.precision)
-        if self.kept is None or config.precision != "float32":
+        kept = self.kept
+        if kept is None or config.precision != "float32":
             return model
-        if self.kept.weights != weights_state(self.model):
-            self.kept.read(self.model, self.device)
-        return WithPromptCache(model, self.kept)
+        return WithPromptCache(model, kept if kept.weights == weights_state(self.model) else self._read_again(kept))
+
+    def _read_again(self, kept: PromptCache) -> PromptCache:
+        """Replace the kept prompt by the same one with the present weights; searches that run keep theirs."""
+        read = PromptCache.of(self.model, kept.ids, self.device)
+        object.__setattr__(self, "kept", read)
+        return read

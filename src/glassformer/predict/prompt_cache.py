@@ -14,7 +14,7 @@ from glassformer.native.accelerated import weights_state
 from glassformer.native.decoding import Execution
 
 
-@dataclass
+@dataclass(frozen=True)
 class PromptCache:
     """The keys and values of ``ids``, ``[1, heads, length, d_head]`` for each layer."""
 
@@ -25,20 +25,14 @@ class PromptCache:
     """State of the weights that computed them (``native.accelerated.weights_state``)."""
 
     @classmethod
-    def of(cls, model: GPT, ids: list[int], device: torch.device) -> "PromptCache":
-        kept = cls(ids, [], [], [])
-        kept.read(model, device)
-        return kept
-
     @torch.inference_mode()
-    def read(self, model: GPT, device: torch.device) -> None:
-        """Compute the keys and values with the weights that ``model`` has now."""
-        self.weights, cache = weights_state(model), StackCache(model.config.n_layers)
-        model.hidden(torch.tensor([self.ids], device=device), None, cache)
+    def of(cls, model: GPT, ids: list[int], device: torch.device) -> "PromptCache":
+        weights, cache = weights_state(model), StackCache(model.config.n_layers)
+        model.hidden(torch.tensor([ids], device=device), None, cache)
         own = [block.self_attention for block in cache]
         parts = [(one.keys, one.values) for one in own if one.keys is not None and one.values is not None]
-        kept = [tuple(part[:, :, : len(self.ids)].clone() for part in pair) for pair in parts]
-        self.keys, self.values = [keys for keys, _ in kept], [values for _, values in kept]
+        kept = [tuple(part[:, :, : len(ids)].clone() for part in pair) for pair in parts]
+        return cls(ids, [keys for keys, _ in kept], [values for _, values in kept], weights)
 
     def shared(self, source: Int[Tensor, "rows width"], lengths: Int[Tensor, " rows"]) -> int:
         """How many tokens all rows have in common with ``ids`` at their beginning."""

@@ -9,7 +9,7 @@ from glassformer.config import Config, ConfigError
 from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
 from glassformer.models.registry import weights_of
-from glassformer.native import accelerate, route
+from glassformer.native import accelerate, by_block, route
 from glassformer.run_folder import resolve
 from glassformer.train.config import RunConfig
 from glassformer.train.host_process import seed_generators
@@ -43,10 +43,14 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
     engine, precision = config.train.engine, config.train.precision
     if engine == "compile":
         check_compiler(config, device)
+    if engine == "native" and (guided := hooked_stacks(config)):
+        part, reason = next(iter(guided.items()))
+        raise ConfigError(
+            f"train.engine=native cannot compute {part} ({reason}, it runs block by block); choose engine=auto"
+        )
     try:
-        by_block = hooked_stacks(config)
-        compute_model = accelerate(model, engine, precision, by_block)
-        routes = route(model, engine, precision, by_block=by_block)
+        compute_model = accelerate(model, engine, precision)
+        routes = by_block(route(model, engine, precision), hooked_stacks(config))
     except ConfigError as error:
         raise ConfigError(f"train.{error}") from None
     state = TrainState(config, task, model, optimizer, Ahead(task.batches), compute_model, routes, taken=taken)

@@ -80,7 +80,7 @@ def check_cores(threads: int) -> None:
         choices = "1" if cores == 1 else f"1 to {cores}"
         raise ConfigError(
             f"train.threads={threads}, but this machine has {cores} core{'s' if cores > 1 else ''}; "
-            f"choose {choices}, or 0 for PyTorch's choice"
+            f"choose {choices}, or 0 for PyTorch's choice (on a resume, the run's own number)"
         )
 
 

@@ -149,7 +149,7 @@ def _check_device(config: RunConfig, path: Path, before: str) -> None:
 
 
 def threads_to_resume(run: RunFolder) -> int:
-    """Number of threads that trained the newest checkpoint of ``run``.
+    """Number of threads of the newest checkpoint of ``run`` that stores it.
 
     0 if it is unknown or exceeds the cores of this machine; ``restore`` then compares it.
     """
@@ -173,10 +173,13 @@ def _thread_override(config: RunConfig, training: dict[str, Any], step: int, pat
     if before in (0, now):
         return []
     if not config.train.override_on_resume:
+        way_on = f"set train.threads={before} (in Python, call torch.set_num_threads({before}))"
+        if before > (cores := available_cores()):
+            way_on = f"this machine has {cores} core{'s' if cores > 1 else ''}: resume where there are {before}"
         raise ConfigError(
             f"{path}: trained with {before} thread{'s' if before > 1 else ''}, but this process computes with {now}, "
-            f"and a run continues exactly only with the same number; set train.threads={before} (in Python, call "
-            f"torch.set_num_threads({before})), or set train.override_on_resume=true to go on with {now}"
+            f"and a run continues exactly only with the same number; {way_on}, or set train.override_on_resume=true "
+            f"to go on with {now}"
         )
     return [Override(step, "train.threads", before, now)]
 
