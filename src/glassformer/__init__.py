@@ -24,7 +24,7 @@ The guide is docs/python.md. Public names are imported when first used, so that 
 
 from glassformer.lazy_imports import lazy_attributes
 
-TYPE_CHECKING = False  # no import of typing, as in ``later``
+TYPE_CHECKING = False  # no import of typing, as in ``lazy_imports``
 if TYPE_CHECKING:
     from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace

@@ -49,7 +49,7 @@ def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tin
     rows = [list({row["row"]: row["row_label"] for row in view}.values()) for view in views]
     assert rows[0] == [*rows[1][1:], ends[1]] and rows[1][0] == ends[0]
     view = examine(tiny.translator, TEXT, "le chat").view(CROSS, head=0, shifted=True)
-    assert view.title.endswith("head 0, shifted") and view.row_axis == "target, as read: who asks"
+    assert view.title.endswith("head 0, shifted") and view.row_axis == "target, as read (query)"
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_attention_is_what_was_recorded_and_says_who_asks(example: Example) -> N
     assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
     assert np.allclose([panel.values for panel in view.panels], weights, atol=0, rtol=0)
     assert (view.panels[0].rows, view.panels[0].columns) == (example.predicted_tokens, example.source_tokens)
-    assert (view.row_axis, view.column_axis) == ("target, as predicted: who asks", "source: who is asked")
+    assert (view.row_axis, view.column_axis) == ("target, as predicted (query)", "source (key)")
     assert np.array_equal(example.view(CROSS, head=1).panels[0].values, weights[1])
     assert np.allclose(example.view(CROSS, average=True).panels[0].values, weights.mean(0))
     own = example.view("decoder.0.self_attention").panels[0]

@@ -46,7 +46,7 @@ def test_attention_is_what_was_recorded_and_named_by_the_text() -> None:
     view = example.view("decoder.1.self_attention", head=2)
     assert np.array_equal(view.panels[0].values, example.trace["decoder.layers.1.self_attention.weights"][0, 2])
     assert view.panels[0].rows == view.panels[0].columns == ["a", "small", "dog", "sees"]
-    assert (view.row_axis, view.column_axis) == ("text: who asks", "text: who is asked")
+    assert (view.row_axis, view.column_axis) == ("text (query)", "text (key)")
     masked = EXAMPLES["masked"]().view("encoder.0.self_attention", average=True, specials=False)
     assert masked.panels[0].rows == ["a", "dog", "sees", "the"] and "special tokens left out" in masked.title
 

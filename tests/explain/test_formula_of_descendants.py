@@ -94,7 +94,7 @@ def test_a_group_of_heads_asks_one_head_of_keys() -> None:
     path = "decoder.layers.1.self_attention"
     formula = t.explain(f"{path}.scores", head=2, query=3, key=1)
     keys = {dict(number.place.index)["head"] for number in formula.operands if number.place and "_k" in number.symbol}
-    assert keys == {1} and "2 heads ask the same keys" in formula.reference
+    assert keys == {1} and "2 heads share their keys" in formula.reference
 
 
 def test_a_mean_leaves_padding_out() -> None:

@@ -112,7 +112,7 @@ def test_the_next_word_is_chosen_behind_the_last_one() -> None:
 
 def test_groups_of_heads_rotation_and_gates_are_told() -> None:
     steps = walkthrough(EXAMPLES["llama"]())
-    assert "Groups of 2 heads ask the same keys" in steps[2].what
+    assert "Groups of 2 heads share keys" in steps[2].what
     assert "50^(2i/d_k)" in steps[1].equation and "Nothing is added" in steps[1].what
     assert "RMSNorm" in steps[3].equation and "root mean square of 1" in steps[3].what
     assert "⊙" in steps[4].equation and any(table.name.endswith("product") for table in steps[4].tables)

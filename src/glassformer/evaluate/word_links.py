@@ -21,7 +21,7 @@ class HeadReading(NamedTuple):
 
 
 def grouped(weights: Tensor, rows: Sequence[int], columns: Sequence[int]) -> Tensor:
-    """``[..., row, column]`` by groups: who asks is the mean of its rows, who is asked the sum of its columns.
+    """``[..., row, column]`` by groups: a query group is the mean of its rows, a key group the sum of its columns.
 
     ``rows[i]`` is the group, from 0, that row i is part of, -1 for none; likewise ``columns``. Every group has a
     member. Rows that summed to 1 do so still where no column is left out.

@@ -12,7 +12,7 @@ from glassformer.evaluate.word_links import in_decoder, one_head, strongest_link
 from glassformer.translator import Translator
 
 METHODS = ("intersection", "union", "grow-diag", "grow-diag-final")
-NeighborS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
+NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _grow(links: set[tuple[int, int]], union: Links) -> None:
     while size != len(links):
         size = len(links)
         for source, target in sorted(links):
-            for along_source, along_target in NeighborS:
+            for along_source, along_target in NEIGHBORS:
                 beside = (source + along_source, target + along_target)
                 if beside in union:
                     _add_where_unlinked(links, beside)

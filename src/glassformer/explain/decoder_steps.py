@@ -50,12 +50,12 @@ def shifted_target(example: Example) -> Step:
 def masked_self_attention(example: Example) -> Step:
     """Section 3.2.3, third application."""
     t, path = example.trace, "decoder.layers.0.self_attention"
-    asks = tokens_axis("query", "query: who asks", example.target_tokens)
-    keys_of = tokens_axis("key", "key: who is asked", example.target_tokens)
+    queries = tokens_axis("query", "query", example.target_tokens)
+    keys = tokens_axis("key", "key", example.target_tokens)
     head = (("head", 0),)
     tables = (
-        Table(t, f"{path}.masked_scores", "q · k / √d_k, head 0, masked", asks, keys_of, head, "signed"),
-        Table(t, f"{path}.weights", "weights of head 0", asks, keys_of, head, "weights"),
+        Table(t, f"{path}.masked_scores", "q · k / √d_k, head 0, masked", queries, keys, head, "signed"),
+        Table(t, f"{path}.weights", "weights of head 0", queries, keys, head, "weights"),
     )
     return Step(
         8,
@@ -68,7 +68,7 @@ def masked_self_attention(example: Example) -> Step:
         "section 3.2.3",
         tables,
         (checked(*tables), no_later_word(t, path), sums_to_one(example, path)),
-        strongest(t, path, len(asks.labels) - 1),
+        strongest(t, path, len(queries.labels) - 1),
     )
 
 
@@ -76,16 +76,16 @@ def cross_attention(example: Example) -> Step:
     """Section 3.2.3, first application."""
     t, layers = example.trace, len(example.model.decoder.layers)
     path = f"decoder.layers.{layers - 1}.cross_attention"
-    asks = tokens_axis("query", "query: the decoder's words ask", example.target_tokens)
-    keys_of = tokens_axis("key", "key: the source is asked", example.source_tokens)
+    queries = tokens_axis("query", "query: decoder", example.target_tokens)
+    keys = tokens_axis("key", "key: source", example.source_tokens)
     heads = min(t[f"{path}.weights"].size(1), 16)
     tables = tuple(
         Table(
             t,
             f"{path}.weights",
             f"weights of head {head}, layer {layers - 1}",
-            asks,
-            keys_of,
+            queries,
+            keys,
             (("head", head),),
             "weights",
         )
@@ -101,7 +101,7 @@ def cross_attention(example: Example) -> Step:
         "section 3.2.3",
         tables,
         (checked(*tables), sums_to_one(example, path)),
-        strongest(t, path, min(1, len(asks.labels) - 1)),
+        strongest(t, path, min(1, len(queries.labels) - 1)),
     )
 
 

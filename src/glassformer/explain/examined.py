@@ -61,4 +61,4 @@ class Examined(Protocol):
         """The text at each position of the encoder or of the decoder."""
 
     def written(self, stack: str, kind: str) -> tuple[Written, Written]:
-        """Who asks and who is asked in the attention of that kind."""
+        """Query and key sides of the attention of that kind."""

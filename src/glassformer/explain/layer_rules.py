@@ -194,7 +194,7 @@ def _group(o: Operands) -> int:
 
 def _source(o: Operands, section: str) -> str:
     group = _group(o)
-    return section if group == 1 else f"{section}; {group} heads ask the same keys (Ainslie et al. 2023)"
+    return section if group == 1 else f"{section}; {group} heads share their keys (Ainslie et al. 2023)"
 
 
 def _is_gated(o: Operands) -> bool:

@@ -18,14 +18,14 @@ HEAD = (("head", 0),)
 def attention(example: Examined, path: str, number: int) -> Step:
     """Section 3.2, where every position sees every other."""
     t = example.trace
-    asks, keys_of = _sides(example, path)
+    queries, keys = _sides(example, path)
     heads, d_k = t[f"{path}.weights"].size(1), t[f"{path}.q"].size(-1)
     tables = (
-        *_projected(t, path, asks, keys_of),
-        Table(t, f"{path}.scores", "q · k, head 0", asks, keys_of, HEAD, "signed"),
-        Table(t, f"{path}.scaled_scores", "÷ √d_k", asks, keys_of, HEAD, "signed"),
-        *_weights(t, path, asks, keys_of),
-        *_gathered(t, path, asks),
+        *_projected(t, path, queries, keys),
+        Table(t, f"{path}.scores", "q · k, head 0", queries, keys, HEAD, "signed"),
+        Table(t, f"{path}.scaled_scores", "÷ √d_k", queries, keys, HEAD, "signed"),
+        *_weights(t, path, queries, keys),
+        *_gathered(t, path, queries),
     )
     return Step(
         number,
@@ -37,48 +37,48 @@ def attention(example: Examined, path: str, number: int) -> Step:
         "equation 1, section 3.2.2",
         tables,
         (checked(*tables), sums_to_one(example, path)),
-        strongest(t, path, min(1, len(asks.labels) - 1)),
+        strongest(t, path, min(1, len(queries.labels) - 1)),
     )
 
 
 def masked_attention(example: Examined, path: str, number: int) -> Step:
     """Section 3.2.3, third application, in a stack that has no encoder below it: with its projections."""
     t = example.trace
-    asks, keys_of = _sides(example, path)
-    heads, keys = t[f"{path}.q"].size(1), t[f"{path}.k"].size(1)
+    queries, keys = _sides(example, path)
+    heads, kv_heads = t[f"{path}.q"].size(1), t[f"{path}.k"].size(1)
     sparse = bool((~t[f"{path}.mask"]).tril().any())
     seen, others = (
         ("some of those before it (a sparse pattern)", "others") if sparse else ("those before it", "later ones")
     )
     outside = (" or outside the pattern", " and outside the pattern") if sparse else ("", "")
     tables = (
-        *_projected(t, path, asks, keys_of),
-        Table(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", asks, keys_of, HEAD, "signed"),
+        *_projected(t, path, queries, keys),
+        Table(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", queries, keys, HEAD, "signed"),
         Table(
             t,
             f"{path}.masked_scores",
             f"masked: −∞ where a later token stands{outside[0]}",
-            asks,
-            keys_of,
+            queries,
+            keys,
             HEAD,
             "signed",
         ),
-        *_weights(t, path, asks, keys_of),
-        *_gathered(t, path, asks),
+        *_weights(t, path, queries, keys),
+        *_gathered(t, path, queries),
     )
-    grouped = "" if heads == keys else f" Groups of {heads // keys} heads ask the same keys and values."
+    grouped = "" if heads == kv_heads else f" Groups of {heads // kv_heads} heads share keys and values."
     return Step(
         number,
         "Masked self-attention",
-        f"Each token asks in {heads} heads, with a query, the keys of itself and of {seen}; the scores of all "
-        f"{others} are −∞ before the softmax, and so their weights are exactly 0.{grouped}",
+        f"In each of {heads} heads the query of a token is compared with its own key and those of {seen}; the scores "
+        f"of all {others} are −∞ before the softmax, and so their weights are exactly 0.{grouped}",
         "A token must not be predicted from itself or from what follows it: when the model writes, that does not "
         "exist yet.",
         f"softmax(Q Kᵀ / √d_k + mask) V, mask = −∞ above the diagonal{outside[1]}",
         "equation 1, section 3.2.3",
         tables,
         (checked(*tables), no_later_word(t, path), sums_to_one(example, path)),
-        strongest(t, path, len(asks.labels) - 1),
+        strongest(t, path, len(queries.labels) - 1),
     )
 
 
@@ -230,31 +230,31 @@ def strongest(t: Trace, path: str, row: int) -> Formula:
 
 def _sides(example: Examined, path: str) -> tuple[Axis, Axis]:
     tokens = example.tokens(path.split(".")[0])
-    return tokens_axis("query", "query: who asks", tokens), tokens_axis("key", "key: who is asked", tokens)
+    return tokens_axis("query", "query", tokens), tokens_axis("key", "key", tokens)
 
 
-def _projected(t: Trace, path: str, asks: Axis, keys_of: Axis) -> list[Table]:
-    taps = [("q", "queries", asks, "d_k"), ("k", "keys", keys_of, "d_k"), ("v", "values", keys_of, "d_v")]
+def _projected(t: Trace, path: str, queries: Axis, keys: Axis) -> list[Table]:
+    taps = [("q", "queries", queries, "d_k"), ("k", "keys", keys, "d_k"), ("v", "values", keys, "d_v")]
     found = [vectors(t, f"{path}.{tap}", f"{title} of head 0", axis, d, HEAD) for tap, title, axis, d in taps]
     if f"{path}.rotated_q" not in t:
         return found
-    turned = [("rotated_q", "queries", asks), ("rotated_k", "keys", keys_of)]
+    turned = [("rotated_q", "queries", queries), ("rotated_k", "keys", keys)]
     return found + [
         vectors(t, f"{path}.{tap}", f"{title} of head 0, turned by their position", axis, "d_k", HEAD)
         for tap, title, axis in turned
     ]
 
 
-def _weights(t: Trace, path: str, asks: Axis, keys_of: Axis) -> list[Table]:
+def _weights(t: Trace, path: str, queries: Axis, keys: Axis) -> list[Table]:
     heads = range(min(t[f"{path}.weights"].size(1), 16))
     return [
-        Table(t, f"{path}.weights", f"weights of head {h}", asks, keys_of, (("head", h),), "weights") for h in heads
+        Table(t, f"{path}.weights", f"weights of head {h}", queries, keys, (("head", h),), "weights") for h in heads
     ]
 
 
-def _gathered(t: Trace, path: str, asks: Axis) -> list[Table]:
-    position = Axis("position", "token", asks.labels)
+def _gathered(t: Trace, path: str, queries: Axis) -> list[Table]:
+    position = Axis("position", "token", queries.labels)
     return [
-        vectors(t, f"{path}.context", "context: weights · values, head 0", asks, "d_v", HEAD),
+        vectors(t, f"{path}.context", "context: weights · values, head 0", queries, "d_v", HEAD),
         vectors(t, f"{path}.result", "all heads side by side, times W_O", position),
     ]

@@ -45,7 +45,7 @@ def mask(example: Examined) -> View:
     values = _numbers(example.trace["decoder.layers.0.self_attention.mask"][0, 0])
     tokens, read = example.tokens("decoder"), example.written("decoder", "self_attention")[0].name
     title = "causal mask of the decoder: no token sees a later one"
-    axes = f"{read}: who asks", f"{read}: who is asked"
+    axes = f"{read} (query)", f"{read} (key)"
     return View("mask", title, *axes, "1 = may be seen", [Panel("", tokens, tokens, values)])
 
 

@@ -46,8 +46,8 @@ def combined(o: Operands) -> Derivation:
     context = o.vector("decoder.cross_attention.result")
     states = o.vector(f"decoder.{_last_states(o, 'decoder.layers')}")
     weight, half = "decoder.combine.weight", len(context)
-    keys_of, own = o.row(weight, o.last, 0, half), o.row(weight, o.last, half)
-    inside = Sum((Dot(context, keys_of), Dot(states, own), *o.parameter("decoder.combine.bias", o.last)))
+    for_context, own = o.row(weight, o.last, 0, half), o.row(weight, o.last, half)
+    inside = Sum((Dot(context, for_context), Dot(states, own), *o.parameter("decoder.combine.bias", o.last)))
     return Derivation(r"\tanh(W [c; h] + b)", "Luong et al. 2015, equation 5", Call("tanh", inside))
 
 

@@ -38,13 +38,13 @@ def next_words(example: Examined, said: NextTokens, number: int, chosen: int = 0
     probabilities = t["output_projection.probabilities"][0]
     values, ids = probabilities.topk(min(RANKED, probabilities.size(-1)), dim=-1)
     words = [("after", "is to come", "its rank", *(f"{place}." for place in range(1, values.size(1) + 1)))]
-    for position, targets in enumerate(said.targets):
+    for position, target in enumerate(said.targets):
         best = best_of(tokenizer, ids[position].tolist(), values[position].tolist())
-        if targets is None:
+        if target is None:
             words.append((said.read[position], "?", "", *best))
             continue
-        rank = int((probabilities[position] > probabilities[position, targets]).sum()) + 1
-        words.append((said.read[position], tokenizer.tokens([targets])[0], str(rank), *best))
+        rank = int((probabilities[position] > probabilities[position, target]).sum()) + 1
+        words.append((said.read[position], tokenizer.tokens([target])[0], str(rank), *best))
     rows = tokens_axis("position", "token read", said.read)
     seen = [cell for row in words for cell in row]
     best_id = int(ids[chosen, 0])

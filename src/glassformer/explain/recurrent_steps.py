@@ -32,7 +32,7 @@ def ask_the_source(example: Example, number: int) -> Step:
     """Equation 1, asked by the states of the decoder's first layer."""
     t, path = example.trace, "decoder.cross_attention"
     asks = tokens_axis("query", "query: the decoder's states ask", example.target_tokens)
-    asked = tokens_axis("key", "key: the source is asked", example.source_tokens)
+    asked = tokens_axis("key", "key: source", example.source_tokens)
     head = (("head", 0),)
     heads = range(min(t[f"{path}.weights"].size(1), 16))
     tables = (

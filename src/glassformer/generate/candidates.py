@@ -70,7 +70,7 @@ class Search(Protocol):
 
     def best(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]: ...
 
-    def extensions(self, allowed: Tensor, normaliser: Tensor, totals: Tensor, end: int, beam_size: int) -> Step: ...
+    def extensions(self, allowed: Tensor, normalizer: Tensor, totals: Tensor, end: int, beam_size: int) -> Step: ...
 
 
 class TorchSearch:
@@ -104,7 +104,7 @@ class TorchSearch:
     def extensions(
         self,
         allowed: Float[Tensor, "rows vocab"],
-        normaliser: Float[Tensor, " rows"],
+        normalizer: Float[Tensor, " rows"],
         totals: Float[Tensor, "sentences live"],
         end: int,
         beam_size: int,
@@ -119,7 +119,7 @@ class TorchSearch:
         count = min(2 * beam_size, live * each)
         beam_size = min(beam_size, count)
         values, ids = self.best(allowed, each)
-        added = (values - normaliser[:, None]).clamp_(max=0).view(sentences, -1)
+        added = (values - normalizer[:, None]).clamp_(max=0).view(sentences, -1)
         reached, index = (totals.repeat_interleave(each, 1) + added).topk(count, dim=-1)
         tokens = ids.view(sentences, -1).gather(1, index)
         candidates = Extensions(reached, added.gather(1, index), index // each, tokens)
@@ -141,10 +141,10 @@ class NativeSearch(TorchSearch):
     def best(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return self._kernels.best(logits, k) if single_on_cpu(logits) else super().best(logits, k)
 
-    def extensions(self, allowed: Tensor, normaliser: Tensor, totals: Tensor, end: int, beam_size: int) -> Step:
-        if not single_on_cpu(allowed, normaliser, totals):
-            return super().extensions(allowed, normaliser, totals, end, beam_size)
-        found, count, some_end = self._kernels.extend(allowed, normaliser, totals, end, beam_size)
+    def extensions(self, allowed: Tensor, normalizer: Tensor, totals: Tensor, end: int, beam_size: int) -> Step:
+        if not single_on_cpu(allowed, normalizer, totals):
+            return super().extensions(allowed, normalizer, totals, end, beam_size)
+        found, count, some_end = self._kernels.extend(allowed, normalizer, totals, end, beam_size)
         candidates, going = (Extensions(*(x[:, some] for x in found)) for some in (slice(count), slice(count, None)))
         return Step(candidates, going, some_end)
 

@@ -61,8 +61,11 @@ class Mask:
 
     def with_pattern(self, pattern: Pattern | None) -> "Mask":
         """This mask with another pattern, or with none; one object for all layers of a pass, with one dense form."""
-        variant = replace(self, pattern=pattern)
-        return variant if torch.compiler.is_compiling() else self._variants.setdefault(id(pattern), variant)
+        if torch.compiler.is_compiling():
+            return replace(self, pattern=pattern)
+        if id(pattern) not in self._variants:
+            self._variants[id(pattern)] = replace(self, pattern=pattern)
+        return self._variants[id(pattern)]
 
     def _make(
         self, query: Size, key: Size, device: torch.device | None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-SpecialTokens = tuple[int, ...]
+Symbols = tuple[int, ...]
 
 _CACHED_WORDS = 200_000
 _CACHED_LENGTH = 16  # in symbols; longer words are rare, or sentences of a script without spaces, which do not recur
@@ -23,7 +23,7 @@ class Step(NamedTuple):
     position: int
     symbol: int
 
-    def taken(self, word: SpecialTokens) -> SpecialTokens:
+    def taken(self, word: Symbols) -> Symbols:
         return (*word[: self.position], self.symbol, *word[self.position + 2 :])
 
 
@@ -32,9 +32,9 @@ class MergeTable:
 
     def __init__(self, pairs: Sequence[tuple[int, int]], merged: Sequence[int]) -> None:
         self._learned = {pair: (rank, new) for rank, (pair, new) in enumerate(zip(pairs, merged, strict=True))}
-        self._cache: dict[SpecialTokens, list[Step]] = {}
+        self._cache: dict[Symbols, list[Step]] = {}
 
-    def possible(self, word: SpecialTokens) -> list[Step]:
+    def possible(self, word: Symbols) -> list[Step]:
         """Every merge possible in a word, the earliest learned first, then the leftmost."""
         steps = self._cache.get(word)
         if steps is None:
@@ -45,7 +45,7 @@ class MergeTable:
                 self._cache[word] = steps
         return steps
 
-    def segment(self, word: SpecialTokens, dropped: Callable[[], bool]) -> SpecialTokens:
+    def segment(self, word: Symbols, dropped: Callable[[], bool]) -> Symbols:
         """BPE-dropout: before every merge each possible one is dropped if ``dropped()``; the first one left is taken.
 
         A word is done when none is left. Those behind the first one left cannot matter: nothing is drawn for them.
@@ -58,7 +58,7 @@ class MergeTable:
             else:
                 return word
 
-    def _search(self, word: SpecialTokens) -> Iterator[Step]:
+    def _search(self, word: Symbols) -> Iterator[Step]:
         learned = self._learned
         for position, pair in enumerate(pairwise(word)):
             if pair in learned:

@@ -128,11 +128,8 @@ class NativeUpdate:
         self.weights = [(each, gradient.contiguous()) for each, gradient in found if gradient is not None]
         parameters = (ParameterState * len(self.weights))()
         for parameter, ((weight, low, average), gradient) in zip(parameters, self.weights, strict=True):
-            parameter.value, parameter.gradient, parameter.count = (
-                weight.data_ptr(),
-                gradient.data_ptr(),
-                weight.numel(),
-            )
+            parameter.value, parameter.gradient = weight.data_ptr(), gradient.data_ptr()
+            parameter.count = weight.numel()
             parameter.bf16_copy = None if low is weight else low.data_ptr()
             parameter.average = None if average is None else average.data_ptr()
             parameter.bfloat16 = gradient.dtype == torch.bfloat16

@@ -19,7 +19,7 @@ from glassformer.text.tokenizer import Tokenizer
 class Choice:
     """Of an attention view: one ``head``, their ``average``, or every head; by ``words``; with ``specials`` or not.
 
-    By words, an asked word has the sum of its pieces and an asking word the mean of its own, so rows sum to 1 still.
+    By words, a key word has the sum of its pieces and a query word the mean of its own, so rows sum to 1 still.
     Without special tokens (start, end) rows keep what is left: they are not scaled up, and the title says so.
     ``shifted``, of cross-attention only, names each step by the token that it reads, not by the one that it predicts.
     """
@@ -103,19 +103,19 @@ def _attention(example: Examined, name: str, choice: Choice) -> View:
         title += f", {next(iter(heads))}"
     if name.endswith(CLASS):
         return class_attention(example, name, title, heads)
-    who_asks, who_is_asked = example.written(stack, kind)
+    query_side, key_side = example.written(stack, kind)
     if choice.shifted:
         if kind != "cross_attention":
             raise ConfigError(f"{name} has no second reading; only cross-attention can be shifted")
-        who_asks, title = example.written(stack, "self_attention")[0], f"{title}, shifted"
-    asking, asked = _side(who_asks, choice), _side(who_is_asked, choice)
+        query_side, title = example.written(stack, "self_attention")[0], f"{title}, shifted"
+    queries, keys = _side(query_side, choice), _side(key_side, choice)
     if not choice.specials:
         title += " · special tokens left out, so rows sum to less than 1"
     panels = []
     for head, matrix in heads.items():
-        values = grouped(matrix, asking.groups, asked.groups).numpy()
-        panels.append(Panel(head if len(heads) > 1 else "", asking.labels, asked.labels, values))
-    return View(name, title, f"{who_asks.name}: who asks", f"{who_is_asked.name}: who is asked", "attention", panels)
+        values = grouped(matrix, queries.groups, keys.groups).numpy()
+        panels.append(Panel(head if len(heads) > 1 else "", queries.labels, keys.labels, values))
+    return View(name, title, f"{query_side.name} (query)", f"{key_side.name} (key)", "attention", panels)
 
 
 def _heads(weights: Tensor, name: str, choice: Choice) -> dict[str, Tensor]:

@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Sheet:
-    """``rows_title`` and ``columns_title`` say who asks and who is asked, where somebody does."""
+    """``rows_title`` and ``columns_title`` name queries and keys, in attention."""
 
     title: str
     rows_title: str
