@@ -23,7 +23,8 @@ from glassformer.generate import (
 )
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT, GPTConfig
-from glassformer.native.decoding import PLAIN, Execution, NativeDecoder, SearchKernels
+from glassformer.native.decoding import NativeDecoder
+from glassformer.native.execution import PLAIN, Execution, SearchKernels
 from glassformer.native.library import kernels
 from own_process import ENVIRONMENT
 from tiny_run import TinyRun, made

@@ -17,7 +17,7 @@ from glassformer.native.library import kernels, loaded
 from glassformer.native.training import NativeStack
 from glassformer.run_folder import resolve
 from glassformer.taps import record
-from glassformer.train import read_config
+from glassformer.train import parse_config, read_config
 from glassformer.train.loss import projection_loss
 from glassformer.translator import Translator
 from tiny_run import TinyRun, run_to_the_end
@@ -257,9 +257,10 @@ def test_decoding_settings_that_validation_cannot_use_are_refused_before_the_fir
     tiny: TinyRun, tmp_path: Path, setting: str, reason: str
 ) -> None:
     state = torch.get_rng_state()
-    changes = {f"decoding.{setting}": reason, "model.embedding": "normed", "model.positions": "learned"}
+    model = {"kind": "recurrent", "d_model": 16, "d_hidden": 16, "n_decoder_layers": 1}
+    config = parse_config(tiny.settings({f"decoding.{setting}": reason}) | {"model": model})
     with pytest.raises(ConfigError, match=rf"^decoding\.{setting}={reason} is "):
-        run_to_the_end(tiny.config(changes), tmp_path / "run")
+        run_to_the_end(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import GlassformerError
-from glassformer.native.decoding import Execution, SearchKernels
+from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.ops import single_on_cpu
 from glassformer.taps import note
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glassformer.generate.candidates import log_softmax
 from glassformer.generate.protocol import Decodable, State
-from glassformer.native.decoding import Execution
+from glassformer.native.execution import Execution
 
 
 @dataclass

@@ -24,7 +24,7 @@ class State(Protocol):
 
 class Decodable(Protocol):
     """``begin`` reads the sources once; each ``step`` gives the logits after the newest tokens, which a search may
-    overwrite; a call gives all. Its engine may have properties (``native.decoding.Execution``)."""
+    overwrite; a call gives all. Its engine may have properties (``native.execution.Execution``)."""
 
     def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor) -> Tensor: ...
 

@@ -11,7 +11,7 @@ from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, Hypothesis
 from glassformer.generate.greedy_and_sampling import greedy, sample
 from glassformer.generate.protocol import Decodable, SpecialTokens, build_prompt
-from glassformer.native.decoding import Execution
+from glassformer.native.execution import Execution
 
 _LIMITING = Lock()
 """Held while the number of threads that new threads begin with is not the host's."""

@@ -22,13 +22,13 @@ class Linear(Structure):
 
 
 class Norm(Structure):
-    """Layer normalization; none if the weight is null."""
+    """LayerNorm or, with ``rms``, RMSNorm; none if the weight is null."""
 
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("epsilon", c_float))
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("epsilon", c_float), ("rms", c_int32))
 
 
 class Layer(Structure):
-    """One block. The fields of cross-attention are zero in an encoder."""
+    """One block. The fields of cross-attention are zero where there is none."""
 
     _fields_ = (
         *((name, Norm) for name in ("self_norm", "cross_norm", "feed_forward_norm")),
@@ -37,14 +37,17 @@ class Layer(Structure):
 
 
 class Stack(Structure):
-    """N blocks. ``n_heads``, ``d_k`` and ``d_v`` describe the heads."""
+    """N blocks with the embedding before them. ``n_heads`` to ``d_v`` describe the heads."""
 
+    HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v")
     _fields_ = (
-        *((name, c_int32) for name in ("layers", "d_model", "n_heads", "d_k", "d_v", "pre_norm", "activation")),
+        *((name, c_int32) for name in ("layers", "d_model", *HEADS, "pre_norm", "activation", "gated")),
         ("layer", POINTER(Layer)),
         ("last", Norm),
         ("embedding", c_void_p),
         ("vocabulary", c_int64),
+        ("scale", c_float),
+        ("embedded", Norm),
     )
 
 
@@ -58,7 +61,7 @@ class KeyValueCache(Structure):
     """Key–value cache of the hypotheses; see decoding.h."""
 
     _fields_ = (
-        ("positions", c_int64),
+        ("steps", c_int64),
         ("keys_values", POINTER(c_void_p)),
         ("rows", POINTER(c_int64)),
         ("beam_index", c_void_p),
@@ -67,6 +70,7 @@ class KeyValueCache(Structure):
         ("first", c_void_p),
         ("length", c_void_p),
         ("rows_per_sentence", c_int64),
+        ("shared", c_int64),
         ("bfloat16", c_int32),
     )
 

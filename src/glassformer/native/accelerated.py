@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from glassformer.config import ConfigError
-from glassformer.native.decoding import Execution
+from glassformer.native.execution import Execution
 from glassformer.native.routes import Engine, Precision, accelerate, unsupported_decoding
 from glassformer.taps import hooks_of, tracing
 

@@ -73,24 +73,14 @@ class Kernels:
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
-        self.encode = _function(
-            library.encode, POINTER(Stack), POINTER(RotaryTables), c_void_p, c_void_p, c_void_p, c_int64, c_int64
-        )
+        stack = (POINTER(Stack), POINTER(RotaryTables))
+        cache = POINTER(KeyValueCache)
+        self.encode = _function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
+        rows = (c_void_p, c_void_p, c_int64, c_int64)
+        self.decode = _function(library.decode, *stack, POINTER(Linear), *rows, cache, c_void_p, c_int64)
         self.log_sums = _function(library.log_sums, c_void_p, c_int64, c_int64, c_void_p)
         self.best_of = _function(library.best_of, c_void_p, c_int64, c_int64, c_int64, c_void_p, c_void_p)
         self.extend = _function(library.extend_hypotheses, POINTER(Extension))
-        arguments = (
-            POINTER(Stack),
-            POINTER(RotaryTables),
-            POINTER(Linear),
-            c_void_p,
-            c_void_p,
-            c_int64,
-            POINTER(KeyValueCache),
-            c_void_p,
-            c_int64,
-        )
-        self.decode = _function(library.decode, *arguments)
 
 
 def _check_structs(library: ctypes.CDLL) -> None:

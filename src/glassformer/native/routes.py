@@ -19,20 +19,22 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Sinusoidal
-from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.precision import cast_stacks, fast_in_bfloat16, for_decoding
-from glassformer.native.decoding import Execution, NativeDecoder, SearchKernels
+from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
+from glassformer.native.inference import inference_form, native_parts, unsupported_model
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.ops import ACTIVATIONS, HEAD_WIDTH, PANEL_WIDTH
 from glassformer.native.training import parts_of
-from glassformer.taps import has_hooks
 
 Engine = Literal["auto", "torch", "native", "compile"]
 Precision = Literal["float32", "bfloat16", "int8"]
 
 OPERATIONS = "native operations"
 """Engine of a part that PyTorch computes with single operations in the kernels."""
+
+SMALL = "little work beside the encoder"
+"""Reason for the parts of an encoder that PyTorch computes in use."""
 
 UPDATE = "update"
 """Route of the weight update in training."""
@@ -267,9 +269,9 @@ def _unsupported_attention(module: MultiHeadAttention) -> str | None:
 
 
 def _decoding_routes(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> list[Route]:
-    parts = _parts(model)
+    parts, native = _parts(model), native_parts(model)
     reason = _unsupported_decoder(model, engine, precision, device)
-    routes = [Route(part, "torch", reason) if reason else Route(part, "native") for part in parts]
+    routes = [Route(p, "native") if p in native and not reason else Route(p, "torch", reason or SMALL) for p in parts]
     if not hasattr(model, "begin"):
         return routes
     search = _unavailable(model, engine, device)
@@ -277,25 +279,8 @@ def _decoding_routes(model: nn.Module, engine: Engine, precision: Precision, dev
 
 
 def _unsupported_decoder(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> str | None:
-    """Reason why the kernels do not decode with ``model``, or None."""
-    if reason := _unavailable(model, engine, device):
-        return reason
-    if type(model) is not EncoderDecoder:
-        return "the kernels decode encoder–decoder models"
-    if precision == "bfloat16":
-        return "precision=bfloat16 is for GPUs"
-    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
-        return "the kernels read float32 weights, not bfloat16"
-    for module in model.modules():
-        if isinstance(module, FeedForward) and module.activation not in ACTIVATIONS:
-            return f"the activation {getattr(module.activation, '__name__', module.activation)}"
-    if model.config.embedding != "scaled":
-        return "an embedding with a normalization or without the factor √d_model"
-    if any(has_hooks(module) or module.training for module in model.modules()):
-        return "hooks, or modules in training mode"
-    if precision == "int8" and not loaded().int8:
-        return "this processor has no instructions for int8 products"
-    return None
+    """Reason why the kernels do not compute ``model`` in use, or None."""
+    return _unavailable(model, engine, device) or unsupported_model(model, precision)
 
 
 def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any:
@@ -307,7 +292,7 @@ def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any
         copied.execution = Execution(copies_weights=True)
         return copied
     if _unsupported_decoder(model, engine, precision, device) is None:
-        return NativeDecoder(cast(EncoderDecoder, model), loaded(), precision == "int8")
+        return inference_form(model, precision == "int8", loaded())
     view: Any = shallow_copy(model)
     kernels = None if _unavailable(model, engine, device) else SearchKernels(loaded())
     view.execution = Execution(kernels, in_threads=True)

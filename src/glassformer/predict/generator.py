@@ -30,7 +30,7 @@ from glassformer.models.size import summary
 from glassformer.native import Accelerated
 from glassformer.native.accelerated import supported_decoding, weights_state
 from glassformer.predict.opening import open_run
-from glassformer.predict.prompt_cache import PromptCache, WithPromptCache
+from glassformer.predict.prompt_cache import PromptCache, WithPromptCache, form_of
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
 from glassformer.text.errors import TextError, TextWarning, warn_of_unknown
@@ -164,15 +164,17 @@ class Generator:
     def with_prompt(self, text: str) -> Self:
         """The same generator with the keys and values of ``text`` kept: prompts that begin with it are not read anew
         as far as it goes. What it generates is the same. It belongs to the caller, and is gone with it. After a change
-        of the weights, ``text`` is read again.
+        of the weights, or of the engine or precision, ``text`` is read again. A trace and hooks see whole prompts.
         """
         ids = self._begun(self.tokenizer.encode(one_text(text, "text")))
         if self.window is not None and len(ids) > self.window:
             raise DataError(
                 f"a prompt of {len(ids):,} tokens does not fit the {self.window} that the model sees; shorten it"
             )
+        config = self.decoding
         with fitting_memory(len(ids)):
-            return replace(self, kept=PromptCache.of(self.model, ids, self.device))
+            kept = self._read(self._accelerated.form(config.engine, config.precision), config.precision, ids)
+            return replace(self, kept=kept)
 
     def score(self, texts: Sequence[str], stride: int = 0) -> list[TextLikelihood]:
         """How likely each text is. Its first token is predicted too where a text begins a document."""
@@ -266,17 +268,17 @@ class Generator:
         """
         self._accelerated.refresh()
         if self.kept is not None:
-            self._read_again(self.kept)
+            object.__setattr__(self, "kept", replace(self.kept, weights=[]))
 
     def _decodable(self, config: LanguageDecodingConfig) -> Any:
         model = self._accelerated.form(config.engine, config.precision)
         kept = self.kept
-        if kept is None or config.precision != "float32":
+        if kept is None or model is self.model:
             return model
-        return WithPromptCache(model, kept if kept.weights == weights_state(self.model) else self._read_again(kept))
+        if (kept.weights, kept.form) != (weights_state(self.model), form_of(model, config.precision)):
+            kept = self._read(model, config.precision, kept.ids)
+            object.__setattr__(self, "kept", kept)  # a search that runs goes on with the one it has
+        return WithPromptCache(model, kept)
 
-    def _read_again(self, kept: PromptCache) -> PromptCache:
-        """Replace the kept prompt by the same one with the present weights; searches that run keep theirs."""
-        read = PromptCache.of(self.model, kept.ids, self.device)
-        object.__setattr__(self, "kept", read)
-        return read
+    def _read(self, model: Any, precision: str, ids: list[int]) -> PromptCache:
+        return PromptCache.of(model, precision, ids, weights_state(self.model), self.device)

@@ -4,10 +4,15 @@
 #include "simd.h"
 
 struct Heads {
-    int32_t count, d_k, d_v;
-    int64_t keys() const { return static_cast<int64_t>(count) * d_k; }
-    int64_t values() const { return static_cast<int64_t>(count) * d_v; }
+    int32_t count, kv_count, d_k, d_v;  // kv_count: heads of keys and values, each for a group of queries
+    int64_t group() const { return count / kv_count; }
+    int64_t queries() const { return static_cast<int64_t>(count) * d_k; }
+    int64_t keys() const { return static_cast<int64_t>(kv_count) * d_k; }
+    int64_t values() const { return static_cast<int64_t>(kv_count) * d_v; }
+    int64_t context() const { return static_cast<int64_t>(count) * d_v; }
 };
+
+#define HEADS_AT_ONCE 4  // of q, whose products with the keys of a position are summed together
 
 // Into the cache, before it is needed.
 template <class Unit>
@@ -65,27 +70,28 @@ static inline Floats four_products(const float* q, const Unit* keys, int64_t d_k
     return four_sums(totals[0], totals[1], totals[2], totals[3]);
 }
 
-// q holds the heads side by side; rows[t] the keys of position t, its values behind them. `scores` has room for `count`
-// of each head and a vector more.
+// Of the heads from `first` to `last`, the former a multiple of HEADS_AT_ONCE. q holds the heads side by side; rows[t]
+// the keys of position t, its values behind them. `scores` has room for `count` of each head and a vector more.
 template <class Unit>
 static void attend(
-    const Heads& heads, const float* q, int64_t count, const Unit* const* rows, float* context, float* scores
+    const Heads& heads, int first, int last, const float* q, int64_t count, const Unit* const* rows, float* context,
+    float* scores
 ) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
-    const int64_t room = padded(count, LANES) + LANES, d_k = heads.d_k;
+    const int64_t room = padded(count, LANES) + LANES, d_k = heads.d_k, group = heads.group();
     for (int64_t t = 0; t < count; t++) {
         fetch(rows[t + 1 < count ? t + 1 : t], heads.keys() + heads.values());
-        int head = 0;
-        for (; d_k % LANES == 0 && head + 4 <= heads.count; head += 4) {
+        int head = first;
+        for (; group == 1 && d_k % LANES == 0 && head + HEADS_AT_ONCE <= last; head += HEADS_AT_ONCE) {
             const Floats products = four_products(q + head * d_k, rows[t] + head * d_k, d_k) * scale;
-            for (int j = 0; j < 4; j++) scores[(head + j) * room + t] = products[j * LANES / 4];
+            for (int j = 0; j < HEADS_AT_ONCE; j++) scores[(head + j) * room + t] = products[j * LANES / 4];
         }
-        for (; head < heads.count; head++)
-            scores[head * room + t] = dot(q + head * d_k, rows[t] + head * d_k, heads.d_k) * scale;
+        for (; head < last; head++)
+            scores[head * room + t] = dot(q + head * d_k, rows[t] + head / group * d_k, heads.d_k) * scale;
     }
-    for (int head = 0; head < heads.count; head++) {
+    for (int head = first; head < last; head++) {
         softmax(scores + head * room, count);
-        const int64_t from = heads.keys() + head * static_cast<int64_t>(heads.d_v);
+        const int64_t from = heads.keys() + head / group * heads.d_v;
         weighted_sum(scores + head * room, count, rows, from, heads.d_v, context + head * heads.d_v);
     }
 }

@@ -1,21 +1,26 @@
-// The encoder stack over whole sentences and the decoder stack over the newest token of each hypothesis, without
-// gradients.
+// Stacks in use, without gradients: whole sequences at once, or the newest token of each hypothesis behind what is
+// cached. Encoders, decoder-only models and decoders with cross-attention share all of it.
 //
-// Nothing is padded: sentences lie one behind the other. Everything between the products of matrices is float32; what
-// the decoder attends to may be kept in bfloat16.
+// Nothing is padded: sequences lie one behind the other. Everything between the products of matrices is float32; cached
+// keys and values may be bfloat16. Every row is computed in the same way whatever is computed beside it.
 #pragma once
-#include "linear.h"
+#include "attention.h"
 #include "cached_attention.h"
 #include "elementwise.h"
-#include "heads.h"
+#include "linear.h"
+#include "norm.h"
+#include "workspace.h"
 #include <stdexcept>
 #include <vector>
 
+#define TOKENS_AT_ONCE 256        // that pass the layers together: their activations stay in the second-level cache
+#define ENOUGH_NUMBERS (1 << 17)  // of keys and values, that reading them by several cores is worth the waiting
+
 struct Layer {
     Norm self_norm, cross_norm, feed_forward_norm;
-    Linear self_qkv, self_output;            // q, k and v in one product
-    Linear query, memory, cross_output;      // memory: k and v; a decoder's only
-    Linear inner, outer;
+    Linear self_qkv, self_output;         // q, k and v in one product
+    Linear query, memory, cross_output;   // of cross-attention, or zeros; memory: k and v in one product
+    Linear inner, outer;                  // of a gated feed-forward layer `inner` is the gate, and the rest behind it
 };
 
 struct RotaryTables {  // cosines and sines of rotary positions, as in heads.h; or nulls
@@ -25,55 +30,54 @@ struct RotaryTables {  // cosines and sines of rotary positions, as in heads.h; 
 struct Stack {
     int32_t layers, d_model;
     Heads heads;
-    int32_t pre_norm, activation;
+    int32_t pre_norm, activation, gated;
     const Layer* layer;
     Norm last;
     const float* embedding;  // [vocabulary, d_model]
     int64_t vocabulary;
+    float scale;     // of the embedding
+    Norm embedded;   // of the embedding, or none
 };
 
 struct StackCall : Stack {
     int64_t threads;
+    RotaryTables rotary;
 };
 
-// Key–value cache of the decoder's hypotheses. `keys_values[t]` holds position t: for each layer, for each of the
-// `rows[t]` hypotheses of that step, its keys and values; hypothesis r continues the one in row beam_index[r][t].
+// Key–value cache of the decoder's hypotheses: first what is in `memory`, of the source (cross-attention) or of the
+// prompts (decoder-only), then one position for each step. `keys_values[t]` holds step t: for each layer, for each of
+// the `rows[t]` hypotheses of that step, its keys and values; hypothesis r continues the one in row beam_index[r][t].
 struct KeyValueCache {
-    int64_t positions;  // the newest included
+    int64_t steps;  // the newest included
     void* const* keys_values;
     const int64_t* rows;
-    int32_t* beam_index;          // [rows, stride]
+    int32_t* beam_index;            // [rows, stride]
     int64_t stride;
-    const void* const* memory;    // of each layer: [source tokens, keys and values]
-    const int64_t *first, *length;  // of each sentence, in source tokens
+    void* const* memory;            // of each layer: [tokens, keys and values]
+    const int64_t *first, *length;  // of each sentence in the memory, in tokens
     int64_t rows_per_sentence;
+    int64_t shared;    // tokens at the beginning of the memory that stand before every prompt
     int32_t bfloat16;  // keys and values
 };
 
 namespace {
 
-// Workspace that a thread reuses between calls: fresh pages cost more than the computation in them.
-template <class T>
-T* workspace(int slot, int64_t count) {
-    thread_local std::vector<char> buffers[9];
-    auto& buffer = buffers[slot];
-    if (buffer.size() < count * sizeof(T) + 64) buffer.resize(count * sizeof(T) + 64);
-    auto address = reinterpret_cast<uintptr_t>(buffer.data());
-    return reinterpret_cast<T*>((address + 63) / 64 * 64);
-}
-
 void linear(const Linear& by, const float* x, int64_t rows, Output out, int64_t threads) {
     Input input{x, by.inputs, nullptr, 0, nullptr, nullptr};
     if (by.scales) {
         const int64_t stride = padded(by.inputs, 4);
-        auto bytes = workspace<int8_t>(0, padded(rows, 16) * stride);
-        auto scales = workspace<float>(1, rows);
-        auto sums = workspace<int32_t>(2, rows);
+        auto bytes = workspace<int8_t>(QUANTIZED, padded(rows, 16) * stride);
+        auto scales = workspace<float>(QUANTIZED_SCALES, rows);
+        auto sums = workspace<int32_t>(QUANTIZED_SUMS, rows);
         for (int64_t row = 0; row < rows; row++)
             quantize(x + row * by.inputs, by.inputs, bytes + row * stride, scales + row, sums + row);
         input.bytes = bytes, input.byte_stride = stride, input.scales = scales, input.sums = sums;
     }
     product(by, input, rows, out, threads);
+}
+
+void normalize_rows(const Norm& norm, const float* x, int64_t rows, int64_t d, float* to) {
+    for (int64_t row = 0; norm.weight && row < rows; row++) normalize(norm, x + row * d, d, to + row * d);
 }
 
 // x + Sublayer(LayerNorm(x)), or LayerNorm(x + Sublayer(x)): the sub-layer adds its result to x itself.
@@ -82,98 +86,197 @@ void add_and_norm(const StackCall& stack, const Norm& norm, float* x, int64_t ro
     const int64_t d = stack.d_model;
     const float* input = x;
     if (stack.pre_norm) {
-        auto normed = workspace<float>(3, rows * d);
-        for (int64_t row = 0; row < rows; row++) normalize(norm, x + row * d, d, normed + row * d);
+        auto normed = workspace<float>(NORMED, rows * d);
+        normalize_rows(norm, x, rows, d, normed);
         input = normed;
     }
     sublayer(input, Output{x, d, NONE, true});
-    if (!stack.pre_norm)
-        for (int64_t row = 0; row < rows; row++) normalize(norm, x + row * d, d, x + row * d);
+    if (!stack.pre_norm) normalize_rows(norm, x, rows, d, x);
+}
+
+// activation(gate) · inner of each row, which hold 2 · d_ff numbers, to rows of d_ff that lie close together.
+void apply_gates(Activation activation, int64_t rows, int64_t d_ff, float* x) {
+    for (int64_t row = 0; row < rows; row++) {
+        const float *gates = x + row * 2 * d_ff, *inner = gates + d_ff;
+        float* to = x + row * d_ff;
+        int64_t i = 0;
+        for (; i + LANES <= d_ff; i += LANES) store(to + i, activated(activation, load(gates + i)) * load(inner + i));
+        for (; i < d_ff; i++) to[i] = activated(activation, all(gates[i]))[0] * inner[i];
+    }
 }
 
 void feed_forward(const StackCall& stack, const Layer& layer, float* x, int64_t rows) {
+    const auto activation = static_cast<Activation>(stack.activation);
     add_and_norm(stack, layer.feed_forward_norm, x, rows, [&](const float* input, Output out) {
-        auto hidden = workspace<float>(4, rows * layer.inner.outputs);
-        linear(
-            layer.inner, input, rows, {hidden, layer.inner.outputs, static_cast<Activation>(stack.activation), false},
-            stack.threads
-        );
+        const int64_t width = layer.inner.outputs;
+        auto hidden = workspace<float>(PROJECTED, rows * width);
+        linear(layer.inner, input, rows, {hidden, width, stack.gated ? NONE : activation, false}, stack.threads);
+        if (stack.gated) apply_gates(activation, rows, layer.outer.inputs, hidden);
         linear(layer.outer, hidden, rows, out, stack.threads);
     });
 }
 
-void last_norm(const StackCall& stack, float* x, int64_t rows) {
-    if (!stack.last.weight) return;
-    for (int64_t row = 0; row < rows; row++)
-        normalize(stack.last, x + row * stack.d_model, stack.d_model, x + row * stack.d_model);
-}
-
-float* room_for_scores(const Heads& heads, int64_t count) {
-    return workspace<float>(7, heads.count * (padded(count, LANES) + LANES));
-}
-
-// Section 3.4: the token's row × √d_model, added to its position in x.
+// Section 3.4: the token's row × `scale`, added to its position in x.
 void embed(const StackCall& stack, int64_t id, float* x) {
     if (id < 0 || id >= stack.vocabulary) throw std::out_of_range("id");
-    const float factor = std::sqrt(static_cast<float>(stack.d_model));
     const float* row = stack.embedding + id * stack.d_model;
-    for (int64_t i = 0; i < stack.d_model; i++) x[i] = row[i] * factor + x[i];
+    for (int64_t i = 0; i < stack.d_model; i++) x[i] = row[i] * stack.scale + x[i];
+    normalize_rows(stack.embedded, x, 1, stack.d_model, x);
 }
 
 // Queries and keys, which lie side by side, by the angles of `position`.
-void rotate_queries_and_keys(const Heads& heads, const RotaryTables& tables, int64_t position, float* qkv) {
-    for (int head = 0; tables.cosines && head < 2 * heads.count; head++, qkv += heads.d_k)
-        rotate_head(qkv, tables.cosines + position * heads.d_k, tables.sines + position * heads.d_k, heads.d_k, qkv);
+void rotate_queries_and_keys(const StackCall& stack, int64_t position, float* qkv) {
+    const RotaryTables& tables = stack.rotary;
+    const int64_t size = stack.heads.d_k;
+    for (int head = 0; tables.cosines && head < stack.heads.count + stack.heads.kv_count; head++, qkv += size)
+        rotate_head(qkv, tables.cosines + position * size, tables.sines + position * size, size, qkv);
 }
 
-void attend_within(
-    const StackCall& stack, const Layer& layer, const RotaryTables& tables, float* x, const int64_t* first,
-    int64_t sentences
+// Equation 1 for `rows` queries, which see at most `longest` positions. see(row, to) puts where their keys lie, and
+// returns how many there are. Several cores share the rows or, where these are few, the heads.
+template <class Unit, class See>
+void attend_rows(
+    const StackCall& stack, int64_t rows, int64_t longest, const float* q, int64_t stride, float* context, See see
 ) {
-    const int64_t rows = first[sentences], width = layer.self_qkv.outputs, values = stack.heads.values();
-    add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
-        auto qkv = workspace<float>(4, rows * width);
-        auto context = workspace<float>(5, rows * values);
-        linear(layer.self_qkv, input, rows, {qkv, width, NONE, false}, stack.threads);
-        for (int64_t sentence = 0; sentence < sentences; sentence++) {
-            const float* keys = qkv + first[sentence] * width + stack.heads.keys();
-            const int64_t length = first[sentence + 1] - first[sentence];
-            float* scores = room_for_scores(stack.heads, length);
-            auto seen = workspace<const float*>(8, length);
-            for (int64_t i = 0; i < length; i++)
-                rotate_queries_and_keys(stack.heads, tables, i, qkv + (first[sentence] + i) * width);
-            for (int64_t t = 0; t < length; t++) seen[t] = keys + t * width;
-            for (int64_t row = first[sentence]; row < first[sentence + 1]; row++)
-                attend(stack.heads, qkv + row * width, length, seen, context + row * values, scores);
+    const Heads& heads = stack.heads;
+    const bool enough = rows * longest * (heads.keys() + heads.values()) >= ENOUGH_NUMBERS;
+    const int64_t threads = enough ? stack.threads : 1;
+    const int64_t parts = rows < 2 * threads ? (heads.count + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE : 1;
+    parallel_for(threads, rows * parts, chunk_size(threads, rows * parts), [&](int64_t from, int64_t to) {
+        auto seen = workspace<const Unit*>(SEEN, longest);
+        auto scores = workspace<float>(SCORES, heads.count * (padded(longest, LANES) + LANES));
+        for (int64_t index = from; index < to; index++) {
+            const int64_t row = index / parts, count = see(row, seen);
+            const int first = static_cast<int>(index % parts) * HEADS_AT_ONCE;
+            const int last = parts == 1 ? heads.count : std::min(first + HEADS_AT_ONCE, heads.count);
+            attend(heads, first, last, q + row * stride, count, seen, context + row * heads.context(), scores);
         }
+    });
+}
+
+// Sequences that pass a stack at once: first[s] is the first token of sequence s, and the last one ends at first[count].
+struct Sequence {
+    const int64_t* first;
+    int64_t count;
+    int64_t tokens() const { return first[count] - first[0]; }
+    int64_t longest() const {
+        int64_t most = 0;
+        for (int64_t s = 0; s < count; s++) most = std::max(most, first[s + 1] - first[s]);
+        return most;
+    }
+};
+
+// Every token sees all of its sequence.
+void attend_within(const StackCall& stack, const Sequence& some, float* qkv, float* context) {
+    const Heads& heads = stack.heads;
+    const int64_t width = heads.queries() + heads.keys() + heads.values();
+    auto rows = [&](float* at, int64_t size, int64_t stride) { return Sequences{at, 0, size, stride}; };
+    Attention a = {some.count, heads.count, some.longest(), some.longest(), heads.d_k, heads.d_v};
+    std::vector<int64_t> begins(some.first, some.first + some.count + 1);
+    for (int64_t& begin : begins) begin -= some.first[0];
+    a.cu_seqlens_q = a.cu_seqlens_k = begins.data();
+    a.q = rows(qkv, heads.d_k, width), a.k = rows(qkv + heads.queries(), heads.d_k, width);
+    a.v = rows(qkv + heads.queries() + heads.keys(), heads.d_v, width);
+    a.context = rows(context, heads.d_v, heads.context());
+    a.log_sums = workspace<float>(LOG_SUMS, some.tokens() * heads.count), a.threads = stack.threads;
+    attend_all<float>(a, false);
+}
+
+// Every token sees what all prompts begin with, what is before it in its own, and itself.
+template <class Unit>
+void attend_prompts(
+    const StackCall& stack, int index, const Sequence& some, const KeyValueCache& cache, const float* qkv,
+    float* context
+) {
+    const Heads& heads = stack.heads;
+    const int64_t width = heads.keys() + heads.values(), stride = heads.queries() + width;
+    auto memory = static_cast<Unit*>(cache.memory[index]);
+    auto own = memory + (cache.shared + some.first[0]) * width;
+    std::vector<int64_t> begins(some.tokens());
+    for (int64_t s = 0; s < some.count; s++)
+        std::fill(&begins[some.first[s] - some.first[0]], &begins[some.first[s + 1] - some.first[0]], some.first[s] - some.first[0]);
+    for (int64_t row = 0; row < some.tokens(); row++) put(qkv + row * stride + heads.queries(), width, own + row * width);
+    attend_rows<Unit>(
+        stack, some.tokens(), cache.shared + some.longest(), qkv, stride, context, [&](int64_t row, const Unit** to) {
+            for (int64_t t = 0; t < cache.shared; t++) *to++ = memory + t * width;
+            for (int64_t t = begins[row]; t <= row; t++) *to++ = own + t * width;
+            return cache.shared + row + 1 - begins[row];
+        }
+    );
+}
+
+// Self-attention of whole sequences; with a cache, of prompts, whose keys and values go into its memory.
+void attend_sequences(
+    const StackCall& stack, int index, const Sequence& some, const KeyValueCache* cache, float* x
+) {
+    const Layer& layer = stack.layer[index];
+    const int64_t rows = some.tokens(), width = layer.self_qkv.outputs;
+    add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
+        auto qkv = workspace<float>(PROJECTED, rows * width);
+        auto context = workspace<float>(ATTENDED, rows * stack.heads.context());
+        linear(layer.self_qkv, input, rows, {qkv, width, NONE, false}, stack.threads);
+        for (int64_t s = 0, row = 0; s < some.count; s++)
+            for (int64_t t = some.first[s]; t < some.first[s + 1]; t++, row++)
+                rotate_queries_and_keys(stack, (cache ? cache->shared : 0) + t - some.first[s], qkv + row * width);
+        if (!cache) attend_within(stack, some, qkv, context);
+        else if (cache->bfloat16) attend_prompts<uint16_t>(stack, index, some, *cache, qkv, context);
+        else attend_prompts<float>(stack, index, some, *cache, qkv, context);
         linear(layer.self_output, context, rows, out, stack.threads);
     });
 }
 
-template <class Unit>
-void attend_cache(
-    const StackCall& stack, int index, const RotaryTables& tables, float* x, int64_t rows, const KeyValueCache& cache
-) {
-    const Layer& layer = stack.layer[index];
-    const int64_t keys = stack.heads.keys(), values = stack.heads.values(), width = keys + values;
-    add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
-        auto qkv = workspace<float>(4, rows * layer.self_qkv.outputs);
-        auto context = workspace<float>(5, rows * values);
-        linear(layer.self_qkv, input, rows, {qkv, layer.self_qkv.outputs, NONE, false}, stack.threads);
-        for (int64_t row = 0; row < rows; row++)
-            rotate_queries_and_keys(stack.heads, tables, cache.positions - 1, qkv + row * layer.self_qkv.outputs);
-        Unit* newest = static_cast<Unit*>(cache.keys_values[cache.positions - 1]);
-        for (int64_t row = 0; row < rows; row++)
-            put(qkv + row * layer.self_qkv.outputs + keys, width, newest + (index * rows + row) * width);
-        float* scores = room_for_scores(stack.heads, cache.positions);
-        auto seen = workspace<const Unit*>(8, cache.positions);
-        for (int64_t row = 0; row < rows; row++) {
-            const int32_t* beam_index = cache.beam_index + row * cache.stride;
-            for (int64_t t = 0; t < cache.positions; t++)
-                seen[t] = static_cast<Unit*>(cache.keys_values[t]) + (index * cache.rows[t] + beam_index[t]) * width;
-            const float* q = qkv + row * layer.self_qkv.outputs;
-            attend(stack.heads, q, cache.positions, seen, context + row * values, scores);
+// All layers, for as many sequences together as the cache has room for; each group on one core if there are several.
+void run_sequences(const StackCall& stack, const Sequence& all, const KeyValueCache* cache, float* x) {
+    const int64_t share = padded(all.tokens(), stack.threads) / stack.threads;
+    const int64_t enough = std::max<int64_t>(TOKENS_AT_ONCE / 4, std::min<int64_t>(TOKENS_AT_ONCE, share));
+    std::vector<Sequence> groups;
+    for (int64_t from = 0, to = 1; to <= all.count; to++)
+        if (to == all.count || all.first[to] - all.first[from] >= enough) {
+            groups.push_back({all.first + from, to - from});
+            from = to;
         }
+    parallel_for(stack.threads, groups.size(), 1, [&](int64_t from, int64_t to) {
+        for (int64_t g = from; g < to; g++) {
+            float* rows = x + (groups[g].first[0] - all.first[0]) * stack.d_model;
+            for (int index = 0; index < stack.layers; index++) {
+                attend_sequences(stack, index, groups[g], cache, rows);
+                feed_forward(stack, stack.layer[index], rows, groups[g].tokens());
+            }
+            normalize_rows(stack.last, rows, groups[g].tokens(), stack.d_model, rows);
+        }
+    });
+}
+
+// The newest token of each hypothesis sees the prompt before it (decoder-only), the steps before it, and itself.
+template <class Unit>
+void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, const KeyValueCache& cache, bool prompts) {
+    const Layer& layer = stack.layer[index];
+    const Heads& heads = stack.heads;
+    const int64_t width = heads.keys() + heads.values(), stride = layer.self_qkv.outputs;
+    add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
+        auto qkv = workspace<float>(PROJECTED, rows * stride);
+        auto context = workspace<float>(ATTENDED, rows * heads.context());
+        linear(layer.self_qkv, input, rows, {qkv, stride, NONE, false}, stack.threads);
+        Unit* newest = static_cast<Unit*>(cache.keys_values[cache.steps - 1]) + index * rows * width;
+        int64_t longest = 0;
+        for (int64_t row = 0; row < rows; row++) {
+            const int64_t before = prompts ? cache.shared + cache.length[row / cache.rows_per_sentence] : 0;
+            rotate_queries_and_keys(stack, before + cache.steps - 1, qkv + row * stride);
+            put(qkv + row * stride + heads.queries(), width, newest + row * width);
+            longest = std::max(longest, before + cache.steps);
+        }
+        auto memory = prompts ? static_cast<const Unit*>(cache.memory[index]) : nullptr;
+        attend_rows<Unit>(stack, rows, longest, qkv, stride, context, [&](int64_t row, const Unit** to) {
+            const Unit** const begin = to;
+            const int64_t sentence = row / cache.rows_per_sentence;
+            for (int64_t t = 0; prompts && t < cache.shared; t++) *to++ = memory + t * width;
+            for (int64_t t = 0; prompts && t < cache.length[sentence]; t++)
+                *to++ = memory + (cache.shared + cache.first[sentence] + t) * width;
+            const int32_t* beam_index = cache.beam_index + row * cache.stride;
+            for (int64_t t = 0; t < cache.steps; t++)
+                *to++ = static_cast<Unit*>(cache.keys_values[t]) + (index * cache.rows[t] + beam_index[t]) * width;
+            return to - begin;
+        });
         linear(layer.self_output, context, rows, out, stack.threads);
     });
 }
@@ -181,31 +284,35 @@ void attend_cache(
 template <class Unit>
 void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, const KeyValueCache& cache) {
     const Layer& layer = stack.layer[index];
-    const int64_t keys = stack.heads.keys(), values = stack.heads.values();
+    const Heads& heads = stack.heads;
+    const int64_t width = heads.keys() + heads.values();
     add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
-        auto q = workspace<float>(4, rows * keys);
-        auto context = workspace<float>(5, rows * values);
-        linear(layer.query, input, rows, {q, keys, NONE, false}, stack.threads);
-        for (int64_t row = 0; row < rows; row++) {
+        auto q = workspace<float>(PROJECTED, rows * heads.queries());
+        auto context = workspace<float>(ATTENDED, rows * heads.context());
+        linear(layer.query, input, rows, {q, heads.queries(), NONE, false}, stack.threads);
+        int64_t longest = 0;
+        for (int64_t row = 0; row < rows; row += cache.rows_per_sentence)
+            longest = std::max(longest, cache.length[row / cache.rows_per_sentence]);
+        auto memory = static_cast<const Unit*>(cache.memory[index]);
+        attend_rows<Unit>(stack, rows, longest, q, heads.queries(), context, [&](int64_t row, const Unit** to) {
             const int64_t sentence = row / cache.rows_per_sentence, length = cache.length[sentence];
-            auto memory = static_cast<const Unit*>(cache.memory[index]) + cache.first[sentence] * (keys + values);
-            auto seen = workspace<const Unit*>(8, length);
-            for (int64_t t = 0; t < length; t++) seen[t] = memory + t * (keys + values);
-            attend(
-                stack.heads, q + row * keys, length, seen, context + row * values, room_for_scores(stack.heads, length)
-            );
-        }
+            for (int64_t t = 0; t < length; t++) to[t] = memory + (cache.first[sentence] + t) * width;
+            return length;
+        });
         linear(layer.cross_output, context, rows, out, stack.threads);
     });
 }
 
 template <class Unit>
-void decoder_layer(
-    const StackCall& stack, int index, const RotaryTables& tables, float* x, int64_t rows, const KeyValueCache& cache
-) {
-    attend_cache<Unit>(stack, index, tables, x, rows, cache);
-    attend_memory<Unit>(stack, index, x, rows, cache);
-    feed_forward(stack, stack.layer[index], x, rows);
+void run_step(const StackCall& stack, float* x, int64_t rows, const KeyValueCache& cache) {
+    for (int index = 0; index < stack.layers; index++) {
+        const Layer& layer = stack.layer[index];
+        const bool crosses = layer.query.weights;
+        attend_cache<Unit>(stack, index, x, rows, cache, !crosses);
+        if (crosses) attend_memory<Unit>(stack, index, x, rows, cache);
+        feed_forward(stack, layer, x, rows);
+    }
+    normalize_rows(stack.last, x, rows, stack.d_model, x);
 }
 
 }  // namespace

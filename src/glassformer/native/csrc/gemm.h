@@ -5,8 +5,8 @@
 #pragma once
 #include "microkernel.h"
 #include "thread_pool.h"
+#include "workspace.h"
 #include <algorithm>
-#include <memory>
 #include <vector>
 
 #define CHUNK (4 * TALL)       // rows
@@ -21,30 +21,6 @@ static_assert(COLUMN_BLOCK % PANEL == 0, "whole panels");
 
 template <class T> using Unit = typename Step<T>::Unit;
 template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step<T>::ENTRIES - 1) / Step<T>::ENTRIES; }
-
-// Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them. An eighth more
-// than is asked for, since batches differ a little, and many blocks of nearly one size leave holes.
-enum Buffer {
-    WEIGHTS, OUTER_WEIGHTS, ROUNDED_WEIGHTS, STREAM, MEMORY, CONTEXT, BLOCK_INPUT, BLOCK_HIDDEN, BLOCK_RESULT, ROW,
-    NORM_SUMS, PACKED_INPUT, ACTIVATED, TRANSPOSED, D_RESULT, D_INNER, D_CONTEXT, D_QUERIES, D_KEYS, D_QUERY_PANELS,
-    D_KEY_PANELS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, BUFFERS
-};
-
-template <class X>
-static X* workspace(Buffer which, int64_t count) {
-    struct Block {
-        std::unique_ptr<char[]> data;
-        size_t size;
-    };
-    thread_local Block buffers[BUFFERS];
-    Block& buffer = buffers[which];
-    const size_t needed = count * sizeof(X) + 64;
-    if (buffer.size < needed) {
-        buffer = {};  // before more is asked for
-        buffer = {std::unique_ptr<char[]>(new char[needed + needed / 8]), needed + needed / 8};
-    }
-    return reinterpret_cast<X*>((reinterpret_cast<uintptr_t>(buffer.data.get()) + 63) / 64 * 64);
-}
 
 // Units of two neighboring rows side by side, `below` null where there is none; in float32 the one row.
 static inline void interleave(const float* row, const float*, int64_t count, float* to) {

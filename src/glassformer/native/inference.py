@@ -1,0 +1,81 @@
+"""Models in use, without gradients: which of them the kernels compute from packed weights, and in what form."""
+
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import Block, Stack
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.norm import LayerNorm
+from glassformer.models.bert import BERT
+from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.models.gpt import GPT
+from glassformer.models.series import Series
+from glassformer.models.vit import ViT
+from glassformer.native.decoding import NativeDecoder, NativeGPT
+from glassformer.native.execution import Execution
+from glassformer.native.forms import swap
+from glassformer.native.library import Kernels, loaded
+from glassformer.native.packed import pack_encoder, unsupported_stack
+from glassformer.taps import has_hooks
+
+ENCODERS = (BERT, ViT, Series)
+"""Models whose stack reads whole sequences. PyTorch computes what is around it, which is little."""
+
+
+def unsupported_model(model: nn.Module, precision: str) -> str | None:
+    """Reason why the kernels do not compute ``model`` on a CPU in ``precision``, or None."""
+    if type(model) not in (EncoderDecoder, GPT, *ENCODERS):
+        return f"no kernel for a {type(model).__name__}"
+    if precision == "bfloat16":
+        return "precision=bfloat16 is for GPUs"
+    if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
+        return "the kernels read float32 weights, not bfloat16"
+    if any(has_hooks(module) or module.training for module in model.modules()):
+        return "hooks, or modules in training mode"
+    if precision == "int8" and not loaded().int8:
+        return "this processor has no instructions for int8 products"
+    for module in model.modules():
+        reason = None
+        if isinstance(module, Stack):
+            reason = unsupported_stack(module) or (_unsupported_heads(module) if type(model) in ENCODERS else None)
+        elif isinstance(module, TokenEmbedding) and type(model) not in ENCODERS:
+            reason = _unsupported_embedding(module)
+        elif isinstance(module, OutputProjection) and type(module) is not OutputProjection:
+            reason = f"no kernel for {type(module).__name__}"
+        if reason:
+            return reason
+    return None
+
+
+def inference_form(model: nn.Module, int8: bool, kernels: Kernels) -> Any:
+    """A model of the same interface with packed copies of the weights; see ``unsupported_model``."""
+    if type(model) is EncoderDecoder:
+        return NativeDecoder(model, kernels, int8)
+    if type(model) is GPT:
+        return NativeGPT(model, kernels, int8)
+    form = swap(model, lambda module: pack_encoder(module, kernels, int8) if type(module) is Stack else None)
+    form.execution = Execution(in_threads=True, copies_weights=True)
+    return form
+
+
+def native_parts(model: nn.Module) -> set[str]:
+    """Parts of ``model`` that ``inference_form`` computes in the kernels."""
+    if type(model) not in ENCODERS:
+        return {name for name, _ in model.named_children()}
+    return {name for name, child in model.named_children() if isinstance(child, Stack)}
+
+
+def _unsupported_heads(stack: Stack) -> str | None:
+    attention: MultiHeadAttention = cast(Block, stack.layers[0]).self_attention
+    return "heads that share keys and values" if attention.n_heads != attention.n_kv_heads else None
+
+
+def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:
+    if type(embedding) is not TokenEmbedding or embedding.segment is not None:
+        return "another class of embeddings, or segments"
+    norm = embedding.norm
+    known = norm is None or (type(norm) is LayerNorm and norm.weight is not None)
+    return None if known else f"no kernel for {type(norm).__name__}"

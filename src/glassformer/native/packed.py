@@ -1,0 +1,264 @@
+"""Packed copies of the weights of a stack, for use without gradients, and an encoder that computes with them."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import AddNorm, Block
+from glassformer.layers.block import Stack as Blocks
+from glassformer.layers.cache import StackCache
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.llama import GatedFeedForward, RMSNorm
+from glassformer.layers.mask import Mask
+from glassformer.layers.norm import LayerNorm
+from glassformer.layers.rotary import Rotary
+from glassformer.native.abi import Layer, Linear, Norm, RotaryTables, Stack
+from glassformer.native.library import Kernels
+from glassformer.native.ops import ACTIVATIONS, rotary_tables
+
+ROOM = 32
+"""Positions allocated at first; then twice as many each time."""
+
+
+class Packed:
+    """Packed copies of the weights. This object must outlive the structs that hold their addresses."""
+
+    def __init__(self, kernels: Kernels, int8: bool):
+        self.kernels = kernels
+        self.int8 = int8
+        self.cache_dtype = torch.bfloat16 if int8 else torch.float32
+        """Of keys and values: with int8 products, whose error is larger, they are rounded, since loading them takes
+        longer than computing with them."""
+        self._tensors: list[Tensor] = []
+
+    def stack(self, blocks: Blocks, embedding: TokenEmbedding | None = None) -> Stack:
+        parts = [cast(Block, block) for block in blocks.layers]
+        attention, feed_forward = parts[0].self_attention, parts[0].feed_forward
+        stack = Stack(
+            layers=len(parts),
+            d_model=attention.query.in_features,
+            n_heads=attention.n_heads,
+            n_kv_heads=attention.n_kv_heads,
+            d_k=attention.query.out_features // attention.n_heads,
+            d_v=attention.value.out_features // attention.n_kv_heads,
+            pre_norm=parts[0].feed_forward_norm.pre,
+            activation=ACTIVATIONS[feed_forward.activation],
+            gated=isinstance(feed_forward, GatedFeedForward),
+            layer=(Layer * len(parts))(*map(self.layer, parts)),
+            last=self.norm(blocks.final_norm),
+        )
+        if embedding is not None:
+            stack.embedding, stack.vocabulary = self._keep(embedding.weight), len(embedding.weight)
+            stack.scale, stack.embedded = embedding.scale, self.norm(embedding.norm)
+        return stack
+
+    def layer(self, block: Block) -> Layer:
+        own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
+        gate = (feed_forward.gate,) if isinstance(feed_forward, GatedFeedForward) else ()
+        layer = Layer(
+            self_norm=self.norm(block.self_attention_norm.norm),
+            feed_forward_norm=self.norm(block.feed_forward_norm.norm),
+            self_qkv=self.linear(own.query, own.key, own.value),
+            self_output=self.linear(own.output),
+            inner=self.linear(*gate, feed_forward.inner),
+            outer=self.linear(feed_forward.outer),
+        )
+        if cross is not None and block.cross_attention_norm is not None:
+            layer.cross_norm = self.norm(block.cross_attention_norm.norm)
+            layer.query, layer.cross_output = self.linear(cross.query), self.linear(cross.output)
+            layer.memory = self.linear(cross.key, cross.value)
+        return layer
+
+    def norm(self, norm: nn.Module | None) -> Norm:
+        if norm is None:
+            return Norm()
+        assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
+        epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
+        bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
+        return Norm(self._keep(norm.weight), self._keep(bias), epsilon, isinstance(norm, nn.RMSNorm))
+
+    def linear(self, *parts: nn.Linear | OutputProjection) -> Linear:
+        """``parts``, which have the same input, as one product."""
+        weights = [part.weight.detach() for part in parts]
+        weight = weights[0].contiguous() if len(parts) == 1 else torch.cat(weights)  # the vocabulary's is large
+        outputs, inputs = weight.shape
+        across, down = -(-outputs // self.kernels.panel) * self.kernels.panel, -(-inputs // 4) * 4
+        scales = weight.new_empty(across) if self.int8 else None
+        size, dtype = (across * down, torch.uint8) if self.int8 else (across * inputs, weight.dtype)
+        packed = weight.new_empty(size, dtype=dtype)
+        where = None if scales is None else scales.data_ptr()
+        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), where)
+        bias = None
+        if any(part.bias is not None for part in parts):
+            zeros = [part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
+            bias = torch.cat([one.detach() for one in zeros])
+        return Linear(outputs, inputs, self._keep(packed), self._keep(scales), self._keep(bias))
+
+    def apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
+        y = x.new_empty(len(x), linear.outputs)
+        self.kernels.linear(linear, x.data_ptr(), len(x), y.data_ptr(), torch.get_num_threads())
+        return y
+
+    def _keep(self, tensor: Tensor | None) -> int | None:
+        """Keep ``tensor`` alive and return its address."""
+        if tensor is None:
+            return None
+        self._tensors.append(tensor := tensor.detach().contiguous())
+        return tensor.data_ptr()
+
+
+class RotaryCache:
+    """Cosines and sines of rotary positions, as many as are needed; none if ``rotary`` is None."""
+
+    def __init__(self, rotary: Rotary | None):
+        self._rotary = rotary
+        self._tables = _Tables(0, (), RotaryTables())
+
+    def of(self, length: int) -> "_Tables":
+        """Tables of at least ``length`` positions; replaced, never changed in place, since searches run in parallel."""
+        if self._rotary is not None and length > self._tables.length:
+            length = max(ROOM, 2 * length)
+            tables = rotary_tables(self._rotary.angles(length, torch.device("cpu")))
+            self._tables = _Tables(length, tables, RotaryTables(*(table.data_ptr() for table in tables)))
+        return self._tables
+
+
+@dataclass(frozen=True)
+class _Tables:
+    length: int
+    tables: tuple[Tensor, ...]
+    structure: RotaryTables
+
+
+class PackedEncoder(Blocks):
+    """A stack in which every token sees its whole sequence, computed without padding from packed weights.
+
+    What the kernels do not compute (gradients, other masks) is computed by the blocks themselves. The output at padding
+    is 0.
+    """
+
+    packed: Packed
+    structure: Stack
+    rotary: RotaryCache
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch length d_model"],
+        mask: Mask | None = None,
+        memory: Float[Tensor, "sentences source d_model"] | None = None,
+        memory_mask: Mask | None = None,
+        cache: StackCache | None = None,
+    ) -> Float[Tensor, "batch length d_model"]:
+        tokens = None if torch.is_grad_enabled() or x.dtype != torch.float32 else tokens_of(mask, x)
+        if tokens is None or memory is not None or cache is not None:
+            return super().forward(x, mask, memory, memory_mask, cache)
+        whole = bool(tokens.all())
+        rows = x.flatten(0, 1).clone() if whole else x[tokens]
+        first = ends_of(tokens.sum(1))
+        self.packed.kernels.encode(
+            self.structure,
+            self.rotary.of(x.size(1)).structure,
+            None,
+            rows.data_ptr(),
+            first.data_ptr(),
+            len(x),
+            None,
+            torch.get_num_threads(),
+        )
+        if whole:
+            return rows.view_as(x)
+        result = torch.zeros_like(x)
+        result[tokens] = rows
+        return result
+
+
+def ends_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:
+    """Index of the first token of each sequence where they lie one behind the other, and the end of the last one."""
+    return F.pad(lengths.cumsum(0), (1, 0))
+
+
+def tokens_of(mask: Mask | None, x: Float[Tensor, "batch length d_model"]) -> Bool[Tensor, "batch length"] | None:
+    """True for tokens, where ``mask`` forbids nothing but padding behind them; else None."""
+    keys = None if mask is None else mask.keys
+    if mask is not None and (mask.causal or mask.pattern is not None or mask.allowed is not None):
+        return None
+    if keys is None:
+        return torch.ones(x.shape[:2], dtype=torch.bool)
+    if keys.dtype != torch.bool or keys.shape != x.shape[:2]:
+        return None
+    return keys if bool((keys[:, 1:] <= keys[:, :-1]).all()) else None
+
+
+def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool) -> PackedEncoder:
+    """A stack of the same parameters that computes with packed copies of them."""
+    form = PackedEncoder(cast(list[Block], list(stack.layers)), stack.final_norm).train(stack.training)
+    form.packed = Packed(kernels, int8)
+    form.structure = form.packed.stack(stack)
+    form.rotary = RotaryCache(cast(Block, stack.layers[0]).self_attention.rotary)
+    return form
+
+
+def unsupported_stack(stack: Blocks) -> str | None:
+    """Reason why ``stack`` cannot be packed, or None."""
+    if type(stack) is not Blocks or any(type(block) is not Block for block in stack.layers):
+        return "another class of blocks"
+    if not len(stack.layers):
+        return "no layers"
+    blocks = [cast(Block, block) for block in stack.layers]
+    norms = [norm for block in blocks for norm in block.children() if isinstance(norm, AddNorm)]
+    for norm in [*(one.norm for one in norms), *([] if stack.final_norm is None else [stack.final_norm])]:
+        if type(norm) not in (LayerNorm, RMSNorm) or norm.weight is None:
+            return f"no kernel for {type(norm).__name__}"
+    for block in blocks:
+        if reason := unsupported_feed_forward(block.feed_forward) or _unsupported_attention(block.self_attention):
+            return reason
+        if len({wrap.pre for wrap in block.children() if isinstance(wrap, AddNorm)}) > 1:
+            return "a block in both orders of normalization"
+        if (cross := block.cross_attention) is not None:
+            if cross.rotary is not None:
+                return "rotary positions between encoder and decoder"
+            if reason := _unsupported_attention(cross):
+                return reason
+            if heads_of(cross) != heads_of(block.self_attention):
+                return "other heads in cross-attention than in self-attention"
+    return None if len({_settings(block) for block in blocks}) == 1 else "layers that differ"
+
+
+def unsupported_feed_forward(module: nn.Module) -> str | None:
+    if type(module) not in (FeedForward, GatedFeedForward):
+        return f"no kernel for {type(module).__name__}"
+    activation = cast(FeedForward, module).activation
+    known = activation in ACTIVATIONS
+    return None if known else f"the activation {getattr(activation, '__name__', activation)}"
+
+
+def _unsupported_attention(module: MultiHeadAttention) -> str | None:
+    if type(module) is not MultiHeadAttention:
+        return f"no kernel for {type(module).__name__}"
+    if module.pattern is not None:
+        return "a sparse pattern"
+    odd = [one for one in (module.query, module.key, module.value, module.output) if type(one) is not nn.Linear]
+    return f"no kernel for {type(odd[0]).__name__}" if odd else None
+
+
+def _settings(block: Block) -> tuple[object, ...]:
+    """Settings that one struct has for all layers."""
+    rotary = block.self_attention.rotary
+    return (
+        heads_of(block.self_attention),
+        None if rotary is None else (type(rotary), rotary.d_head, rotary.theta),
+        type(block.feed_forward),
+        block.feed_forward.activation,
+    )
+
+
+def heads_of(attention: MultiHeadAttention) -> tuple[int, int, int, int]:
+    """Numbers of heads of queries and of keys, and the widths of a query and of the values."""
+    counts = attention.n_heads, attention.n_kv_heads
+    return *counts, attention.query.out_features, attention.value.out_features

@@ -1,0 +1,146 @@
+"""Encoders in the kernels (BERT, ViT, series) equal the model, to the rounding of float32 or of int8."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from glassformer.config import ConfigError
+from glassformer.models.bert import BERT, BERTConfig
+from glassformer.models.series import Series, SeriesConfig
+from glassformer.models.vit import ViT, ViTConfig
+from glassformer.native import Accelerated, accelerate, route
+from glassformer.native.library import loaded, missing_reason
+from glassformer.taps import record
+
+LENGTHS = torch.tensor([13, 1, 5, 9, 2, 13, 7])
+SIZES = {"d_model": 48, "n_heads": 4, "d_ff": 70, "n_layers": 2, "dropout": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def _kernels() -> None:
+    if reason := missing_reason():
+        pytest.skip(reason)
+
+
+def bert(**changes: Any) -> BERT:
+    return prepared(BERT(BERTConfig.parse({"vocab_size": 50, "n_classes": 3, "n_tags": 4, **SIZES, **changes})))
+
+
+def vit() -> ViT:
+    return prepared(
+        ViT(ViTConfig.parse({"n_classes": 3, "image_size": (12, 20), "patch_size": 4, "n_channels": 1, **SIZES}))
+    )
+
+
+def series() -> Series:
+    sizes = {**SIZES, "n_heads": 6}  # heads of 8, as in PatchTST
+    return prepared(Series(SeriesConfig.parse({"n_variables": 2, "context": 64, "horizon": 5, **sizes})))
+
+
+def prepared(model: Any) -> Any:
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(torch.randn_like(weight) * 0.2 + (name.endswith("norm.weight")))
+    return model.eval()
+
+
+def texts() -> tuple[Tensor, Tensor, Tensor]:
+    tokens = torch.randint(3, 50, (len(LENGTHS), 13), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(13) < LENGTHS[:, None]
+    return tokens, mask, (torch.arange(13) > 4).long().expand_as(tokens)
+
+
+USES: dict[str, Any] = {
+    "mean": (bert, lambda model: model.embed(*texts())),
+    "maximum": (bert, lambda model: model.embed(*texts(), pooling="max")),
+    "first token": (bert, lambda model: model.embed(*texts(), pooling="cls")),
+    "classes": (bert, lambda model: model.classes(model.hidden(*texts()))),
+    "tags": (bert, lambda model: model.tags(model.hidden(*texts()))[texts()[1]]),
+    "masked tokens": (bert, lambda model: model(*texts())[texts()[1]]),
+    "no padding": (bert, lambda model: model.hidden(texts()[0])),
+    "wide": (lambda: bert(d_model=192, n_heads=6, activation="relu"), lambda model: model.embed(*texts())),
+    "odd widths": (lambda: bert(d_model=21, n_heads=3, d_ff=29), lambda model: model.embed(*texts())),
+    "images": (vit, lambda model: model(torch.linspace(0, 1, 720).view(3, 1, 12, 20).sin())),
+    "series": (series, lambda model: model(torch.linspace(0, 9, 384).view(3, 64, 2).cos())),
+}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("use", USES)
+def test_results_are_those_of_the_model(use: str) -> None:
+    make, compute = USES[use]
+    model = make()
+    assert {one.part: one.engine for one in route(model)}["encoder"] == "native"
+    torch.testing.assert_close(compute(accelerate(model)), compute(model), atol=2e-5, rtol=1e-4)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("use", ["mean", "wide", "images", "series"])
+def test_in_eight_bits_results_are_near_those_of_the_model(use: str) -> None:
+    if not loaded().int8:
+        pytest.skip("this processor has no instruction for sums of eight-bit products")
+    make, compute = USES[use]
+    model = make()
+    found, expected = compute(accelerate(model, precision="int8")), compute(model)
+    assert not torch.equal(found, expected)
+    assert float(nn.functional.cosine_similarity(found.flatten(1), expected.flatten(1)).min()) > 0.99
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_results_do_not_depend_on_the_batch_or_the_threads(precision: Any) -> None:
+    if precision == "int8" and not loaded().int8:
+        pytest.skip("this processor has no instruction for sums of eight-bit products")
+    form, before, (tokens, mask, segments) = accelerate(bert(), precision=precision), torch.get_num_threads(), texts()
+    many = [part.repeat(40, 1) for part in (tokens, mask, segments)]
+    together = form.hidden(*many)
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            assert torch.equal(form.hidden(*many), together)
+            for row, length in enumerate(LENGTHS.tolist()):
+                alone = form.hidden(*(part[row : row + 1, :length] for part in (tokens, mask, segments)))
+                assert torch.equal(alone[0], together[row, :length])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_gradients_numbered_texts_and_gaps_are_computed_by_the_blocks() -> None:
+    model, (tokens, mask, segments) = bert(), texts()
+    form = accelerate(model)
+    form.embed(tokens, mask, segments).sum().backward()
+    assert model.encoder.layers[0].feed_forward.inner.weight.grad is not None
+    with torch.inference_mode():
+        numbers = (torch.arange(13) // 5 + 1).expand_as(tokens)
+        for other in (numbers, mask.flip(1)):
+            assert torch.equal(form.hidden(tokens, other), model.hidden(tokens, other))
+
+
+def test_a_trace_and_hooks_see_the_model_itself() -> None:
+    model = bert()
+    accelerated = Accelerated(model)
+    assert accelerated.form("auto", "float32") is not model
+    with record(model) as found:
+        accelerated.form("auto", "float32").embed(*texts())
+    assert "encoder.layers.0.self_attention.weights" in found
+    seen: list[int] = []
+    model.encoder.layers[1].register_forward_hook(lambda *_: seen.append(1))
+    accelerated.form("auto", "float32").embed(*texts())
+    assert seen == [1]
+
+
+@torch.no_grad()
+def test_changed_weights_are_refused_until_refresh() -> None:
+    model = bert()
+    accelerated = Accelerated(model)
+    before = accelerated.form("auto", "float32").embed(*texts())
+    model.encoder.layers[0].feed_forward.inner.weight.mul_(2)
+    with pytest.raises(ConfigError, match="call refresh"):
+        accelerated.form("auto", "float32")
+    accelerated.refresh()
+    after = accelerated.form("auto", "float32").embed(*texts())
+    torch.testing.assert_close(after, model.embed(*texts()), atol=2e-5, rtol=1e-4)
+    assert not torch.allclose(before, after)
