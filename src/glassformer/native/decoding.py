@@ -114,7 +114,7 @@ class _Decoder:
         stride = 0 if position is None or len(position) == 1 else position.size(1)
         self.packed.kernels.decode(
             self.structure,
-            self.rotary.of(longest).structure,
+            self.rotary.of(longest),
             self.output,
             ids.data_ptr(),
             None if position is None else position.data_ptr(),
@@ -264,7 +264,7 @@ def encode(
     ids = ids.long()
     addresses = ids.data_ptr(), x.data_ptr(), first.data_ptr()
     packed.kernels.encode(
-        stack, rotary.of(longest).structure, *addresses, len(first) - 1, cache, torch.get_num_threads()
+        stack, rotary.of(longest), *addresses, len(first) - 1, cache, torch.get_num_threads()
     )
 
 

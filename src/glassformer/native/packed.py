@@ -1,6 +1,5 @@
 """Packed copies of the weights of a stack, for use without gradients, and an encoder that computes with them."""
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -118,22 +117,19 @@ class RotaryCache:
 
     def __init__(self, rotary: Rotary | None):
         self._rotary = rotary
-        self._tables = _Tables(0, (), RotaryTables())
+        self._made = 0, RotaryTables()
 
-    def of(self, length: int) -> "_Tables":
+    def of(self, length: int) -> RotaryTables:
         """Tables of at least ``length`` positions; replaced, never changed in place, since searches run in parallel."""
-        if self._rotary is not None and length > self._tables.length:
-            length = max(ROOM, 2 * length)
-            tables = rotary_tables(self._rotary.angles(length, torch.device("cpu")))
-            self._tables = _Tables(length, tables, RotaryTables(*(table.data_ptr() for table in tables)))
-        return self._tables
-
-
-@dataclass(frozen=True)
-class _Tables:
-    length: int
-    tables: tuple[Tensor, ...]
-    structure: RotaryTables
+        made, tables = self._made
+        if self._rotary is None or length <= made:
+            return tables
+        length = max(ROOM, 2 * length)
+        tensors = rotary_tables(self._rotary.angles(length, torch.device("cpu")))
+        tables = RotaryTables(*(tensor.data_ptr() for tensor in tensors))
+        tables.tensors = tensors  # a call may outlive their place in the cache
+        self._made = length, tables
+        return tables
 
 
 class PackedEncoder(Blocks):
@@ -163,7 +159,7 @@ class PackedEncoder(Blocks):
         first = ends_of(tokens.sum(1))
         self.packed.kernels.encode(
             self.structure,
-            self.rotary.of(x.size(1)).structure,
+            self.rotary.of(x.size(1)),
             None,
             rows.data_ptr(),
             first.data_ptr(),
