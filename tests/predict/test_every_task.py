@@ -1,14 +1,17 @@
 """Every task: it learns, stops and goes on bit for bit, and what it has learned can be used."""
 
 import copy
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import glassformer
 import glassformer.train.loop
-from glassformer.config import CheckpointError
+from glassformer.config import CheckpointError, ConfigError
+from glassformer.native.library import loaded, missing_reason
 from glassformer.predict import Generator
 from glassformer.run_folder import RunFolder, step_of
 from glassformer.train import parse_config, train
@@ -89,3 +92,43 @@ def test_a_run_of_another_task_is_refused_with_the_verb_that_fits(tmp_path_facto
         CheckpointError, match=r"task=tagging, but only translators form an ensemble; name one checkpoint$"
     ):
         glassformer.load(run, run)
+
+
+USES: dict[str, Any] = {
+    "masked": lambda model: model.fill(["the [MASK] runs."], top=3),
+    "classification": lambda model: [one.probabilities for one in model.classify(["the dog runs.", "a bird"])],
+    "tagging": lambda model: [one.probabilities for one in model.predictions([["the", "dog"]])[0]],
+    "images": lambda model: (
+        model.classify([np.zeros((model.format.height, model.format.width), np.uint8)])[0].probabilities
+    ),
+    "forecasting": lambda model: model.forecast(
+        np.linspace(0, 9, model.model.config.context * len(model.format.columns)).reshape(
+            1, -1, len(model.format.columns)
+        )
+    ),
+}
+
+
+def numbers(value: Any) -> list[float]:
+    """All numbers in a nested result."""
+    if isinstance(value, int | float | np.floating):
+        return [float(value)]
+    if isinstance(value, str):
+        return []
+    inside = vars(value).values() if is_dataclass(value) else value.values() if isinstance(value, dict) else value
+    return [number for one in inside for number in numbers(one)]
+
+
+def test_predictors_compute_the_same_with_every_engine_and_nearly_so_in_eight_bits(tiny: TinyTask) -> None:
+    task = tiny.values["task"]
+    if missing_reason() or task not in USES:
+        pytest.skip(missing_reason() or "precision of generators is a setting of decoding")
+    kind, use = getattr(glassformer, GIVEN[task]), USES[task]
+    native, torch_ = (numbers(use(kind.load(tiny.run, engine=engine))) for engine in ("native", "torch"))
+    assert native == pytest.approx(torch_, rel=1e-3, abs=1e-4)
+    if loaded().int8:
+        eight = numbers(use(kind.load(tiny.run, precision="int8")))
+        assert eight != native
+        assert np.corrcoef(eight, native)[0, 1] > 0.98
+    with pytest.raises(ConfigError, match="precision=bfloat16 is slower than float32 on a CPU"):
+        kind.load(tiny.run, precision="bfloat16")

@@ -10,7 +10,7 @@ import typer
 
 from glassformer.cli.io import chunks, note, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
 from glassformer.cli.process import loading
 from glassformer.regular_files import MAX_LINE_BYTES
 
@@ -34,6 +34,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object each, with all probabilities.")] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
+    engine: Engine = "auto",
+    precision: Precision = "float32",
 ) -> None:
     """Label texts (a tab parts a text from its pair) or pictures; without any, each line of stdin."""
     from glassformer.predict import Classifier, ImageClassifier
@@ -42,7 +44,9 @@ def command(
     check_task(run, ("classification", "images"))
     pictures = task_at(run) == "images"
     with loading():
-        model: Any = (ImageClassifier if pictures else Classifier).load(run, device=device)
+        model: Any = (ImageClassifier if pictures else Classifier).load(
+            run, device=device, engine=engine, precision=precision
+        )
     reports: list[LineWarnings] = []
     with writing(output) as stream:
         for file, done, lines in (_pictures if pictures else _given)(what or [], max_line_bytes):

@@ -9,7 +9,7 @@ import typer
 
 from glassformer.cli.io import appearing, chunks, explaining, note, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
 from glassformer.cli.process import loading
 from glassformer.regular_files import MAX_LINE_BYTES
 
@@ -34,6 +34,8 @@ def command(
     npy: Annotated[Path | None, typer.Option(help="Write one array [texts, d_model] of float32 there instead.")] = None,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
+    engine: Engine = "auto",
+    precision: Precision = "float32",
 ) -> None:
     """One vector a text, as JSON lines or as a NumPy array."""
     from glassformer.config import ConfigError
@@ -43,7 +45,7 @@ def command(
         raise ConfigError("--npy and --output are both given; keep one of them")
     options: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
     with loading():
-        encoder = Encoder.load(run, device=device)
+        encoder = Encoder.load(run, device=device, engine=engine, precision=precision)
     if npy is None:
         with writing(output) as stream:
             for part in _vectors(encoder, chunks(file, 512, max_line_bytes), file, options):

@@ -8,7 +8,7 @@ import typer
 
 from glassformer.cli.io import chunks, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
 from glassformer.cli.process import loading
 from glassformer.regular_files import MAX_LINE_BYTES
 
@@ -24,12 +24,14 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
+    engine: Engine = "auto",
+    precision: Precision = "float32",
 ) -> None:
     """Candidates for every [MASK] of a text, with their probabilities."""
     from glassformer.predict import Filler
 
     with loading():
-        filler, done = Filler.load(run, device=device), 0
+        filler, done = Filler.load(run, device=device, engine=engine, precision=precision), 0
     unknown = LineWarnings("-" if text is None else None)
     with writing(output) as stream:
         for texts in chunks("-", 512, max_line_bytes) if text is None else [[text]]:

@@ -11,7 +11,7 @@ import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.io import writing
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
 from glassformer.cli.process import loading
 from glassformer.regular_files import MAX_LINE_BYTES
 
@@ -28,12 +28,14 @@ def command(
     ] = "refuse",
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
+    engine: Engine = "auto",
+    precision: Precision = "float32",
 ) -> None:
     """Forecast a table in its own units; dates go on where they are regular."""
     from glassformer.predict import Forecaster
 
     with loading():
-        forecaster = Forecaster.load(run, device=device)
+        forecaster = Forecaster.load(run, device=device, engine=engine, precision=precision)
     with (
         _named(file, max_line_bytes) as path,
         in_words(WITHOUT_SETTINGS),

@@ -7,7 +7,7 @@ import typer
 
 from glassformer.cli.io import chunks, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
 from glassformer.cli.process import loading
 from glassformer.regular_files import MAX_LINE_BYTES
 
@@ -19,12 +19,14 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a sentence: tokens and tags.")] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
+    engine: Engine = "auto",
+    precision: Precision = "float32",
 ) -> None:
     """Tag the words of sentences: a word and its tag a line, a blank line behind each sentence."""
     from glassformer.predict import Tagger
 
     with loading():
-        tagger, done = Tagger.load(run, device=device), 0
+        tagger, done = Tagger.load(run, device=device, engine=engine, precision=precision), 0
     unknown = LineWarnings(file)
     with writing(output) as stream:
         for lines in chunks(file, 512, max_line_bytes):

@@ -263,9 +263,7 @@ def encode(
     """The output of ``stack``, in place of the positions in ``x``; with a ``cache`` into its memory too."""
     ids = ids.long()
     addresses = ids.data_ptr(), x.data_ptr(), first.data_ptr()
-    packed.kernels.encode(
-        stack, rotary.of(longest), *addresses, len(first) - 1, cache, torch.get_num_threads()
-    )
+    packed.kernels.encode(stack, rotary.of(longest), *addresses, len(first) - 1, cache, torch.get_num_threads())
 
 
 def _positions(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder, Text
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
@@ -18,16 +19,18 @@ class Classifier(Encoder):
     labels: tuple[str, ...]
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+    def load(
+        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
+    ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("classification",), device)
-        return cls(**cls._parts(opened), labels=tuple(opened.stored("labels")))
+        return cls(**cls._parts(opened), labels=tuple(opened.stored("labels")), engine=engine, precision=precision)
 
     def classify(self, texts: Sequence[Text]) -> list[Prediction]:
         """The label of each text, or of each (text, pair). An empty text is a ``DataError``."""
-        classes, encoded = self.model.classes, self._encoded(texts)
-        assert classes is not None
+        model, encoded = self._form, self._encoded(texts)
+        assert self.model.classes is not None
         for number, parts in enumerate(encoded, start=1):
             if not all(len(ids) for ids in parts):
                 raise TextError("text", number, "is empty; give words to be classified")
-        return self._rows(encoded, lambda *batch: predictions(classes(self.model.hidden(*batch)), self.labels))
+        return self._rows(encoded, lambda *batch: predictions(model.classes(model.hidden(*batch)), self.labels))

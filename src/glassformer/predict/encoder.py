@@ -17,6 +17,8 @@ from glassformer.generate import by_length
 from glassformer.memory import fitting_memory
 from glassformer.models.bert import BERT, Pooling
 from glassformer.models.size import summary
+from glassformer.native import Engine, Precision
+from glassformer.predict.engine import Predictor
 from glassformer.predict.opening import Opened, open_run
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts_or_pairs
@@ -31,7 +33,7 @@ Text = str | tuple[str, str]
 
 
 @dataclass(frozen=True, repr=False)
-class Encoder:
+class Encoder(Predictor):
     """BERT with its vocabulary. Texts of more than ``max_length`` tokens are truncated, as in training.
 
     ``pooling`` and ``normalize`` are the defaults of ``embed``.
@@ -42,8 +44,6 @@ class Encoder:
     max_length: int
     pooling: Pooling = field(default="mean", kw_only=True)
     normalize: bool = field(default=False, kw_only=True)
-    path: Path | None = field(default=None, kw_only=True, compare=False)
-    """The checkpoint that the model was loaded from, if any."""
 
     def __repr__(self) -> str:
         names = getattr(self, "labels", getattr(self, "tags", ()))
@@ -52,13 +52,11 @@ class Encoder:
         return summary(type(self).__name__, self.model, vocabulary, classes, self.path)
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+    def load(
+        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
+    ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(**cls._parts(open_run(path, TASKS, device)))
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.embedding.weight.device
+        return cls(**cls._parts(open_run(path, TASKS, device)), engine=engine, precision=precision)
 
     def embed(
         self, texts: Sequence[Text], pooling: Pooling | None = None, normalize: bool | None = None
@@ -75,7 +73,7 @@ class Encoder:
             return torch.empty(0, self.model.config.d_model)
 
         def vectors(tokens: Tensor, mask: Tensor, segments: Tensor) -> list[Tensor]:
-            return list(self.model.embed(tokens, mask, segments, pooling).cpu())
+            return list(self._form.embed(tokens, mask, segments, pooling).cpu())
 
         found = torch.stack(self._rows(encoded, vectors))
         return F.normalize(found, dim=-1) if (self.normalize if normalize is None else normalize) else found

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from glassformer.config import ConfigError
 from glassformer.data.sequences import special_id
+from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.opening import open_run
 from glassformer.text import Tokenizer
@@ -47,9 +48,11 @@ class Filler(Encoder):
     """A masked language model. ``[MASK]`` in a text is the mask token, here and nowhere else."""
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+    def load(
+        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
+    ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(**cls._parts(open_run(path, ("masked",), device)))
+        return cls(**cls._parts(open_run(path, ("masked",), device)), engine=engine, precision=precision)
 
     def fill(self, texts: Sequence[str], top: int = 5) -> list[Filled]:
         """The ``top`` candidates for every ``[MASK]`` of each text; special tokens are none.
@@ -83,7 +86,7 @@ class Filler(Encoder):
     ) -> list[Float[Tensor, "masks 2 top"]]:
         """Of each row's masks the best ids and their probabilities."""
         assert self.model.transform is not None and self.model.output_projection is not None
-        hidden = self.model.hidden(tokens, mask, segments)
+        hidden = self._form.hidden(tokens, mask, segments)
         special = torch.tensor(sorted(set(self.tokenizer.special_tokens.values())), device=tokens.device)
         results = []
         for row, ids in zip(hidden, tokens, strict=True):

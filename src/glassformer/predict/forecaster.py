@@ -1,6 +1,6 @@
 """What comes after the rows of a table, in its own units."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +17,9 @@ from glassformer.data.time_series_files import read_table
 from glassformer.evaluate.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import Series
 from glassformer.models.size import summary
+from glassformer.native import Engine, Precision
 from glassformer.predict.dates import dates_after, read_header
+from glassformer.predict.engine import Predictor
 from glassformer.predict.opening import open_run
 
 BATCH_SIZE = 128
@@ -44,28 +46,24 @@ class Forecast:
 
 
 @dataclass(frozen=True, repr=False)
-class Forecaster:
+class Forecaster(Predictor):
     """A model of series with the variables, and their scale, that it was trained on."""
 
     model: Series
     format: SeriesFormat
-    path: Path | None = field(default=None, kw_only=True, compare=False)
-    """The checkpoint that the model was loaded from, if any."""
 
     def __repr__(self) -> str:
         steps = f"{self.model.config.context} steps to {self.model.config.horizon}"
         return summary(type(self).__name__, self.model, f"{len(self.format.columns)} variables", steps, self.path)
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+    def load(
+        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
+    ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("forecasting",), device)
         form = SeriesFormat.parse_stored(opened.stored("format"), f"{opened.path}/config.json")
-        return cls(opened.model, form, path=opened.path)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.forecast.weight.device
+        return cls(opened.model, form, path=opened.path, engine=engine, precision=precision)
 
     def forecast_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> Forecast:
         """What comes after a CSV file of at least ``context`` rows.
@@ -119,7 +117,8 @@ class Forecaster:
         self, standard: Float32[np.ndarray, "tables context variables"]
     ) -> Float64[np.ndarray, "tables horizon variables"]:
         """Forecast from standardized rows, in the original units."""
-        found = [self.model(part.to(self.device)).cpu() for part in torch.from_numpy(standard).split(BATCH_SIZE)]
+        model = self._form
+        found = [model(part.to(self.device)).cpu() for part in torch.from_numpy(standard).split(BATCH_SIZE)]
         forecast = torch.cat(found).double().numpy()
         if not np.isfinite(forecast).all():
             raise DataError(
@@ -135,7 +134,7 @@ class Forecaster:
             raise DataError(f"the series has {series.format.columns}, and the model {self.format.columns}; give these")
 
         def of(context: Tensor) -> Tensor:
-            found: Tensor = self.model(context.to(self.device))
+            found: Tensor = self._form(context.to(self.device))
             return found.cpu()
 
         return forecast_errors((of(one.context), one.future) for one in series.ordered("test", BATCH_SIZE))

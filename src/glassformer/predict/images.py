@@ -1,7 +1,7 @@
 """What is in a picture."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +16,8 @@ from glassformer.config import CheckpointError, DataError
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.models.size import summary
 from glassformer.models.vit import ViT
+from glassformer.native import Engine, Precision
+from glassformer.predict.engine import Predictor
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
 from glassformer.text.arguments import listed
@@ -27,20 +29,20 @@ Picture = str | Path | NDArray[np.uint8]
 
 
 @dataclass(frozen=True, repr=False)
-class ImageClassifier:
+class ImageClassifier(Predictor):
     """A classifier of pictures with all that it must know of them."""
 
     model: ViT
     format: ImageFormat
-    path: Path | None = field(default=None, kw_only=True, compare=False)
-    """The checkpoint that the model was loaded from, if any."""
 
     def __repr__(self) -> str:
         shape = f"{self.format.height}×{self.format.width} pixels"
         return summary(type(self).__name__, self.model, shape, f"{len(self.labels)} labels", self.path)
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+    def load(
+        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
+    ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("images",), device)
         form = ImageFormat.parse_stored(opened.stored("format"), f"{opened.path}/{CONFIG}")
@@ -48,15 +50,11 @@ class ImageClassifier:
         sizes = (form.height, form.width), len(form.mean), len(form.deviation), len(form.classes)
         if sizes != (config.image_size, config.n_channels, config.n_channels, config.n_classes):
             raise CheckpointError(f"{opened.path}/{CONFIG}: format does not match the model; restore the original")
-        return cls(opened.model, form, path=opened.path)
+        return cls(opened.model, form, path=opened.path, engine=engine, precision=precision)
 
     @property
     def labels(self) -> tuple[str, ...]:
         return tuple(self.format.classes)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.output_projection.weight.device
 
     def classify(self, pictures: Sequence[Picture]) -> list[Prediction]:
         """The class of each. Files are cut and scaled as those of training were; arrays are taken as they are, and
@@ -75,7 +73,7 @@ class ImageClassifier:
     @torch.inference_mode()
     def predictions(self, images: Float[Tensor, "rows channels height width"]) -> list[Prediction]:
         """Of images that are normalized already."""
-        return predictions(self.model(images.to(self.device)), self.labels)
+        return predictions(self._form(images.to(self.device)), self.labels)
 
     def _pixels(self, number: int, picture: Any) -> Float[Tensor, "channels height width"]:
         if picture is None:

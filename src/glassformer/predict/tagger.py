@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from glassformer.data.token_classification import Words, encode_words
+from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.opening import open_run
 from glassformer.predict.prediction import Prediction, predictions
@@ -24,10 +25,12 @@ class Tagger(Encoder):
     tags: tuple[str, ...]
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "cpu") -> Self:
+    def load(
+        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
+    ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
         opened = open_run(path, ("tagging",), device)
-        return cls(**cls._parts(opened), tags=tuple(opened.stored("tags")))
+        return cls(**cls._parts(opened), tags=tuple(opened.stored("tags")), engine=engine, precision=precision)
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tag of each word; a sentence is a list of words, or a text whose words stand between spaces."""
@@ -75,4 +78,4 @@ class Tagger(Encoder):
         segments: Int[Tensor, "rows width"],
     ) -> list[Float[Tensor, "width tags"]]:
         assert self.model.tags is not None
-        return list(self.model.tags(self.model.hidden(tokens, mask, segments)).cpu())
+        return list(self.model.tags(self._form.hidden(tokens, mask, segments)).cpu())
