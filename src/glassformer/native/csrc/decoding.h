@@ -140,7 +140,7 @@ void attend_rows(
 ) {
     const Heads& heads = stack.heads;
     const bool enough = rows * longest * (heads.keys() + heads.values()) >= ENOUGH_NUMBERS;
-    const int64_t threads = enough ? stack.threads : 1;
+    const int64_t threads = enough ? threads_for_small_work(stack.threads) : 1;
     const int64_t parts = rows < 2 * threads ? (heads.count + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE : 1;
     parallel_for(threads, rows * parts, chunk_size(threads, rows * parts), [&](int64_t from, int64_t to) {
         auto seen = workspace<const Unit*>(SEEN, longest);

@@ -15,6 +15,7 @@
 #endif
 
 #define ENOUGH_WEIGHTS (1 << 17)  // that reading them by several cores is worth waiting for each other
+#define FEW_ROWS 16  // whose products take microseconds
 #define ROWS_AT_ONCE 96  // of x, which then stay in the second-level cache while all of W passes by
 
 struct Linear {
@@ -215,6 +216,7 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
     if (threads == 1 || weights < ENOUGH_WEIGHTS) return some_panels(linear, x, rows, 0, linear.outputs, out);
     const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
+    if (rows < FEW_ROWS) threads = threads_for_small_work(threads);
     parallel_for(threads, linear.outputs, (panels + threads - 1) / threads * PANEL, [&](int64_t from, int64_t to) {
         some_panels(linear, x, rows, from, to, out);
     });

@@ -2,13 +2,15 @@
 //
 // A loop is cut into chunks, and whichever thread is free takes the next one: a thread that does not get a processor
 // holds nobody up, unless it has begun a chunk. Threads that wait spin for a moment and then sleep, so that the system
-// can give their processor to others. Results do not depend on which thread computes a chunk: helpers take over the
+// can give their processor to others. Where other processes take processors away, small work is done by the calling
+// thread alone for a while, and the others sleep. Results do not depend on which thread computes a chunk: helpers take over the
 // floating-point mode of the calling thread.
 #pragma once
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <new>
@@ -68,6 +70,12 @@ static inline void pause_briefly() {
 #endif
 }
 
+static inline int64_t nanoseconds() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
 // The threads that help one calling thread.
 class ThreadPool {
 public:
@@ -81,10 +89,14 @@ public:
         for (pthread_t thread : threads_) pthread_join(thread, nullptr);
     }
 
+    // True while other processes seem to need the processors.
+    bool contended() const { return contended_until_ && nanoseconds() < contended_until_; }
+
     bool forked() const { return process_ != getpid(); }
 
     // run(work, index) for each of `chunks`, by at most `threads` threads, the calling one included.
     void compute(int64_t threads, uint32_t chunks, void (*run)(const void*, int64_t), const void* work) {
+        const int64_t begin = nanoseconds();
         start_threads(threads - 1);
         run_ = run, work_ = work, chunks_ = chunks;
         fegetenv(&floating_point_);
@@ -96,13 +108,20 @@ public:
         places_.store(helpers);
         started_.value.fetch_add(1);
         started_.wake(helpers);
-        while (claim_and_run()) {}
+        uint32_t own = 0;
+        while (claim_and_run()) own++;
+        const int64_t worked = nanoseconds() - begin;
         wait_for_others();
+        const int64_t duration = nanoseconds() - begin;
+        watch(duration, own == chunks ? duration : duration - worked);
         if (failed_.load()) throw std::bad_alloc();
     }
 
 private:
     static constexpr int SPINS = 12000;  // 150 to 300 µs on x86
+    // If more than so many hundredths of this time in loops had no help, or were spent waiting for it, the processors are
+    // contended: first for a short time and, while half as much is lost, for twice as long each time. Nanoseconds.
+    static constexpr int64_t WINDOW = 4'000'000, LOST = 30, FIRST = 20'000'000, LAST = 640'000'000;
 
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;
@@ -111,6 +130,7 @@ private:
     const void* work_ = nullptr;
     uint32_t chunks_ = 0;
     fenv_t floating_point_{};
+    int64_t looped_ = 0, lost_ = 0, contended_until_ = 0, contended_for_ = FIRST;
     std::atomic<uint64_t> unclaimed_{0};  // number of the loop · 2^32 + chunks that nobody has claimed
     WaitableWord unfinished_;             // chunks
     WaitableWord started_;                // changes with every loop
@@ -139,6 +159,18 @@ private:
             pause_briefly();
         }
         while (const uint32_t seen = unfinished_.value.load()) unfinished_.wait_while(seen);
+    }
+
+    void watch(int64_t duration, int64_t lost) {
+        looped_ += duration, lost_ += lost;
+        if (looped_ < WINDOW) return;
+        if (100 * lost_ > (contended_for_ > FIRST ? LOST / 2 : LOST) * looped_) {
+            contended_until_ = nanoseconds() + contended_for_;
+            contended_for_ = std::min(2 * contended_for_, LAST);
+        } else {
+            contended_for_ = std::max(contended_for_ / 2, FIRST);
+        }
+        looped_ = lost_ = 0;
     }
 
     // As many as the system gives; the calling thread does what is left.
@@ -190,6 +222,11 @@ static ThreadPool& pool_of_this_thread() {
         pool = std::make_unique<ThreadPool>();
     }
     return *pool;
+}
+
+// For work that one thread does nearly as fast: a thread without a processor would hold it up.
+static inline int64_t threads_for_small_work(int64_t threads) {
+    return threads > 1 && pool_of_this_thread().contended() ? 1 : threads;
 }
 
 // work(from, to) for ranges of `size` of `count`. The result must not depend on which thread computes a range.
