@@ -151,6 +151,11 @@ class NativeState:
 
     def append(self, layers: int, rows: int) -> KeyValueCache:
         """Allocate one more position for ``rows`` hypotheses, and describe the cache to the kernels."""
+        if rows and any(not len(one) or rows % len(one) for one in (self.first, self.beam_index)):
+            raise ValueError(
+                f"{rows} tokens for {len(self.beam_index)} hypotheses of {len(self.first)} sentences; "
+                "select as many hypotheses of each"
+            )
         position = len(self.keys_values)
         if position == len(self._keys_values):
             room = 2 * position
@@ -170,7 +175,7 @@ class NativeState:
             self._memory,
             self.first.data_ptr(),
             self.length.data_ptr(),
-            rows // self.first.size(0),
+            rows // max(1, self.first.size(0)),
             self.memory[0].dtype == torch.bfloat16,
         )
 
@@ -293,6 +298,9 @@ class SearchKernels:
         of the candidates ends.
         """
         (sentences, live), logits, totals = totals.shape, logits.contiguous(), totals.contiguous()
+        normalizers = normalizers.contiguous()
+        if len(logits) != sentences * live or normalizers.shape != logits.shape[:1]:
+            raise ValueError(f"{len(logits)} rows of logits for {sentences} sentences of {live} hypotheses")
         each = min(2 * beam_size, logits.size(1))
         count = min(2 * beam_size, live * each)
         beam_size = min(beam_size, count)
