@@ -392,3 +392,29 @@ def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
     )
     assert "glassformer runs in PyTorch, which is slower, since" in said.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 1, 2, 0]])
+def test_hypotheses_that_are_not_as_many_for_each_sentence_are_refused(
+    make_model: Maker, made: Kernels, rows: list[int]
+) -> None:
+    decoder = NativeDecoder(make_model().float(), made)
+    state = decoder.begin(torch.tensor([[5, 2], [3, 2], [4, 2]]), torch.ones(3, 2, dtype=torch.bool))
+    decoder.step(torch.ones(3, 1, dtype=torch.long), state)
+    state.select(torch.tensor(rows))
+    with pytest.raises(ValueError, match=r"\d tokens for \d hypotheses of 3 sentences; select as many"):
+        decoder.step(torch.ones(len(rows), 1, dtype=torch.long), state)
+
+
+def test_extensions_of_too_few_logits_are_refused(made: Kernels) -> None:
+    with pytest.raises(ValueError, match="5 rows of logits for 2 sentences of 3 hypotheses"):
+        SearchKernels(made).extend(torch.randn(5, 9), torch.zeros(5), torch.zeros(2, 3), 2, 2)
+
+
+def test_strided_normalizers_extend_as_contiguous_ones(made: Kernels) -> None:
+    logits, normalizers, totals = torch.randn(6, 9), torch.randn(12), torch.zeros(2, 3)
+    found, expected = (
+        SearchKernels(made).extend(logits, each, totals, 2, 2)[0]
+        for each in (normalizers[::2], normalizers[::2].contiguous())
+    )
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

@@ -442,3 +442,11 @@ def test_frozen_dropout_of_one_layer_goes_block_by_block() -> None:
     with as_a_whole() as whole:
         made.hidden(*pairs(20, True))
     assert whole == [False, usable(torch.float32)]
+
+
+def test_an_input_of_another_width_is_refused() -> None:
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+    encoder = accelerate(model()).encoder
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        encoder(torch.randn(2, 5, 128))

@@ -106,3 +106,8 @@ def test_gradients_of_gradients_are_pytorchs() -> None:
     (first,) = torch.autograd.grad(dropout(y.square()).sum(), y, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), y)
     torch.testing.assert_close(second, first.detach() / y.detach())
+
+
+def test_a_product_in_float64_is_pytorchs() -> None:
+    a, b = torch.randn(800, 12, dtype=torch.float64), torch.randn(12, 5, dtype=torch.float64)
+    torch.testing.assert_close(product(a, b), a @ b)

@@ -115,3 +115,19 @@ def test_what_is_not_a_number_reaches_who_sees_it() -> None:
     context = attention(q, k, v, torch.ones(8, 8, dtype=torch.bool).tril()[None, None])
     assert context is not None
     assert context[:, :, :4].isfinite().all() and context[:, :, 5:].isnan().all()  # 0 · NaN may reach their tile
+
+
+@pytest.mark.parametrize("size", [(9, 0, 3, 3), (0, 2, 3, 3), (2, 2, 0, 3), (2, 2, 3, 0)])
+def test_attention_of_nothing_is_nothing(size: tuple[int, ...]) -> None:
+    batch, heads, queries, keys = size
+    q, k = torch.randn(batch, heads, queries, 32), torch.randn(batch, heads, keys, 32)
+    context = attention(q, k, k, None)
+    assert context.shape == q.shape
+    assert not context.any()
+
+
+def test_scores_that_are_all_minus_infinity_have_no_softmax() -> None:
+    q, k = torch.full((1, 1, 1, 32), torch.inf), torch.full((1, 1, 3, 32), -1.0)
+    assert attention(q, k, k, None).isnan().all()
+    hidden = torch.zeros(1, 1, 1, 3, dtype=torch.bool)
+    assert not attention(q, k, k, hidden).any()

@@ -36,10 +36,36 @@ def test_kernels_refuse_a_struct_with_another_size(
         assert library._kernels.__wrapped__() is None
 
 
+@pytest.mark.parametrize("name", STRUCTS)
+def test_kernels_refuse_a_struct_with_two_fields_exchanged(
+    made: library.Kernels, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Two fields of one size, so that the size of the struct stays."""
+    fields = [*getattr(abi, name)._fields_]
+    places = [getattr(getattr(abi, name), field) for field, _ in fields]
+    i, j = next((i, j) for j in range(len(fields)) for i in range(j) if places[i].size == places[j].size)
+    fields[i], fields[j] = fields[j], fields[i]
+    monkeypatch.setattr(abi, name, type(name, (ctypes.Structure,), {"_fields_": fields}))
+    size, here, there = places[j].size, places[j].offset, places[i].offset
+    message = (
+        rf"struct {name}: field {fields[i][0]} is {size} bytes at {here} in C\+\+, {size} bytes at {there} in Python; "
+        "install glassformer again"
+    )
+    with pytest.warns(UserWarning, match=message):
+        assert library._kernels.__wrapped__() is None
+
+
+def test_kernels_refuse_a_field_of_another_name(made: library.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = [("row" if name == "rows" else name, kind) for name, kind in abi.Product._fields_]
+    monkeypatch.setattr(abi, "Product", type("Product", (ctypes.Structure,), {"_fields_": fields}))
+    with pytest.warns(UserWarning, match=r"Product: field row is missing in C\+\+, 8 bytes at 0 in Python"):
+        assert library._kernels.__wrapped__() is None
+
+
 def test_kernels_refuse_a_struct_that_they_lack(made: library.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     class Other(ctypes.Structure):
         _fields_ = (("field", ctypes.c_int64),)
 
     monkeypatch.setattr(abi, "Other", Other, raising=False)
-    with pytest.warns(UserWarning, match="struct Other: -1 bytes in C"):
+    with pytest.warns(UserWarning, match=r"struct Other: no bytes in C\+\+, 8 in Python"):
         assert library._kernels.__wrapped__() is None

@@ -1,6 +1,6 @@
 """Arguments of the kernels: each class mirrors the C++ struct of the same name.
 
-Loading the library compares their sizes with those in C++.
+Loading the library compares sizes, and names and offsets of all fields, with those in C++ (``layouts.h``).
 """
 
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p

@@ -63,7 +63,12 @@ class NativeState:
 
     def expand(self, rows: int) -> None:
         """Begin ``rows`` hypotheses, several from each that there is."""
-        if rows != (before := self.beam_index.size(0)):
+        sentences, before = len(self.first), len(self.beam_index)
+        if rows and (not before or rows % before or not sentences or rows % sentences):
+            raise ValueError(
+                f"{rows} tokens for {before} hypotheses of {sentences} sentences; select as many hypotheses of each"
+            )
+        if rows != before:
             self.select(torch.arange(before).repeat_interleave(rows // max(1, before)))
 
     def append(self, layers: int, rows: int) -> KeyValueCache:

@@ -47,6 +47,9 @@ class SearchKernels:
         of the candidates ends.
         """
         (sentences, live), logits, totals = totals.shape, logits.contiguous(), totals.contiguous()
+        normalizers = normalizers.contiguous()
+        if len(logits) != sentences * live or normalizers.shape != logits.shape[:1]:
+            raise ValueError(f"{len(logits)} rows of logits for {sentences} sentences of {live} hypotheses")
         each = min(2 * beam_size, logits.size(1))
         count = min(2 * beam_size, live * each)
         beam_size = min(beam_size, count)

@@ -84,13 +84,30 @@ class Kernels:
 
 
 def _check_structs(library: ctypes.CDLL) -> None:
-    """Raise ``OSError`` if a struct has different sizes in Python and C++: the kernels would access wrong memory."""
-    library.struct_size.argtypes, library.struct_size.restype = (c_char_p,), c_int64
+    """Raise ``OSError`` if a struct differs between Python and C++: the kernels would access wrong memory."""
+    library.struct_layout.argtypes, library.struct_layout.restype = (c_char_p,), c_char_p
     for name, kind in vars(abi).items():
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure:
-            compiled, mirrored = library.struct_size(name.encode()), ctypes.sizeof(kind)
-            if compiled != mirrored:
-                raise OSError(f"struct {name}: {compiled} bytes in C++, {mirrored} in Python; {REINSTALL}")
+            *compiled, size = library.struct_layout(name.encode()).decode("ascii").split() or ["no"]
+            fields = {field: (int(at), int(bytes_)) for field, at, bytes_ in zip(*[iter(compiled)] * 3, strict=True)}
+            if fault := _difference(kind, size, fields):
+                raise OSError(f"struct {name}: {fault}; {REINSTALL}")
+
+
+def _difference(kind: type[ctypes.Structure], size: str, compiled: dict[str, tuple[int, int]]) -> str | None:
+    """The first difference of a struct in Python from its ``size`` and fields (offset and size) in C++; or None."""
+    if size != str(ctypes.sizeof(kind)):
+        return f"{size} bytes in C++, {ctypes.sizeof(kind)} in Python"
+    places = {name: getattr(kind, name) for base in kind.__mro__ for name, *_ in vars(base).get("_fields_", ())}
+    mirrored = {name: (place.offset, place.size) for name, place in places.items()}
+    for name in mirrored | compiled:
+        there, here = (
+            "missing" if name not in fields else "{1} bytes at {0}".format(*fields[name])
+            for fields in (compiled, mirrored)
+        )
+        if there != here:
+            return f"field {name} is {there} in C++, {here} in Python"
+    return None
 
 
 def _function(function, *types):  # type: ignore[no-untyped-def]

@@ -65,7 +65,7 @@ class NativeLinear(nn.Linear):
     """Linear transformation in float32, its product and those of its gradients in the kernels."""
 
     def forward(self, x: Float[Tensor, "*batch inputs"]) -> Float[Tensor, "*batch outputs"]:
-        few = x.numel() < MIN_ROWS * x.size(-1)
+        few = x.numel() < MIN_ROWS * max(1, x.size(-1)) or not self.out_features
         alike = x.size(-1) == self.in_features and x.dtype == self.weight.dtype == torch.float32
         if few or not alike or not computes_gradient(x, self.weight):
             return super().forward(x)
@@ -96,8 +96,11 @@ def product(
     """``a @ b + bias`` in float32; either matrix may be transposed.
 
     On two Zen 4 cores 170 to 206 GFLOP/s at the sizes of a small model; PyTorch reaches 148 to 192.
+    Other types are PyTorch's, and so is the error where the sizes do not fit.
     """
-    if min(len(a), a.size(1)) < MIN_ROWS and len(a) < 4 * MIN_ROWS:
+    fits = a.size(1) == len(b) and single_on_cpu(a, b) and (bias is None or _fits_columns(bias, b))
+    few = min(len(a), a.size(1)) < MIN_ROWS and len(a) < 4 * MIN_ROWS
+    if few or not fits:
         return a @ b if bias is None else torch.addmm(bias, a, b)
     result, bias = a.new_empty(len(a), b.size(1)), None if bias is None else bias.contiguous()
     loaded().multiply(
@@ -113,6 +116,10 @@ def product(
         )
     )
     return result
+
+
+def _fits_columns(bias: Tensor, b: Tensor) -> bool:
+    return single_on_cpu(bias) and bias.shape == b.shape[1:]
 
 
 class NativeDropout(Dropout):
@@ -166,7 +173,18 @@ def attention(
     mask: Bool[Tensor, "#batch #heads #query #key"] | None,
     threshold: int = 0,
 ) -> Float[Tensor, "batch heads query d_v"]:
-    """Equation 1 with ``threshold`` / 256 of the weights dropped, in float32 or bfloat16."""
+    """Equation 1 with ``threshold`` / 256 of the weights dropped, in float32 or bfloat16.
+
+    Raises ``ValueError`` if q, k, v and the mask do not fit each other.
+    """
+    if not (readable(q, k, v) and q.dtype == k.dtype == v.dtype):
+        raise ValueError(
+            f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype} on {q.device}; give float32 or bfloat16 on a CPU"
+        )
+    if k.shape[:3] != v.shape[:3] or (*q.shape[:2], q.size(3)) != (*k.shape[:2], k.size(3)):
+        raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} do not fit each other")
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"the mask is {mask.dtype}; give booleans, True for what may be seen")
     result: Tensor = _Attention.apply(q, k, v, mask, threshold)
     return result
 
@@ -216,7 +234,9 @@ class NativeRotary(Rotary):
         k: Float[Tensor, "rows kv_heads length d_head"],
         offset: Offset,
     ) -> tuple[Float[Tensor, "rows heads length d_head"], Float[Tensor, "rows kv_heads length d_head"]]:
-        if not isinstance(offset, int) or not computes_gradient(q, k):
+        sizes = {(x.size(-2), x.size(-1)) for x in (q, k)}
+        fits = sizes == {(q.size(-2), self.d_head)} and self.d_head % 2 == 0
+        if not isinstance(offset, int) or not fits or not computes_gradient(q, k):
             return super().forward(q, k, offset)
         tables = rotary_tables(self.angles(q.size(-2), q.device, offset))
         return _Rotated.apply(q, *tables), _Rotated.apply(k, *tables)

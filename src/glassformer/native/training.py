@@ -61,7 +61,13 @@ class NativeStack(Stack):
         return x if self.final_norm is None else self.final_norm(x)
 
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
-        """True if there is one ``memory`` of the same type for each row of ``x``, or none where none is read."""
+        """True if there is one ``memory`` of the same type for each row of ``x``, or none where none is read.
+
+        And if the processor computes in this type, and ``x`` has the width of the stack.
+        """
+        width = cast(Block, self.layers[0]).feed_forward.inner.weight.size(1)
+        if x.size(-1) != width or (x.dtype == torch.bfloat16 and not loaded().bfloat16):
+            return False
         if memory is None:
             return x.numel() > 0 and "cross_query" not in self.settings.parts
         alike = memory.dtype == x.dtype and len(memory) == len(x) and memory.size(-1) == x.size(-1)
@@ -274,7 +280,15 @@ class NativeOutputProjection(OutputProjection):
     def cross_entropy(
         self, hidden: Float[Tensor, "tokens d_model"], target: Int[Tensor, " tokens"], smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        """Label-smoothed cross-entropy and −log p of ``target``, sums over tokens in nats (``train.loss``)."""
+        """Label-smoothed cross-entropy and −log p of ``target``, sums over tokens in nats (``train.loss``).
+
+        Raises ``ValueError`` if the sizes do not fit each other.
+        """
+        if hidden.shape != (len(target), self.weight.size(1)) or target.dim() != 1:
+            raise ValueError(
+                f"hidden {list(hidden.shape)} and targets {list(target.shape)} do not fit each other "
+                f"or d_model={self.weight.size(1)}"
+            )
         loss, nll = _CrossEntropy.apply(hidden, self.weight, self.bias, target, smoothing)
         return loss, nll
 

@@ -89,9 +89,10 @@ static float normalize_scores(Range range, const uint8_t* seen, float scale, flo
         largest = greater(largest, some);
     }
     const float shift = maximum(largest);
-    if (shift == -INFINITY) {  // nothing is seen, or what is not a number, which stays
-        for (int64_t j = range.low; j < range.high; j++) scores[j] = scores[j] == -INFINITY ? 0.0f : NAN;
-        return shift;
+    if (shift == -INFINITY) {  // nothing is seen, or only −∞ and what is not a number: then there is no softmax
+        bool any = false;
+        for (int64_t j = range.low; j < range.high; j++) any |= seen[j] != 0, scores[j] = seen[j] ? NAN : 0.0f;
+        return any ? NAN : shift;
     }
     for (int64_t j = range.low; j < range.high; j += LANES) {
         const Floats weights = exponential(load(scores + j) - shift);
@@ -230,7 +231,7 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w
 template <class T>
 static void attend_all(const Attention& a, bool backward) {
     // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
-    const int64_t together = a.batch < 4 * a.threads ? 1 : a.heads;
+    const int64_t together = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.heads);
     static std::atomic<int64_t> calls{0};
     const int64_t call = ++calls;
     parallel_for(a.threads, a.batch * a.heads, together, [&](int64_t from, int64_t to) {

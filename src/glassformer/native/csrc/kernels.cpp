@@ -3,6 +3,7 @@
 #include "decoding.h"
 #include "embedding.h"
 #include "glibc.h"
+#include "layouts.h"
 #include "loss.h"
 #include "products.h"
 #include "stack_backward.h"
@@ -63,22 +64,11 @@ int32_t has_permission() {
 #endif
 }
 
-// sizeof of a struct that abi.py mirrors, by its name, or −1.
-int64_t struct_size(const char* name) {
-    static const struct {
-        const char* name;
-        int64_t bytes;
-    } sizes[] = {
-#define SIZE(type) {#type, sizeof(type)}
-        SIZE(Linear), SIZE(Norm), SIZE(Layer), SIZE(Stack), SIZE(RotaryTables), SIZE(KeyValueCache), SIZE(Operand),
-        SIZE(Product), SIZE(Sequences), SIZE(Attention), SIZE(Embedding), SIZE(Rotation), SIZE(Parameter),
-        SIZE(TrainedLayer), SIZE(Mask), SIZE(TrainedStack), SIZE(ParameterState), SIZE(Update),
-        SIZE(ProjectedLoss), SIZE(Extension),
-#undef SIZE
-    };
-    for (const auto& each : sizes)
-        if (!strcmp(each.name, name)) return each.bytes;
-    return -1;
+// The layout of a struct that abi.py mirrors (layouts.h), valid until the next call of the thread; empty if unknown.
+const char* struct_layout(const char* name) {
+    thread_local std::string layout;
+    layout = layout_of(name);
+    return layout.c_str();
 }
 
 int32_t panel_size() { return PANEL; }

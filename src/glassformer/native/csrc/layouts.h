@@ -1,0 +1,89 @@
+// Where the fields of the structs lie that abi.py mirrors, under the names that they have there. The library is loaded
+// only if Python says the same (library.py).
+#pragma once
+#include "candidates.h"
+#include "decoding.h"
+#include "embedding.h"
+#include "loss.h"
+#include "products.h"
+#include "stack_forward.h"
+#include "update.h"
+#include <cstddef>
+#include <string>
+
+// Of the struct `name`: name, offset and size of each field, then the size of the struct, between spaces; or nothing.
+static std::string layout_of(const std::string& name) {
+    std::string text;
+    auto put = [&](const char* field, size_t offset, size_t bytes) {
+        text += std::string(field) + " " + std::to_string(offset) + " " + std::to_string(bytes) + " ";
+    };
+#define MEMBER(field, member) put(#field, offsetof(S, member), sizeof(S::member));
+#define F(field) MEMBER(field, field)
+#define STRUCT(type, ...)                            \
+    if (name == #type) {                             \
+        typedef type S;                              \
+        __VA_ARGS__ return text + std::to_string(sizeof(S)); \
+    }
+    STRUCT(Linear, F(outputs) F(inputs) F(weights) F(scales) F(bias))
+    STRUCT(Norm, F(weight) F(bias) F(epsilon) F(rms))
+    STRUCT(
+        Layer, F(self_norm) F(cross_norm) F(feed_forward_norm) F(self_qkv) F(self_output) F(query) F(memory)
+        F(cross_output) F(inner) F(outer)
+    )
+    STRUCT(
+        Stack, F(layers) F(d_model) MEMBER(n_heads, heads.count) MEMBER(n_kv_heads, heads.kv_count)
+        MEMBER(d_k, heads.d_k) MEMBER(d_v, heads.d_v) F(pre_norm) F(activation) F(gated) F(layer) F(last) F(embedding)
+        F(vocabulary) F(scale) F(embedded)
+    )
+    STRUCT(RotaryTables, F(cosines) F(sines))
+    STRUCT(
+        KeyValueCache, F(steps) F(keys_values) F(rows) F(beam_index) F(stride) F(memory) F(first) F(length)
+        F(rows_per_sentence) F(shared) F(bfloat16)
+    )
+    STRUCT(Operand, F(data) F(across) F(along))
+    STRUCT(Product, F(rows) F(columns) F(depth) F(a) F(b) F(bias) F(result) F(threads))
+    STRUCT(Sequences, F(data) F(batch) F(head) F(position))
+    STRUCT(
+        Attention, F(batch) F(heads) F(queries) F(keys) F(d_k) F(d_v) F(q) F(k) F(v) F(context) F(d_q) F(d_k_) F(d_v_)
+        F(d_context) F(mask) F(mask_batch) F(mask_head) F(mask_query) F(mask_key) F(log_sums) F(seed) F(threshold)
+        F(bfloat16) F(threads) F(cu_seqlens_q) F(cu_seqlens_k) F(queries_before)
+    )
+    STRUCT(
+        Embedding, F(tokens) F(d_model) F(ids) F(places) F(used) F(matrix) F(table) F(matrix_rows) F(table_rows)
+        F(scale) F(threshold) F(seed) F(x) F(d_x) F(d_matrix) F(d_table) F(threads)
+    )
+    STRUCT(
+        Rotation, F(batch) F(heads) F(length) F(size) MEMBER(from_, from) F(to) F(cosines) F(sines) F(bfloat16)
+        F(threads) F(cu_seqlens)
+    )
+    STRUCT(Parameter, F(value) F(gradient))
+    STRUCT(
+        TrainedLayer, F(self_norm) F(cross_norm) F(feed_forward_norm) F(query) F(key) F(value) F(output) F(cross_query)
+        F(cross_key) F(cross_value) F(cross_output) F(inner) F(outer)
+    )
+    STRUCT(Mask, F(seen) F(batch) F(head) F(query) F(key))
+    STRUCT(
+        TrainedStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(layer) F(x) F(memory)
+        F(mask) F(memory_mask) F(cosines) F(sines) F(sines_back) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
+        F(seed) F(epsilon) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(threads)
+    )
+    STRUCT(
+        ParameterState, F(value) F(gradient) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count) F(rate)
+        F(correction) F(decay) F(bfloat16)
+    )
+    STRUCT(
+        Update, F(parameters) F(count) F(squared_norm) F(scale) F(beta1) F(beta2) F(epsilon) F(averaging) F(threads)
+    )
+    STRUCT(
+        ProjectedLoss, F(tokens) F(vocabulary) F(d_model) F(hidden) F(weight) F(bias) F(target) F(smoothing)
+        F(bfloat16) F(d_hidden) F(d_weight) F(d_bias) F(nll) F(smooth) F(threads)
+    )
+    STRUCT(
+        Extension, F(sentences) F(live) F(vocabulary) F(each) F(candidates) F(beam) F(end) F(logits) F(normalizers)
+        F(totals) F(reached) F(added) F(parents) F(tokens) F(ended)
+    )
+#undef STRUCT
+#undef F
+#undef MEMBER
+    return "";
+}

@@ -1,0 +1,73 @@
+"""Arguments that do not fit each other raise errors; a process of its own, in which nothing else checks shapes."""
+
+import subprocess
+import sys
+
+import pytest
+
+from glassformer.native.library import kernels
+from own_process import ENVIRONMENT
+
+PROGRAM = """
+import sys, torch
+from glassformer.native.ops import NativeLinear, NativeRotary, attention, product
+from glassformer.native.training import NativeOutputProjection
+ones = torch.ones
+projection = NativeOutputProjection(9, 64, False)
+try:
+    print(eval(sys.argv[1]))
+except (RuntimeError, ValueError) as error:
+    print(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome"),
+    [
+        ("product(ones(800, 12), ones(11, 5))", "RuntimeError: mat1 and mat2 shapes cannot be multiplied"),
+        ("product(ones(800, 12), ones(12, 5), ones(4))", "RuntimeError: The expanded size of the tensor"),
+        ("product(ones(800, 12), ones(12, 5).double())", "RuntimeError: expected m1 and m2 to have the same dtype"),
+        (
+            "attention(ones(1, 2, 5, 32), ones(1, 2, 5, 32).double(), ones(1, 2, 5, 32), None)",
+            "ValueError: q, k, v are torch.float32, torch.float64, torch.float32 on cpu; give float32 or bfloat16 on a",
+        ),
+        (
+            "attention(ones(1, 2, 5, 32), ones(1, 2, 5, 32).bfloat16(), ones(1, 2, 5, 32), None)",
+            "ValueError: q, k, v are torch.float32, torch.bfloat16, torch.float32 on cpu; give float32 or bfloat16",
+        ),
+        *(
+            (
+                f"attention(ones(2, 2, 5, 32), ones{k}, ones{v}, None)",
+                f"ValueError: q [2, 2, 5, 32], k {[*k]} and v {[*v]} do not fit each other",
+            )
+            for k, v in [
+                ((3, 2, 5, 32), (3, 2, 5, 32)),
+                ((2, 1, 5, 32), (2, 1, 5, 32)),
+                ((2, 2, 5, 33), (2, 2, 5, 32)),
+                ((2, 2, 6, 32), (2, 2, 5, 32)),
+            ]
+        ),
+        (
+            "attention(ones(1, 1, 5, 32), ones(1, 1, 5, 32), ones(1, 1, 5, 32), ones(5, 5))",
+            "ValueError: the mask is torch.float32; give booleans, True for what may be seen",
+        ),
+        ("NativeRotary(32)(ones(2, 2, 7, 32), ones(2, 2, 7, 40), 0)", "RuntimeError: The size of tensor a"),
+        ("NativeRotary(32)(ones(2, 2, 7, 32), ones(2, 2, 9, 32), 0)", "RuntimeError: The size of tensor a"),
+        (
+            "projection.cross_entropy(ones(5, 64), torch.zeros(4, dtype=torch.long), 0.1)",
+            "ValueError: hidden [5, 64] and targets [4] do not fit each other or d_model=64",
+        ),
+        (
+            "projection.cross_entropy(ones(5, 128), torch.zeros(5, dtype=torch.long), 0.1)",
+            "ValueError: hidden [5, 128] and targets [5] do not fit each other or d_model=64",
+        ),
+        ("NativeLinear(0, 3, bias=False)(ones(200, 0)).shape", "torch.Size([200, 3])"),
+        ("NativeLinear(5, 0, bias=False)(ones(200, 5).requires_grad_()).sum().backward()", "None"),
+    ],
+)
+def test_an_error_says_what_does_not_fit(call: str, outcome: str) -> None:
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, call]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.startswith(outcome)
