@@ -75,19 +75,17 @@ def step(data: Path, engine: str, folder: Path) -> list[str]:
 
 def cpp() -> list[str]:
     """Files of C++ in which the functions of a training step are, by the includes."""
-    (main,) = SOURCE.rglob("kernels.cpp")
-    included = {main.name}
-    waiting = [name for name in re.findall(r'#include "(.+)"', main.read_text()) if name in STEP_FILES]
+    (folder,) = {path.parent for path in SOURCE.rglob("train_stack.cpp")}
+    included, waiting = set[str](), list(STEP_UNITS)
     while waiting:
-        name = waiting.pop()
-        if name not in included:
+        if (name := waiting.pop()) not in included:
             included.add(name)
-            waiting += re.findall(r'#include "(.+)"', (main.parent / name).read_text())
+            waiting += re.findall(r'#include "(.+)"', (folder / name).read_text())
     return sorted(included)
 
 
-STEP_FILES = {"embedding.h", "loss.h", "projected_loss.h", "stack_backward.h", "update.h"}
-"""Headers with the functions of a training step that Python calls."""
+STEP_UNITS = ("optimizer.cpp", "train_loss.cpp", "train_stack.cpp")
+"""Translation units that a training step calls."""
 
 
 def places(pattern: str) -> dict[str, int]:

@@ -63,9 +63,9 @@ def _instructions() -> list[str]:
 
 def _compile(command: list[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
-        made, main = Path(folder) / "kernels.so", SOURCES / "kernels.cpp"
+        made, units = Path(folder) / "kernels.so", sorted(map(str, SOURCES.glob("*.cpp")))
         try:
-            subprocess.run([*command, "-o", str(made), str(main)], check=True, capture_output=True)
+            subprocess.run([*command, "-o", str(made), *units], check=True, capture_output=True)
         except subprocess.CalledProcessError as error:
             said = error.stderr.decode(errors="replace").split("\n")[0]
             raise UnavailableError(

@@ -210,12 +210,12 @@ private:
 };
 
 // True while this thread computes a chunk: a loop in a loop runs on the thread that reaches it.
-static bool& within_a_loop() {
+inline bool& within_a_loop() {
     thread_local bool within = false;
     return within;
 }
 
-static ThreadPool& pool_of_this_thread() {
+inline ThreadPool& pool_of_this_thread() {
     thread_local std::unique_ptr<ThreadPool> pool;
     if (!pool || pool->forked()) {
         pool.release();

@@ -2,6 +2,7 @@
 // and the copy in bfloat16.
 #pragma once
 #include "simd.h"
+#include "thread_pool.h"
 #include <algorithm>
 #include <vector>
 

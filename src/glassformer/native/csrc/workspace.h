@@ -13,7 +13,7 @@ enum Buffer {
 };
 
 template <class X>
-static X* workspace(Buffer which, int64_t count) {
+inline X* workspace(Buffer which, int64_t count) {
     struct Block {
         std::unique_ptr<char[]> data;
         size_t size;

@@ -1,0 +1,21 @@
+// What every translation unit that Python calls has in common. The caller owns all memory that outlives a call.
+#pragma once
+#include "glibc.h"
+#include <cstdint>
+#include <new>
+#include <stdexcept>
+
+#define API extern "C" __attribute__((visibility("default")))
+
+// 0, or what went wrong: no exception may leave for a caller that is not C++.
+template <class Work>
+static int32_t guarded(Work work) {
+    try {
+        work();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return 1;
+    } catch (const std::out_of_range&) {
+        return 2;
+    }
+}

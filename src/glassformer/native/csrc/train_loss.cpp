@@ -1,0 +1,17 @@
+// Both ends of a model in training: the embedding, and the loss with the output projection.
+#include "api.h"
+#include "embedding.h"
+#include "loss.h"
+
+API int32_t embed_rows(const Embedding* embedding, int32_t backward) {
+    return guarded([&] { backward ? embedding_gradients(*embedding) : embed_tokens(*embedding); });
+}
+
+API int32_t project_and_lose(ProjectedLoss* loss) {
+    return guarded([&] {
+#if HAS_BFLOAT16
+        if (loss->bfloat16) return projected_loss<uint16_t>(*loss);
+#endif
+        projected_loss<float>(*loss);
+    });
+}
