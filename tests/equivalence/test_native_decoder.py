@@ -19,7 +19,7 @@ from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import Accelerated, accelerate, route
-from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder, SearchKernels
+from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder, Packed, SearchKernels
 from glassformer.native.library import Kernels, kernels
 from own_process import ENVIRONMENT
 
@@ -388,6 +388,22 @@ def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
     )
     assert "glassformer runs in PyTorch, which is slower, since" in said.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("factor", "error"), [(1, 0.012), (10, 0.026), (100, 0.055)])
+@pytest.mark.parametrize("where", ["weights", "inputs"])
+def test_outliers_cost_eight_bits_no_more_than_the_documentation_says(
+    made: Kernels, where: str, factor: int, error: float
+) -> None:
+    if not made.int8:
+        pytest.skip("this processor has no instruction for sums of eight-bit products")
+    x, linear = torch.randn(64, 512), torch.nn.Linear(512, 512, bias=False)
+    with torch.no_grad():
+        torch.nn.init.normal_(linear.weight)
+        (linear.weight if where == "weights" else x)[:, 7] *= factor
+        packed, found, expected = Packed(made, int8=True), x.new_empty(64, 512), linear(x)
+    made.linear(packed.linear(linear), x.data_ptr(), 64, found.data_ptr(), 1)
+    assert (found - expected).norm() < error * expected.norm()
 
 
 @pytest.mark.parametrize("rows", [[0], [0, 1, 2, 0]])
