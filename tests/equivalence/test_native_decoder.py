@@ -430,3 +430,9 @@ def test_strided_normalizers_extend_as_contiguous_ones(made: Kernels) -> None:
         for each in (normalizers[::2], normalizers[::2].contiguous())
     )
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("vocabulary", [0, 5])
+def test_the_best_none_are_none(made: Kernels, vocabulary: int) -> None:
+    values, ids = SearchKernels(made).best(torch.randn(3, vocabulary), 0)
+    assert values.shape == ids.shape == (3, 0)
