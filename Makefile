@@ -1,5 +1,5 @@
 # One verb each; every verb makes .venv itself when it is missing.
-.PHONY: setup demo test check wheel bench docs clean
+.PHONY: setup demo test check sanitize wheel bench docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,6 +29,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# Tests of the kernels with sanitizers; half an hour on two cores.
+sanitize: setup
+	.ci/sanitize
 
 # The wheel and the sdist in dist/, and a demo from the wheel where there is no compiler.
 wheel:

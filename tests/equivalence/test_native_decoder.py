@@ -22,6 +22,7 @@ from glassformer.native import Accelerated, accelerate, route
 from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder
 from glassformer.native.execution import SearchKernels
 from glassformer.native.library import Kernels, kernels
+from glassformer.native.packed import Packed
 from own_process import ENVIRONMENT
 
 Maker = Callable[..., EncoderDecoder]
@@ -394,6 +395,22 @@ def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("factor", "error"), [(1, 0.012), (10, 0.026), (100, 0.055)])
+@pytest.mark.parametrize("where", ["weights", "inputs"])
+def test_outliers_cost_eight_bits_no_more_than_the_documentation_says(
+    made: Kernels, where: str, factor: int, error: float
+) -> None:
+    if not made.int8:
+        pytest.skip("this processor has no instruction for sums of eight-bit products")
+    x, linear = torch.randn(64, 512), torch.nn.Linear(512, 512, bias=False)
+    with torch.no_grad():
+        torch.nn.init.normal_(linear.weight)
+        (linear.weight if where == "weights" else x)[:, 7] *= factor
+        packed, found, expected = Packed(made, int8=True), x.new_empty(64, 512), linear(x)
+    made.linear(packed.linear(linear), x.data_ptr(), 64, found.data_ptr(), 1)
+    assert (found - expected).norm() < error * expected.norm()
+
+
 @pytest.mark.parametrize("rows", [[0], [0, 1, 2, 0]])
 def test_hypotheses_that_are_not_as_many_for_each_sentence_are_refused(
     make_model: Maker, made: Kernels, rows: list[int]
@@ -418,3 +435,20 @@ def test_strided_normalizers_extend_as_contiguous_ones(made: Kernels) -> None:
         for each in (normalizers[::2], normalizers[::2].contiguous())
     )
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("vocabulary", [0, 5])
+def test_the_best_none_are_none(made: Kernels, vocabulary: int) -> None:
+    values, ids = SearchKernels(made).best(torch.randn(3, vocabulary), 0)
+    assert values.shape == ids.shape == (3, 0)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", ["the paper's", "rotary"])
+def test_gaps_in_the_source_are_skipped_as_by_the_model(make_model: Maker, made: Kernels, kind: str) -> None:
+    model = make_model(**KINDS[kind]).float()
+    source, visible = torch.tensor([[5, 7, 3, 2]]), torch.tensor([[True, False, True, True]])
+    found, expected = (
+        one.step(torch.tensor([[1]]), one.begin(source, visible)) for one in (NativeDecoder(model, made), model)
+    )
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)

@@ -15,6 +15,7 @@ SIZES = [
     (1, 2, 33, 70, 16, 40),
     (2, 1, 1, 1, 1, 1),
     (1, 4, 130, 130, 32, 32),
+    (1, 1, 5, 6, 65, 67),
 ]
 MASKS: dict[str, Callable[[int, int, int, int], Tensor | None]] = {
     "none": lambda batch, heads, query, key: None,

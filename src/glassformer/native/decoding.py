@@ -19,7 +19,7 @@ from glassformer.models.gpt import GPT
 from glassformer.native.abi import KeyValueCache, Stack
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
-from glassformer.native.packed import ROOM, Packed, RotaryCache, ends_of
+from glassformer.native.packed import ROOM, Packed, RotaryCache, ends_of, pads_behind
 
 MAX_SOURCE_TOKENS = 1024
 """Maximum source tokens of a batch; larger batches are 1 to 4 % faster, and memory grows in proportion."""
@@ -158,8 +158,8 @@ class NativeDecoder:
         source_mask: Bool[Tensor, "batch source"],
         use_cache: bool = True,
     ) -> Any:
-        """Encode the source once. Without a cache, return the state of ``model`` itself."""
-        if not use_cache:
+        """Encode the source once. Without a cache, or with gaps in the source, the state of ``model`` itself."""
+        if not use_cache or not pads_behind(source_mask):
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
         first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)

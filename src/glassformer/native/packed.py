@@ -188,7 +188,12 @@ def tokens_of(mask: Mask | None, x: Float[Tensor, "batch length d_model"]) -> Bo
         return torch.ones(x.shape[:2], dtype=torch.bool)
     if keys.dtype != torch.bool or keys.shape != x.shape[:2]:
         return None
-    return keys if bool((keys[:, 1:] <= keys[:, :-1]).all()) else None
+    return keys if pads_behind(keys) else None
+
+
+def pads_behind(mask: Bool[Tensor, "batch length"]) -> bool:
+    """True if all padding stands behind the tokens."""
+    return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
 def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool) -> PackedEncoder:

@@ -32,6 +32,7 @@ struct Candidate {
 
 // Only groups of GROUP entries whose greatest is among the k greatest of all groups can hold one of the k best.
 static void best(const float* x, int64_t count, int64_t k, float* values, int64_t* indices) {
+    if (k < 1) return;
     thread_local std::vector<Candidate> groups, found;
     groups.clear(), found.clear();
     for (int64_t start = 0; start < count; start += GROUP) {

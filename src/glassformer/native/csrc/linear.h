@@ -52,7 +52,12 @@ static void quantize(const float* x, int64_t count, int8_t* bytes, float* scale,
     }
     float limit = maximum(largest), fault = sum(faults);
     for (; i < count; i++) limit = std::fmax(limit, std::fabs(x[i])), fault += x[i] * 0.0f;
-    float inverse = limit > 0 ? 127.0f / limit : 0.0f;
+    if (fault != 0) {
+        memset(bytes, 0, padded(count, 4));
+        *scale = NAN, *total = 0;
+        return;
+    }
+    float inverse = limit > 1e-36f ? 127.0f / limit : 0.0f;  // of less it would be infinite
     const float rounder = 12582912.0f;
     Ints sums = {};
     for (i = 0; i + LANES <= count; i += LANES) {
@@ -68,7 +73,7 @@ static void quantize(const float* x, int64_t count, int8_t* bytes, float* scale,
         result += bytes[i];
     }
     memset(bytes + count, 0, padded(count, 4) - count);
-    *scale = limit / 127.0f + fault;
+    *scale = limit / 127.0f;
     *total = result;
 }
 

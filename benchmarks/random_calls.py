@@ -1,0 +1,169 @@
+"""Call the kernels with random arguments, valid and invalid, and compare with PyTorch.
+
+    python -m benchmarks.random_calls --calls 100000 --seed 1
+    .ci/sanitize -m benchmarks.random_calls --calls 2000
+
+A call must return what PyTorch returns, to the tolerance of its kernel, or raise an error where PyTorch raises one (or
+where an invalid size happens to be one that PyTorch broadcasts); ``refused`` counts those. Errors are relative to the
+largest expected number, at least 1. Entries that are not finite must be the same ones, unless a mask hides keys: the
+kernels skip those, PyTorch multiplies by 0. Where PyTorch cannot reshape an empty tensor, a finite result is enough.
+
+Every kernel runs in a process of its own, so that a crash ends this kernel only. Prints a table; for each failure the
+command that repeats the call, and exits with 1. The arguments themselves are in ``random_kernels.py``.
+"""
+
+import argparse
+import mmap
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.random_kernels import KERNELS, Call, Draw
+from glassformer.native.library import kernels
+
+ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass
+class Count:
+    """Outcomes of the calls of one kernel."""
+
+    calls: int = 0
+    refused: int = 0
+    largest_error: float = 0.0
+
+
+def main() -> int:
+    arguments = parse()
+    names = [arguments.kernel] if arguments.kernel else list(KERNELS)
+    if kernels() is None:
+        print("there are no kernels here", file=sys.stderr)
+        return 2
+    if arguments.progress:
+        return run(names[0], arguments)
+    print(f"{'kernel':<18}{'calls':>9}{'refused':>9}{'error':>10}{'tolerance':>11}{'seconds':>9}", flush=True)
+    return int(sum(run_apart(name, arguments) for name in names) > 0)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=1000, help="Calls of each kernel.")
+    parser.add_argument("--seed", type=int, default=1, help="Random seed; with its number it determines a call.")
+    parser.add_argument("--first", type=int, default=0, help="Number of the first call.")
+    parser.add_argument("--kernel", choices=sorted(KERNELS), help="This kernel only.")
+    parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def run_apart(name: str, arguments: argparse.Namespace) -> bool:
+    """Run the calls of one kernel in another process; True if one failed."""
+    with tempfile.NamedTemporaryFile() as progress:
+        progress.write(bytes(8))
+        progress.flush()
+        options = {"calls": arguments.calls, "seed": arguments.seed, "first": arguments.first, "kernel": name}
+        given = [f"--{key}={value}" for key, value in (options | {"progress": progress.name}).items()]
+        code = subprocess.run([sys.executable, "-m", "benchmarks.random_calls", *given], check=False).returncode
+        if code not in (0, 1):
+            (number,) = struct.unpack("q", Path(progress.name).read_bytes())
+            print(f"{name}: the process ended with {code}; {repeat(name, arguments.seed, number)}", flush=True)
+    return code != 0
+
+
+def run(name: str, arguments: argparse.Namespace) -> int:
+    """Run the calls of one kernel in this process, writing the number of each to the file ``progress`` before it."""
+    warnings.simplefilter("ignore")
+    count, start = Count(), time.monotonic()
+    with arguments.progress.open("r+b") as file, mmap.mmap(file.fileno(), 8) as progress:
+        for number in range(arguments.first, arguments.first + arguments.calls):
+            progress[:] = struct.pack("q", number)
+            try:
+                compare(random_call(name, arguments.seed, number), count)
+            except MismatchError as mismatch:
+                print(f"{name}: {mismatch}; {repeat(name, arguments.seed, number)}", flush=True)
+                return 1
+    seconds = time.monotonic() - start
+    tolerance = KERNELS[name].tolerance
+    numbers = f"{count.calls:>9}{count.refused:>9}{count.largest_error:>10.1e}{tolerance:>11.0e}{seconds:>9.0f}"
+    print(f"{name:<18}{numbers}", flush=True)
+    return 0
+
+
+def repeat(name: str, seed: int, number: int) -> str:
+    return f"python -m benchmarks.random_calls --kernel {name} --seed {seed} --first {number} --calls 1"
+
+
+def random_call(name: str, seed: int, number: int) -> Call:
+    rng = Draw(f"{seed} {name} {number}")
+    torch.manual_seed(rng.getrandbits(63))
+    torch.set_num_threads(rng.choice((1, 1, 2, 3)))
+    call = KERNELS[name].draw(rng)
+    call.invalid = rng.spoiled
+    return call
+
+
+class MismatchError(Exception):
+    """A call whose outcome is not PyTorch's."""
+
+
+def compare(call: Call, count: Count) -> None:
+    count.calls += 1
+    (found, fault), (expected, reason) = outcome(call.native), outcome(call.torch)
+    if found is None or expected is None:
+        if found is not None and "0 elements" in reason and all(x.isfinite().all() for x in found):
+            return
+        refused = found is None and (expected is None or call.invalid)
+        if not refused:
+            raise MismatchError(f"{call.what}: the kernel: {fault or 'a result'}; PyTorch: {reason or 'a result'}")
+        count.refused += 1
+        return
+    if [x.shape for x in found] != [x.shape for x in expected]:
+        raise MismatchError(f"{call.what}: shapes {[x.shape for x in found]}, PyTorch's {[x.shape for x in expected]}")
+    hides = call.hides and not all(x.isfinite().all() for x in expected)
+    for index, (one, other) in enumerate(zip(found, expected, strict=True)):
+        error = error_of(one.double(), other.double(), hides)
+        count.largest_error = max(count.largest_error, error)
+        if error > call.tolerance:
+            raise MismatchError(f"{call.what}: result {index} has the error {error:.2e}, above {call.tolerance:.0e}")
+
+
+def outcome(function) -> tuple[Sequence[Tensor] | None, str]:  # type: ignore[no-untyped-def]
+    try:
+        return function(), ""
+    except ERRORS as error:
+        return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def error_of(found: Tensor, expected: Tensor, hides: bool) -> float:
+    """Largest difference, relative to the largest number, at least 1; infinite for other places of NaN or infinity.
+
+    ``hides``: NaN or infinity may be elsewhere, since the kernels skip hidden keys and PyTorch multiplies them by 0.
+    """
+    finite = expected.isfinite()
+    if not hides and (found.isfinite() ^ finite).any():
+        return float("inf")
+    finite &= found.isfinite()
+    if not finite.any():
+        return 0.0
+    return float((found - expected)[finite].abs().max() / expected[finite].abs().max().clamp(min=1))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

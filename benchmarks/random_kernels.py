@@ -1,0 +1,564 @@
+"""Random arguments for each kernel, with the same computation in PyTorch; see ``random_calls.py``.
+
+About one call in eight is invalid: a size, a type or an id that PyTorch refuses. About as many contain NaN or infinity.
+"""
+
+import copy
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.generate.candidates import NativeSearch, TorchSearch
+from glassformer.layers.block import Stack
+from glassformer.layers.dropout import Dropout
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding
+from glassformer.layers.mask import Mask
+from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.layers.rotary import Rotary
+from glassformer.models.registry import build_model
+from glassformer.native import ops
+from glassformer.native.decoding import NativeDecoder
+from glassformer.native.execution import SearchKernels
+from glassformer.native.forms import native_form
+from glassformer.native.library import loaded
+from glassformer.train.config import OptimizerConfig
+from glassformer.train.loss import projection_loss
+from glassformer.train.optim import NativeUpdate, TorchUpdate
+
+Results = Callable[[], Sequence[Tensor]]
+
+
+@dataclass
+class Call:
+    """One call of a kernel, and the same in PyTorch."""
+
+    native: Results
+    torch: Results
+    tolerance: float
+    what: str
+    """Sizes and kinds of the arguments."""
+    invalid: bool = False
+    """True if an error is a valid outcome, even where PyTorch broadcasts."""
+    hides: bool = False
+    """True if keys are hidden, which the kernels do not read."""
+
+
+class Draw(random.Random):
+    """Random numbers of one call, and whether it was made invalid."""
+
+    spoiled = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    draw: Callable[[Draw], Call]
+    tolerance: float
+
+
+def size(rng: Draw, most: int = 80) -> int:
+    return rng.choice((0, 1, 2, rng.randint(3, most), rng.randint(3, most), 2 * rng.randint(1, most // 2) + 1, most))
+
+
+def tensor(rng: Draw, *shape: int, dtype: torch.dtype = torch.float32, wild: float = 0.04) -> Tensor:
+    """Normal numbers of some scale, sometimes with NaN or infinities, in some layout in memory."""
+    x = torch.randn(shape) * rng.choice((1.0, 1.0, 1.0, 0.0, 1e-20, 7.0))
+    if rng.random() < wild and x.numel():
+        for _ in range(rng.randint(1, 3)):
+            x.view(-1)[rng.randrange(x.numel())] = rng.choice((float("nan"), float("inf"), -float("inf")))
+    return laid_out(rng, x.to(dtype))
+
+
+def laid_out(rng: Draw, x: Tensor) -> Tensor:
+    """The same tensor with other strides, or another alignment."""
+    kind = rng.randrange(6)
+    if kind == 0 and x.dim() > 1:
+        return x.transpose(-1, -2).contiguous().transpose(-1, -2)
+    if kind == 1 and x.dim():
+        return F.pad(x, (0, x.size(-1)))[..., ::2].copy_(x) if x.size(-1) else x
+    if kind == 2:
+        return torch.empty(x.numel() + 6, dtype=x.dtype)[6:].view(x.shape).copy_(x)
+    return x
+
+
+def invalid(rng: Draw) -> bool:
+    rng.spoiled = rng.random() < 0.12
+    return rng.spoiled
+
+
+def near(rng: Draw, count: int) -> int:
+    """Another size than ``count``."""
+    return rng.choice([other for other in (0, 1, count - 1, count + 1, 2 * count, 5) if other not in (count, -1)])
+
+
+def with_gradients(function: Callable[..., Tensor], *leaves: Tensor | None) -> Results:
+    """Result of ``function`` and gradients of a random sum of it."""
+
+    def compute() -> list[Tensor]:
+        needed = [None if leaf is None else leaf.detach().requires_grad_() for leaf in leaves]
+        result = function(*needed)
+        given = torch.randn(result.shape, generator=torch.Generator().manual_seed(5)).to(result.dtype)
+        gradients = torch.autograd.grad(result, [x for x in needed if x is not None], given, allow_unused=True)
+        return [result.detach(), *(x for x in gradients if x is not None)]
+
+    return compute
+
+
+# Single operations of training
+
+
+def draw_product(rng: Draw) -> Call:
+    rows, depth, columns = rng.choice((size(rng), 192, 768, rng.randint(192, 1000))), size(rng, 300), size(rng, 200)
+    dtypes = [torch.float32] * 3
+    inner, outputs = depth, columns
+    if invalid(rng):
+        kind = rng.randrange(3)
+        inner, outputs = near(rng, depth) if kind == 0 else depth, near(rng, columns) if kind == 1 else columns
+        if kind == 2:
+            dtypes[rng.randrange(3)] = rng.choice((torch.float64, torch.bfloat16, torch.int64))
+    a, b = tensor(rng, rows, depth, dtype=dtypes[0]), tensor(rng, inner, columns, dtype=dtypes[1])
+    bias = tensor(rng, outputs, dtype=dtypes[2]) if rng.random() < 0.5 else None
+
+    def expected() -> list[Tensor]:
+        return [a @ b if bias is None else torch.addmm(bias, a, b)]
+
+    what = f"{list(a.shape)} · {list(b.shape)}, bias {bias is not None}, {dtypes}"
+    return Call(lambda: [ops.product(a, b, bias)], expected, 2e-5, what)
+
+
+def draw_linear(rng: Draw) -> Call:
+    inputs, outputs = size(rng), size(rng)
+    module = nn.Linear(inputs, outputs, bias=rng.random() < 0.5)
+    native = native_form(module)
+    assert native is not None
+    width = near(rng, inputs) if invalid(rng) else inputs
+    x = tensor(rng, rng.choice((1, 2, 200)), rng.choice((0, 1, 96, 192, 200)), width)
+    found, expected = (with_gradients(each, x) for each in (native, module))
+    return Call(found, expected, 2e-5, f"{list(x.shape)}, {inputs} → {outputs}")
+
+
+def draw_dropout(rng: Draw) -> Call:
+    dtype = rng.choice((torch.float32, torch.bfloat16))
+    x = tensor(rng, size(rng, 400), size(rng), dtype=dtype, wild=0)
+    module = native_form(Dropout(rng.choice((0.0, 0.01, 0.1, 0.5, 0.98))))
+    assert module is not None
+    seed = rng.getrandbits(62)
+
+    def expected(x: Tensor) -> Tensor:
+        torch.manual_seed(seed)
+        return x * module(torch.ones(x.shape)).to(x.dtype)
+
+    def found(x: Tensor) -> Tensor:
+        torch.manual_seed(seed)
+        return module(x)
+
+    return Call(with_gradients(found, x), with_gradients(expected, x), 1e-2, f"{list(x.shape)} {dtype} {module}")
+
+
+def mask_of(rng: Draw, batch: int, heads: int, queries: int, keys: int) -> Tensor | None:
+    """None, random, empty, causal or padding; with broadcast axes and strides."""
+    kind = rng.randrange(6)
+    if kind < 2:
+        return None
+    if kind == 2:
+        return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)[None, None]
+    shape = [rng.choice((1, full)) for full in (batch, heads, queries, keys)]
+    if kind == 3:
+        return torch.zeros(shape, dtype=torch.bool)
+    return laid_out(rng, torch.rand(shape) < rng.choice((0.05, 0.5, 0.9)))
+
+
+def definition(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    """Equation 1 in float64; a query that sees nothing yields 0."""
+    if len({x.dtype for x in (q, k, v)}) > 1 or v.shape[:3] != k.shape[:3] or q.shape[:2] != k.shape[:2]:
+        raise ValueError("types or sizes differ")
+    dtype, (q, k, v) = q.dtype, (x.double() for x in (q, k, v))
+    scores = q @ k.mT / max(1, q.size(-1)) ** 0.5
+    if mask is None:
+        return (scores.softmax(-1) @ v).to(dtype)
+    return (scores.masked_fill(~mask, -1e30).softmax(-1).masked_fill(~mask, 0) @ v).to(dtype)
+
+
+def draw_attention(rng: Draw) -> Call:
+    batch, heads, queries, keys = rng.randint(0, 9), rng.randint(0, 3), size(rng), size(rng)
+    d_k, d_v = (rng.choice((1, 7, 32, 32, 64, rng.randint(2, 90))) for _ in range(2))
+    low = rng.random() < 0.3
+    dtypes = [torch.bfloat16 if low else torch.float32] * 3
+    shapes = [[batch, heads, queries, d_k], [batch, heads, keys, d_k], [batch, heads, keys, d_v]]
+    mask = mask_of(rng, batch, heads, queries, keys)
+    if invalid(rng):
+        kind, which = rng.randrange(3), rng.randrange(3)
+        if kind == 0:
+            axis = rng.randrange(3) if which else rng.choice((0, 1, 3))
+            shapes[which][axis] = near(rng, shapes[which][axis])
+        elif kind == 1:
+            dtypes[which] = rng.choice((torch.float64, torch.float32 if low else torch.bfloat16))
+        else:
+            mask = torch.ones(near(rng, queries) + 2, near(rng, keys) + 2, dtype=torch.bool)
+    leaves = [tensor(rng, *shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    found = with_gradients(lambda q, k, v: ops.attention(q, k, v, mask), *leaves)
+    expected = with_gradients(lambda q, k, v: definition(q, k, v, mask), *leaves)
+    what = f"{shapes} {dtypes}, mask {None if mask is None else list(mask.shape)}"
+    return Call(found, expected, 0.05 if low else 1e-4, what, hides=mask is not None)
+
+
+def draw_rotary(rng: Draw) -> Call:
+    width, dtype = 2 * rng.randint(1, 40), rng.choice((torch.float32, torch.bfloat16))
+    module = Rotary(width)
+    native = native_form(module)
+    assert native is not None
+    batch, length, offset = rng.randint(0, 4), size(rng), rng.choice((0, 0, 1, 1000))
+    widths, lengths = [width, width], [length, length]
+    if invalid(rng):
+        widths[rng.randrange(2)], lengths[1] = (near(rng, width), length) if rng.random() < 0.5 else (width, length + 3)
+    q, k = (
+        tensor(rng, batch, rng.randint(0, 4), n, d, dtype=dtype, wild=0) for n, d in zip(lengths, widths, strict=True)
+    )
+
+    def rotated(form: nn.Module) -> Callable[[Tensor, Tensor], Tensor]:
+        return lambda q, k: torch.cat([x.flatten() for x in form(q, k, offset)])
+
+    what = f"{list(q.shape)} {list(k.shape)} {dtype}, pairs of {width}, offset {offset}"
+    found, expected = (with_gradients(rotated(form), q, k) for form in (native, module))
+    return Call(found, expected, 2e-2 if dtype == torch.bfloat16 else 1e-5, what)
+
+
+# Whole parts in training
+
+
+def draw_embedding(rng: Draw) -> Call:
+    d_model, vocabulary = 64 * rng.randint(1, 3), rng.choice((1, 7, 300))
+    position = rng.choice((lambda: None, lambda: Sinusoidal(16, d_model), lambda: Learned(16, d_model)))()
+    module = TokenEmbedding(vocabulary, d_model, position, Dropout(0.0))
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    native: Any = native_form(module, whole=True)
+    rows, length = size(rng, 20), rng.choice((size(rng, 16), size(rng, 40)))
+    ids = torch.randint(vocabulary, (rows, length), dtype=rng.choice((torch.int64, torch.int32)))
+    sentences = rng.choice((None, torch.rand(rows, length) < 0.7, torch.randint(3, (rows, length)).sort(1)[0]))
+    if invalid(rng):
+        if rng.random() < 0.5 and sentences is not None:
+            sentences = sentences.new_ones(rows + 2, near(rng, length))
+        elif ids.numel():
+            ids.view(-1)[rng.randrange(ids.numel())] = rng.choice((-1, vocabulary, 2**31 - 1, -(2**31)))
+    ids = laid_out(rng, ids)
+    results = [lambda form=form: embedded(form, ids, sentences) for form in (native, module)]
+    what = f"{list(ids.shape)} of {vocabulary}, {None if sentences is None else sentences.dtype}, {position}"
+    return Call(*results, 1e-4, what)
+
+
+def embedded(form: nn.Module, ids: Tensor, sentences: Tensor | None) -> list[Tensor]:
+    x = form(ids, sentences)
+    parameters = list(form.parameters())
+    given = torch.linspace(-1, 1, x.numel()).view(x.shape)
+    gradients = torch.autograd.grad(x, parameters, given, allow_unused=True)
+    return [x.detach(), *(torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True))]
+
+
+def draw_loss(rng: Draw) -> Call:
+    d_model, vocabulary, tokens = 64 * rng.randint(1, 2), rng.choice((1, 2, 63, 64, 65, 400)), size(rng, 200)
+    dtype = rng.choice((torch.float32, torch.float32, torch.bfloat16))
+    vocabulary = max(vocabulary, 63) if dtype == torch.bfloat16 else vocabulary
+    module = OutputProjection(vocabulary, d_model, bias=rng.random() < 0.5)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    target = torch.randint(vocabulary, (tokens,), dtype=rng.choice((torch.int64, torch.int32))).long()
+    width, smoothing = d_model, rng.choice((0.0, 0.1, 0.9))
+    if invalid(rng):
+        kind = rng.randrange(3)
+        if kind == 0:
+            width = near(rng, d_model)
+        elif kind == 1:
+            target = torch.zeros(near(rng, tokens), dtype=torch.long)
+        elif tokens:
+            target[rng.randrange(tokens)] = rng.choice((-1, -100, vocabulary, 2**40))
+    hidden = tensor(rng, tokens, width, dtype=dtype)
+    target = laid_out(rng, target)
+
+    def computed(form: OutputProjection) -> Results:
+        def compute(hidden: Tensor, *parameters: Tensor) -> Tensor:
+            twin = copy.copy(form)
+            twin._parameters = dict(zip(form._parameters, (*parameters, None), strict=False))
+            return projection_loss(twin, hidden, target, smoothing).loss
+
+        return with_gradients(compute, hidden, *form.parameters())
+
+    native: Any = native_form(module, whole=True)
+    what = f"{list(hidden.shape)} {dtype}, targets {list(target.shape)}, {vocabulary} entries, ε {smoothing}"
+    return Call(computed(native), computed(module), 0.1 if dtype == torch.bfloat16 else 2e-4, what)
+
+
+STACKS: dict[tuple[Any, ...], tuple[Stack, Stack]] = {}
+
+
+def stacks(**values: Any) -> tuple[Stack, Stack]:
+    """Encoder and decoder of a small model; made once for each configuration."""
+    key = tuple(values.items())
+    if key not in STACKS:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            sizes = {"kind": "encoder_decoder", "vocab_size": 9, "d_ff": 128, "n_encoder_layers": 1}
+            made: Any = build_model(sizes | {"n_decoder_layers": 2, "dropout": 0.0} | values, "random calls")
+        STACKS[key] = made.encoder.train(), made.decoder.train()
+    return STACKS[key]
+
+
+def draw_stack(rng: Draw) -> Call:
+    d_model, heads = rng.choice(((64, 2), (64, 1), (128, 2)))
+    kinds = {"norm_order": ("post", "pre"), "positions": ("sinusoidal", "rotary"), "activation": ("relu", "gelu")}
+    drawn = {name: rng.choice(kind) for name, kind in kinds.items()}
+    encoder, decoder = stacks(d_model=d_model, n_heads=heads, **drawn)
+    low = rng.random() < 0.3
+    cross = rng.random() < 0.5
+    module = copy.deepcopy(decoder if cross else encoder).to(torch.bfloat16 if low else torch.float32)
+    native: Any = native_form(module, whole=True)
+    batch, length, source = (
+        rng.choice((each, each or 1)) for each in (rng.randint(0, 5), size(rng, 40), size(rng, 40))
+    )
+    shapes = [[batch, length, d_model], [batch, source, d_model]][: 1 + cross]
+    masks = [mask_of(rng, batch, heads, length, other) for other in (length, source)]
+    if invalid(rng):
+        which = rng.randrange(len(shapes))
+        shapes[which][2 if which == 0 else 0] = near(rng, shapes[which][2 if which == 0 else 0])
+    leaves = [tensor(rng, *shape, wild=0.02) for shape in shapes]
+
+    def computed(form: nn.Module) -> Results:
+        def compute(x: Tensor, *memory: Tensor) -> Tensor:
+            memory = [each.to(form.dtype) for each in memory]  # as cast_stacks does
+            conditions = [None if mask is None else Mask(allowed=mask) for mask in masks]
+            result = form(x, conditions[0], *memory, *(conditions[1:] if memory else ()))
+            return result.float().masked_fill(~visible(masks[0], result)[..., None], 0)
+
+        return with_gradients(compute, *leaves)
+
+    sizes = [None if mask is None else list(mask.shape) for mask in masks]
+    what = f"{shapes} {drawn}, heads {heads}, bfloat16 {low}, masks {sizes}"
+    return Call(
+        computed(native), computed(module), 0.25 if low else 1e-2, what, hides=any(m is not None for m in masks)
+    )
+
+
+def visible(mask: Tensor | None, x: Tensor) -> Tensor:
+    """True at positions up to the last one that a query of the row may see: the kernels do not compute others."""
+    if mask is None:
+        return torch.ones(x.shape[:2], dtype=torch.bool)
+    seen = mask.expand(x.size(0), -1, -1, x.size(1)).any(2).any(1)
+    return seen.flip(1).cumsum(1).flip(1) > 0
+
+
+# The update
+
+
+def draw_update(rng: Draw) -> Call:
+    shapes = [[size(rng, 300) for _ in range(rng.randint(0, 2))] for _ in range(rng.randint(1, 4))]
+    shapes.append(rng.choice(([16384], [16385], [5], [0])))
+    weights = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    low = rng.random() < 0.4
+    dtype = torch.bfloat16 if low else torch.float32
+    gradients = [tensor(rng, *shape, dtype=dtype, wild=0.02) for shape in shapes]
+    if rng.random() < 0.3:
+        gradients[0] = None
+    average, steps = rng.random() < 0.5, rng.randint(1, 3)
+    config = OptimizerConfig(clip_norm=rng.choice((0.0, 1.0)), betas=rng.choice(((0.9, 0.98), (0.0, 0.0))))
+    decay = rng.choice((0.0, 0.1))
+
+    def computed(form: type) -> Results:
+        return lambda: updated(form, weights, gradients, low, average, config, decay, steps)
+
+    what = f"{shapes}, bfloat16 {low}, average {average}, {config.betas}, clip {config.clip_norm}, {steps} steps"
+    return Call(computed(NativeUpdate), computed(TorchUpdate), 1e-2 if low else 2e-5, what)
+
+
+def updated(  # type: ignore[no-untyped-def]
+    form: type, weights, gradients, low: bool, average: bool, config: OptimizerConfig, decay: float, steps: int
+) -> list[Tensor]:
+    model = nn.ParameterList([nn.Parameter(p.detach().clone()) for p in weights])
+    compute = nn.ParameterList([nn.Parameter(p.detach().bfloat16()) for p in weights]) if low else model
+    averages = [p.detach().clone() for p in model] if average else [None] * len(weights)
+    state: Any = SimpleNamespace(
+        model=model,
+        compute_model=compute,
+        optimizer=torch.optim.AdamW(model, lr=0.01, betas=config.betas, eps=1e-8, weight_decay=decay),
+        config=SimpleNamespace(optimizer=config.model_copy(update={"epsilon": 1e-8})),
+        average_decay=0.9,
+        weights=list(zip(model, compute, averages, strict=True)),
+        update_average=lambda: [a.lerp_(p.detach(), 0.1) for a, p in zip(averages, model) if a is not None],
+    )
+    norms = []
+    for _ in range(steps):
+        for p, low_p, gradient in zip(model, compute, gradients, strict=True):
+            p.grad, low_p.grad = None, None if gradient is None else gradient.clone()
+        update = form(state)
+        norms.append(update.norm)
+        if math.isfinite(update.norm):  # a training ends otherwise
+            update.apply()
+    return [torch.tensor(norms)] + [p.detach().float() for each in state.weights for p in each if p is not None]
+
+
+# Search and decoding
+
+
+def draw_log_sums(rng: Draw) -> Call:
+    logits = tensor(rng, size(rng, 20), rng.choice((size(rng), size(rng, 1000))), wild=0.2)
+    native = NativeSearch(SearchKernels(loaded()))
+    return Call(
+        lambda: [native.log_sum(logits)], lambda: [TorchSearch().log_sum(logits)], 1e-6, f"logits {list(logits.shape)}"
+    )
+
+
+def draw_best_of(rng: Draw) -> Call:
+    logits = tensor(rng, size(rng, 20), rng.choice((size(rng), size(rng, 1000))), wild=0.2)
+    k, native = rng.choice((0, 1, 2, 5, 64, 5000)), NativeSearch(SearchKernels(loaded()))
+    numbers = logits.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+
+    def found() -> list[Tensor]:
+        values, ids = native.best(logits, k)
+        return [values, numbers.gather(1, ids), ids.sort(1)[0].diff() > 0]
+
+    def expected() -> list[Tensor]:
+        values = numbers.topk(min(k, logits.size(1)))[0]
+        return [values, values, torch.ones_like(values[:, 1:])]
+
+    return Call(found, expected, 1e-12, f"{k} of {list(logits.shape)}")
+
+
+def draw_extensions(rng: Draw) -> Call:
+    sentences, live, vocabulary = rng.randint(0, 4), rng.randint(1, 5), rng.choice((1, 2, 9, 200, 1000))
+    rows = near(rng, sentences * live) if invalid(rng) else sentences * live
+    logits = laid_out(rng, torch.randn(rows, vocabulary) * rng.choice((1.0, 7.0)))  # without ties
+    logits = logits.masked_fill(torch.rand(logits.shape) < rng.choice((0, 0.5, 0.99)), -torch.inf)
+    normalizers = laid_out(rng, torch.logsumexp(logits, 1).clamp(min=-30))
+    totals = laid_out(rng, torch.randn(sentences, live))
+    totals = totals.masked_fill(torch.rand(totals.shape) < 0.1, -torch.inf)
+    end, beam = rng.randrange(-1, vocabulary), rng.choice((1, 1, 2, 4, 7))
+
+    def computed(search: TorchSearch) -> Results:
+        def compute() -> list[Tensor]:
+            step = search.extensions(logits, normalizers, totals, end, beam)
+            ends = (step.candidates.tokens == end) & (step.candidates.totals > -torch.inf)
+            return [step.candidates.totals, step.going.totals, torch.tensor(step.some_end == bool(ends.any()))]
+
+        return compute
+
+    what = f"{sentences} × {live}, logits {list(logits.shape)}, beam {beam}, end {end}"
+    return Call(computed(NativeSearch(SearchKernels(loaded()))), computed(TorchSearch()), 1e-5, what)
+
+
+def draw_packed(rng: Draw, int8: bool) -> Call:
+    """A packed linear layer as decoding applies it."""
+    if int8 and not loaded().int8:
+        raise SystemExit("this processor has no instructions for int8 products")
+    inputs, outputs, rows = rng.choice((1, 3, 64, size(rng, 500) + 1)), size(rng, 300) + 1, size(rng, 200)
+    module = nn.Linear(inputs, outputs, bias=rng.random() < 0.5)
+    with torch.no_grad():
+        module.weight.copy_(tensor(rng, outputs, inputs))
+    x = tensor(rng, rows, inputs).contiguous()
+
+    def expected() -> list[Tensor]:
+        a, b = (quantized(each) if int8 else each.double() for each in (x, module.weight.detach()))
+        return [F.linear(a, b, None if module.bias is None else module.bias.detach().double())]
+
+    what = f"{list(x.shape)}, {inputs} → {outputs}"
+    return Call(lambda: [applied(module, x, int8)], expected, 1e-2 if int8 else 2e-5, what)
+
+
+def applied(module: nn.Linear, x: Tensor, int8: bool) -> Tensor:
+    from glassformer.native.packed import Packed
+
+    packed = Packed(loaded(), int8)
+    linear, y = packed.linear(module), x.new_empty(len(x), module.out_features)
+    loaded().linear(linear, x.data_ptr(), len(x), y.data_ptr(), torch.get_num_threads())
+    return y
+
+
+def quantized(x: Tensor) -> Tensor:
+    """Rows rounded to 127 steps on either side of 0; a row that is not finite is NaN."""
+    limit = x.abs().amax(1, keepdim=True)
+    rounded = (x / limit.clamp(min=1e-36) * 127).round().double() * limit / 127
+    return torch.where(x.isfinite().all(1, keepdim=True), rounded, torch.nan)
+
+
+DECODERS: dict[tuple[Any, ...], tuple[Any, NativeDecoder]] = {}
+
+
+def decoders(**values: Any) -> tuple[Any, NativeDecoder]:
+    key = tuple(values.items())
+    if key not in DECODERS:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            sizes = {"kind": "encoder_decoder", "vocab_size": 50, "n_encoder_layers": 1, "n_decoder_layers": 2}
+            model: Any = build_model(sizes | values, "random calls").eval()
+        DECODERS[key] = model, NativeDecoder(model, loaded())
+    return DECODERS[key]
+
+
+def draw_decode(rng: Draw) -> Call:
+    widths = rng.choice(({"d_model": 64, "n_heads": 2, "d_ff": 96}, {"d_model": 22, "n_heads": 1, "d_ff": 27}))
+    kinds = {
+        "norm_order": ("post", "pre"),
+        "positions": ("sinusoidal", "rotary", "learned"),
+        "activation": ("relu", "silu"),
+    }
+    drawn = {name: rng.choice(kind) for name, kind in kinds.items()}
+    model, native = decoders(**widths, **drawn, max_length=48)
+    source = torch.randint(50, (size(rng, 5), size(rng, 30)))
+    mask = torch.rand(source.shape) < rng.choice((0.2, 0.9, 1.0))
+    if drawn["positions"] == "rotary":  # whose positions count from the first token that is not padding
+        mask = torch.arange(source.size(1)) < torch.randint(source.size(1) + 1, (len(source), 1))
+    steps, seed = rng.choice((0, 1, 2, 3, 50)) if rng.random() < 0.2 else 2, rng.getrandbits(30)
+    bad = None
+    if invalid(rng) and source.numel():
+        bad = rng.choice(("source", "token", "rows", "mask"))
+        if bad == "source":
+            source.view(-1)[0], mask.view(-1)[0] = rng.choice((-1, 50)), True
+        mask = mask[:, :-1] if bad == "mask" else mask
+
+    def computed(form: Any) -> Results:
+        return lambda: decoded(form, source, mask, steps, random.Random(seed), bad)
+
+    what = f"source {list(source.shape)}, {steps} steps, {drawn}, d_model {widths['d_model']}, invalid {bad}"
+    return Call(computed(native), computed(model), 2e-4, what)
+
+
+@torch.inference_mode()
+def decoded(form: Any, source: Tensor, mask: Tensor, steps: int, rng: random.Random, bad: str | None) -> list[Tensor]:
+    """Logits of some steps, in which hypotheses branch and sentences end."""
+    state, sentences, found = form.begin(source, mask), len(source), []
+    tokens = torch.ones(sentences, 1, dtype=torch.long)
+    for _ in range(steps):
+        if bad == "token":
+            tokens[0, 0] = 50
+        found.append(form.step(tokens, state).clone())
+        beams = len(tokens) // max(1, sentences)
+        kept = [one for one in range(sentences) if rng.random() < 0.9]
+        sentences, width = len(kept), rng.choice((beams, 3))
+        rows = [one * beams + rng.randrange(beams) for one in kept for _ in range(width)]
+        state.select_sentences(torch.tensor(kept, dtype=torch.long))
+        state.select(torch.tensor(rows[1:] if bad == "rows" else rows, dtype=torch.long))
+        tokens = torch.tensor([[rng.randrange(50)] for _ in rows], dtype=torch.long).view(-1, 1)
+    return found
+
+
+KERNELS = {
+    "product": Kernel(draw_product, 2e-5),
+    "linear": Kernel(draw_linear, 2e-5),
+    "dropout": Kernel(draw_dropout, 1e-2),
+    "attention": Kernel(draw_attention, 5e-2),
+    "rotary": Kernel(draw_rotary, 2e-2),
+    "embedding": Kernel(draw_embedding, 1e-4),
+    "loss": Kernel(draw_loss, 0.1),
+    "stack": Kernel(draw_stack, 0.25),
+    "update": Kernel(draw_update, 1e-2),
+    "log_sums": Kernel(draw_log_sums, 1e-6),
+    "best_of": Kernel(draw_best_of, 1e-12),
+    "extensions": Kernel(draw_extensions, 1e-5),
+    "packed_float32": Kernel(lambda rng: draw_packed(rng, int8=False), 2e-5),
+    "packed_int8": Kernel(lambda rng: draw_packed(rng, int8=True), 1e-2),
+    "decode": Kernel(draw_decode, 2e-4),
+}
