@@ -11,7 +11,7 @@ import torch
 
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate, score_pairs
 from glassformer.generate.candidates import TorchSearch
-from glassformer.generate.search import map_in_threads
+from glassformer.generate.search import map_in_threads, spread
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import accelerate
 
@@ -182,5 +182,21 @@ def test_batches_of_an_accelerated_form_are_searched_in_threads(
         threads.clear()
         generate(accelerate(model, engine), sources, symbols, config)
         assert threads and get_ident() not in threads
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "sizes"), [(32, 2, [16, 16]), (33, 4, [9, 8, 8, 8]), (15, 2, [15]), (0, 2, [])]
+)
+def test_a_large_batch_is_divided_among_the_cores(rows: int, cores: int, sizes: list[int]) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores)
+    try:
+        batches = [list(range(rows))] if rows else []
+        divided = spread(batches, threads=True)
+        assert sorted(map(len, divided), reverse=True) == sizes
+        assert sorted(index for batch in divided for index in batch) == list(range(rows))
+        assert spread(batches, threads=False) == batches
     finally:
         torch.set_num_threads(before)

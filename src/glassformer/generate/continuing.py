@@ -14,7 +14,7 @@ from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
 from glassformer.generate.greedy_and_sampling import Choose, chooser, finish, greedy, sample, walk
 from glassformer.generate.protocol import Decodable, Prompt, SpecialTokens, padded
-from glassformer.generate.search import by_length, map_in_threads, runs_in_threads
+from glassformer.generate.search import by_length, map_in_threads, runs_in_threads, spread
 
 Stopped = Callable[[int, list[int]], bool]
 
@@ -140,8 +140,9 @@ def _searched(
     results: list[list[Hypothesis]] = [[] for _ in texts]
     each = 1 if config.sample else config.beam_size
     lengths = [len(text.read) + text.room for text in texts]
-    batches = list(by_length(lengths, max(1, config.batch_tokens // each)))
-    for batch, found in zip(batches, map_in_threads(search, batches, runs_in_threads(model, device)), strict=True):
+    threads = runs_in_threads(model, device)
+    batches = spread(list(by_length(lengths, max(1, config.batch_tokens // each))), threads)
+    for batch, found in zip(batches, map_in_threads(search, batches, threads), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results

@@ -13,6 +13,8 @@ from glassformer.generate.greedy_and_sampling import greedy, sample
 from glassformer.generate.protocol import Decodable, SpecialTokens, build_prompt
 from glassformer.native.execution import Execution
 
+ENOUGH_SENTENCES = 8
+"""Sentences for which a core of their own is worth reading all weights once more."""
 _LIMITING = Lock()
 """Held while the number of threads that new threads begin with is not the host's."""
 
@@ -44,8 +46,9 @@ def generate(
 
     results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
-    batches = list(by_length(lengths, _source_tokens(model, config, copies)))
-    for batch, found in zip(batches, map_in_threads(search, batches, runs_in_threads(model, device)), strict=True):
+    threads = runs_in_threads(model, device)
+    batches = spread(list(by_length(lengths, _source_tokens(model, config, copies))), threads)
+    for batch, found in zip(batches, map_in_threads(search, batches, threads), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses
     return results
@@ -64,6 +67,18 @@ def _source_tokens(model: Decodable, config: DecodingConfig, copies: int) -> int
 def runs_in_threads(model: Decodable, device: torch.device | None) -> bool:
     """True for an accelerated form on a CPU."""
     return Execution.of(model).in_threads and (device is None or device.type == "cpu")
+
+
+def spread(batches: list[list[int]], threads: bool) -> list[list[int]]:
+    """Batches enough for every core, with ``threads``: halves on a core each take less time than the whole on all."""
+    batches = list(batches)
+    while threads and len(batches) < torch.get_num_threads():
+        largest = max(range(len(batches)), key=lambda index: len(batches[index]), default=None)
+        if largest is None or len(batches[largest]) < 2 * ENOUGH_SENTENCES:
+            break
+        whole = batches.pop(largest)
+        batches += [whole[::2], whole[1::2]]
+    return batches
 
 
 def map_in_threads(
