@@ -17,6 +17,7 @@ from glassformer.config import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate
 from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.rotary import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import Accelerated, accelerate, route
 from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder
@@ -452,3 +453,19 @@ def test_gaps_in_the_source_are_skipped_as_by_the_model(make_model: Maker, made:
         one.step(torch.tensor([[1]]), one.begin(source, visible)) for one in (NativeDecoder(model, made), model)
     )
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_encoder_and_decoder_have_rotary_tables_of_their_own(make_model: Maker, made: Kernels) -> None:
+    model = make_model(positions="rotary").float()
+    for block in model.encoder.layers:
+        block.self_attention.rotary = Rotary(block.self_attention.rotary.d_head, 3.0).eval()
+    for expected, found in walk(model, NativeDecoder(model, made), steps=3):
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_a_decoder_without_cross_attention_is_computed_by_pytorch(make_model: Maker, made: Kernels) -> None:
+    model = make_model().float()
+    model.decoder.layers[0].cross_attention = model.decoder.layers[0].cross_attention_norm = None
+    routes = {one.part: one.reason for one in route(model)}
+    assert routes["decoder"] == "blocks with and without cross-attention"

@@ -1,5 +1,7 @@
 """Encoders in the kernels (BERT, ViT, series) equal the model, to the rounding of float32 or of int8."""
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.config import ConfigError
+from glassformer.layers.attention import MultiHeadAttention
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.series import Series, SeriesConfig
 from glassformer.models.vit import ViT, ViTConfig
@@ -144,3 +147,54 @@ def test_changed_weights_are_refused_until_refresh() -> None:
     after = accelerated.form("auto", "float32").embed(*texts())
     torch.testing.assert_close(after, model.embed(*texts()), atol=2e-5, rtol=1e-4)
     assert not torch.allclose(before, after)
+
+
+@torch.inference_mode()
+def test_rows_that_are_not_contiguous_and_other_devices_give_the_same() -> None:
+    model = bert()
+    form, x = accelerate(model), torch.randn(1, 48, 7).transpose(1, 2)
+    torch.testing.assert_close(form.encoder(x), model.encoder(x), atol=2e-5, rtol=1e-4)
+    assert form.to("meta").encoder(x.to("meta")).shape == x.shape
+
+
+@torch.inference_mode()
+def test_hooks_traces_and_training_of_a_form_run_its_blocks() -> None:
+    model, seen = bert(), list[str]()
+    form, plain = accelerate(model), bert()
+    handles = [
+        module.register_forward_hook(lambda *_, name=name: seen.append(name))
+        for name, module in (("stack", model.encoder), ("block", model.encoder.layers[0]))
+    ]
+    form.embed(*texts())
+    assert seen == ["block", "stack"]
+    for handle in handles:
+        handle.remove()
+    with record(form) as found:
+        form.embed(*texts())
+    with record(plain) as expected:
+        plain.embed(*texts())
+    assert list(found) == list(expected)
+    form.train()
+    assert not torch.equal(form.embed(*texts()), form.embed(*texts()))
+
+
+def test_gradients_in_eight_bits_are_refused() -> None:
+    if not loaded().int8:
+        pytest.skip("this processor has no instruction for sums of eight-bit products")
+    with pytest.raises(ConfigError, match="precision=int8 has no gradients; compute under torch"):
+        accelerate(bert(), precision="int8").embed(*texts())
+
+
+@torch.inference_mode()
+def test_a_copy_of_a_form_computes_the_same() -> None:
+    model = bert()
+    for copied in (copy.deepcopy(accelerate(model)), pickle.loads(pickle.dumps(accelerate(model)))):
+        torch.testing.assert_close(copied.embed(*texts()), model.embed(*texts()), atol=2e-5, rtol=1e-4)
+
+
+def test_an_encoder_with_shared_heads_is_computed_by_pytorch() -> None:
+    model = bert()
+    for block in model.encoder.layers:
+        block.self_attention = MultiHeadAttention(48, (4, 2), 12, 12, nn.Identity()).eval()
+    (encoder,) = [one for one in route(model) if one.part == "encoder"]
+    assert (encoder.engine, encoder.reason) == ("torch", "heads that share keys and values")

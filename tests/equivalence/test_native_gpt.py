@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.generate import LanguageDecodingConfig, SpecialTokens, continue_texts
+from glassformer.layers.block import AddNorm
 from glassformer.layers.feed_forward import ACTIVATIONS
+from glassformer.layers.rotary import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native import accelerate, route
 from glassformer.native.decoding import NativeGPT
@@ -188,3 +190,97 @@ def test_sparse_patterns_are_decoded_by_pytorch() -> None:
         ("torch", "a sparse pattern")
     }
     assert not isinstance(accelerate(model), NativeGPT)
+
+
+class Added(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
+
+
+class Turned(Rotary):
+    def forward(self, q: Tensor, k: Tensor, offset: Any) -> tuple[Tensor, Tensor]:
+        return super().forward(q, k, 0 * offset)
+
+
+class Doubled(AddNorm):
+    def forward(self, x: Tensor, sublayer: Any) -> Tensor:
+        return 2 * super().forward(x, sublayer)
+
+
+class Noise(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def cast_to(kind: type[nn.Module], name: str) -> Any:
+    """Give the module ``name`` of a model another class, with the same parameters."""
+
+    def change(model: GPT) -> None:
+        model.get_submodule(name).__class__ = kind
+
+    return change
+
+
+def replace_by_noise(name: str) -> Any:
+    def change(model: GPT) -> None:
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, Noise().eval())
+
+    return change
+
+
+def other_order(model: GPT) -> None:
+    for wrap in model.decoder.layers[1].children():
+        if isinstance(wrap, AddNorm):
+            wrap.pre = False
+
+
+CHANGES = {
+    "linear": cast_to(Added, "decoder.layers.0.feed_forward.inner"),
+    "rotary": cast_to(Turned, "decoder.layers.1.self_attention.rotary"),
+    "wrap": cast_to(Doubled, "decoder.layers.0.feed_forward_norm"),
+    "dropout": replace_by_noise("decoder.layers.0.self_attention_norm.dropout"),
+    "dropout of the embedding": replace_by_noise("embedding.dropout"),
+    "one layer in the other order": other_order,
+}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_module_of_another_class_is_computed_by_pytorch(change: str) -> None:
+    model = make("Llama")
+    CHANGES[change](model)
+    assert {one.part: one.engine for one in route(model)}["decoder"] == "torch"
+    for expected, found in walk(model, accelerate(model), steps=3):
+        assert torch.equal(found, expected)
+
+
+@torch.inference_mode()
+def test_a_refused_step_leaves_the_state_as_it_was() -> None:
+    model = make("GPT-2")
+    form, states = accelerate(model), []
+    for refused in (False, True):
+        states.append(state := form.begin(*batch([[3, 4]])))
+        if refused:
+            with pytest.raises(IndexError, match="outside the vocabulary"):
+                form.step(torch.tensor([[VOCABULARY]]), state)
+    one, other = (form.step(torch.tensor([[5]]), state).clone() for state in states)
+    assert torch.equal(one, other)
+
+
+@torch.inference_mode()
+def test_a_form_has_what_its_model_has() -> None:
+    model = make("GPT-2")
+    form = accelerate(model)
+    tokens = torch.tensor([[3, 4, 5]])
+    assert form.config is model.config
+    assert torch.equal(form.hidden(tokens), model.hidden(tokens))
+    assert torch.equal(form(tokens, sentences=tokens > 3), model(tokens, sentences=tokens > 3))
+
+
+@torch.inference_mode()
+def test_gaps_in_a_prompt_are_read_as_by_the_model() -> None:
+    model = make("sinusoidal, ReLU")
+    source, mask = torch.tensor([[5, 7, 3, 4]]), torch.tensor([[True, False, True, True]])
+    found, expected = (one.step(torch.tensor([[9]]), one.begin(source, mask)) for one in (accelerate(model), model))
+    torch.testing.assert_close(found, expected)

@@ -27,6 +27,7 @@ class Accelerated:
         """Discard the copies, so that weights and modules are read again."""
         self._forms: dict[tuple[str, str], tuple[Any, list[Any]]] = {}
         modules = list(self.model.modules())
+        self._modules = modules
         self._hooks = [hooks for module in modules for hooks in hooks_of(module)]
         self._parameters = [module._parameters for module in modules]
         self._children = [module._modules for module in modules]
@@ -35,17 +36,18 @@ class Accelerated:
         """The form of the model for these settings: the model itself for a trace or hooks."""
         if tracing():
             return self.model
-        if self.model.training or any(self._hooks):
+        training = any(module.training for module in self._modules)
+        if training or any(self._hooks):
             if engine == "native" or precision == "int8":
                 setting = "precision=int8" if precision == "int8" else "engine=native"
-                way_out = "is in training mode; call eval()" if self.model.training else "has hooks; remove them"
+                way_out = "is in training mode; call eval()" if training else "has hooks; remove them"
                 raise ConfigError(f"{setting} is not possible: the model {way_out}")
             return self.model
         if (engine, precision) not in self._forms:
             self._forms[engine, precision] = accelerate(self.model, engine, precision), self._current_state()
         form, state = self._forms[engine, precision]
         if Execution.of(form).copies_weights and state != self._current_state():
-            raise ConfigError("the weights have changed since they were copied for decoding; call refresh() first")
+            raise ConfigError("the weights have changed since the kernels copied them; call refresh() first")
         return form
 
     def __getstate__(self) -> nn.Module:

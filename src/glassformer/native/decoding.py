@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.position import Learned
+from glassformer.layers.position import Learned, end_of
 from glassformer.layers.ragged import within_table
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
@@ -116,23 +116,42 @@ class _Decoder:
         rows = len(ids)
         if state.logits is None or state.logits.size(0) < rows:
             state.logits = self.embedding.weight.new_empty(rows, self.output.outputs)
+        position = None if position is None else position.contiguous()
         stride = 0 if position is None or len(position) == 1 else position.size(1)
-        self.packed.kernels.decode(
-            self.structure,
-            self.rotary.of(longest),
-            self.output,
-            ids.data_ptr(),
-            None if position is None else position.data_ptr(),
-            stride,
-            rows,
-            state.append(self.structure.layers, rows),
-            state.logits.data_ptr(),
-            torch.get_num_threads(),
-        )
+        try:
+            self.packed.kernels.decode(
+                self.structure,
+                self.rotary.of(longest),
+                self.output,
+                ids.data_ptr(),
+                None if position is None else position.data_ptr(),
+                stride,
+                rows,
+                state.append(self.structure.layers, rows),
+                state.logits.data_ptr(),
+                torch.get_num_threads(),
+            )
+        except IndexError:
+            state.keys_values.pop()
+            raise
         return state.logits[:rows]
 
 
-class NativeDecoder:
+class _Form:
+    """Everything but ``begin`` and ``step`` is the model's."""
+
+    model: Any
+
+    def __call__(self, *arguments: Any, **more: Any) -> Any:
+        return self.model(*arguments, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "model" or name.startswith("__"):  # while an object is copied
+            raise AttributeError(name)
+        return getattr(self.model, name)
+
+
+class NativeDecoder(_Form):
     """``begin`` and ``step`` of ``model`` in the kernels, with packed copies of its weights.
 
     Matrix products are float32, or with ``int8`` eight-bit: weights with a scale for each output, activations quantized
@@ -147,10 +166,8 @@ class NativeDecoder:
         )
         self.packed = Packed(kernels, int8)
         self.encoder = self.packed.stack(model.encoder, model.source_embedding)
+        self.encoder_rotary = RotaryCache(cast(Block, model.encoder.layers[0]).self_attention.rotary)
         self.decoder = _Decoder(self.packed, model.decoder, model.target_embedding, model.output_projection)
-
-    def __call__(self, source: Tensor, target: Tensor, source_mask: Tensor) -> Tensor:
-        return self.model(source, target, source_mask)
 
     def begin(
         self,
@@ -163,7 +180,7 @@ class NativeDecoder:
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
         first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)
-        encode(self.packed, self.encoder, self.decoder.rotary, source[source_mask], memory, first, source.size(1))
+        encode(self.packed, self.encoder, self.encoder_rotary, source[source_mask], memory, first, source.size(1))
         layers = [self.decoder.structure.layer[index] for index in range(self.decoder.structure.layers)]
         seen = [self.packed.apply(one.memory, memory).to(self.packed.cache_dtype) for one in layers]
         return NativeState(seen, first[:-1], lengths, source.new_zeros(len(source), ROOM, dtype=torch.int32))
@@ -181,7 +198,7 @@ class NativeDecoder:
         return logits
 
 
-class NativeGPT:
+class NativeGPT(_Form):
     """``begin`` and ``step`` of a decoder-only ``model`` in the kernels, with packed copies of its weights.
 
     Prompts may have different lengths; nothing is padded. Precisions and bits are as in ``NativeDecoder``.
@@ -192,10 +209,6 @@ class NativeGPT:
         self.execution = Execution(SearchKernels(kernels), in_threads=True, copies_weights=True)
         self.packed = Packed(kernels, int8)
         self.decoder = _Decoder(self.packed, model.decoder, model.embedding, model.output_projection)
-
-    def __call__(self, *arguments: Any) -> Tensor:
-        found: Tensor = self.model(*arguments)
-        return found
 
     def begin(
         self,
@@ -209,7 +222,7 @@ class NativeGPT:
 
         ``kept``: the memory of a prompt (``read``), whose first ``shared`` tokens all ``source`` begin with.
         """
-        if not use_cache:
+        if not use_cache or not pads_behind(source_mask):
             return self.model.begin(source, source_mask, use_cache)
         mask = source_mask[:, shared:]
         lengths = mask.sum(1)
@@ -241,7 +254,7 @@ class NativeGPT:
         position = self.model.embedding.position
         for ids in tokens.t().long().contiguous():
             places = state.length + (state.shared + len(state.keys_values))
-            longest = int(places.max()) + 1
+            longest = end_of(places, 1)
             if isinstance(position, Learned):
                 places = within_table(position, places, 1)
             encoding = None if position is None else position(places, 1).flatten(0, 1)

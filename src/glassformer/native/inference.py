@@ -1,14 +1,12 @@
 """Models in use, without gradients: which of them the kernels compute from packed weights, and in what form."""
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
-from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.block import Block, Stack
+from glassformer.layers.block import Stack
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.norm import LayerNorm
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
@@ -18,7 +16,7 @@ from glassformer.native.decoding import NativeDecoder, NativeGPT
 from glassformer.native.execution import Execution
 from glassformer.native.forms import swap
 from glassformer.native.library import Kernels, loaded
-from glassformer.native.packed import pack_encoder, unsupported_stack
+from glassformer.native.packed import pack_encoder, unsupported_dropout, unsupported_norm, unsupported_stack
 from glassformer.taps import has_hooks
 
 ENCODERS = (BERT, ViT, Series)
@@ -37,10 +35,12 @@ def unsupported_model(model: nn.Module, precision: str) -> str | None:
         return "hooks, or modules in training mode"
     if precision == "int8" and not loaded().int8:
         return "this processor has no instructions for int8 products"
+    encodes = {id(child) for name, child in model.named_children() if name == "encoder"}
     for module in model.modules():
         reason = None
         if isinstance(module, Stack):
-            reason = unsupported_stack(module) or (_unsupported_heads(module) if type(model) in ENCODERS else None)
+            crosses = type(model) is EncoderDecoder and id(module) not in encodes
+            reason = unsupported_stack(module, crosses, shared_heads=id(module) not in encodes)
         elif isinstance(module, TokenEmbedding) and type(model) not in ENCODERS:
             reason = _unsupported_embedding(module)
         elif isinstance(module, OutputProjection) and type(module) is not OutputProjection:
@@ -68,14 +68,8 @@ def native_parts(model: nn.Module) -> set[str]:
     return {name for name, child in model.named_children() if isinstance(child, Stack)}
 
 
-def _unsupported_heads(stack: Stack) -> str | None:
-    attention: MultiHeadAttention = cast(Block, stack.layers[0]).self_attention
-    return "heads that share keys and values" if attention.n_heads != attention.n_kv_heads else None
-
-
 def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:
     if type(embedding) is not TokenEmbedding or embedding.segment is not None:
         return "another class of embeddings, or segments"
-    norm = embedding.norm
-    known = norm is None or (type(norm) is LayerNorm and norm.weight is not None)
-    return None if known else f"no kernel for {type(norm).__name__}"
+    reason = None if embedding.norm is None else unsupported_norm(embedding.norm)
+    return reason or unsupported_dropout(embedding.dropout)

@@ -1,16 +1,18 @@
 """Packed copies of the weights of a stack, for use without gradients, and an encoder that computes with them."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from glassformer.config import ConfigError
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.cache import StackCache
+from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.llama import GatedFeedForward, RMSNorm
@@ -18,8 +20,10 @@ from glassformer.layers.mask import Mask
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.rotary import Rotary
 from glassformer.native.abi import Layer, Linear, Norm, RotaryTables, Stack
+from glassformer.native.forms import shallow_copy
 from glassformer.native.library import Kernels
 from glassformer.native.ops import ACTIVATIONS, rotary_tables
+from glassformer.taps import hooks_of, tracing
 
 ROOM = 32
 """Positions allocated at first; then twice as many each time."""
@@ -135,13 +139,14 @@ class RotaryCache:
 class PackedEncoder(Blocks):
     """A stack in which every token sees its whole sequence, computed without padding from packed weights.
 
-    What the kernels do not compute (gradients, other masks) is computed by the blocks themselves. The output at padding
-    is 0.
+    What the kernels do not compute (gradients, dropout, other masks, other types) is computed by the blocks themselves,
+    and so is a pass with a trace or hooks. The output at padding is 0.
     """
 
     packed: Packed
     structure: Stack
     rotary: RotaryCache
+    hooks: list[Any]
 
     def forward(
         self,
@@ -151,12 +156,12 @@ class PackedEncoder(Blocks):
         memory_mask: Mask | None = None,
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        tokens = None if torch.is_grad_enabled() or x.dtype != torch.float32 else tokens_of(mask, x)
-        if tokens is None or memory is not None or cache is not None:
+        if self.packed.int8 and torch.is_grad_enabled():
+            raise ConfigError("precision=int8 has no gradients; compute under torch.inference_mode()")
+        tokens = self._tokens(x, mask) if memory is None and cache is None else None
+        if tokens is None:
             return super().forward(x, mask, memory, memory_mask, cache)
-        whole = bool(tokens.all())
-        rows = x.flatten(0, 1).clone() if whole else x[tokens]
-        first = ends_of(tokens.sum(1))
+        rows, first = x[tokens].contiguous(), ends_of(tokens.sum(1))
         self.packed.kernels.encode(
             self.structure,
             self.rotary.of(x.size(1)),
@@ -167,28 +172,32 @@ class PackedEncoder(Blocks):
             None,
             torch.get_num_threads(),
         )
-        if whole:
-            return rows.view_as(x)
-        result = torch.zeros_like(x)
+        result = x.new_zeros(x.shape)
         result[tokens] = rows
         return result
+
+    def _tokens(
+        self, x: Float[Tensor, "batch length d_model"], mask: Mask | None
+    ) -> Bool[Tensor, "batch length"] | None:
+        """True for tokens; None if the kernels do not compute this pass."""
+        fits = x.dtype == torch.float32 and x.is_cpu and x.size(2) == self.structure.d_model
+        if not fits or torch.is_grad_enabled() or self.training or tracing() or any(self.hooks):
+            return None
+        if mask is not None and (mask.causal or mask.pattern is not None or mask.allowed is not None):
+            return None
+        keys = None if mask is None else mask.keys
+        if keys is None:
+            return torch.ones(x.shape[:2], dtype=torch.bool)
+        return keys if keys.dtype == torch.bool and keys.shape == x.shape[:2] and pads_behind(keys) else None
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy is a plain stack: the packed weights belong to this one."""
+        return Blocks, (list(self.layers), self.final_norm), {"training": self.training}
 
 
 def ends_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:
     """Index of the first token of each sequence where they lie one behind the other, and the end of the last one."""
     return F.pad(lengths.cumsum(0), (1, 0))
-
-
-def tokens_of(mask: Mask | None, x: Float[Tensor, "batch length d_model"]) -> Bool[Tensor, "batch length"] | None:
-    """True for tokens, where ``mask`` forbids nothing but padding behind them; else None."""
-    keys = None if mask is None else mask.keys
-    if mask is not None and (mask.causal or mask.pattern is not None or mask.allowed is not None):
-        return None
-    if keys is None:
-        return torch.ones(x.shape[:2], dtype=torch.bool)
-    if keys.dtype != torch.bool or keys.shape != x.shape[:2]:
-        return None
-    return keys if pads_behind(keys) else None
 
 
 def pads_behind(mask: Bool[Tensor, "batch length"]) -> bool:
@@ -197,46 +206,67 @@ def pads_behind(mask: Bool[Tensor, "batch length"]) -> bool:
 
 
 def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool) -> PackedEncoder:
-    """A stack of the same parameters that computes with packed copies of them."""
-    form = PackedEncoder(cast(list[Block], list(stack.layers)), stack.final_norm).train(stack.training)
+    """A stack of the same parameters and hooks that computes with packed copies of the weights."""
+    form: Any = shallow_copy(stack)
+    form.__class__ = PackedEncoder
     form.packed = Packed(kernels, int8)
     form.structure = form.packed.stack(stack)
     form.rotary = RotaryCache(cast(Block, stack.layers[0]).self_attention.rotary)
-    return form
+    form.hooks = [hooks for module in stack.layers.modules() for hooks in hooks_of(module)]
+    return cast(PackedEncoder, form)
 
 
-def unsupported_stack(stack: Blocks) -> str | None:
-    """Reason why ``stack`` cannot be packed, or None."""
+def unsupported_stack(stack: Blocks, cross_attention: bool, shared_heads: bool) -> str | None:
+    """Reason why ``stack`` cannot be packed, or None.
+
+    ``cross_attention``: True if its blocks must have one. ``shared_heads``: True if heads may share keys and values.
+    """
     if type(stack) is not Blocks or any(type(block) is not Block for block in stack.layers):
         return "another class of blocks"
-    if not len(stack.layers):
-        return "no layers"
     blocks = [cast(Block, block) for block in stack.layers]
-    norms = [norm for block in blocks for norm in block.children() if isinstance(norm, AddNorm)]
-    for norm in [*(one.norm for one in norms), *([] if stack.final_norm is None else [stack.final_norm])]:
-        if type(norm) not in (LayerNorm, RMSNorm) or norm.weight is None:
-            return f"no kernel for {type(norm).__name__}"
-    for block in blocks:
-        if reason := unsupported_feed_forward(block.feed_forward) or _unsupported_attention(block.self_attention):
-            return reason
-        if len({wrap.pre for wrap in block.children() if isinstance(wrap, AddNorm)}) > 1:
-            return "a block in both orders of normalization"
-        if (cross := block.cross_attention) is not None:
-            if cross.rotary is not None:
-                return "rotary positions between encoder and decoder"
-            if reason := _unsupported_attention(cross):
-                return reason
-            if heads_of(cross) != heads_of(block.self_attention):
-                return "other heads in cross-attention than in self-attention"
+    if not blocks:
+        return "no layers"
+    if any((block.cross_attention is not None) != cross_attention for block in blocks):
+        return "blocks with and without cross-attention"
+    if stack.final_norm is not None and (reason := unsupported_norm(stack.final_norm)):
+        return reason
+    if reason := next(filter(None, map(_unsupported_block, blocks)), None):
+        return reason
+    if not shared_heads and blocks[0].self_attention.n_heads != blocks[0].self_attention.n_kv_heads:
+        return "heads that share keys and values"
     return None if len({_settings(block) for block in blocks}) == 1 else "layers that differ"
 
 
-def unsupported_feed_forward(module: nn.Module) -> str | None:
-    if type(module) not in (FeedForward, GatedFeedForward):
-        return f"no kernel for {type(module).__name__}"
-    activation = cast(FeedForward, module).activation
-    known = activation in ACTIVATIONS
-    return None if known else f"the activation {getattr(activation, '__name__', activation)}"
+def unsupported_norm(norm: nn.Module) -> str | None:
+    known = type(norm) in (LayerNorm, RMSNorm) and norm.weight is not None
+    return None if known else f"no kernel for {type(norm).__name__}"
+
+
+def unsupported_dropout(module: nn.Module) -> str | None:
+    """Dropout does nothing in use, but a module of another class may."""
+    return None if type(module) in (Dropout, nn.Dropout, nn.Identity) else f"no kernel for {type(module).__name__}"
+
+
+def _unsupported_block(block: Block) -> str | None:
+    for wrap in block.children():
+        if isinstance(wrap, AddNorm):
+            known = type(wrap) is AddNorm
+            reason = unsupported_norm(wrap.norm) or unsupported_dropout(wrap.dropout)
+            if not known or reason:
+                return reason or f"no kernel for {type(wrap).__name__}"
+    own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
+    for attention in [own] if cross is None else [own, cross]:
+        if reason := _unsupported_attention(attention):
+            return reason
+    if cross is not None and cross.rotary is not None:
+        return "rotary positions between encoder and decoder"
+    if cross is not None and heads_of(cross) != heads_of(own):
+        return "other heads in cross-attention than in self-attention"
+    if type(feed_forward) not in (FeedForward, GatedFeedForward):
+        return f"no kernel for {type(feed_forward).__name__}"
+    if feed_forward.activation not in ACTIVATIONS:
+        return f"the activation {getattr(feed_forward.activation, '__name__', feed_forward.activation)}"
+    return _unsupported_linear(*feed_forward.children())
 
 
 def _unsupported_attention(module: MultiHeadAttention) -> str | None:
@@ -244,7 +274,15 @@ def _unsupported_attention(module: MultiHeadAttention) -> str | None:
         return f"no kernel for {type(module).__name__}"
     if module.pattern is not None:
         return "a sparse pattern"
-    odd = [one for one in (module.query, module.key, module.value, module.output) if type(one) is not nn.Linear]
+    d_k, rotary = module.query.out_features // module.n_heads, module.rotary
+    if rotary is not None and (type(rotary) is not Rotary or rotary.d_head != d_k):
+        return f"no kernel for {type(rotary).__name__} of another class or width"
+    parts = module.query, module.key, module.value, module.output
+    return unsupported_dropout(module.dropout) or _unsupported_linear(*parts)
+
+
+def _unsupported_linear(*modules: nn.Module) -> str | None:
+    odd = [module for module in modules if type(module) is not nn.Linear]
     return f"no kernel for {type(odd[0]).__name__}" if odd else None
 
 
@@ -253,9 +291,11 @@ def _settings(block: Block) -> tuple[object, ...]:
     rotary = block.self_attention.rotary
     return (
         heads_of(block.self_attention),
-        None if rotary is None else (type(rotary), rotary.d_head, rotary.theta),
+        None if rotary is None else (rotary.d_head, rotary.theta),
         type(block.feed_forward),
         block.feed_forward.activation,
+        *(wrap.pre == block.feed_forward_norm.pre for wrap in block.children() if isinstance(wrap, AddNorm)),
+        block.feed_forward_norm.pre,
     )
 
 

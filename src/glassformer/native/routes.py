@@ -97,7 +97,7 @@ def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision =
     """A model of the same interface that computes faster: for training if ``model.training``, else for decoding.
 
     In training it shares the parameters of ``model``; stacks in a lower precision are copies (``models.precision``).
-    A decoder may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute.
+    For use it may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute.
     """
     _check_names(engine, precision, model.training)
     if not model.training:
@@ -284,7 +284,7 @@ def _unsupported_decoder(model: nn.Module, engine: Engine, precision: Precision,
 
 
 def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any:
-    """A decoder in the kernels; else a view of ``model``, whose search may run in the kernels."""
+    """The model in the kernels; else a view of ``model``, whose search may run in the kernels."""
     device = next(model.parameters()).device
     check_decoding(model, engine, precision, device)
     if precision == "bfloat16":
@@ -300,7 +300,8 @@ def _for_decoding(model: nn.Module, engine: Engine, precision: Precision) -> Any
 
 
 def check_decoding(model: nn.Module, engine: Engine, precision: Precision, device: torch.device) -> None:
-    """Raise ``ConfigError`` if ``model`` cannot decode with these settings on ``device``."""
+    """Raise ``ConfigError`` if ``model`` cannot be used with these settings on ``device``."""
+    _check_names(engine, precision, training=False)
     if reason := unsupported_decoding(model, engine, precision, device):
         raise ConfigError(f"{reason}; choose precision=float32 and engine=auto")
 

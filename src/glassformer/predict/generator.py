@@ -172,9 +172,11 @@ class Generator:
                 f"a prompt of {len(ids):,} tokens does not fit the {self.window} that the model sees; shorten it"
             )
         config = self.decoding
+        form = self._accelerated.form(config.engine, config.precision)
+        if form is self.model:  # with a trace or hooks: read when it is first needed without them
+            return replace(self, kept=PromptCache(ids, [], "", []))
         with fitting_memory(len(ids)):
-            kept = self._read(self._accelerated.form(config.engine, config.precision), config.precision, ids)
-            return replace(self, kept=kept)
+            return replace(self, kept=self._read(form, config.precision, ids))
 
     def score(self, texts: Sequence[str], stride: int = 0) -> list[TextLikelihood]:
         """How likely each text is. Its first token is predicted too where a text begins a document."""

@@ -195,8 +195,12 @@ void attend_prompts(
     auto own = memory + (cache.shared + some.first[0]) * width;
     std::vector<int64_t> begins(some.tokens());
     for (int64_t s = 0; s < some.count; s++)
-        std::fill(&begins[some.first[s] - some.first[0]], &begins[some.first[s + 1] - some.first[0]], some.first[s] - some.first[0]);
-    for (int64_t row = 0; row < some.tokens(); row++) put(qkv + row * stride + heads.queries(), width, own + row * width);
+        std::fill(
+            begins.data() + some.first[s] - some.first[0], begins.data() + some.first[s + 1] - some.first[0],
+            some.first[s] - some.first[0]
+        );
+    for (int64_t row = 0; row < some.tokens(); row++)
+        put(qkv + row * stride + heads.queries(), width, own + row * width);
     attend_rows<Unit>(
         stack, some.tokens(), cache.shared + some.longest(), qkv, stride, context, [&](int64_t row, const Unit** to) {
             for (int64_t t = 0; t < cache.shared; t++) *to++ = memory + t * width;
