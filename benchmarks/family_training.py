@@ -114,7 +114,12 @@ def compare(values: dict[str, Any], seconds: float, turns: int) -> dict[str, Any
         worker.wait()
     ours, theirs = (statistics.median(rates[side]) for side in SIDES)
     ratio = statistics.median(a / b for a, b in zip(*(rates[side] for side in SIDES), strict=True))
-    return {**rates, "median": {"glassformer": ours, "plain": theirs}, "ratio": round(ratio, 3), "routes": routes[SIDES[0]]}
+    return {
+        **rates,
+        "median": {"glassformer": ours, "plain": theirs},
+        "ratio": round(ratio, 3),
+        "routes": routes[SIDES[0]],
+    }
 
 
 def start(side: str, values: dict[str, Any]) -> Any:

@@ -138,13 +138,14 @@ struct Statistics {
     float mean, rate;  // rate: 1 / √(variance + ε)
 };
 
-// (x − mean) · rate · γ + β of one row; β may be null.
+// (x − mean) · rate · γ + β of one row; β may be null. If it is not `centered`, it is RMSNorm (Zhang & Sennrich 2019),
+// whose mean is 0.
 template <class T>
 static Statistics normalize_row(
-    const T* x, const Parameter& weight, const Parameter& bias, float epsilon, int64_t size, T* to
+    const T* x, const Parameter& weight, const Parameter& bias, float epsilon, bool centered, int64_t size, T* to
 ) {
     Floats total = {}, squares = {};
-    for (int64_t i = 0; i < size; i += LANES) total += read(x + i);
+    for (int64_t i = 0; centered && i < size; i += LANES) total += read(x + i);
     const float mean = sum(total) / size;
     for (int64_t i = 0; i < size; i += LANES) {
         const Floats difference = read(x + i) - mean;
@@ -159,10 +160,11 @@ static Statistics normalize_row(
     return {mean, rate};
 }
 
-// From the gradient of what LayerNorm gave to that of what it got, in place; `sums`: of γ's gradient, then of β's.
+// From the gradient of what the normalization gave to that of what it got, in place; `sums`: of γ's gradient, then of
+// β's.
 template <class T>
 static void normalize_row_backward(
-    const T* x, Statistics of, const Parameter& weight, int64_t size, float* d, float* sums
+    const T* x, Statistics of, const Parameter& weight, bool centered, int64_t size, float* d, float* sums
 ) {
     const T* gamma = static_cast<const T*>(weight.value);
     Floats plain = {}, weighted = {};
@@ -174,7 +176,7 @@ static void normalize_row_backward(
         plain += inner, weighted += inner * normed;
         store(d + i, inner);
     }
-    const float mean = sum(plain) / size, along = sum(weighted) / size;
+    const float mean = centered ? sum(plain) / size : 0.0f, along = sum(weighted) / size;
     for (int64_t i = 0; i < size; i += LANES) {
         const Floats normed = (read(x + i) - of.mean) * of.rate;
         store(d + i, (load(d + i) - mean - normed * along) * of.rate);
