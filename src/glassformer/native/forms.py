@@ -38,7 +38,7 @@ def settings_of(block: Block) -> StackSettings:
         heads=(attention.n_heads, attention.n_kv_heads),
         widths=widths_of(attention),
         d_ff=feed_forward.inner.out_features,
-        epsilon=cast(LayerNorm | RMSNorm, wrap.norm).eps,
+        epsilon=cast(float, cast(LayerNorm | RMSNorm, wrap.norm).eps),
         rms=isinstance(wrap.norm, RMSNorm),
         pre_norm=wrap.pre,
         activation=ACTIVATIONS[feed_forward.activation],

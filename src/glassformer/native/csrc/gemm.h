@@ -25,7 +25,7 @@ template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step
 // Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them. An eighth more
 // than is asked for, since batches differ a little, and many blocks of nearly one size leave holes.
 enum Buffer {
-    WEIGHTS, OUTER_WEIGHTS, ROUNDED_WEIGHTS, STREAM, MEMORY, CONTEXT, BLOCK_INPUT, BLOCK_HIDDEN, BLOCK_RESULT, ROW,
+    WEIGHTS, OUTER_WEIGHTS, ROUNDED_WEIGHTS, STREAM, MEMORY, CONTEXT, BLOCK_INPUT, BLOCK_HIDDEN, BLOCK_ACTIVATED, BLOCK_RESULT, ROW,
     NORM_SUMS, PACKED_INPUT, ACTIVATED, TRANSPOSED, D_RESULT, D_INNER, D_CONTEXT, D_QUERIES, D_KEYS, D_QUERY_PANELS,
     D_KEY_PANELS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, BUFFERS
 };

@@ -90,41 +90,27 @@ Floats row_of(const Pair* panel, int64_t row) {
     return (Floats)(row % 2 ? both & static_cast<int32_t>(0xffff0000) : both << 16);
 }
 
-// What W_2 was applied to, from what is saved.
-template <class T>
-const Unit<T>* activations_of(const CompactStack& s, const SavedSublayer<T>& saved) {
-    if (s.form() == RELU && !s.gated()) return saved.hidden;
-    const int64_t steps = steps_of<T>(s.rows), count = s.d_ff * Step<T>::ENTRIES;
-    auto again = workspace<Unit<T>>(ACTIVATED, steps * s.d_ff);
-    auto hidden = reinterpret_cast<const T*>(saved.hidden);
-    const T* other = s.gated() ? hidden + steps * count : nullptr;
-    parallel_for(s.threads, steps, CHUNK, [&](int64_t from, int64_t to) {
-        activate(
-            s, hidden + from * count, other ? other + from * count : nullptr, (to - from) * count,
-            reinterpret_cast<T*>(again) + from * count
-        );
-    });
-    return again;
-}
-
-// From the gradients of a panel of activations, from `column` on, to those of what they were computed from.
+// From the gradients of a panel of activations, from `column` on, to those of what they were computed from, and the
+// activations again.
 template <class T>
 void put_hidden_gradient(
     const CompactStack& s, const SavedSublayer<T>& saved, int64_t row, int64_t count, int64_t column,
-    const float* gradients, T* some
+    const float* gradients, T* some, T* activations
 ) {
     const int64_t steps = steps_of<T>(s.rows), step = row / Step<T>::ENTRIES, all = s.hidden_width();
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < PANEL; j += LANES) {
             const Unit<T>* at = saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
-            const Floats hidden = row_of(at, i), gradient = load(gradients + i * PANEL + j);
+            const Floats gradient = load(gradients + i * PANEL + j);
             T* to = some + i * all + column + j;
             if (s.gated()) {
                 const Floats other = row_of(at + s.d_ff * steps, i);
-                write(to, activation_gradient(s.form(), hidden, gradient * other));
-                write(to + s.d_ff, gradient * activated(s.form(), hidden));
+                const ActivationGradient of = activation_gradient(s.form(), row_of(at, i), gradient * other);
+                write(to, of.gradient), write(to + s.d_ff, gradient * of.activated);
+                write(activations + i * s.d_ff + column + j, of.activated * other);
             } else {
-                write(to, activation_gradient(s.form(), hidden, gradient));
+                const ActivationGradient of = activation_gradient(s.form(), row_of(at, i), gradient);
+                write(to, of.gradient), write(activations + i * s.d_ff + column + j, of.activated);
             }
         }
 }
@@ -138,7 +124,8 @@ void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, con
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, wide * steps_of<T>(size));
     auto sums = sums_of_chunks(rows, size);
     auto d_y = workspace<Unit<T>>(D_RESULT, steps * size), d_hidden = workspace<Unit<T>>(D_INNER, steps * all);
-    const Unit<T>* activations = activations_of(s, saved);
+    const bool saved_activations = s.form() == RELU && !s.gated();
+    auto activations = saved_activations ? saved.hidden : workspace<Unit<T>>(ACTIVATED, steps * wide);
     auto pack = [&](const Projection& by, int64_t outputs, int64_t first) {
         return packing_rows(static_cast<const T*>(by.weight.value), size, outputs, size, first, inner_steps, inner);
     };
@@ -149,13 +136,16 @@ void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, con
     );
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
-        auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * all);
+        auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * all), again = workspace<T>(BLOCK_ACTIVATED, BLOCK * wide);
+        const int64_t step = row / Step<T>::ENTRIES;
         auto put_gradient = [&](int64_t column, float* gradients) {
-            put_hidden_gradient(s, saved, row, count, column, gradients, some);
+            put_hidden_gradient(s, saved, row, count, column, gradients, some, again);
+            if (!saved_activations)
+                pack_panels<PANEL>(again + column, wide, count, PANEL, step, steps, activations + column * steps);
             if ((column + PANEL) % COLUMN_BLOCK) return;
             for (int64_t first = column + PANEL - COLUMN_BLOCK; first < all; first += wide)
                 pack_panels<COLUMN_BLOCK>(
-                    some + first, all, count, COLUMN_BLOCK, row / Step<T>::ENTRIES, steps, d_hidden + first * steps
+                    some + first, all, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
                 );
         };
         multiply_block(rows_at(d_output, size), count, outer, wide, steps_of<T>(size), put_gradient);
