@@ -149,6 +149,21 @@ def test_activations_of_large_numbers_are_finite(name: Activation, dtype: torch.
     assert_equal_to_blocks(made, dtype, 4 if dtype == torch.float32 else 1)
 
 
+WIDTHS = {"narrow keys": {"n_heads": 4, "d_k": 16, "d_v": 48}, "narrow values": {"n_heads": 4, "d_k": 48, "d_v": 16}}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_stack_whose_keys_and_values_differ_in_width_equals_its_blocks(
+    widths: str, positions: str, dtype: torch.dtype
+) -> None:
+    if not usable(dtype):
+        pytest.skip("no kernels that train in this type")
+    made = model(**WIDTHS[widths], positions=positions)
+    assert_equal_to_blocks(cast_stacks(made, dtype) if dtype == torch.bfloat16 else made, dtype)
+
+
 BARE: dict[str, tuple[type[nn.Module], ...]] = {
     "attention": (),
     "projections": (nn.Linear,),
@@ -207,7 +222,7 @@ def assert_equal_to_blocks(made: Any, dtype: torch.dtype, looser: float = 1) -> 
         assert gradients[name].isfinite().all(), name
         if not name.endswith("key.bias"):  # of all keys the same, which the softmax does not see: rounding alone
             difference = (gradients[name] - gradient).norm()
-            assert difference < looser * GRADIENTS[dtype] * gradient.norm() + 1e-6, name
+            assert difference < looser * GRADIENTS[dtype] * gradient.norm() + 2e-6, name
 
 
 TOKENS = torch.randint(1, 40, (3, 21), generator=torch.Generator().manual_seed(0))
@@ -216,18 +231,41 @@ DESCENDANTS: dict[str, tuple[dict[str, Any], tuple[Tensor, ...]]] = {
     "gpt": ({"vocab_size": 40, "max_length": 32}, (TOKENS, (TOKENS > 20).cumsum(1) + 1)),
     "bert": ({"vocab_size": 40, "max_length": 32}, (TOKENS, torch.arange(21) < torch.tensor([[21], [13], [1]]))),
     "vit": ({"n_classes": 5, "image_size": [8, 8], "patch_size": 2}, (torch.rand(3, 3, 8, 8),)),
+    "series": (
+        {"n_variables": 3, "context": 24, "horizon": 6, "patch_length": 6, "patch_stride": 3},
+        (torch.rand(6, 24),),
+    ),
+}
+LLAMA = {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True}
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{kind: (kind, {}) for kind in DESCENDANTS},
+    "bert, heads of 8": ("bert", {"n_heads": 8}),
+    "vit, heads of 48": ("vit", {"d_model": 192, "n_heads": 4}),
+    "vit, heads of 24": ("vit", {"d_model": 192, "n_heads": 8}),
+    "series, heads of 4": ("series", {"n_heads": 16}),
+    "gpt, wider heads": ("gpt", {"n_heads": 4, "attention": {"d_head": 48}}),
+    "gpt, RMSNorm": ("gpt", {"norm": "rms"}),
+    "gpt, shared keys": ("gpt", {"n_heads": 8, "attention": {"n_kv_heads": 2, "d_head": 32}}),
+    "gpt, one head of keys": ("gpt", {"n_heads": 3, "attention": {"n_kv_heads": 1, "d_head": 64}}),
+    **{f"gpt, gated {name}": ("gpt", {"gated": True, "activation": name}) for name in ACTIVATIONS},
+    "llama": ("gpt", {**LLAMA, "bias": False, "n_heads": 4, "attention": {"n_kv_heads": 2, "d_head": 32}}),
+    "llama, biases": ("gpt", {**LLAMA, "n_heads": 8, "attention": {"n_kv_heads": 4, "d_head": 16}}),
 }
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", DESCENDANTS)
-def test_descendants_too_are_their_blocks(kind: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_descendants_too_are_their_blocks(form: str, dtype: torch.dtype) -> None:
     """Their activations are GELU, of GPT its approximation with tanh; their masks block by block, of padding, none."""
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
+    kind, sizes = FORMS[form]
     values, given = DESCENDANTS[kind]
     torch.manual_seed(0)
-    made = build_model({"kind": kind, **SIZES, **values}, "test").train()
+    made = build_model({"kind": kind, **SIZES, **values, **sizes}, "test").train()
+    for name, parameter in made.named_parameters():
+        if name.endswith("norm.weight"):  # ones would hide one that is left out
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
     for name, parameter in made.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(parameter, std=0.3)
@@ -247,7 +285,7 @@ def test_descendants_too_are_their_blocks(kind: str, dtype: torch.dtype) -> None
     for name, gradient in expected_gradients.items():
         if not name.endswith("key.bias"):
             difference = (gradients[name] - gradient).norm()
-            assert difference < looser * GRADIENTS[dtype] * gradient.norm() + 1e-6, name
+            assert difference < looser * GRADIENTS[dtype] * gradient.norm() + 2e-6, name
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
@@ -345,12 +383,17 @@ def test_dropout_drops_its_share_and_is_another_one_each_time() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-def test_threads_change_no_bit(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("form", ["encoder_decoder", "llama, biases"])
+def test_threads_change_no_bit(form: str, dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
     made = model(dropout=0.1, positions="rotary")
+    if form in FORMS:
+        values = {**SIZES, "vocab_size": 40, **FORMS[form][1], "dropout": 0.1}
+        made = build_model({"kind": "gpt", **values}, "test").train()
     stack = accelerate(cast_stacks(made, dtype) if dtype == torch.bfloat16 else made).decoder
-    x, memory = (torch.randn(7, length, 64).to(dtype) for length in (33, 30))
+    x = torch.randn(7, 33, 64).to(dtype)
+    memory = torch.randn(7, 30, 64).to(dtype) if form == "encoder_decoder" else None
     before, found = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -368,8 +411,7 @@ def test_threads_change_no_bit(dtype: torch.dtype) -> None:
 
 UNSUPPORTED: dict[str, tuple[dict[str, Any], str]] = {
     "d_ff": ({"d_ff": 100}, "d_ff=100 is not a multiple of 64"),
-    "d_k": ({"d_k": 16}, "d_k or d_v is not d_model / n_heads"),
-    "narrow heads": ({"n_heads": 4}, "heads of 16 are not a multiple of 32"),
+    "d_k": ({"d_k": 16}, "2 heads of 16 do not fill a multiple of 64"),
     "d_model": ({"d_model": 96, "n_heads": 3}, "d_model=96 is not a multiple of 64"),
 }
 

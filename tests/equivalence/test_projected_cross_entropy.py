@@ -100,14 +100,16 @@ def test_a_target_too_improbable_for_the_type_has_its_loss() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 7, 512, 1100])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("vocabulary", [133, 128])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
 def test_loss_of_each_engine_is_that_in_float64(
-    dtype: torch.dtype, tolerance: float, smoothing: float, rows: int, bias: bool, engine: str
+    dtype: torch.dtype, tolerance: float, vocabulary: int, smoothing: float, rows: int, bias: bool, engine: str
 ) -> None:
-    """Rows that are no whole number of blocks, a vocabulary that is no whole number of panels: as in float64."""
-    exact = [torch.randn(shape, dtype=torch.float64) for shape in ((rows, 64), (133, 64), (133,))][: 2 + bias]
+    """Rows that are no whole number of blocks, a vocabulary that is no whole number of panels, and one that is."""
+    shapes = (rows, 64), (vocabulary, 64), (vocabulary,)
+    exact = [torch.randn(shape, dtype=torch.float64) for shape in shapes][: 2 + bias]
     exact[1] /= 8  # logits of about 1, as a fresh model's: PyTorch's path rounds each to 8 bits
-    target = torch.randint(133, (rows,))
+    target = torch.randint(vocabulary, (rows,))
     found = []
     low = [exact[0].to(dtype), *(each.float() for each in exact[1:])]
     for name, tensors in ((engine, low), ("torch", exact)):

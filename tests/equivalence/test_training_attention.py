@@ -70,6 +70,19 @@ def test_it_is_the_definition(size: tuple[int, ...], kind: str, dtype: torch.dty
         assert (one.double() - other).abs().max() <= tolerance * (other.abs().max() + 1e-3)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.bfloat16, 2e-2)], ids=str)
+@pytest.mark.parametrize("kind", ["none", "causal", "of each head"])
+def test_heads_that_share_keys_and_values_equal_repeated_ones(kind: str, dtype: torch.dtype, tolerance: float) -> None:
+    (q, _, _), (_, k, v) = inputs((3, 6, 20, 20, 24, 8), dtype), inputs((3, 2, 20, 20, 24, 8), dtype)
+    weights, mask = torch.randn(3, 6, 20, 8), MASKS[kind](3, 6, 20, 20)
+    found = value_and_gradients(lambda *x: attention(*x, mask), [q, k, v], weights)
+    repeated = lambda q, k, v: definition(q, *(x.repeat_interleave(3, dim=1) for x in (k, v)), mask)  # noqa: E731
+    exact = value_and_gradients(repeated, [x.double() for x in (q, k, v)], weights)
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == dtype and one.shape == other.shape
+        assert (one.double() - other).abs().max() <= tolerance * other.abs().max()
+
+
 def test_with_dropout_the_gradient_is_that_of_the_weights_that_stayed() -> None:
     size, threshold = (2, 2, 40, 40, 8, 40), 100
     q, k, _ = inputs(size, torch.float32)

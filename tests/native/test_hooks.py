@@ -15,7 +15,7 @@ IDS = torch.randint(1, 40, (4, 9), generator=torch.Generator().manual_seed(0))
 SMALL = {"vocab_size": 40, "d_model": 64, "n_heads": 2, "d_ff": 128, "dropout": 0.0}
 MODELS: dict[str, dict[str, Any]] = {
     "whole": {"kind": "encoder_decoder", "n_encoder_layers": 2, "n_decoder_layers": 2},
-    "operations": {"kind": "gpt", "n_layers": 2, "norm": "rms", "positions": "rotary", "gated": True, "bias": False},
+    "operations": {"kind": "gpt", "n_layers": 2, "positions": "rotary", "attention": {"n_kv_heads": 1}},
 }
 PARTS: dict[str, dict[str, str]] = {
     "whole": {

@@ -36,7 +36,10 @@ KINDS: dict[str, tuple[dict[str, Any], tuple[Tensor, ...]]] = {
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "plain": {},
     "silu": {kind: {"activation": "silu"} for kind in ("encoder_decoder", "gpt", "bert", "vit", "series")},
-    "rms": {"gpt": {"norm": "rms", "positions": "rotary", "gated": True, "bias": False}},
+    "llama": {"gpt": {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True, "bias": False}},
+    "shared keys": {"gpt": {"n_heads": 4, "attention": {"n_kv_heads": 2, "d_head": 32}}},
+    "one head of keys": {"gpt": {"attention": {"n_kv_heads": 1}}},
+    "narrow": {"series": {"d_model": 48}, "vit": {"d_model": 48}},
     "narrow heads": {kind: {"n_heads": 8} for kind in ("encoder_decoder", "gpt", "bert", "vit", "series", "recurrent")},
 }
 CASES = [(kind, name) for name, kinds in VARIANTS.items() for kind in KINDS if name == "plain" or kind in kinds]
@@ -129,8 +132,8 @@ def test_an_accelerated_form_has_the_parameters_of_the_model(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "variant", "part", "reason"),
     [
-        ("series", "narrow heads", "encoder", "heads of 8 are not a multiple of 32"),
-        ("gpt", "rms", "decoder", "a gated feed-forward layer"),
+        ("series", "narrow", "encoder", "d_model=48 is not a multiple of 64"),
+        ("gpt", "one head of keys", "decoder", "2 heads, 1 of keys and values, of 32 do not fill a multiple of 64"),
         ("bert", "plain", "embedding", "no kernel for segments or a normalization"),
         ("recurrent", "plain", "decoder", "no kernel for the whole part"),
         ("vit", "plain", "output_projection", "no vocabulary"),

@@ -2,6 +2,8 @@
 
 import copy
 import math
+import os
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,15 @@ from torch.nn.functional import cross_entropy
 import glassformer
 from glassformer.checkpoint import load_checkpoint
 from glassformer.config import ConfigError, DataError
+from glassformer.native.library import kernels
 from glassformer.predict import evaluation
 from glassformer.run_folder import RunFolder, resolve
-from glassformer.train import Started, Validated, parse_config, read_config
-from glassformer.train.tasks import make_task
-from tiny_run import run_to_the_end, write_lines
+from glassformer.train import Started, Validated, parse_config, read_config, train
+from glassformer.train.build import build
+from glassformer.train.loss import projection_loss
+from glassformer.train.step import train_step
+from glassformer.train.tasks import make_task, masked
+from tiny_run import run_to_the_end, state_of, write_lines
 from tiny_tasks import SENTENCES, TinyTask, made
 
 
@@ -62,6 +68,65 @@ def test_a_size_that_the_data_do_not_have_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=told):
         trained(made(tmp_path_factory, task), tmp_path / "run", **{f"model__{key}": 7})
+
+
+# In the kernels
+
+WIDE = {"d_model": 64, "d_ff": 64, "dropout": 0.2}
+LLAMA = {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True, "bias": False}
+WHOLE: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("language", {**WIDE, **LLAMA, "n_heads": 4, "attention": {"n_kv_heads": 2, "d_head": 32}}),
+    "bert": ("masked", {**WIDE, "n_heads": 8}),
+    "vit": ("images", {**WIDE, "n_heads": 4, "attention_dropout": 0.1}),
+    "series": ("forecasting", {**WIDE, "n_heads": 16}),
+}
+
+
+def kernels_for(precision: str) -> bool:
+    made = kernels()
+    return made is not None and (precision == "float32" or made.bfloat16)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", WHOLE)
+def test_a_stack_trained_in_kernels_resumes_bit_for_bit(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, form: str, precision: str
+) -> None:
+    if not kernels_for(precision):
+        pytest.skip("no kernels that train in this type")
+    task, model = WHOLE[form]
+    values = settings(made(tmp_path_factory, task))
+    values["model"] |= model
+    values["train"] |= {"max_steps": 6, "save_every": 3, "log_every": 1, "precision": precision, "ema": 0.9}
+    config = parse_config(values, "tiny")
+    run_to_the_end(config, tmp_path / "whole")
+    run = RunFolder.create(tmp_path / "parts")
+    list(islice(train(config, run), 5))
+    run_to_the_end(config, run.path, resume=True)
+    assert state_of(run.path) == state_of(tmp_path / "whole")
+    saved = load_checkpoint(resolve(run.path), training=True).training
+    assert saved is not None
+    part = "decoder" if task == "language" else "encoder"
+    assert [part, "native", ""] in saved.values["routes"]
+
+
+def test_hidden_tokens_are_projected_in_the_type_of_the_stack(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernels_for("bfloat16"):
+        pytest.skip("no kernels that train in this type")
+    values, types = settings(made(tmp_path_factory, "masked")), list[torch.dtype]()
+    values["model"] |= WIDE
+    values["train"] |= {"precision": "bfloat16"}
+    state = build(parse_config(values, "tiny"))
+
+    def noted(projection: Any, hidden: Any, *rest: Any) -> Any:
+        types.append(hidden.dtype)
+        return projection_loss(projection, hidden, *rest)
+
+    monkeypatch.setattr(masked, "projection_loss", noted)
+    train_step(state, RunFolder(Path(os.devnull)))
+    assert types == [torch.bfloat16]
 
 
 # What is read

@@ -116,6 +116,7 @@ class Attention(Structure):
         ("cu_seqlens_q", c_void_p),
         ("cu_seqlens_k", c_void_p),
         ("queries_before", c_int64),
+        ("kv_heads", c_int64),
     )
 
 
@@ -156,12 +157,12 @@ class Parameter(Structure):
 
 
 class TrainedLayer(Structure):
-    """Weight and bias of each of ``PARTS``; null for a missing bias and for an encoder's cross-attention."""
+    """Weight and bias of each of ``PARTS``; null for what a layer does not have."""
 
     NORMS = ("self_norm", "cross_norm", "feed_forward_norm")
     SELF = ("query", "key", "value", "output")
     CROSS = ("cross_query", "cross_key", "cross_value", "cross_output")
-    PARTS = (*NORMS, *SELF, *CROSS, "inner", "outer")
+    PARTS = (*NORMS, *SELF, *CROSS, "gate", "inner", "outer")
     _fields_ = tuple((name, Parameter * 2) for name in PARTS)
 
 
@@ -172,10 +173,11 @@ class Mask(Structure):
 
 
 class TrainedStack(Structure):
-    """See stack_forward.h."""
+    """See stack_layout.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "heads", "d_ff")),
+        *((name, c_int64) for name in ("kv_heads", "d_k", "d_v")),
         ("layer", POINTER(TrainedLayer)),
         ("x", c_void_p),
         ("memory", c_void_p),
@@ -185,7 +187,10 @@ class TrainedStack(Structure):
         ("d_memory", c_void_p),
         ("seed", c_uint64),
         ("epsilon", c_float),
-        *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation")),
+        *(
+            (name, c_int32)
+            for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation", "rms")
+        ),
         ("threads", c_int64),
     )
 

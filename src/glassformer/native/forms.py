@@ -12,6 +12,7 @@ from glassformer.layers.block import Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.llama import RMSNorm
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.rotary import Rotary
 from glassformer.native.ops import ACTIVATIONS, NativeAttention, NativeDropout, NativeLinear, NativeRotary
@@ -34,14 +35,21 @@ AS_A_WHOLE: dict[type[nn.Module], type[nn.Module]] = {
 def settings_of(block: Block) -> StackSettings:
     attention, feed_forward, wrap = block.self_attention, cast(FeedForward, block.feed_forward), block.feed_forward_norm
     return StackSettings(
-        heads=attention.n_heads,
+        heads=(attention.n_heads, attention.n_kv_heads),
+        widths=widths_of(attention),
         d_ff=feed_forward.inner.out_features,
-        epsilon=cast(LayerNorm, wrap.norm).eps,
+        epsilon=cast(float, cast(LayerNorm | RMSNorm, wrap.norm).eps),
+        rms=isinstance(wrap.norm, RMSNorm),
         pre_norm=wrap.pre,
         activation=ACTIVATIONS[feed_forward.activation],
         parts=tuple(name for name, _ in parts_of(block)),
         rotary=None if attention.rotary is None else (attention.rotary.d_head, attention.rotary.theta),
     )
+
+
+def widths_of(attention: MultiHeadAttention) -> tuple[int, int]:
+    """d_k and d_v."""
+    return attention.key.out_features // attention.n_kv_heads, attention.value.out_features // attention.n_kv_heads
 
 
 def native_form(module: nn.Module, whole: bool = False) -> nn.Module | None:

@@ -40,7 +40,7 @@ def unsupported_model(model: nn.Module, precision: str) -> str | None:
         reason = None
         if isinstance(module, Stack):
             crosses = type(model) is EncoderDecoder and id(module) not in encodes
-            reason = unsupported_stack(module, crosses, shared_heads=id(module) not in encodes)
+            reason = unsupported_stack(module, crosses)
         elif isinstance(module, TokenEmbedding) and type(model) not in ENCODERS:
             reason = _unsupported_embedding(module)
         elif isinstance(module, OutputProjection) and type(module) is not OutputProjection:

@@ -25,9 +25,6 @@ from glassformer.taps import tracing
 PANEL_WIDTH = 64
 """Widths that are multiples of it fill whole panels of every product, on any processor."""
 
-HEAD_WIDTH = 32
-"""Head widths must be multiples of it, so that they fill SIMD vectors."""
-
 MIN_ROWS = 192
 """Minimum rows of a product; PyTorch computes smaller ones, which would leave cores idle."""
 
@@ -146,10 +143,7 @@ class _Dropped(torch.autograd.Function):
 
 
 class NativeAttention(MultiHeadAttention):
-    """Attention in one kernel, forward and backward, without n × n scores; head widths are multiples of 32.
-
-    For other widths PyTorch computes: the definition with dropout, else its fused attention.
-    """
+    """Attention in one kernel, forward and backward, without n × n scores."""
 
     def attend(
         self,
@@ -160,28 +154,29 @@ class NativeAttention(MultiHeadAttention):
     ) -> Float[Tensor, "batch heads query d_v"]:
         rate = cast(Dropout, self.dropout).rate
         sparse = mask is not None and mask.pattern is not None and rate == 0  # blockwise attention computes less
-        if sparse or q.size(3) % HEAD_WIDTH or v.size(3) % HEAD_WIDTH or not computes_gradient(q, k, v):
+        if sparse or not computes_gradient(q, k, v):
             return super().attend(q, k, v, mask)
         dense = None if mask is None else mask.dense(q.size(2), k.size(2), q.device)
-        return attention(q, *self._repeat(k, v), dense, round(256 * rate))
+        return attention(q, k, v, dense, round(256 * rate))
 
 
 def attention(
     q: Float[Tensor, "batch heads query d_k"],
-    k: Float[Tensor, "batch heads key d_k"],
-    v: Float[Tensor, "batch heads key d_v"],
+    k: Float[Tensor, "batch kv_heads key d_k"],
+    v: Float[Tensor, "batch kv_heads key d_v"],
     mask: Bool[Tensor, "#batch #heads #query #key"] | None,
     threshold: int = 0,
 ) -> Float[Tensor, "batch heads query d_v"]:
     """Equation 1 with ``threshold`` / 256 of the weights dropped, in float32 or bfloat16.
 
-    Raises ``ValueError`` if q, k, v and the mask do not fit each other.
+    A group of heads may share keys and values. Raises ``ValueError`` if q, k, v and the mask do not fit each other.
     """
     if not (readable(q, k, v) and q.dtype == k.dtype == v.dtype):
         raise ValueError(
             f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype} on {q.device}; give float32 or bfloat16 on a CPU"
         )
-    if k.shape[:3] != v.shape[:3] or (*q.shape[:2], q.size(3)) != (*k.shape[:2], k.size(3)):
+    shared = k.size(1) and q.size(1) % k.size(1) == 0
+    if k.shape[:3] != v.shape[:3] or len(q) != len(k) or q.size(3) != k.size(3) or not (shared or not q.size(1)):
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} do not fit each other")
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"the mask is {mask.dtype}; give booleans, True for what may be seen")
@@ -213,7 +208,7 @@ class _Attention(torch.autograd.Function):
 def _attend(ctx: Any, saved: tuple[Any, ...], **tensors: Tensor) -> None:
     """The forward pass if the context is to be filled, else the backward pass."""
     q, k, v, mask, log_sums = saved
-    call = Attention(*q.shape[:3], k.size(2), k.size(3), v.size(3))
+    call = Attention(*q.shape[:3], k.size(2), k.size(3), v.size(3), kv_heads=k.size(1))
     for name, x in {"q": q, "k": k, "v": v, **tensors}.items():
         setattr(call, name, Sequences(x.data_ptr(), *x.stride()[:3]))
     if mask is not None:

@@ -216,11 +216,8 @@ def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool) -> PackedEncoder:
     return cast(PackedEncoder, form)
 
 
-def unsupported_stack(stack: Blocks, cross_attention: bool, shared_heads: bool) -> str | None:
-    """Reason why ``stack`` cannot be packed, or None.
-
-    ``cross_attention``: True if its blocks must have one. ``shared_heads``: True if heads may share keys and values.
-    """
+def unsupported_stack(stack: Blocks, cross_attention: bool) -> str | None:
+    """Reason why ``stack`` cannot be packed, or None. ``cross_attention``: True if its blocks must have one."""
     if type(stack) is not Blocks or any(type(block) is not Block for block in stack.layers):
         return "another class of blocks"
     blocks = [cast(Block, block) for block in stack.layers]
@@ -232,8 +229,6 @@ def unsupported_stack(stack: Blocks, cross_attention: bool, shared_heads: bool) 
         return reason
     if reason := next(filter(None, map(_unsupported_block, blocks)), None):
         return reason
-    if not shared_heads and blocks[0].self_attention.n_heads != blocks[0].self_attention.n_kv_heads:
-        return "heads that share keys and values"
     return None if len({_settings(block) for block in blocks}) == 1 else "layers that differ"
 
 

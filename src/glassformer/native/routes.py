@@ -17,14 +17,15 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.llama import GatedFeedForward, RMSNorm
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Sinusoidal
 from glassformer.models.precision import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.native.execution import Execution, SearchKernels
-from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
+from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap, widths_of
 from glassformer.native.inference import inference_form, native_parts, unsupported_model
 from glassformer.native.library import loaded, missing_reason
-from glassformer.native.ops import ACTIVATIONS, HEAD_WIDTH, PANEL_WIDTH
+from glassformer.native.ops import ACTIVATIONS, PANEL_WIDTH
 from glassformer.native.training import parts_of
 
 Engine = Literal["auto", "torch", "native", "compile"]
@@ -225,14 +226,20 @@ def _unsupported_block(block: Block) -> str | None:
     if reason := _unsupported_feed_forward(block.feed_forward):
         return reason
     for module in block.children():
-        if isinstance(module, AddNorm) and type(module.norm) is not LayerNorm:
-            return f"no kernel for {type(module.norm).__name__}"
+        if isinstance(module, AddNorm) and (reason := _unsupported_norm(module.norm)):
+            return reason
         if isinstance(module, AddNorm) and type(module.dropout) is not Dropout:
             return f"no kernel for {type(module.dropout).__name__}"
         if isinstance(module, MultiHeadAttention) and (reason := _unsupported_attention(module)):
             return reason
+    norms = [module.norm for module in block.children() if isinstance(module, AddNorm)]
+    if len({type(norm) for norm in norms}) > 1:
+        return "normalizations that differ"
     if block.cross_attention is not None and block.cross_attention.rotary is not None:
         return "rotary positions between encoder and decoder"
+    attentions = [block.self_attention, block.cross_attention or block.self_attention]
+    if len({(each.n_heads, each.n_kv_heads, widths_of(each)) for each in attentions}) > 1:
+        return "attentions whose heads differ"
     if any(part.weight is None for _, part in parts_of(block)):
         return "a normalization without a weight"
     if len({parameter.dtype for parameter in block.parameters()}) > 1:
@@ -240,9 +247,15 @@ def _unsupported_block(block: Block) -> str | None:
     return _unsupported_strides(block)
 
 
+def _unsupported_norm(norm: nn.Module) -> str | None:
+    if type(norm) is not LayerNorm and type(norm) is not RMSNorm:
+        return f"no kernel for {type(norm).__name__}"
+    return "a normalization without an epsilon" if norm.eps is None else None
+
+
 def _unsupported_feed_forward(module: nn.Module) -> str | None:
-    if type(module) is not FeedForward:
-        return "a gated feed-forward layer"
+    if type(module) is not FeedForward and type(module) is not GatedFeedForward:
+        return f"no kernel for {type(module).__name__}"
     if module.activation not in ACTIVATIONS:
         return f"the activation {getattr(module.activation, '__name__', module.activation)}"
     d_model, d_ff = module.inner.in_features, module.inner.out_features
@@ -253,16 +266,13 @@ def _unsupported_feed_forward(module: nn.Module) -> str | None:
 def _unsupported_attention(module: MultiHeadAttention) -> str | None:
     if module.pattern is not None:
         return "a sparse pattern"
-    if module.n_heads != module.n_kv_heads:
-        return "heads that share keys and values"
-    width = module.output.out_features
-    sizes = {each.out_features for each in (module.query, module.key, module.value)} | {module.output.in_features}
-    if sizes != {width}:
-        return "d_k or d_v is not d_model / n_heads"
     if type(module.dropout) is not Dropout:
         return f"no kernel for {type(module.dropout).__name__}"
-    d_head = width // module.n_heads
-    return f"heads of {d_head} are not a multiple of {HEAD_WIDTH}" if d_head % HEAD_WIDTH else None
+    columns = [each.out_features for each in (module.query, module.key, module.value)]
+    if any(width % PANEL_WIDTH for width in (*columns, module.output.in_features)):
+        heads = "heads" if module.n_heads == module.n_kv_heads else f"heads, {module.n_kv_heads} of keys and values,"
+        return f"{module.n_heads} {heads} of {widths_of(module)[0]} do not fill a multiple of {PANEL_WIDTH}"
+    return None
 
 
 # Decoding and inference

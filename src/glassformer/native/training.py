@@ -15,6 +15,7 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding, places_in_table
+from glassformer.layers.llama import GatedFeedForward
 from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.position import Offset
 from glassformer.native import abi
@@ -55,7 +56,10 @@ class NativeStack(Stack):
         if memory is not None and memory_mask is not None:
             seen = memory_mask.dense(x.size(1), memory.size(1), x.device)
         weights = [
-            tensor for block in self.layers for _, part in parts_of(block) for tensor in (part.weight, part.bias)
+            tensor
+            for block in self.layers
+            for _, part in parts_of(block)
+            for tensor in (part.weight, getattr(part, "bias", None))  # RMSNorm has none
         ]
         x = _Stack.apply(self.settings, rates, (dense, seen), tables, x, memory, *weights)
         return x if self.final_norm is None else self.final_norm(x)
@@ -87,9 +91,14 @@ class NativeStack(Stack):
 class StackSettings:
     """Properties that all layers of a stack share, and the order of their weights."""
 
-    heads: int
+    heads: tuple[int, int]
+    """Heads, and heads of keys and values."""
+    widths: tuple[int, int]
+    """d_k and d_v."""
     d_ff: int
     epsilon: float
+    rms: bool
+    """RMSNorm instead of LayerNorm."""
     pre_norm: bool
     activation: int
     """Its number in ``abi.ACTIVATIONS``."""
@@ -109,6 +118,8 @@ def parts_of(block: nn.Module) -> Iterator[tuple[str, Any]]:
         if attention is not None:
             projections = attention.query, attention.key, attention.value, attention.output
             yield from zip(group, projections, strict=True)
+    if isinstance(block.feed_forward, GatedFeedForward):
+        yield "gate", block.feed_forward.gate
     yield "inner", block.feed_forward.inner
     yield "outer", block.feed_forward.outer
 
@@ -172,16 +183,17 @@ def _stack_call(
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
     call = abi.TrainedStack(len(layers), batch, *lengths, d_model)
-    call.heads, call.d_ff, call.layer = settings.heads, settings.d_ff, layers
+    (call.heads, call.kv_heads), (call.d_k, call.d_v) = settings.heads, settings.widths
+    call.d_ff, call.layer = settings.d_ff, layers
     call.mask, call.memory_mask = (
-        _mask(mask, (batch, settings.heads, length, seen)) for mask, seen in zip(masks, lengths, strict=True)
+        _mask(mask, (batch, call.heads, length, seen)) for mask, seen in zip(masks, lengths, strict=True)
     )
     if ctx.tables:
         call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.tables)
     call.seed, call.epsilon, call.threads = ctx.seed, settings.epsilon, torch.get_num_threads()
     call.threshold, call.attention_threshold = ctx.rates
     call.activation = settings.activation
-    call.pre_norm, call.bfloat16 = settings.pre_norm, ctx.dtype == torch.bfloat16
+    call.pre_norm, call.rms, call.bfloat16 = settings.pre_norm, settings.rms, ctx.dtype == torch.bfloat16
     return call
 
 

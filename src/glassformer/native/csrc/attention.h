@@ -20,17 +20,22 @@ struct Attention {
     // The first query and key of each sequence if they lie one behind the other without padding; or nulls.
     const int64_t *cu_seqlens_q, *cu_seqlens_k;
     int64_t queries_before;
+    int64_t kv_heads;  // of keys and values, each for a group of heads
+
+    int64_t group() const { return heads / kv_heads; }
 };
 
 struct Range {
     int64_t low, high;
 };
 
-// What one head of one batch works with; the columns of transposed ones are padded to whole vectors.
+// What the heads of one batch that share keys and values work with; the columns of transposed ones are padded to whole
+// vectors, and so are those of rows.
 template <class T>
 struct Head {
     typedef typename Factor<T>::Unit Unit;
     std::vector<Unit> k_transposed, v_transposed, tile;
+    std::vector<T> last_k, last_v;  // columns that do not fill a vector
     std::vector<float> rows, results, d_k, d_v;
     std::vector<float> weights, dropped, d_weights;  // [TILE, room]
     std::vector<uint8_t> seen;                    // [room]
@@ -147,18 +152,17 @@ static void multiply_tile(
     const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& transposed, Range range,
     Head<T>& w, float* results
 ) {
-    const int64_t units = units_of<T>(size);
-    w.tile.resize(TILE * units);
-    copy_rows(rows, i, count, TILE, size, units, w.tile.data());
-    multiply_qk(w.tile.data(), units, transposed, w.room, range.low, range.high, results);
+    const int64_t units = units_of<T>(size), stride = padded(units, LANES);
+    w.tile.resize(TILE * stride);
+    copy_rows(rows, i, count, TILE, size, stride, w.tile.data());
+    multiply_qk(w.tile.data(), units, stride, transposed, w.room, range.low, range.high, results);
 }
 
 template <class T>
-static void attend_forward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
-    const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), context(a.context, h);
-    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
+static void attend_forward(const Attention& a, int64_t b, int64_t h, const T* last_v, Head<T>& w) {
+    const Rows<T> q(a.q, h), v(a.v, h / a.group()), context(a.context, h);
     find_ranges(a, b, h, w);
-    w.results.resize(TILE * a.d_v);
+    w.results.resize(TILE * padded(a.d_v, LANES));
     const uint8_t* mask = mask_of(a, h);
     const int64_t before = a.queries_before * a.heads, first = h * a.queries;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
@@ -172,9 +176,17 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, Head<T>& w)
             a.log_sums[first + i + t] = normalize_scores(range, w.seen.data(), scale, weights);
             if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
-        multiply_pv(w.weights.data(), w.room, v, a.d_v, range.low, range.high, w.results.data());
+        multiply_pv(w.weights.data(), w.room, v, last_v, a.d_v, range.low, range.high, w.results.data());
         put_rows(w.results.data(), i, count, a.d_v, context);
     }
+}
+
+// Of the heads that share keys and values.
+template <class T>
+static void attend_group_forward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
+    transpose(Rows<T>(a.k, kv_head), a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
+    const T* last_v = last_columns(Rows<T>(a.v, kv_head), a.keys, a.d_v, w.last_v);
+    for (int64_t i = 0; i < a.group(); i++) attend_forward(a, b, kv_head * a.group() + i, last_v, w);
 }
 
 // d_scores = weights ∘ (d_weights − Σ weights ∘ d_weights) / √d_k, in place of d_weights.
@@ -186,14 +198,13 @@ static void score_gradients(Range range, float scale, const float* weights, floa
         store(d_weights + j, load(weights + j) * (load(d_weights + j) - product) * scale);
 }
 
+// Adds to the gradients of keys and values.
 template <class T>
-static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
-    const Rows<T> q(a.q, h), k(a.k, h), v(a.v, h), d_context(a.d_context, h);
-    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
-    transpose(v, a.keys, units_of<T>(a.d_v), a.d_v, w.room, w.v_transposed);
+static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* last_k, Head<T>& w) {
+    const Rows<T> q(a.q, h), k(a.k, h / a.group()), d_context(a.d_context, h);
+    const int64_t wide_k = padded(a.d_k, LANES), wide_v = padded(a.d_v, LANES);
     find_ranges(a, b, h, w);
-    w.results.resize(TILE * a.d_k), w.rows.resize(TILE * std::max(a.d_k, a.d_v));
-    w.d_k.assign(a.keys * a.d_k, 0.0f), w.d_v.assign(a.keys * a.d_v, 0.0f);
+    w.results.resize(TILE * wide_k), w.rows.resize(TILE * std::max(wide_k, wide_v));
     const uint8_t* mask = mask_of(a, h);
     const int64_t before = a.queries_before * a.heads, first = h * a.queries;
     const float scale = 1.0f / std::sqrt(static_cast<float>(a.d_k));
@@ -217,24 +228,34 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, Head<T>& w
             score_gradients(range, scale, weights, d_weights);
         }
         const auto& dropped = a.threshold ? w.dropped : w.weights;
-        copy_rows(d_context, i, a.queries, TILE, a.d_v, a.d_v, w.rows.data());
+        copy_rows(d_context, i, a.queries, TILE, a.d_v, wide_v, w.rows.data());
         rank_k_update(dropped.data(), w.room, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
-        copy_rows(q, i, a.queries, TILE, a.d_k, a.d_k, w.rows.data());
+        copy_rows(q, i, a.queries, TILE, a.d_k, wide_k, w.rows.data());
         rank_k_update(w.d_weights.data(), w.room, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
-        multiply_pv(w.d_weights.data(), w.room, k, a.d_k, range.low, range.high, w.results.data());
+        multiply_pv(w.d_weights.data(), w.room, k, last_k, a.d_k, range.low, range.high, w.results.data());
         put_rows(w.results.data(), i, std::min<int64_t>(TILE, a.queries - i), a.d_k, Rows<T>(a.d_q, h));
     }
-    put_rows(w.d_k.data(), 0, a.keys, a.d_k, Rows<T>(a.d_k_, h)),
-        put_rows(w.d_v.data(), 0, a.keys, a.d_v, Rows<T>(a.d_v_, h));
+}
+
+template <class T>
+static void attend_group_backward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
+    const Rows<T> k(a.k, kv_head), v(a.v, kv_head);
+    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
+    transpose(v, a.keys, units_of<T>(a.d_v), a.d_v, w.room, w.v_transposed);
+    const T* last_k = last_columns(k, a.keys, a.d_k, w.last_k);
+    w.d_k.assign(a.keys * padded(a.d_k, LANES), 0.0f), w.d_v.assign(a.keys * padded(a.d_v, LANES), 0.0f);
+    for (int64_t i = 0; i < a.group(); i++) attend_backward(a, b, kv_head * a.group() + i, last_k, w);
+    put_rows(w.d_k.data(), 0, a.keys, a.d_k, Rows<T>(a.d_k_, kv_head));
+    put_rows(w.d_v.data(), 0, a.keys, a.d_v, Rows<T>(a.d_v_, kv_head));
 }
 
 template <class T>
 static void attend_all(const Attention& a, bool backward) {
     // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
-    const int64_t together = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.heads);
+    const int64_t together = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.kv_heads);
     static std::atomic<int64_t> calls{0};
     const int64_t call = ++calls;
-    parallel_for(a.threads, a.batch * a.heads, together, [&](int64_t from, int64_t to) {
+    parallel_for(a.threads, a.batch * a.kv_heads, together, [&](int64_t from, int64_t to) {
         thread_local Head<T> work;
         thread_local int64_t prepared_for = 0;
         if (prepared_for != call) {
@@ -244,9 +265,10 @@ static void attend_all(const Attention& a, bool backward) {
             prepared_for = call;
         }
         for (int64_t index = from; index < to; index++) {
-            const Attention some = of_batch<T>(a, index / a.heads);
-            if (backward) attend_backward<T>(some, index / a.heads, index % a.heads, work);
-            else attend_forward<T>(some, index / a.heads, index % a.heads, work);
+            const int64_t b = index / a.kv_heads, kv_head = index % a.kv_heads;
+            const Attention some = of_batch<T>(a, b);
+            if (backward) attend_group_backward<T>(some, b, kv_head, work);
+            else attend_group_forward<T>(some, b, kv_head, work);
         }
     });
 }

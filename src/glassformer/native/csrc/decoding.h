@@ -178,7 +178,7 @@ void attend_within(const StackCall& stack, const Sequence& some, float* qkv, flo
     a.q = rows(qkv, heads.d_k, width), a.k = rows(qkv + heads.queries(), heads.d_k, width);
     a.v = rows(qkv + heads.queries() + heads.keys(), heads.d_v, width);
     a.context = rows(context, heads.d_v, heads.context());
-    a.log_sums = workspace<float>(LOG_SUMS, some.tokens() * heads.count);
+    a.kv_heads = heads.kv_count, a.log_sums = workspace<float>(LOG_SUMS, some.tokens() * heads.count);
     a.threads = some.tokens() * some.longest() * (heads.keys() + heads.values()) < ENOUGH_NUMBERS ? 1 : stack.threads;
     attend_all<float>(a, false);
 }

@@ -7,21 +7,26 @@
 // approximation with tanh (Hendrycks & Gimpel 2016), SiLU (Elfwing et al. 2018).
 enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi.py
 
-// To 1.5e-7 (Abramowitz & Stegun 1964, 7.1.26).
-static inline Floats error_function(Floats x) {
-    const Floats size = x < 0.0f ? -x : x, t = 1.0f / (1.0f + 0.3275911f * size);
+// Φ(x), the normal distribution, to 1e-7 (Abramowitz & Stegun 1964, 7.1.26), and e^(−x²/2).
+struct Normal {
+    Floats below, density;
+};
+
+static inline Normal normal(Floats x) {
+    const Floats scaled = x * 0.70710678f, size = scaled < 0.0f ? -scaled : scaled;
+    const Floats t = 1.0f / (1.0f + 0.3275911f * size), density = exponential(-size * size);
     Floats p = t * 1.061405429f - 1.453152027f;
     p = p * t + 1.421413741f;
     p = p * t - 0.284496736f;
     p = p * t + 0.254829592f;
-    const Floats y = 1.0f - p * t * exponential(-size * size);
-    return x < 0.0f ? -y : y;
+    const Floats error = 1.0f - p * t * density;
+    return {0.5f + 0.5f * (scaled < 0.0f ? -error : error), density};
 }
 
 // The factor g(x) of the smooth activations, which are x · g(x): Φ(x), its approximation with tanh, or the logistic
 // function. Exponents are bounded, so that every finite x has a finite result.
 static inline Floats gate(Activation activation, Floats x) {
-    if (activation == GELU) return 0.5f + 0.5f * error_function(x * 0.70710678f);
+    if (activation == GELU) return normal(x).below;
     if (activation == SILU) return 1.0f / (1.0f + exponential(x < -87.0f ? all(87.0f) : -x));
     const Floats twice = 1.59576912f * (x + 0.044715f * x * x * x);  // 2 √(2/π) (x + …)
     return 1.0f - 1.0f / (1.0f + exponential(twice > 80.0f ? all(80.0f) : twice));
@@ -34,14 +39,21 @@ static inline Floats activated(Activation activation, Floats x) {
     return x * gate(activation, x);
 }
 
-// From the gradient d of the activation's result to that of x. ReLU's depends on the sign alone, so x may be its
-// result.
-static inline Floats activation_gradient(Activation activation, Floats x, Floats d) {
-    if (activation == RELU) return x > 0.0f ? d : Floats{};
-    const Floats g = gate(activation, x);
-    if (activation == GELU) return d * (g + x * exponential(-0.5f * x * x) * 0.39894228f);
-    if (activation == SILU) return d * (g + x * g * (1.0f - g));
-    return d * (g + x * g * (1.0f - g) * 1.59576912f * (1.0f + 0.134145f * x * x));
+// The activation of x, and from the gradient d of this result to that of x. ReLU's depends on the sign alone, so x may
+// be its result.
+struct ActivationGradient {
+    Floats activated, gradient;
+};
+
+static inline ActivationGradient activation_gradient(Activation activation, Floats x, Floats d) {
+    if (activation == RELU) return {x < 0.0f ? Floats{} : x, x > 0.0f ? d : Floats{}};
+    if (activation == GELU) {
+        const Normal of = normal(x);
+        return {x * of.below, d * (of.below + x * of.density * 0.39894228f)};
+    }
+    const Floats g = gate(activation, x), slope = x * g * (1.0f - g);
+    if (activation == SILU) return {x * g, d * (g + slope)};
+    return {x * g, d * (g + slope * 1.59576912f * (1.0f + 0.134145f * x * x))};
 }
 
 // Dropout (section 5.4). Its mask is never stored: it is a function of a seed and of an element's index, made anew in
@@ -111,13 +123,14 @@ struct Statistics {
     float mean, rate;  // rate: 1 / √(variance + ε)
 };
 
-// (x − mean) · rate · γ + β of one row; β may be null.
+// (x − mean) · rate · γ + β of one row; β may be null. If it is not `centered`, it is RMSNorm (Zhang & Sennrich 2019),
+// whose mean is 0.
 template <class T>
 static Statistics normalize_row(
-    const T* x, const Parameter& weight, const Parameter& bias, float epsilon, int64_t size, T* to
+    const T* x, const Parameter& weight, const Parameter& bias, float epsilon, bool centered, int64_t size, T* to
 ) {
     Floats total = {}, squares = {};
-    for (int64_t i = 0; i < size; i += LANES) total += read(x + i);
+    for (int64_t i = 0; centered && i < size; i += LANES) total += read(x + i);
     const float mean = sum(total) / size;
     for (int64_t i = 0; i < size; i += LANES) {
         const Floats difference = read(x + i) - mean;
@@ -132,10 +145,11 @@ static Statistics normalize_row(
     return {mean, rate};
 }
 
-// From the gradient of what LayerNorm gave to that of what it got, in place; `sums`: of γ's gradient, then of β's.
+// From the gradient of what the normalization gave to that of what it got, in place; `sums`: of γ's gradient, then of
+// β's.
 template <class T>
 static void normalize_row_backward(
-    const T* x, Statistics of, const Parameter& weight, int64_t size, float* d, float* sums
+    const T* x, Statistics of, const Parameter& weight, bool centered, int64_t size, float* d, float* sums
 ) {
     const T* gamma = static_cast<const T*>(weight.value);
     Floats plain = {}, weighted = {};
@@ -147,7 +161,7 @@ static void normalize_row_backward(
         plain += inner, weighted += inner * normed;
         store(d + i, inner);
     }
-    const float mean = sum(plain) / size, along = sum(weighted) / size;
+    const float mean = centered ? sum(plain) / size : 0.0f, along = sum(weighted) / size;
     for (int64_t i = 0; i < size; i += LANES) {
         const Floats normed = (read(x + i) - of.mean) * of.rate;
         store(d + i, (load(d + i) - mean - normed * along) * of.rate);

@@ -12,8 +12,10 @@
 #define CHUNK (4 * TALL)       // rows
 #if HAS_AMX
 #define BLOCK (4 * CHUNK)      // rows whose sums stay in the first level of the cache
+#define LAST_BLOCK BLOCK
 #else
 #define BLOCK (2 * CHUNK)
+#define LAST_BLOCK CHUNK       // of the last quarter of the rows, lest one thread waits for another's
 #endif
 #define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second
 #define COLUMN_BLOCK 64        // columns of the transposed operand that lie side by side

@@ -47,6 +47,7 @@ static std::string layout_of(const std::string& name) {
         Attention, F(batch) F(heads) F(queries) F(keys) F(d_k) F(d_v) F(q) F(k) F(v) F(context) F(d_q) F(d_k_) F(d_v_)
         F(d_context) F(mask) F(mask_batch) F(mask_head) F(mask_query) F(mask_key) F(log_sums) F(seed) F(threshold)
         F(bfloat16) F(threads) F(cu_seqlens_q) F(cu_seqlens_k) F(queries_before)
+        F(kv_heads)
     )
     STRUCT(
         Embedding, F(tokens) F(d_model) F(ids) F(places) F(used) F(matrix) F(table) F(matrix_rows) F(table_rows)
@@ -59,13 +60,15 @@ static std::string layout_of(const std::string& name) {
     STRUCT(Parameter, F(value) F(gradient))
     STRUCT(
         TrainedLayer, F(self_norm) F(cross_norm) F(feed_forward_norm) F(query) F(key) F(value) F(output) F(cross_query)
-        F(cross_key) F(cross_value) F(cross_output) F(inner) F(outer)
+        F(cross_key) F(cross_value) F(cross_output) F(gate) F(inner) F(outer)
     )
     STRUCT(Mask, F(seen) F(batch) F(head) F(query) F(key))
     STRUCT(
-        TrainedStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(layer) F(x) F(memory)
+        TrainedStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(kv_heads)
+        F(d_k) F(d_v) F(layer) F(x) F(memory)
         F(mask) F(memory_mask) F(cosines) F(sines) F(sines_back) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
-        F(seed) F(epsilon) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(threads)
+        F(seed) F(epsilon) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(rms)
+        F(threads)
     )
     STRUCT(
         ParameterState, F(value) F(gradient) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count) F(rate)

@@ -8,9 +8,9 @@
 // drawn in another way; the compiler's way of joining products and sums; the instructions.
 API const char* arithmetic() {
 #if defined(__clang__)
-#define ARITHMETIC "1, Clang"
+#define ARITHMETIC "2, Clang"
 #else
-#define ARITHMETIC "1"
+#define ARITHMETIC "2"
 #endif
 #if HAS_AMX
     if (amx_allowed()) return ARITHMETIC ", 512 bits, matrices";

@@ -59,8 +59,21 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
     return {log_sum - target_logit, log_sum - static_cast<double>(sum(totals)) / size};
 }
 
+// Whether the weights can be packed as they are: in the type of `hidden`, of whole column blocks.
+template <class T>
+static bool usable_weights(const ProjectedLoss& l) {
+    return std::is_same<T, float>::value && l.vocabulary % COLUMN_BLOCK == 0;
+}
+
+template <class T>
+static T* low_weights(const ProjectedLoss& l, int64_t room) {
+    if (usable_weights<T>(l)) return reinterpret_cast<T*>(const_cast<float*>(l.weight));
+    return workspace<T>(ROUNDED_WEIGHTS, room * l.d_model);
+}
+
 template <class T>
 static auto rounding_weights(const ProjectedLoss& l, int64_t room, T* to) {
+    if (usable_weights<T>(l)) room = 0;
     return loop(room * l.d_model, COLUMN_BLOCK * l.d_model, [&l, to](int64_t from, int64_t end) {
         const int64_t count = l.vocabulary * l.d_model;
         for (int64_t i = from; i < end; i += LANES) write(to + i, i < count ? load(l.weight + i) : Floats{});
@@ -71,7 +84,7 @@ static auto rounding_weights(const ProjectedLoss& l, int64_t room, T* to) {
 template <class T>
 struct LossWorkspace {
     int64_t size, steps, size_steps;  // of a row of logits; of the sum over d_model, and over a row of logits
-    T* low;                           // the weights in the type of `hidden`
+    T* low;                           // the weights in the type of `hidden`, only read once they are there
     Unit<T> *outputs, *inputs;        // the same, packed for either product
     Unit<T> *hidden, *gradients;      // of a piece, in panels and column blocks, for the gradient of the weights
     int64_t piece_steps;              // of the sum over the rows of a piece
@@ -133,7 +146,7 @@ static void projected_loss(ProjectedLoss& l) {
     const int64_t at_once = std::max<int64_t>(LOGIT_ROWS, PIECE_BYTES / ((size + d) * sizeof(T)));
     const int64_t pieces = std::max<int64_t>(1, (l.tokens + at_once - 1) / at_once);
     const int64_t piece = padded((l.tokens + pieces - 1) / pieces, TALL);
-    LossWorkspace<T> room = {size, steps_of<T>(d), steps_of<T>(size), workspace<T>(ROUNDED_WEIGHTS, size * d)};
+    LossWorkspace<T> room = {size, steps_of<T>(d), steps_of<T>(size), low_weights<T>(l, size)};
     room.outputs = workspace<Unit<T>>(WEIGHTS, size * room.steps);
     if (l.d_hidden) {
         room.inputs = workspace<Unit<T>>(OUTER_WEIGHTS, room.size_steps * d);

@@ -19,7 +19,7 @@ const T* add_norm_backward(
         for (int64_t j = 0; j < size; j += LANES) store(some + j, read(d + i * size + j));
         if (!s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.sum + i * size, saved.statistics[i], norm.weight, size, some, chunk);
+            normalize_row_backward(saved.sum + i * size, saved.statistics[i], norm.weight, !s.rms, size, some, chunk);
             for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(some + j));
         }
         drop_row(some, i * size, by, size, d_y + (i - row) * size);
@@ -40,7 +40,7 @@ void add_sublayer_gradient(
         float* some = d_input + (i - row) * size;
         if (s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.input + i * size, saved.statistics[i], norm.weight, size, some, chunk);
+            normalize_row_backward(saved.input + i * size, saved.statistics[i], norm.weight, !s.rms, size, some, chunk);
         }
         for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(some + j));
     }
@@ -90,59 +90,74 @@ Floats row_of(const Pair* panel, int64_t row) {
     return (Floats)(row % 2 ? both & static_cast<int32_t>(0xffff0000) : both << 16);
 }
 
+// From the gradients of a panel of activations, from `column` on, to those of what they were computed from, and the
+// activations again.
+template <class T>
+void put_hidden_gradient(
+    const CompactStack& s, const SavedSublayer<T>& saved, int64_t row, int64_t count, int64_t column,
+    const float* gradients, T* some, T* activations
+) {
+    const int64_t steps = steps_of<T>(s.rows), step = row / Step<T>::ENTRIES, all = s.hidden_width();
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t j = 0; j < PANEL; j += LANES) {
+            const Unit<T>* at = saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
+            const Floats gradient = load(gradients + i * PANEL + j);
+            T* to = some + i * all + column + j;
+            if (s.gated()) {
+                const Floats other = row_of(at + s.d_ff * steps, i);
+                const ActivationGradient of = activation_gradient(s.form(), row_of(at, i), gradient * other);
+                write(to, of.gradient), write(to + s.d_ff, gradient * of.activated);
+                write(activations + i * s.d_ff + column + j, of.activated * other);
+            } else {
+                const ActivationGradient of = activation_gradient(s.form(), row_of(at, i), gradient);
+                write(to, of.gradient), write(activations + i * s.d_ff + column + j, of.activated);
+            }
+        }
+}
+
 template <class T>
 void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, T* d) {
-    const int64_t size = s.d_model, wide = s.d_ff, rows = s.rows, steps = steps_of<T>(rows);
+    const int64_t size = s.d_model, wide = s.d_ff, all = s.hidden_width(), second = all - wide;
+    const int64_t rows = s.rows, steps = steps_of<T>(rows), inner_steps = steps_of<T>(all);
     const TrainedNorm& norm = layer.feed_forward_norm;
-    auto inner = workspace<Unit<T>>(WEIGHTS, size * steps_of<T>(wide)),
+    auto inner = workspace<Unit<T>>(WEIGHTS, size * inner_steps),
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, wide * steps_of<T>(size));
     auto sums = sums_of_chunks(rows, size);
-    auto d_y = workspace<Unit<T>>(D_RESULT, steps * size), d_hidden = workspace<Unit<T>>(D_INNER, steps * wide);
-    const Unit<T>* activations = saved.hidden;
-    if (s.form() != RELU) {
-        auto again = workspace<Unit<T>>(ACTIVATED, steps * wide);
-        const int64_t count = wide * Step<T>::ENTRIES;
-        parallel_for(s.threads, steps, CHUNK, [&](int64_t from, int64_t to) {
-            activate(
-                s, reinterpret_cast<const T*>(saved.hidden) + from * count, (to - from) * count,
-                reinterpret_cast<T*>(again) + from * count
-            );
-        });
-        activations = again;
-    }
+    auto d_y = workspace<Unit<T>>(D_RESULT, steps * size), d_hidden = workspace<Unit<T>>(D_INNER, steps * all);
+    const bool saved_activations = s.form() == RELU && !s.gated();
+    auto activations = saved_activations ? saved.hidden : workspace<Unit<T>>(ACTIVATED, steps * wide);
+    auto pack = [&](const Projection& by, int64_t outputs, int64_t first) {
+        return packing_rows(static_cast<const T*>(by.weight.value), size, outputs, size, first, inner_steps, inner);
+    };
     parallel(
         s.threads,
         packing_rows(static_cast<const T*>(layer.outer.weight.value), wide, size, wide, 0, steps_of<T>(size), outer),
-        packing_rows(static_cast<const T*>(layer.inner.weight.value), size, wide, size, 0, steps_of<T>(wide), inner)
+        pack(layer.gate, second, 0), pack(layer.inner, wide, steps_of<T>(second))
     );
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
+        auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * all), again = workspace<T>(BLOCK_ACTIVATED, BLOCK * wide);
         const int64_t step = row / Step<T>::ENTRIES;
-        auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * wide);
-        auto put_gradient = [&](int64_t column, float* d_inner) {
-            for (int64_t i = 0; i < count; i++)
-                for (int64_t j = 0; j < PANEL; j += LANES) {
-                    const Unit<T>* hidden =
-                        saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
-                    const Floats gradient =
-                        activation_gradient(s.form(), row_of(hidden, i), load(d_inner + i * PANEL + j));
-                    write(some + i * wide + column + j, gradient);
-                }
+        auto put_gradient = [&](int64_t column, float* gradients) {
+            put_hidden_gradient(s, saved, row, count, column, gradients, some, again);
+            if (!saved_activations)
+                pack_panels<PANEL>(again + column, wide, count, PANEL, step, steps, activations + column * steps);
             if ((column + PANEL) % COLUMN_BLOCK) return;
-            const int64_t first = column + PANEL - COLUMN_BLOCK;
-            pack_panels<COLUMN_BLOCK>(
-                some + first, wide, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
-            );
+            for (int64_t first = column + PANEL - COLUMN_BLOCK; first < all; first += wide)
+                pack_panels<COLUMN_BLOCK>(
+                    some + first, all, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
+                );
         };
         multiply_block(rows_at(d_output, size), count, outer, wide, steps_of<T>(size), put_gradient);
         auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
-        multiply_to<T>(some, wide, count, inner, size, wide, nullptr, d_input);
+        multiply_to<T>(some, all, count, inner, size, all, nullptr, d_input);
         add_sublayer_gradient(s, saved, norm, row, count, d_input, d, sums);
     };
     parallel(s.threads, blocks(rows, backward));
     parallel(
         s.threads, gradients_of<T>(layer.outer, d_y, size, activations, wide, rows),
-        gradients_of<T>(layer.inner, d_hidden, wide, saved.packed_input, size, rows),
+        gradients_of<T>(layer.gate, d_hidden, second, saved.packed_input, size, rows),
+        gradients_of<T>(layer.inner, d_hidden + second * steps, wide, saved.packed_input, size, rows),
         norm_gradient<T>(sums, rows, size, norm.weight, norm.bias)
     );
 }
@@ -153,13 +168,13 @@ void context_gradient(
     const CompactStack& s, const AttentionParameters& by, const SavedSublayer<T>& saved, T* d, Unit<T>* d_y,
     T* d_context, float* sums
 ) {
-    const int64_t size = s.d_model, steps = steps_of<T>(size);
-    auto back = workspace<Unit<T>>(OUTER_WEIGHTS, size * steps);
-    parallel(s.threads, packing_rows(static_cast<const T*>(by.output.weight.value), size, size, size, 0, steps, back));
+    const int64_t size = s.d_model, steps = steps_of<T>(size), wide = by.context;
+    auto back = workspace<Unit<T>>(OUTER_WEIGHTS, wide * steps);
+    parallel(s.threads, packing_rows(static_cast<const T*>(by.output.weight.value), wide, size, wide, 0, steps, back));
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, by.norm, row, count, d, d_y, sums);
-        multiply_block(rows_at(d_output, size), count, back, size, steps, [&](int64_t column, const float* sums) {
-            put_panel<T>(sums, count, nullptr, d_context + row * size + column, size);
+        multiply_block(rows_at(d_output, size), count, back, wide, steps, [&](int64_t column, const float* sums) {
+            put_panel<T>(sums, count, nullptr, d_context + row * wide + column, wide);
         });
     };
     parallel(s.threads, blocks(by.rows, backward));
@@ -179,15 +194,15 @@ void projected_gradient(
     const CompactStack& s, const AttentionParameters& by, const SavedSublayer<T>& saved,
     const AttentionGradients<T>& of, T* d, float* d_memory, float* sums
 ) {
-    const int64_t size = s.d_model, steps = steps_of<T>(size), all = by.self ? 3 * steps : steps;
-    auto queries = workspace<Unit<T>>(WEIGHTS, 3 * size * steps), keys = queries + size * steps;
-    auto pack = [&](const Projection& weight, int64_t first, int64_t in_all, Unit<T>* to) {
-        return packing_rows(static_cast<const T*>(weight.weight.value), size, size, size, first, in_all, to);
+    const int64_t size = s.d_model, all = steps_of<T>(by.query_width), key_steps = steps_of<T>(by.key_width);
+    auto queries = workspace<Unit<T>>(WEIGHTS, size * (all + key_steps)), keys = by.self ? queries : queries + size * all;
+    auto pack = [&](const Projection& weight, int64_t outputs, int64_t before, int64_t steps, Unit<T>* to) {
+        const T* from = static_cast<const T*>(weight.weight.value);
+        return packing_rows(from, size, outputs, size, steps_of<T>(before), steps, to);
     };
     parallel(
-        s.threads, pack(by.query, 0, all, queries),
-        pack(by.key, by.self ? steps : 0, by.self ? all : 2 * steps, by.self ? queries : keys),
-        pack(by.value, by.self ? 2 * steps : steps, by.self ? all : 2 * steps, by.self ? queries : keys)
+        s.threads, pack(by.query, by.queries, 0, all, queries), pack(by.key, by.keys, by.first_key(), key_steps, keys),
+        pack(by.value, by.values, by.first_key() + by.keys, key_steps, keys)
     );
     auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights,
                     Unit<T>* panels) {
@@ -220,21 +235,22 @@ void attend_backward(
     const int64_t key_steps = steps_of<T>(key_rows);
     auto sums = sums_of_chunks(by.rows, size);
     auto d_y = workspace<Unit<T>>(D_RESULT, steps * size);
-    auto d_context = workspace<T>(D_CONTEXT, by.rows * size);
+    auto d_context = workspace<T>(D_CONTEXT, by.rows * by.context);
     AttentionGradients<T> of = {workspace<T>(D_QUERIES, by.rows * by.query_width)};
     of.query_panels = workspace<Unit<T>>(D_QUERY_PANELS, steps * by.query_width);
-    of.keys = self ? of.queries + size : workspace<T>(D_KEYS, by.memory * by.key_width);
-    of.key_panels = self ? of.query_panels + size * steps : workspace<Unit<T>>(D_KEY_PANELS, key_steps * by.key_width);
+    of.keys = self ? of.queries + by.queries : workspace<T>(D_KEYS, by.memory * by.key_width);
+    of.key_panels =
+        self ? of.query_panels + by.queries * steps : workspace<Unit<T>>(D_KEY_PANELS, key_steps * by.key_width);
     context_gradient(s, by, saved, d, d_y, d_context, sums);
-    attention_of<T>(s, saved, self, nullptr, of.queries, of.keys, d_context);
-    if (self) rotate_heads(s, of.queries, s.sines_back);
+    attention_of<T>(s, by, saved, nullptr, of.queries, of.keys, d_context);
+    if (self) rotate_heads(s, by, of.queries, s.sines_back);
     projected_gradient<T>(s, by, saved, of, d, d_memory, sums);
     const Unit<T>* key_input = self ? saved.packed_input : memory;
     parallel(
-        s.threads, gradients_of<T>(by.output, d_y, size, saved.context, size, by.rows),
-        gradients_of<T>(by.query, of.query_panels, size, saved.packed_input, size, by.rows),
-        gradients_of<T>(by.key, of.key_panels, size, key_input, size, key_rows),
-        gradients_of<T>(by.value, of.key_panels + size * key_steps, size, key_input, size, key_rows),
+        s.threads, gradients_of<T>(by.output, d_y, size, saved.context, by.context, by.rows),
+        gradients_of<T>(by.query, of.query_panels, by.queries, saved.packed_input, size, by.rows),
+        gradients_of<T>(by.key, of.key_panels, by.keys, key_input, size, key_rows),
+        gradients_of<T>(by.value, of.key_panels + by.keys * key_steps, by.values, key_input, size, key_rows),
         norm_gradient<T>(sums, by.rows, size, by.norm.weight, by.norm.bias)
     );
 }

@@ -67,6 +67,7 @@ class MaskedModeling(EncoderTask):
         """Never holding the logits of all hidden tokens."""
         assert model.output_projection is not None
         hidden, labels = self._hidden(model, batch)
+        hidden = hidden.to(model.encoder.dtype)  # the type of the products, as in a stack that is projected at once
         return projection_loss(model.output_projection, hidden, labels, self.config.train.label_smoothing)
 
     def validate(self, model: BERT) -> dict[str, float]:
