@@ -9,7 +9,8 @@ largest expected number, at least 1. Entries that are not finite must be the sam
 kernels skip those, PyTorch multiplies by 0. Where PyTorch cannot reshape an empty tensor, a finite result is enough.
 
 Every kernel runs in a process of its own, so that a crash ends this kernel only. Prints a table; for each failure the
-command that repeats the call, and exits with 1. The arguments themselves are in ``random_kernels.py``.
+command that repeats the call, and exits with 1. The arguments themselves are in the modules ``random_training``,
+``random_decoding`` and ``random_models``.
 """
 
 import argparse
@@ -27,7 +28,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.random_kernels import KERNELS, Call, Draw
+from benchmarks.random_arguments import Call, Draw
+from benchmarks.random_decoding import DECODING
+from benchmarks.random_models import MODELS
+from benchmarks.random_training import TRAINING
 from glassformer.native.library import kernels
 
 ERRORS = (
@@ -40,6 +44,9 @@ ERRORS = (
     TypeError,
     ValueError,
 )
+
+
+KERNELS = TRAINING | DECODING | MODELS
 
 
 @dataclass

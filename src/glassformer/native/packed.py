@@ -151,11 +151,12 @@ class PackedEncoder(Blocks):
         memory_mask: Mask | None = None,
         cache: StackCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        tokens = None if torch.is_grad_enabled() or x.dtype != torch.float32 else tokens_of(mask, x)
+        fits = x.dtype == torch.float32 and x.size(-1) == self.structure.d_model
+        tokens = tokens_of(mask, x) if fits and not torch.is_grad_enabled() else None
         if tokens is None or memory is not None or cache is not None:
             return super().forward(x, mask, memory, memory_mask, cache)
         whole = bool(tokens.all())
-        rows = x.flatten(0, 1).clone() if whole else x[tokens]
+        rows = (x.flatten(0, 1) if whole else x[tokens]).clone(memory_format=torch.contiguous_format)
         first = ends_of(tokens.sum(1))
         self.packed.kernels.encode(
             self.structure,
