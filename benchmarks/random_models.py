@@ -27,7 +27,7 @@ from glassformer.layers.rotary import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native.decoding import NativeGPT
 from glassformer.native.library import loaded
-from glassformer.native.packed import PackedEncoder, pack_encoder, unsupported_stack
+from glassformer.native.packed import PackedEncoder, pack_encoder, tokens_of, unsupported_stack
 
 VOCABULARY, MAX_LENGTH = 50, 48
 FORMS = 200
@@ -205,7 +205,7 @@ def draw_encoder(rng: Draw, int8: bool) -> Call:
     x, keys = tensor(rng, batch, length, width), laid_out(rng, keys)
     mask = {"none": None, "causal": Mask(causal=True)}.get(kind, Mask(keys, keys))
     tokens = keys != 0 if isinstance(mask, Mask) and mask.keys is not None else None
-    if int8 and not on_kernels(mask):
+    if tokens_of(mask, x) is None:
         expected = stack
 
     def computed(form: Stack) -> Results:
@@ -217,15 +217,6 @@ def draw_encoder(rng: Draw, int8: bool) -> Call:
 
     what = f"form {number}, {list(x.shape)}, mask {kind} {list(keys.shape)}"
     return Call(computed(native), computed(expected), INT8 if int8 else FLOAT32, what, hides=mask is not None)
-
-
-def on_kernels(mask: Mask | None) -> bool:
-    """True if ``mask`` forbids nothing but padding behind the tokens."""
-    if mask is None:
-        return True
-    if mask.causal or mask.keys is None or mask.keys.dtype != torch.bool:
-        return False
-    return bool((mask.keys[:, 1:] <= mask.keys[:, :-1]).all())
 
 
 MODELS = {

