@@ -9,7 +9,8 @@ largest expected number, at least 1. Entries that are not finite must be the sam
 kernels skip those, PyTorch multiplies by 0. Where PyTorch cannot reshape an empty tensor, a finite result is enough.
 
 Every kernel runs in a process of its own, so that a crash ends this kernel only. Prints a table; for each failure the
-command that repeats the call, and exits with 1. The arguments themselves are in ``random_kernels.py``.
+command that repeats the call, and exits with 1. The arguments themselves are in the modules ``random_training``,
+``random_decoding`` and ``random_models``.
 """
 
 import argparse
@@ -27,7 +28,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.random_kernels import KERNELS, Call, Draw
+from benchmarks.random_arguments import Call, Draw
+from benchmarks.random_decoding import DECODING
+from benchmarks.random_models import MODELS
+from benchmarks.random_training import TRAINING
 from glassformer.native.library import kernels
 
 ERRORS = (
@@ -40,6 +44,9 @@ ERRORS = (
     TypeError,
     ValueError,
 )
+
+
+KERNELS = TRAINING | DECODING | MODELS
 
 
 @dataclass
@@ -68,6 +75,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=1000, help="Calls of each kernel.")
     parser.add_argument("--seed", type=int, default=1, help="Random seed; with its number it determines a call.")
     parser.add_argument("--first", type=int, default=0, help="Number of the first call.")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="Begin no call of a kernel later.")
     parser.add_argument("--kernel", choices=sorted(KERNELS), help="This kernel only.")
     parser.add_argument("--progress", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -78,8 +86,9 @@ def run_apart(name: str, arguments: argparse.Namespace) -> bool:
     with tempfile.NamedTemporaryFile() as progress:
         progress.write(bytes(8))
         progress.flush()
-        options = {"calls": arguments.calls, "seed": arguments.seed, "first": arguments.first, "kernel": name}
-        given = [f"--{key}={value}" for key, value in (options | {"progress": progress.name}).items()]
+        options = {key: getattr(arguments, key) for key in ("calls", "seed", "first", "seconds")}
+        options |= {"kernel": name, "progress": progress.name}
+        given = [f"--{key}={value}" for key, value in options.items()]
         code = subprocess.run([sys.executable, "-m", "benchmarks.random_calls", *given], check=False).returncode
         if code not in (0, 1):
             (number,) = struct.unpack("q", Path(progress.name).read_bytes())
@@ -93,6 +102,8 @@ def run(name: str, arguments: argparse.Namespace) -> int:
     count, start = Count(), time.monotonic()
     with arguments.progress.open("r+b") as file, mmap.mmap(file.fileno(), 8) as progress:
         for number in range(arguments.first, arguments.first + arguments.calls):
+            if time.monotonic() - start > arguments.seconds:
+                break
             progress[:] = struct.pack("q", number)
             try:
                 compare(random_call(name, arguments.seed, number), count)

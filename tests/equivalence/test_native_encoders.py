@@ -111,6 +111,23 @@ def test_results_do_not_depend_on_the_batch_or_the_threads(precision: Any) -> No
         torch.set_num_threads(before)
 
 
+@torch.inference_mode()
+def test_one_sequence_may_lie_column_by_column() -> None:
+    model, x = bert(), torch.linspace(-1, 1, 13 * 48).sin().view(1, 48, 13).mT
+    form = accelerate(model)
+    assert not x.is_contiguous()
+    for length in (13, 1):
+        torch.testing.assert_close(form.encoder(x[:, :length]), model.encoder(x[:, :length]), atol=2e-5, rtol=1e-4)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("width", [0, 47, 96])
+def test_vectors_of_another_width_are_refused(width: int) -> None:
+    form = accelerate(bert())
+    with pytest.raises(RuntimeError):
+        form.encoder(torch.zeros(2, 3, width))
+
+
 def test_gradients_numbered_texts_and_gaps_are_computed_by_the_blocks() -> None:
     model, (tokens, mask, segments) = bert(), texts()
     form = accelerate(model)

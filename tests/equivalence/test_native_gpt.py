@@ -139,6 +139,18 @@ def test_a_shared_beginning_changes_no_bit(kind: str, precision: Any) -> None:
         assert torch.equal(one, other)
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_empty_prompts_may_stand_behind_a_long_one(precision: Any) -> None:
+    """The long one passes the layers alone, and so do the others, without a token."""
+    if precision == "int8" and not loaded().int8:
+        pytest.skip("this processor has no instruction for sums of eight-bit products")
+    form, prompts = accelerate(make("GPT-2"), precision=precision), [[5] * 70, [], []]
+    together = form.step(torch.full((3, 1), 7), form.begin(*batch(prompts)))
+    alone = [form.step(torch.tensor([[7]]), form.begin(*batch([ids]))).clone() for ids in prompts]
+    assert torch.equal(together, torch.cat(alone))
+
+
 @pytest.mark.parametrize("search", [{"beam_size": 1}, {"beam_size": 4, "n_best": 3}, {"sample": True, "n_best": 2}])
 @pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
 def test_searches_find_the_same_in_the_kernels(kind: str, search: dict[str, Any]) -> None:

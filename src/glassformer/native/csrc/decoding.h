@@ -194,11 +194,11 @@ void attend_prompts(
     auto memory = static_cast<Unit*>(cache.memory[index]);
     auto own = memory + (cache.shared + some.first[0]) * width;
     std::vector<int64_t> begins(some.tokens());
-    for (int64_t s = 0; s < some.count; s++)
-        std::fill(
-            begins.data() + some.first[s] - some.first[0], begins.data() + some.first[s + 1] - some.first[0],
-            some.first[s] - some.first[0]
-        );
+    for (int64_t s = 0, begin = 0; s < some.count; s++) {
+        const int64_t end = some.first[s + 1] - some.first[0];
+        std::fill(begins.begin() + begin, begins.begin() + end, begin);
+        begin = end;
+    }
     for (int64_t row = 0; row < some.tokens(); row++)
         put(qkv + row * stride + heads.queries(), width, own + row * width);
     attend_rows<Unit>(

@@ -1,21 +1,27 @@
-"""Random arguments for each kernel, with the same computation in PyTorch; see ``random_calls.py``.
-
-About one call in eight is invalid: a size, a type or an id that PyTorch refuses. About as many contain NaN or infinity.
-"""
+"""Random calls of the kernels of a training: operations, whole parts of a model, and the update."""
 
 import copy
 import math
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.generate.candidates import NativeSearch, TorchSearch
+from benchmarks.random_arguments import (
+    Call,
+    Draw,
+    Kernel,
+    Results,
+    invalid,
+    laid_out,
+    mask_of,
+    near,
+    size,
+    tensor,
+    with_gradients,
+)
 from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
@@ -24,91 +30,10 @@ from glassformer.layers.position import Learned, Sinusoidal
 from glassformer.layers.rotary import Rotary
 from glassformer.models.registry import build_model
 from glassformer.native import ops
-from glassformer.native.decoding import NativeDecoder
-from glassformer.native.execution import SearchKernels
 from glassformer.native.forms import native_form
-from glassformer.native.library import loaded
 from glassformer.train.config import OptimizerConfig
 from glassformer.train.loss import projection_loss
 from glassformer.train.optim import NativeUpdate, TorchUpdate
-
-Results = Callable[[], Sequence[Tensor]]
-
-
-@dataclass
-class Call:
-    """One call of a kernel, and the same in PyTorch."""
-
-    native: Results
-    torch: Results
-    tolerance: float
-    what: str
-    """Sizes and kinds of the arguments."""
-    invalid: bool = False
-    """True if an error is a valid outcome, even where PyTorch broadcasts."""
-    hides: bool = False
-    """True if keys are hidden, which the kernels do not read."""
-
-
-class Draw(random.Random):
-    """Random numbers of one call, and whether it was made invalid."""
-
-    spoiled = False
-
-
-@dataclass(frozen=True)
-class Kernel:
-    draw: Callable[[Draw], Call]
-    tolerance: float
-
-
-def size(rng: Draw, most: int = 80) -> int:
-    return rng.choice((0, 1, 2, rng.randint(3, most), rng.randint(3, most), 2 * rng.randint(1, most // 2) + 1, most))
-
-
-def tensor(rng: Draw, *shape: int, dtype: torch.dtype = torch.float32, wild: float = 0.04) -> Tensor:
-    """Normal numbers of some scale, sometimes with NaN or infinities, in some layout in memory."""
-    x = torch.randn(shape) * rng.choice((1.0, 1.0, 1.0, 0.0, 1e-20, 7.0))
-    if rng.random() < wild and x.numel():
-        for _ in range(rng.randint(1, 3)):
-            x.view(-1)[rng.randrange(x.numel())] = rng.choice((float("nan"), float("inf"), -float("inf")))
-    return laid_out(rng, x.to(dtype))
-
-
-def laid_out(rng: Draw, x: Tensor) -> Tensor:
-    """The same tensor with other strides, or another alignment."""
-    kind = rng.randrange(6)
-    if kind == 0 and x.dim() > 1:
-        return x.transpose(-1, -2).contiguous().transpose(-1, -2)
-    if kind == 1 and x.dim():
-        return F.pad(x, (0, x.size(-1)))[..., ::2].copy_(x) if x.size(-1) else x
-    if kind == 2:
-        return torch.empty(x.numel() + 6, dtype=x.dtype)[6:].view(x.shape).copy_(x)
-    return x
-
-
-def invalid(rng: Draw) -> bool:
-    rng.spoiled = rng.random() < 0.12
-    return rng.spoiled
-
-
-def near(rng: Draw, count: int) -> int:
-    """Another size than ``count``."""
-    return rng.choice([other for other in (0, 1, count - 1, count + 1, 2 * count, 5) if other not in (count, -1)])
-
-
-def with_gradients(function: Callable[..., Tensor], *leaves: Tensor | None) -> Results:
-    """Result of ``function`` and gradients of a random sum of it."""
-
-    def compute() -> list[Tensor]:
-        needed = [None if leaf is None else leaf.detach().requires_grad_() for leaf in leaves]
-        result = function(*needed)
-        given = torch.randn(result.shape, generator=torch.Generator().manual_seed(5)).to(result.dtype)
-        gradients = torch.autograd.grad(result, [x for x in needed if x is not None], given, allow_unused=True)
-        return [result.detach(), *(x for x in gradients if x is not None)]
-
-    return compute
-
 
 # Single operations of training
 
@@ -161,19 +86,6 @@ def draw_dropout(rng: Draw) -> Call:
     return Call(with_gradients(found, x), with_gradients(expected, x), 1e-2, f"{list(x.shape)} {dtype} {module}")
 
 
-def mask_of(rng: Draw, batch: int, heads: int, queries: int, keys: int) -> Tensor | None:
-    """None, random, empty, causal or padding; with broadcast axes and strides."""
-    kind = rng.randrange(6)
-    if kind < 2:
-        return None
-    if kind == 2:
-        return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)[None, None]
-    shape = [rng.choice((1, full)) for full in (batch, heads, queries, keys)]
-    if kind == 3:
-        return torch.zeros(shape, dtype=torch.bool)
-    return laid_out(rng, torch.rand(shape) < rng.choice((0.05, 0.5, 0.9)))
-
-
 def definition(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """Equation 1 in float64; a query that sees nothing yields 0."""
     if len({x.dtype for x in (q, k, v)}) > 1 or v.shape[:3] != k.shape[:3] or q.shape[:2] != k.shape[:2]:
@@ -205,7 +117,9 @@ def draw_attention(rng: Draw) -> Call:
     found = with_gradients(lambda q, k, v: ops.attention(q, k, v, mask), *leaves)
     expected = with_gradients(lambda q, k, v: definition(q, k, v, mask), *leaves)
     what = f"{shapes} {dtypes}, mask {None if mask is None else list(mask.shape)}"
-    return Call(found, expected, 0.05 if low else 1e-4, what, hides=mask is not None)
+    # Gradients compute the weights again from scores and their log-sum, whose rounding grows with them: in one call the
+    # error was 1.4e-4 with scores up to 268, and 9e-6 with those up to 27.
+    return Call(found, expected, 0.05 if low else 1e-3, what, hides=mask is not None)
 
 
 def draw_rotary(rng: Draw) -> Call:
@@ -401,151 +315,7 @@ def updated(  # type: ignore[no-untyped-def]
     return [torch.tensor(norms)] + [p.detach().float() for each in state.weights for p in each if p is not None]
 
 
-# Search and decoding
-
-
-def draw_log_sums(rng: Draw) -> Call:
-    logits = tensor(rng, size(rng, 20), rng.choice((size(rng), size(rng, 1000))), wild=0.2)
-    native = NativeSearch(SearchKernels(loaded()))
-    return Call(
-        lambda: [native.log_sum(logits)], lambda: [TorchSearch().log_sum(logits)], 1e-6, f"logits {list(logits.shape)}"
-    )
-
-
-def draw_best_of(rng: Draw) -> Call:
-    logits = tensor(rng, size(rng, 20), rng.choice((size(rng), size(rng, 1000))), wild=0.2)
-    k, native = rng.choice((0, 1, 2, 5, 64, 5000)), NativeSearch(SearchKernels(loaded()))
-    numbers = logits.nan_to_num(-torch.inf, torch.inf, -torch.inf)
-
-    def found() -> list[Tensor]:
-        values, ids = native.best(logits, k)
-        return [values, numbers.gather(1, ids), ids.sort(1)[0].diff() > 0]
-
-    def expected() -> list[Tensor]:
-        values = numbers.topk(min(k, logits.size(1)))[0]
-        return [values, values, torch.ones_like(values[:, 1:])]
-
-    return Call(found, expected, 1e-12, f"{k} of {list(logits.shape)}")
-
-
-def draw_extensions(rng: Draw) -> Call:
-    sentences, live, vocabulary = rng.randint(0, 4), rng.randint(1, 5), rng.choice((1, 2, 9, 200, 1000))
-    rows = near(rng, sentences * live) if invalid(rng) else sentences * live
-    logits = laid_out(rng, torch.randn(rows, vocabulary) * rng.choice((1.0, 7.0)))  # without ties
-    logits = logits.masked_fill(torch.rand(logits.shape) < rng.choice((0, 0.5, 0.99)), -torch.inf)
-    normalizers = laid_out(rng, torch.logsumexp(logits, 1).clamp(min=-30))
-    totals = laid_out(rng, torch.randn(sentences, live))
-    totals = totals.masked_fill(torch.rand(totals.shape) < 0.1, -torch.inf)
-    end, beam = rng.randrange(-1, vocabulary), rng.choice((1, 1, 2, 4, 7))
-
-    def computed(search: TorchSearch) -> Results:
-        def compute() -> list[Tensor]:
-            step = search.extensions(logits, normalizers, totals, end, beam)
-            ends = (step.candidates.tokens == end) & (step.candidates.totals > -torch.inf)
-            return [step.candidates.totals, step.going.totals, torch.tensor(step.some_end == bool(ends.any()))]
-
-        return compute
-
-    what = f"{sentences} × {live}, logits {list(logits.shape)}, beam {beam}, end {end}"
-    return Call(computed(NativeSearch(SearchKernels(loaded()))), computed(TorchSearch()), 1e-5, what)
-
-
-def draw_packed(rng: Draw, int8: bool) -> Call:
-    """A packed linear layer as decoding applies it."""
-    if int8 and not loaded().int8:
-        raise SystemExit("this processor has no instructions for int8 products")
-    inputs, outputs, rows = rng.choice((1, 3, 64, size(rng, 500) + 1)), size(rng, 300) + 1, size(rng, 200)
-    module = nn.Linear(inputs, outputs, bias=rng.random() < 0.5)
-    with torch.no_grad():
-        module.weight.copy_(tensor(rng, outputs, inputs))
-    x = tensor(rng, rows, inputs).contiguous()
-
-    def expected() -> list[Tensor]:
-        a, b = (quantized(each) if int8 else each.double() for each in (x, module.weight.detach()))
-        return [F.linear(a, b, None if module.bias is None else module.bias.detach().double())]
-
-    what = f"{list(x.shape)}, {inputs} → {outputs}"
-    return Call(lambda: [applied(module, x, int8)], expected, 1e-2 if int8 else 2e-5, what)
-
-
-def applied(module: nn.Linear, x: Tensor, int8: bool) -> Tensor:
-    from glassformer.native.packed import Packed
-
-    packed = Packed(loaded(), int8)
-    linear, y = packed.linear(module), x.new_empty(len(x), module.out_features)
-    loaded().linear(linear, x.data_ptr(), len(x), y.data_ptr(), torch.get_num_threads())
-    return y
-
-
-def quantized(x: Tensor) -> Tensor:
-    """Rows rounded to 127 steps on either side of 0; a row that is not finite is NaN."""
-    limit = x.abs().amax(1, keepdim=True)
-    rounded = (x / limit.clamp(min=1e-36) * 127).round().double() * limit / 127
-    return torch.where(x.isfinite().all(1, keepdim=True), rounded, torch.nan)
-
-
-DECODERS: dict[tuple[Any, ...], tuple[Any, NativeDecoder]] = {}
-
-
-def decoders(**values: Any) -> tuple[Any, NativeDecoder]:
-    key = tuple(values.items())
-    if key not in DECODERS:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            sizes = {"kind": "encoder_decoder", "vocab_size": 50, "n_encoder_layers": 1, "n_decoder_layers": 2}
-            model: Any = build_model(sizes | values, "random calls").eval()
-        DECODERS[key] = model, NativeDecoder(model, loaded())
-    return DECODERS[key]
-
-
-def draw_decode(rng: Draw) -> Call:
-    widths = rng.choice(({"d_model": 64, "n_heads": 2, "d_ff": 96}, {"d_model": 22, "n_heads": 1, "d_ff": 27}))
-    kinds = {
-        "norm_order": ("post", "pre"),
-        "positions": ("sinusoidal", "rotary", "learned"),
-        "activation": ("relu", "silu"),
-    }
-    drawn = {name: rng.choice(kind) for name, kind in kinds.items()}
-    model, native = decoders(**widths, **drawn, max_length=48)
-    source = torch.randint(50, (size(rng, 5), size(rng, 30)))
-    mask = torch.rand(source.shape) < rng.choice((0.2, 0.9, 1.0))
-    if drawn["positions"] == "rotary":  # whose positions count from the first token that is not padding
-        mask = torch.arange(source.size(1)) < torch.randint(source.size(1) + 1, (len(source), 1))
-    steps, seed = rng.choice((0, 1, 2, 3, 50)) if rng.random() < 0.2 else 2, rng.getrandbits(30)
-    bad = None
-    if invalid(rng) and source.numel():
-        bad = rng.choice(("source", "token", "rows", "mask"))
-        if bad == "source":
-            source.view(-1)[0], mask.view(-1)[0] = rng.choice((-1, 50)), True
-        mask = mask[:, :-1] if bad == "mask" else mask
-
-    def computed(form: Any) -> Results:
-        return lambda: decoded(form, source, mask, steps, random.Random(seed), bad)
-
-    what = f"source {list(source.shape)}, {steps} steps, {drawn}, d_model {widths['d_model']}, invalid {bad}"
-    return Call(computed(native), computed(model), 2e-4, what)
-
-
-@torch.inference_mode()
-def decoded(form: Any, source: Tensor, mask: Tensor, steps: int, rng: random.Random, bad: str | None) -> list[Tensor]:
-    """Logits of some steps, in which hypotheses branch and sentences end."""
-    state, sentences, found = form.begin(source, mask), len(source), []
-    tokens = torch.ones(sentences, 1, dtype=torch.long)
-    for _ in range(steps):
-        if bad == "token":
-            tokens[0, 0] = 50
-        found.append(form.step(tokens, state).clone())
-        beams = len(tokens) // max(1, sentences)
-        kept = [one for one in range(sentences) if rng.random() < 0.9]
-        sentences, width = len(kept), rng.choice((beams, 3))
-        rows = [one * beams + rng.randrange(beams) for one in kept for _ in range(width)]
-        state.select_sentences(torch.tensor(kept, dtype=torch.long))
-        state.select(torch.tensor(rows[1:] if bad == "rows" else rows, dtype=torch.long))
-        tokens = torch.tensor([[rng.randrange(50)] for _ in rows], dtype=torch.long).view(-1, 1)
-    return found
-
-
-KERNELS = {
+TRAINING = {
     "product": Kernel(draw_product, 2e-5),
     "linear": Kernel(draw_linear, 2e-5),
     "dropout": Kernel(draw_dropout, 1e-2),
@@ -555,10 +325,4 @@ KERNELS = {
     "loss": Kernel(draw_loss, 0.1),
     "stack": Kernel(draw_stack, 0.25),
     "update": Kernel(draw_update, 1e-2),
-    "log_sums": Kernel(draw_log_sums, 1e-6),
-    "best_of": Kernel(draw_best_of, 1e-12),
-    "extensions": Kernel(draw_extensions, 1e-5),
-    "packed_float32": Kernel(lambda rng: draw_packed(rng, int8=False), 2e-5),
-    "packed_int8": Kernel(lambda rng: draw_packed(rng, int8=True), 1e-2),
-    "decode": Kernel(draw_decode, 2e-4),
 }

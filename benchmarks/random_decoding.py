@@ -1,0 +1,165 @@
+"""Random calls of the kernels of a search, of packed products, and of translators."""
+
+import random
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.random_arguments import Call, Draw, Kernel, Results, invalid, laid_out, near, size, tensor
+from glassformer.generate.candidates import NativeSearch, TorchSearch
+from glassformer.models.registry import build_model
+from glassformer.native.decoding import NativeDecoder
+from glassformer.native.execution import SearchKernels
+from glassformer.native.library import loaded
+from glassformer.native.packed import Packed
+
+# Search and decoding
+
+
+def draw_log_sums(rng: Draw) -> Call:
+    logits = tensor(rng, size(rng, 20), rng.choice((size(rng), size(rng, 1000))), wild=0.2)
+    native = NativeSearch(SearchKernels(loaded()))
+    return Call(
+        lambda: [native.log_sum(logits)], lambda: [TorchSearch().log_sum(logits)], 1e-6, f"logits {list(logits.shape)}"
+    )
+
+
+def draw_best_of(rng: Draw) -> Call:
+    logits = tensor(rng, size(rng, 20), rng.choice((size(rng), size(rng, 1000))), wild=0.2)
+    k, native = rng.choice((0, 1, 2, 5, 64, 5000)), NativeSearch(SearchKernels(loaded()))
+    numbers = logits.nan_to_num(-torch.inf, torch.inf, -torch.inf)
+
+    def found() -> list[Tensor]:
+        values, ids = native.best(logits, k)
+        return [values, numbers.gather(1, ids), ids.sort(1)[0].diff() > 0]
+
+    def expected() -> list[Tensor]:
+        values = numbers.topk(min(k, logits.size(1)))[0]
+        return [values, values, torch.ones_like(values[:, 1:])]
+
+    return Call(found, expected, 1e-12, f"{k} of {list(logits.shape)}")
+
+
+def draw_extensions(rng: Draw) -> Call:
+    sentences, live, vocabulary = rng.randint(0, 4), rng.randint(1, 5), rng.choice((1, 2, 9, 200, 1000))
+    rows = near(rng, sentences * live) if invalid(rng) else sentences * live
+    logits = laid_out(rng, torch.randn(rows, vocabulary) * rng.choice((1.0, 7.0)))  # without ties
+    logits = logits.masked_fill(torch.rand(logits.shape) < rng.choice((0, 0.5, 0.99)), -torch.inf)
+    normalizers = laid_out(rng, torch.logsumexp(logits, 1).clamp(min=-30))
+    totals = laid_out(rng, torch.randn(sentences, live))
+    totals = totals.masked_fill(torch.rand(totals.shape) < 0.1, -torch.inf)
+    end, beam = rng.randrange(-1, vocabulary), rng.choice((1, 1, 2, 4, 7))
+
+    def computed(search: TorchSearch) -> Results:
+        def compute() -> list[Tensor]:
+            step = search.extensions(logits, normalizers, totals, end, beam)
+            ends = (step.candidates.tokens == end) & (step.candidates.totals > -torch.inf)
+            return [step.candidates.totals, step.going.totals, torch.tensor(step.some_end == bool(ends.any()))]
+
+        return compute
+
+    what = f"{sentences} × {live}, logits {list(logits.shape)}, beam {beam}, end {end}"
+    return Call(computed(NativeSearch(SearchKernels(loaded()))), computed(TorchSearch()), 1e-5, what)
+
+
+def draw_packed(rng: Draw, int8: bool) -> Call:
+    """A packed linear layer as decoding applies it."""
+    if int8 and not loaded().int8:
+        raise SystemExit("this processor has no instructions for int8 products")
+    inputs, outputs, rows = rng.choice((1, 3, 64, size(rng, 500) + 1)), size(rng, 300) + 1, size(rng, 200)
+    module = nn.Linear(inputs, outputs, bias=rng.random() < 0.5)
+    with torch.no_grad():
+        module.weight.copy_(tensor(rng, outputs, inputs))
+    x = tensor(rng, rows, inputs).contiguous()
+
+    def expected() -> list[Tensor]:
+        a, b = (quantized(each) if int8 else each.double() for each in (x, module.weight.detach()))
+        return [F.linear(a, b, None if module.bias is None else module.bias.detach().double())]
+
+    what = f"{list(x.shape)}, {inputs} → {outputs}"
+    return Call(lambda: [applied(module, x, int8)], expected, 1e-2 if int8 else 2e-5, what)
+
+
+def applied(module: nn.Linear, x: Tensor, int8: bool) -> Tensor:
+    packed = Packed(loaded(), int8)
+    return packed.apply(packed.linear(module), x)
+
+
+def quantized(x: Tensor) -> Tensor:
+    """Rows rounded to 127 steps on either side of 0; a row that is not finite is NaN."""
+    limit = x.abs().amax(1, keepdim=True)
+    rounded = (x / limit.clamp(min=1e-36) * 127).round().double() * limit / 127
+    return torch.where(x.isfinite().all(1, keepdim=True), rounded, torch.nan)
+
+
+DECODERS: dict[tuple[Any, ...], tuple[Any, NativeDecoder]] = {}
+
+
+def decoders(**values: Any) -> tuple[Any, NativeDecoder]:
+    key = tuple(values.items())
+    if key not in DECODERS:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            sizes = {"kind": "encoder_decoder", "vocab_size": 50, "n_encoder_layers": 1, "n_decoder_layers": 2}
+            model: Any = build_model(sizes | values, "random calls").eval()
+        DECODERS[key] = model, NativeDecoder(model, loaded())
+    return DECODERS[key]
+
+
+def draw_decode(rng: Draw) -> Call:
+    widths = rng.choice(({"d_model": 64, "n_heads": 2, "d_ff": 96}, {"d_model": 22, "n_heads": 1, "d_ff": 27}))
+    kinds = {
+        "norm_order": ("post", "pre"),
+        "positions": ("sinusoidal", "rotary", "learned"),
+        "activation": ("relu", "silu"),
+    }
+    drawn = {name: rng.choice(kind) for name, kind in kinds.items()}
+    model, native = decoders(**widths, **drawn, max_length=48)
+    source = torch.randint(50, (size(rng, 5), size(rng, 30)))
+    mask = torch.rand(source.shape) < rng.choice((0.2, 0.9, 1.0))
+    if drawn["positions"] == "rotary":  # whose positions count from the first token that is not padding
+        mask = torch.arange(source.size(1)) < torch.randint(source.size(1) + 1, (len(source), 1))
+    steps, seed = rng.choice((0, 1, 2, 3, 50)) if rng.random() < 0.2 else 2, rng.getrandbits(30)
+    bad = None
+    if invalid(rng) and source.numel():
+        bad = rng.choice(("source", "token", "rows", "mask"))
+        if bad == "source":
+            source.view(-1)[0], mask.view(-1)[0] = rng.choice((-1, 50)), True
+        mask = mask[:, :-1] if bad == "mask" else mask
+
+    def computed(form: Any) -> Results:
+        return lambda: decoded(form, source, mask, steps, random.Random(seed), bad)
+
+    what = f"source {list(source.shape)}, {steps} steps, {drawn}, d_model {widths['d_model']}, invalid {bad}"
+    return Call(computed(native), computed(model), 2e-4, what)
+
+
+@torch.inference_mode()
+def decoded(form: Any, source: Tensor, mask: Tensor, steps: int, rng: random.Random, bad: str | None) -> list[Tensor]:
+    """Logits of some steps, in which hypotheses branch and sentences end."""
+    state, sentences, found = form.begin(source, mask), len(source), []
+    tokens = torch.ones(sentences, 1, dtype=torch.long)
+    for _ in range(steps):
+        if bad == "token":
+            tokens[0, 0] = 50
+        found.append(form.step(tokens, state).clone())
+        beams = len(tokens) // max(1, sentences)
+        kept = [one for one in range(sentences) if rng.random() < 0.9]
+        sentences, width = len(kept), rng.choice((beams, 3))
+        rows = [one * beams + rng.randrange(beams) for one in kept for _ in range(width)]
+        state.select_sentences(torch.tensor(kept, dtype=torch.long))
+        state.select(torch.tensor(rows[1:] if bad == "rows" else rows, dtype=torch.long))
+        tokens = torch.tensor([[rng.randrange(50)] for _ in rows], dtype=torch.long).view(-1, 1)
+    return found
+
+
+DECODING = {
+    "log_sums": Kernel(draw_log_sums, 1e-6),
+    "best_of": Kernel(draw_best_of, 1e-12),
+    "extensions": Kernel(draw_extensions, 1e-5),
+    "packed_float32": Kernel(lambda rng: draw_packed(rng, int8=False), 2e-5),
+    "packed_int8": Kernel(lambda rng: draw_packed(rng, int8=True), 1e-2),
+    "decode": Kernel(draw_decode, 2e-4),
+}
