@@ -46,10 +46,7 @@ def main() -> None:
                 "glassformer": ours_gpt(precision, rows),
                 "CTranslate2": ctranslate2_gpt(folder, precision, rows),
             }
-            report["results"].append(
-                {"task": f"GPT, batch {rows}", "precision": precision, **rates(contenders, options.turns)}
-            )
-            print(json.dumps(report["results"][-1]), flush=True)
+            record(report, {"task": f"GPT, batch {rows}", "precision": precision, **rates(contenders, options.turns)})
         texts = token_ids(options.captions)
         for precision in ("float32", "int8"):
             ours, similarity = ours_bert(texts, precision)
@@ -57,8 +54,13 @@ def main() -> None:
             if precision == "float32":
                 contenders["Hugging Face"] = huggingface_bert(texts)
             row = {"task": "BERT", "precision": precision, **rates(contenders, options.turns)}
-            report["results"].append({**row, "cosine to float32": similarity})
-            print(json.dumps(report["results"][-1]), flush=True)
+            record(report, {**row, "cosine to float32": similarity})
+
+
+def record(report: dict[str, Any], row: dict[str, Any]) -> None:
+    """Print a row and write the report so far."""
+    report["results"].append(row)
+    print(json.dumps(row), flush=True)
     RESULTS.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
