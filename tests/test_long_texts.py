@@ -146,7 +146,8 @@ def test_scores_of_a_long_text_combine_those_of_its_pieces(translator: Translato
         assert len(whole.hypothesis.tokens) == len(values) - 1
         penalty = ((5 + len(values)) / 6) ** 0.6
         assert whole.score == pytest.approx(whole.hypothesis.log_prob / penalty)
-        assert translator.tokenizers.target.decode(whole.hypothesis.tokens) == whole.text
+        text = translator.tokenizers.target.decode(whole.hypothesis.tokens)
+        assert text.replace(" ", "") == whole.text.replace(" ", "")  # a piece may end within a word
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     assert len({tuple(one.hypothesis.tokens) for one in found}) == 3
 
