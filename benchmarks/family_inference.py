@@ -67,8 +67,11 @@ def record(report: dict[str, Any], row: dict[str, Any]) -> None:
 def rates(contenders: dict[str, Callable[[], float]], turns: int) -> dict[str, Any]:
     """Medians of each, tokens or texts a second, and how many times as fast as each peer glassformer is."""
     measured: dict[str, list[float]] = {name: [] for name in contenders}
+    threads = torch.get_num_threads()
     for _ in range(turns):
         for name, run in contenders.items():
+            torch.set_num_threads(threads)  # CTranslate2 leaves this thread with the number of its own
+            time.sleep(1)  # until the threads of the one before wait
             measured[name].append(run())
     medians = {name: statistics.median(values) for name, values in measured.items()}
     ratios = {f"beside {name}": round(medians["glassformer"] / median, 2) for name, median in medians.items()}

@@ -292,3 +292,19 @@ def test_the_first_event_of_a_training_names_its_engines(tiny: TinyRun, tmp_path
 def test_the_setting_before_engine_is_read(tiny: TinyRun) -> None:
     assert tiny.translator.configure(compiled=False).engine == "torch"
     assert tiny.translator.configure(compiled=True).engine == "auto"
+
+
+class Added(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 1
+
+
+def test_a_stack_with_a_subclass_of_a_linear_layer_trains_block_by_block() -> None:
+    plain = model("encoder_decoder")
+    plain.decoder.layers[0].feed_forward.inner.__class__ = Added
+    routes = {one.part: one for one in route(plain)}
+    assert (routes["decoder"].engine, routes["decoder"].reason) == ("native operations", "no kernel for Added")
+    assert routes["encoder"].engine == "native"
+    ids = torch.randint(3, 40, (2, 9))
+    found, expected = (one.hidden(ids, ids) for one in (accelerate(plain), plain))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

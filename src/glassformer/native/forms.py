@@ -15,6 +15,7 @@ from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.llama import RMSNorm
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.rotary import Rotary
+from glassformer.native.blocks import heads_of
 from glassformer.native.ops import ACTIVATIONS, NativeAttention, NativeDropout, NativeLinear, NativeRotary
 from glassformer.native.training import NativeEmbedding, NativeOutputProjection, NativeStack, StackSettings, parts_of
 from glassformer.taps import hooks_of
@@ -34,9 +35,10 @@ AS_A_WHOLE: dict[type[nn.Module], type[nn.Module]] = {
 
 def settings_of(block: Block) -> StackSettings:
     attention, feed_forward, wrap = block.self_attention, cast(FeedForward, block.feed_forward), block.feed_forward_norm
+    heads = heads_of(attention)
     return StackSettings(
-        heads=(attention.n_heads, attention.n_kv_heads),
-        widths=widths_of(attention),
+        heads=heads[:2],
+        widths=heads[2:],
         d_ff=feed_forward.inner.out_features,
         epsilon=cast(float, cast(LayerNorm | RMSNorm, wrap.norm).eps),
         rms=isinstance(wrap.norm, RMSNorm),
@@ -45,11 +47,6 @@ def settings_of(block: Block) -> StackSettings:
         parts=tuple(name for name, _ in parts_of(block)),
         rotary=None if attention.rotary is None else (attention.rotary.d_head, attention.rotary.theta),
     )
-
-
-def widths_of(attention: MultiHeadAttention) -> tuple[int, int]:
-    """d_k and d_v."""
-    return attention.key.out_features // attention.n_kv_heads, attention.value.out_features // attention.n_kv_heads
 
 
 def native_form(module: nn.Module, whole: bool = False) -> nn.Module | None:

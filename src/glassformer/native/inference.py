@@ -12,11 +12,12 @@ from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
 from glassformer.models.series import Series
 from glassformer.models.vit import ViT
+from glassformer.native.blocks import unsupported_class, unsupported_norm
 from glassformer.native.decoding import NativeDecoder, NativeGPT
 from glassformer.native.execution import Execution
 from glassformer.native.forms import swap
 from glassformer.native.library import Kernels, loaded
-from glassformer.native.packed import pack_encoder, unsupported_dropout, unsupported_norm, unsupported_stack
+from glassformer.native.packed import DROPOUTS, pack_encoder, unsupported_stack
 from glassformer.taps import has_hooks
 
 ENCODERS = (BERT, ViT, Series)
@@ -43,8 +44,8 @@ def unsupported_model(model: nn.Module, precision: str) -> str | None:
             reason = unsupported_stack(module, crosses)
         elif isinstance(module, TokenEmbedding) and type(model) not in ENCODERS:
             reason = _unsupported_embedding(module)
-        elif isinstance(module, OutputProjection) and type(module) is not OutputProjection:
-            reason = f"no kernel for {type(module).__name__}"
+        elif isinstance(module, OutputProjection):
+            reason = unsupported_class(module, (OutputProjection,))
         if reason:
             return reason
     return None
@@ -72,4 +73,4 @@ def _unsupported_embedding(embedding: TokenEmbedding) -> str | None:
     if type(embedding) is not TokenEmbedding or embedding.segment is not None:
         return "another class of embeddings, or segments"
     reason = None if embedding.norm is None else unsupported_norm(embedding.norm)
-    return reason or unsupported_dropout(embedding.dropout)
+    return reason or unsupported_class(embedding.dropout, DROPOUTS)

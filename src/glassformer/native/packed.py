@@ -8,23 +8,23 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.config import ConfigError
-from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.block import AddNorm, Block
+from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
+from glassformer.layers.llama import GatedFeedForward
 from glassformer.layers.mask import Mask
-from glassformer.layers.norm import LayerNorm
 from glassformer.layers.rotary import Rotary
 from glassformer.native.abi import Layer, Linear, Norm, RotaryTables, Stack
+from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.forms import shallow_copy
 from glassformer.native.library import Kernels
 from glassformer.native.ops import ACTIVATIONS, rotary_tables
 from glassformer.taps import hooks_of, tracing
 
+DROPOUTS: Classes = (Dropout, nn.Dropout, nn.Identity)
+"""Classes that do nothing in use."""
 ROOM = 32
 """Positions allocated at first; then twice as many each time."""
 
@@ -41,15 +41,16 @@ class Packed:
         self._tensors: list[Tensor] = []
 
     def stack(self, blocks: Blocks, embedding: TokenEmbedding | None = None) -> Stack:
-        parts = [cast(Block, block) for block in blocks.layers]
+        parts = blocks_of(blocks)
         attention, feed_forward = parts[0].self_attention, parts[0].feed_forward
+        n_heads, n_kv_heads, d_k, d_v = heads_of(attention)
         stack = Stack(
             layers=len(parts),
             d_model=attention.query.in_features,
-            n_heads=attention.n_heads,
-            n_kv_heads=attention.n_kv_heads,
-            d_k=attention.query.out_features // attention.n_heads,
-            d_v=attention.value.out_features // attention.n_kv_heads,
+            n_heads=n_heads,
+            n_kv_heads=n_kv_heads,
+            d_k=d_k,
+            d_v=d_v,
             pre_norm=parts[0].feed_forward_norm.pre,
             activation=ACTIVATIONS[feed_forward.activation],
             gated=isinstance(feed_forward, GatedFeedForward),
@@ -211,90 +212,29 @@ def pack_encoder(stack: Blocks, kernels: Kernels, int8: bool) -> PackedEncoder:
     form.__class__ = PackedEncoder
     form.packed = Packed(kernels, int8)
     form.structure = form.packed.stack(stack)
-    form.rotary = RotaryCache(cast(Block, stack.layers[0]).self_attention.rotary)
+    form.rotary = RotaryCache(blocks_of(stack)[0].self_attention.rotary)
     form.hooks = [hooks for module in stack.layers.modules() for hooks in hooks_of(module)]
     return cast(PackedEncoder, form)
 
 
 def unsupported_stack(stack: Blocks, cross_attention: bool) -> str | None:
     """Reason why ``stack`` cannot be packed, or None. ``cross_attention``: True if its blocks must have one."""
-    if type(stack) is not Blocks or any(type(block) is not Block for block in stack.layers):
-        return "another class of blocks"
-    blocks = [cast(Block, block) for block in stack.layers]
-    if not blocks:
-        return "no layers"
+    if reason := unsupported_blocks(stack, DROPOUTS):
+        return reason
+    blocks = blocks_of(stack)
     if any((block.cross_attention is not None) != cross_attention for block in blocks):
         return "blocks with and without cross-attention"
     if stack.final_norm is not None and (reason := unsupported_norm(stack.final_norm)):
         return reason
-    if reason := next(filter(None, map(_unsupported_block, blocks)), None):
-        return reason
     return None if len({_settings(block) for block in blocks}) == 1 else "layers that differ"
-
-
-def unsupported_norm(norm: nn.Module) -> str | None:
-    known = type(norm) in (LayerNorm, RMSNorm) and norm.weight is not None
-    return None if known else f"no kernel for {type(norm).__name__}"
-
-
-def unsupported_dropout(module: nn.Module) -> str | None:
-    """Dropout does nothing in use, but a module of another class may."""
-    return None if type(module) in (Dropout, nn.Dropout, nn.Identity) else f"no kernel for {type(module).__name__}"
-
-
-def _unsupported_block(block: Block) -> str | None:
-    for wrap in block.children():
-        if isinstance(wrap, AddNorm):
-            known = type(wrap) is AddNorm
-            reason = unsupported_norm(wrap.norm) or unsupported_dropout(wrap.dropout)
-            if not known or reason:
-                return reason or f"no kernel for {type(wrap).__name__}"
-    own, cross, feed_forward = block.self_attention, block.cross_attention, block.feed_forward
-    for attention in [own] if cross is None else [own, cross]:
-        if reason := _unsupported_attention(attention):
-            return reason
-    if cross is not None and cross.rotary is not None:
-        return "rotary positions between encoder and decoder"
-    if cross is not None and heads_of(cross) != heads_of(own):
-        return "other heads in cross-attention than in self-attention"
-    if type(feed_forward) not in (FeedForward, GatedFeedForward):
-        return f"no kernel for {type(feed_forward).__name__}"
-    if feed_forward.activation not in ACTIVATIONS:
-        return f"the activation {getattr(feed_forward.activation, '__name__', feed_forward.activation)}"
-    return _unsupported_linear(*feed_forward.children())
-
-
-def _unsupported_attention(module: MultiHeadAttention) -> str | None:
-    if type(module) is not MultiHeadAttention:
-        return f"no kernel for {type(module).__name__}"
-    if module.pattern is not None:
-        return "a sparse pattern"
-    d_k, rotary = module.query.out_features // module.n_heads, module.rotary
-    if rotary is not None and (type(rotary) is not Rotary or rotary.d_head != d_k):
-        return f"no kernel for {type(rotary).__name__} of another class or width"
-    parts = module.query, module.key, module.value, module.output
-    return unsupported_dropout(module.dropout) or _unsupported_linear(*parts)
-
-
-def _unsupported_linear(*modules: nn.Module) -> str | None:
-    odd = [module for module in modules if type(module) is not nn.Linear]
-    return f"no kernel for {type(odd[0]).__name__}" if odd else None
 
 
 def _settings(block: Block) -> tuple[object, ...]:
     """Settings that one struct has for all layers."""
-    rotary = block.self_attention.rotary
+    rotary, feed_forward = block.self_attention.rotary, block.feed_forward
     return (
         heads_of(block.self_attention),
         None if rotary is None else (rotary.d_head, rotary.theta),
-        type(block.feed_forward),
-        block.feed_forward.activation,
-        *(wrap.pre == block.feed_forward_norm.pre for wrap in block.children() if isinstance(wrap, AddNorm)),
+        (type(feed_forward), feed_forward.activation),
         block.feed_forward_norm.pre,
     )
-
-
-def heads_of(attention: MultiHeadAttention) -> tuple[int, int, int, int]:
-    """Numbers of heads of queries and of keys, and the widths of a query and of the values."""
-    counts = attention.n_heads, attention.n_kv_heads
-    return *counts, attention.query.out_features, attention.value.out_features

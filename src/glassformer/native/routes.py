@@ -12,21 +12,17 @@ import torch
 from torch import nn
 
 from glassformer.config import ConfigError
-from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
-from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned, Sinusoidal
 from glassformer.models.precision import cast_stacks, fast_in_bfloat16, for_decoding
+from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks
 from glassformer.native.execution import Execution, SearchKernels
-from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap, widths_of
+from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
 from glassformer.native.inference import inference_form, native_parts, unsupported_model
 from glassformer.native.library import loaded, missing_reason
-from glassformer.native.ops import ACTIVATIONS, PANEL_WIDTH
-from glassformer.native.training import parts_of
+from glassformer.native.ops import PANEL_WIDTH
 
 Engine = Literal["auto", "torch", "native", "compile"]
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -212,66 +208,38 @@ def _unsupported_bfloat16() -> str | None:
 
 def _unsupported_stack(stack: Stack, low: bool) -> str | None:
     """Reason why the kernels do not train ``stack`` as a whole, or None."""
-    blocks = [cast(Block, block) for block in stack.layers]
-    if any(type(block) is not Block for block in blocks):
-        return "another class of blocks"
+    if reason := unsupported_blocks(stack, (Dropout,)):
+        return reason
     if (low or stack.dtype == torch.bfloat16) and (reason := _unsupported_bfloat16()):
         return reason
-    if reason := next(filter(None, map(_unsupported_block, blocks)), None):
+    if reason := next(filter(None, map(_unsupported_block, blocks_of(stack))), None):
         return reason
-    return None if len({settings_of(block) for block in blocks}) == 1 else "layers that differ"
+    return None if len({settings_of(block) for block in blocks_of(stack)}) == 1 else "layers that differ"
 
 
 def _unsupported_block(block: Block) -> str | None:
-    if reason := _unsupported_feed_forward(block.feed_forward):
-        return reason
-    for module in block.children():
-        if isinstance(module, AddNorm) and (reason := _unsupported_norm(module.norm)):
-            return reason
-        if isinstance(module, AddNorm) and type(module.dropout) is not Dropout:
-            return f"no kernel for {type(module.dropout).__name__}"
-        if isinstance(module, MultiHeadAttention) and (reason := _unsupported_attention(module)):
-            return reason
+    """Reason why the kernels do not train ``block``, whose mathematics they know, or None."""
     norms = [module.norm for module in block.children() if isinstance(module, AddNorm)]
-    if len({type(norm) for norm in norms}) > 1:
+    if len({(type(norm), norm.eps) for norm in norms}) > 1:
         return "normalizations that differ"
-    if block.cross_attention is not None and block.cross_attention.rotary is not None:
-        return "rotary positions between encoder and decoder"
-    attentions = [block.self_attention, block.cross_attention or block.self_attention]
-    if len({(each.n_heads, each.n_kv_heads, widths_of(each)) for each in attentions}) > 1:
-        return "attentions whose heads differ"
-    if any(part.weight is None for _, part in parts_of(block)):
-        return "a normalization without a weight"
+    if norms[0].eps is None:
+        return "a normalization without an epsilon"
     if len({parameter.dtype for parameter in block.parameters()}) > 1:
         return "weights of several types"
-    return _unsupported_strides(block)
+    return _unsupported_strides(block) or _unsupported_widths(block)
 
 
-def _unsupported_norm(norm: nn.Module) -> str | None:
-    if type(norm) is not LayerNorm and type(norm) is not RMSNorm:
-        return f"no kernel for {type(norm).__name__}"
-    return "a normalization without an epsilon" if norm.eps is None else None
-
-
-def _unsupported_feed_forward(module: nn.Module) -> str | None:
-    if type(module) is not FeedForward and type(module) is not GatedFeedForward:
-        return f"no kernel for {type(module).__name__}"
-    if module.activation not in ACTIVATIONS:
-        return f"the activation {getattr(module.activation, '__name__', module.activation)}"
-    d_model, d_ff = module.inner.in_features, module.inner.out_features
-    ff = f"d_ff={d_ff} is not a multiple of {PANEL_WIDTH}" if d_ff % PANEL_WIDTH else None
-    return _unsupported_width(d_model) or ff
-
-
-def _unsupported_attention(module: MultiHeadAttention) -> str | None:
-    if module.pattern is not None:
-        return "a sparse pattern"
-    if type(module.dropout) is not Dropout:
-        return f"no kernel for {type(module.dropout).__name__}"
-    columns = [each.out_features for each in (module.query, module.key, module.value)]
-    if any(width % PANEL_WIDTH for width in (*columns, module.output.in_features)):
-        heads = "heads" if module.n_heads == module.n_kv_heads else f"heads, {module.n_kv_heads} of keys and values,"
-        return f"{module.n_heads} {heads} of {widths_of(module)[0]} do not fill a multiple of {PANEL_WIDTH}"
+def _unsupported_widths(block: Block) -> str | None:
+    d_ff, attention = block.feed_forward.inner.out_features, block.self_attention
+    if reason := _unsupported_width(block.feed_forward.inner.in_features):
+        return reason
+    if d_ff % PANEL_WIDTH:
+        return f"d_ff={d_ff} is not a multiple of {PANEL_WIDTH}"
+    columns = [each.out_features for each in (attention.query, attention.key, attention.value)]
+    if any(width % PANEL_WIDTH for width in (*columns, attention.output.in_features)):
+        n_heads, n_kv_heads, d_k, _ = heads_of(attention)
+        heads = "heads" if n_heads == n_kv_heads else f"heads, {n_kv_heads} of keys and values,"
+        return f"{n_heads} {heads} of {d_k} do not fill a multiple of {PANEL_WIDTH}"
     return None
 
 

@@ -4,8 +4,9 @@
 // several sentences, or nothing of the future is seen, the rest is not computed. The weights are made anew backwards
 // from the logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
 #pragma once
-#include "elementwise.h"
+#include "dropout.h"
 #include "heads.h"
+#include "softmax.h"
 
 struct Attention {
     int64_t batch, heads, queries, keys, d_k, d_v;
@@ -87,26 +88,19 @@ static inline Floats visible_scores(const float* scores, const uint8_t* seen, in
 
 // Scores of one query → weights, and the logarithm of their denominator. What is unseen becomes 0.
 static float normalize_scores(Range range, const uint8_t* seen, float scale, float* scores) {
-    Floats largest = all(-INFINITY), total = {};
+    Floats largest = all(-INFINITY);
     for (int64_t j = range.low; j < range.high; j += LANES) {
         const Floats some = visible_scores(scores, seen, j, scale);
         store(scores + j, some);
         largest = greater(largest, some);
     }
     const float shift = maximum(largest);
-    if (shift == -INFINITY) {  // nothing is seen, or only −∞ and what is not a number: then there is no softmax
+    if (shift == -INFINITY) {  // nothing is seen: 0; or only −∞ and NaN: NaN
         bool any = false;
         for (int64_t j = range.low; j < range.high; j++) any |= seen[j] != 0, scores[j] = seen[j] ? NAN : 0.0f;
         return any ? NAN : shift;
     }
-    for (int64_t j = range.low; j < range.high; j += LANES) {
-        const Floats weights = exponential(load(scores + j) - shift);
-        store(scores + j, weights);
-        total += weights;
-    }
-    const float sum_of_all = sum(total), inverse = 1.0f / sum_of_all;
-    for (int64_t j = range.low; j < range.high; j += LANES) store(scores + j, load(scores + j) * inverse);
-    return shift + std::log(sum_of_all);
+    return shift + std::log(softmax(scores, range.low, range.high, shift));
 }
 
 // The same weights again, from the logarithm of their denominator.

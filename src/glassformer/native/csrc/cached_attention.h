@@ -1,7 +1,7 @@
 // Equation 1 for one query position at a time: softmax(q Kᵀ / √d_k) V, over keys that may lie anywhere. They and the
 // values are in float32 or bfloat16 (Unit), what is computed with them is in float32.
 #pragma once
-#include "simd.h"
+#include "softmax.h"
 
 struct Heads {
     int32_t count, kv_count, d_k, d_v;  // kv_count: heads of keys and values, each for a group of queries
@@ -21,18 +21,11 @@ static inline void fetch(const Unit* from, int64_t count) {
 }
 
 // In place; `count` scores, with room for a whole vector behind them.
-static void softmax(float* scores, int64_t count) {
+static void softmax_of(float* scores, int64_t count) {
     for (int64_t i = count; i < count + LANES; i++) scores[i] = -INFINITY;
     Floats largest = load(scores);
     for (int64_t i = LANES; i < count; i += LANES) largest = greater(largest, load(scores + i));
-    Floats shift = all(maximum(largest)), total = {};
-    for (int64_t i = 0; i < count; i += LANES) {
-        Floats weights = exponential(load(scores + i) - shift);
-        store(scores + i, weights);
-        total += weights;
-    }
-    Floats inverse = all(1.0f / sum(total));
-    for (int64_t i = 0; i < count; i += LANES) store(scores + i, load(scores + i) * inverse);
+    softmax(scores, 0, count, maximum(largest));
 }
 
 // result[0 … size) = Σ_t weights[t] · rows[t][from … from + size)
@@ -90,7 +83,7 @@ static void attend(
             scores[head * room + t] = dot(q + head * d_k, rows[t] + head / group * d_k, heads.d_k) * scale;
     }
     for (int head = first; head < last; head++) {
-        softmax(scores + head * room, count);
+        softmax_of(scores + head * room, count);
         const int64_t from = heads.keys() + head / group * heads.d_v;
         weighted_sum(scores + head * room, count, rows, from, heads.d_v, context + head * heads.d_v);
     }

@@ -6,9 +6,9 @@
 #pragma once
 #include "attention.h"
 #include "cached_attention.h"
-#include "elementwise.h"
 #include "linear.h"
 #include "norm.h"
+#include "rope.h"
 #include "workspace.h"
 #include <stdexcept>
 #include <vector>
@@ -154,7 +154,7 @@ void attend_rows(
     });
 }
 
-// Sequences that pass a stack at once: first[s] is the first token of sequence s, and the last one ends at first[count].
+// Sequences that pass a stack at once: sequence s begins with token first[s], and the last one ends at first[count].
 struct Sequence {
     const int64_t* first;
     int64_t count;

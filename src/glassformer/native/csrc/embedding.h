@@ -1,6 +1,6 @@
 // Rows of the embedding, scaled, with their positions and dropout (sections 3.4, 3.5 and 5.4), and the gradient.
 #pragma once
-#include "elementwise.h"
+#include "dropout.h"
 #include <stdexcept>
 #include <vector>
 

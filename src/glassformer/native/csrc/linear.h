@@ -4,7 +4,7 @@
 // four inputs) side by side, so that the inner loop reads it from beginning to end. Every entry of y is summed in the
 // order of the inputs, whatever the number of rows: a row's result does not depend on what is computed beside it.
 #pragma once
-#include "elementwise.h"
+#include "activation.h"
 #include "microkernel.h"
 #include "thread_pool.h"
 #if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))

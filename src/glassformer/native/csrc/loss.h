@@ -5,6 +5,7 @@
 // With ε of the probability spread evenly over V entries, the gradient of a logit is p − (1 − ε) · [target] − ε / V.
 #pragma once
 #include "gemm.h"
+#include "softmax.h"
 #include <stdexcept>
 
 #define PIECE_BYTES (64 << 20)  // of gradients of logits, and of what was projected; every piece passes over d_weight
@@ -36,7 +37,7 @@ template <class T>
 static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target, int64_t room, T* gradient) {
     const int64_t size = l.vocabulary;
     const float target_logit = logits[target];
-    Floats largest = all(-INFINITY), totals = {}, exponentials = {};
+    Floats largest = all(-INFINITY), totals = {};
     std::fill(logits + size, logits + room, -INFINITY);
     for (int64_t i = 0; i < room; i += LANES) {
         const Floats some = load(logits + i);
@@ -44,12 +45,7 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
         totals += some == all(-INFINITY) ? Floats{} : some;
     }
     const float shift = maximum(largest);
-    for (int64_t i = 0; i < room; i += LANES) {
-        const Floats some = exponential(load(logits + i) - shift);
-        store(logits + i, some);
-        exponentials += some;
-    }
-    const float denominator = sum(exponentials), inverse = 1.0f / denominator, even = l.smoothing / size;
+    const float denominator = exponentiate(logits, 0, room, shift), inverse = 1.0f / denominator, even = l.smoothing / size;
     const double log_sum = shift + std::log(static_cast<double>(denominator));
     logits[target] -= (1 - l.smoothing) * denominator;
     if (gradient) {

@@ -1,4 +1,4 @@
-// Normalization of one position in use: LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019).
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019) of one row, and their gradient.
 #pragma once
 #include "simd.h"
 
@@ -8,38 +8,64 @@ struct Norm {
     int32_t rms;  // 1: nothing is centered
 };
 
-// Σ (x − mean)² of all entries.
-static inline float squared_differences(const float* x, float mean, int64_t size) {
-    Floats squares = {};
+struct Statistics {
+    float mean, rate;  // rate: 1 / √(variance + ε)
+};
+
+// Without `centered`, which is RMSNorm, the mean is 0.
+template <class T>
+static Statistics statistics_of(const T* x, float epsilon, bool centered, int64_t size) {
+    const int64_t whole = centered ? size / LANES * LANES : 0;
+    Floats totals = {}, squares = {};
+    for (int64_t i = 0; i < whole; i += LANES) totals += read(x + i);
+    float total = sum(totals);
+    for (int64_t i = whole; centered && i < size; i++) total += single(x[i]);
+    const float mean = total / size;
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) {
-        const Floats difference = load(x + i) - mean;
+        const Floats difference = read(x + i) - mean;
         squares += difference * difference;
     }
-    float total = sum(squares);
-    for (; i < size; i++) total += (x[i] - mean) * (x[i] - mean);
-    return total;
-}
-
-static inline float mean_of(const float* x, int64_t size) {
-    Floats total = {};
-    int64_t i = 0;
-    for (; i + LANES <= size; i += LANES) total += load(x + i);
-    float sum_of_all = sum(total);
-    for (; i < size; i++) sum_of_all += x[i];
-    return sum_of_all / size;
-}
-
-// to = (x − mean) / √(variance + ε) · weight + bias, of RMSNorm with a mean of 0; `to` may be x.
-static void normalize(const Norm& norm, const float* x, int64_t size, float* to) {
-    const float mean = norm.rms ? 0.0f : mean_of(x, size);
-    const float squares = squared_differences(x, mean, size);
+    float variance = sum(squares);
+    for (; i < size; i++) variance += (single(x[i]) - mean) * (single(x[i]) - mean);
     // On overflow the result of LayerNorm is NaN, as in PyTorch, and not a rate of 0.
-    const float rate = norm.rms || std::isfinite(squares) ? 1.0f / std::sqrt(squares / size + norm.epsilon) : NAN;
+    const bool finite = !centered || std::isfinite(variance);
+    return {mean, finite ? 1.0f / std::sqrt(variance / size + epsilon) : NAN};
+}
+
+// to = (x − mean) · rate · γ + β; β may be null, and `to` x.
+template <class T>
+static void apply_norm(const T* x, Statistics of, const T* gamma, const T* beta, int64_t size, T* to) {
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) {
-        const Floats scaled = (load(x + i) - mean) * rate * load(norm.weight + i);
-        store(to + i, norm.bias ? scaled + load(norm.bias + i) : scaled);
+        const Floats scaled = (read(x + i) - of.mean) * of.rate * read(gamma + i);
+        write(to + i, beta ? scaled + read(beta + i) : scaled);
     }
-    for (; i < size; i++) to[i] = (x[i] - mean) * rate * norm.weight[i] + (norm.bias ? norm.bias[i] : 0.0f);
+    for (; i < size; i++)
+        put_single(to + i, (single(x[i]) - of.mean) * of.rate * single(gamma[i]) + (beta ? single(beta[i]) : 0.0f));
+}
+
+static void normalize(const Norm& norm, const float* x, int64_t size, float* to) {
+    apply_norm(x, statistics_of(x, norm.epsilon, !norm.rms, size), norm.weight, norm.bias, size, to);
+}
+
+// From the gradient of the result to that of x, in place; `sums`: the gradient of γ, then that of β, are added.
+template <class T>
+static void normalize_row_backward(
+    const T* x, Statistics of, const T* gamma, bool centered, int64_t size, float* d, float* sums
+) {
+    Floats plain = {}, weighted = {};
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats gradient = load(d + i), normed = (read(x + i) - of.mean) * of.rate,
+                     inner = gradient * read(gamma + i);
+        store(sums + i, load(sums + i) + gradient * normed);
+        store(sums + size + i, load(sums + size + i) + gradient);
+        plain += inner, weighted += inner * normed;
+        store(d + i, inner);
+    }
+    const float mean = centered ? sum(plain) / size : 0.0f, along = sum(weighted) / size;
+    for (int64_t i = 0; i < size; i += LANES) {
+        const Floats normed = (read(x + i) - of.mean) * of.rate;
+        store(d + i, (load(d + i) - mean - normed * along) * of.rate);
+    }
 }

@@ -2,6 +2,7 @@
 #include "api.h"
 #include "attention.h"
 #include "products.h"
+#include "rope.h"
 
 API int32_t multiply_matrices(const Product* product) {
     return guarded([&] { multiply(*product); });

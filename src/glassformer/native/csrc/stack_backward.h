@@ -12,6 +12,7 @@ const T* add_norm_backward(
     Unit<T>* panels, float* sums
 ) {
     const int64_t size = s.d_model;
+    const T* gamma = values_of<T>(norm.weight);
     const Dropout by = dropout_at(s, saved.number, s.threshold);
     auto some = workspace<float>(ROW, size);
     auto d_y = workspace<T>(BLOCK_INPUT, BLOCK * size);
@@ -19,7 +20,7 @@ const T* add_norm_backward(
         for (int64_t j = 0; j < size; j += LANES) store(some + j, read(d + i * size + j));
         if (!s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.sum + i * size, saved.statistics[i], norm.weight, !s.rms, size, some, chunk);
+            normalize_row_backward(saved.sum + i * size, saved.statistics[i], gamma, !s.rms, size, some, chunk);
             for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(some + j));
         }
         drop_row(some, i * size, by, size, d_y + (i - row) * size);
@@ -36,11 +37,12 @@ void add_sublayer_gradient(
     float* d_input, T* d, float* sums
 ) {
     const int64_t size = s.d_model;
+    const T* gamma = values_of<T>(norm.weight);
     for (int64_t i = row; i < row + count; i++) {
         float* some = d_input + (i - row) * size;
         if (s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.input + i * size, saved.statistics[i], norm.weight, !s.rms, size, some, chunk);
+            normalize_row_backward(saved.input + i * size, saved.statistics[i], gamma, !s.rms, size, some, chunk);
         }
         for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(some + j));
     }

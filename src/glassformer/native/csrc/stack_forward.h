@@ -67,6 +67,13 @@ const T* bias_of(const Projection& by, int64_t column = 0) {
     return by.bias.value ? static_cast<const T*>(by.bias.value) + column : nullptr;
 }
 
+template <class T>
+Statistics normalize_row(const CompactStack& s, const TrainedNorm& norm, const T* x, T* to) {
+    const Statistics of = statistics_of(x, s.epsilon, !s.rms, s.d_model);
+    apply_norm(x, of, values_of<T>(norm.weight), values_of<T>(norm.bias), s.d_model, to);
+    return of;
+}
+
 // The input of a sub-layer's first product, which is saved: some rows as they are or, if it is pre-norm, their norm.
 template <class T>
 const T* sublayer_input(
@@ -77,8 +84,7 @@ const T* sublayer_input(
     if (s.pre_norm) {
         auto normed = workspace<T>(BLOCK_INPUT, BLOCK * d);
         for (int64_t i = 0; i < count; i++)
-            saved.statistics[row + i] =
-                normalize_row(input + i * d, norm.weight, norm.bias, s.epsilon, !s.rms, d, normed + i * d);
+            saved.statistics[row + i] = normalize_row(s, norm, input + i * d, normed + i * d);
         input = normed;
     }
     pack_panels<PANEL>(input, d, count, d, row / Step<T>::ENTRIES, steps_of<T>(s.rows), saved.packed_input);
@@ -96,8 +102,7 @@ void add_norm_forward(
     for (int64_t i = row; i < row + count; i++) {
         add_dropped(saved.input + i * d, y + (i - row) * d, i * d, by, d, saved.sum + i * d);
         if (!s.pre_norm)
-            saved.statistics[i] =
-                normalize_row(saved.sum + i * d, norm.weight, norm.bias, s.epsilon, !s.rms, d, saved.output + i * d);
+            saved.statistics[i] = normalize_row(s, norm, saved.sum + i * d, saved.output + i * d);
     }
 }
 

@@ -1,9 +1,19 @@
 // The weights of a whole stack of layers in training, its rows without padding, and what its forward pass saves for the
 // backward pass: one block of memory of the caller, in the order in which `SavedStack` lays it out.
 #pragma once
+#include "activation.h"
 #include "attention.h"
-#include "elementwise.h"
 #include "gemm.h"
+#include "norm.h"
+#include "rope.h"
+
+struct Parameter {
+    const void* value;
+    void* gradient;
+};
+
+template <class T>
+static const T* values_of(const Parameter& parameter) { return static_cast<const T*>(parameter.value); }
 
 struct Projection {
     Parameter weight, bias;  // bias: or nulls

@@ -3,8 +3,8 @@
 // A loop is cut into chunks, and whichever thread is free takes the next one: a thread that does not get a processor
 // holds nobody up, unless it has begun a chunk. Threads that wait spin for a moment and then sleep, so that the system
 // can give their processor to others. Where other processes take processors away, small work is done by the calling
-// thread alone for a while, and the others sleep. Results do not depend on which thread computes a chunk: helpers take over the
-// floating-point mode of the calling thread.
+// thread alone for a while, and the others sleep. Results do not depend on which thread computes a chunk: helpers take
+// over the floating-point mode of the calling thread.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -119,9 +119,9 @@ public:
 
 private:
     static constexpr int SPINS = 12000;  // 150 to 300 µs on x86
-    // If more than so many hundredths of this time in loops had no help, or were spent waiting for it, the processors are
+    // If more than LOST hundredths of this time in loops had no help, or were spent waiting for it, the processors are
     // contended: first for a short time and, while half as much is lost, for twice as long each time. Nanoseconds.
-    static constexpr int64_t WINDOW = 4'000'000, LOST = 30, FIRST = 20'000'000, LAST = 640'000'000;
+    static constexpr int64_t WINDOW = 4'000'000, LOST = 30, FIRST = 20'000'000, LAST = 160'000'000;
 
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;

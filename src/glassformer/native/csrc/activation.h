@@ -1,0 +1,55 @@
+// Activations of a feed-forward layer and their gradients, for training and use: ReLU (section 3.3), GELU and its
+// approximation with tanh (Hendrycks & Gimpel 2016), SiLU (Elfwing et al. 2018).
+#pragma once
+#include "simd.h"
+
+enum Activation { NONE, RELU, GELU, SILU, GELU_TANH };  // as ACTIVATIONS in abi.py
+
+// Φ(x), the normal distribution, to 1e-7 (Abramowitz & Stegun 1964, 7.1.26), and e^(−x²/2).
+struct Normal {
+    Floats below, density;
+};
+
+static inline Normal normal(Floats x) {
+    const Floats scaled = x * 0.70710678f, size = scaled < 0.0f ? -scaled : scaled;
+    const Floats t = 1.0f / (1.0f + 0.3275911f * size), density = exponential(-size * size);
+    Floats p = t * 1.061405429f - 1.453152027f;
+    p = p * t + 1.421413741f;
+    p = p * t - 0.284496736f;
+    p = p * t + 0.254829592f;
+    const Floats error = 1.0f - p * t * density;
+    return {0.5f + 0.5f * (scaled < 0.0f ? -error : error), density};
+}
+
+// The factor g(x) of the smooth activations, which are x · g(x): Φ(x), its approximation with tanh, or the logistic
+// function. Exponents are bounded, so that every finite x has a finite result.
+static inline Floats gate(Activation activation, Floats x) {
+    if (activation == GELU) return normal(x).below;
+    if (activation == SILU) return 1.0f / (1.0f + exponential(x < -87.0f ? all(87.0f) : -x));
+    const Floats twice = 1.59576912f * (x + 0.044715f * x * x * x);  // 2 √(2/π) (x + …)
+    return 1.0f - 1.0f / (1.0f + exponential(twice > 80.0f ? all(80.0f) : twice));
+}
+
+// NaN stays NaN.
+static inline Floats activated(Activation activation, Floats x) {
+    if (activation == NONE) return x;
+    if (activation == RELU) return x < 0.0f ? Floats{} : x;
+    return x * gate(activation, x);
+}
+
+// The activation of x, and from the gradient d of this result to that of x. ReLU's depends on the sign alone, so x may
+// be its result.
+struct ActivationGradient {
+    Floats activated, gradient;
+};
+
+static inline ActivationGradient activation_gradient(Activation activation, Floats x, Floats d) {
+    if (activation == RELU) return {x < 0.0f ? Floats{} : x, x > 0.0f ? d : Floats{}};
+    if (activation == GELU) {
+        const Normal of = normal(x);
+        return {x * of.below, d * (of.below + x * of.density * 0.39894228f)};
+    }
+    const Floats g = gate(activation, x), slope = x * g * (1.0f - g);
+    if (activation == SILU) return {x * g, d * (g + slope)};
+    return {x * g, d * (g + slope * 1.59576912f * (1.0f + 0.134145f * x * x))};
+}
