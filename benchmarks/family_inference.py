@@ -31,7 +31,7 @@ RESULTS = Path(__file__).parent / "results" / "family_inference.json"
 GPT_VOCABULARY, BERT_VOCABULARY, NEW, PROMPT = 8000, 30522, 200, 16
 SIZES = {"d_model": 384, "n_layers": 6, "d_ff": 1536, "dropout": 0.0}
 BATCH_TOKENS = (512, 1024, 2048, 4096)
-Contender = Callable[[int], float]
+THREADS = torch.get_num_threads()
 
 
 def main() -> None:
@@ -67,10 +67,9 @@ def record(report: dict[str, Any], row: dict[str, Any]) -> None:
 def rates(contenders: dict[str, Callable[[], float]], turns: int) -> dict[str, Any]:
     """Medians of each, tokens or texts a second, and how many times as fast as each peer glassformer is."""
     measured: dict[str, list[float]] = {name: [] for name in contenders}
-    threads = torch.get_num_threads()
     for _ in range(turns):
         for name, run in contenders.items():
-            torch.set_num_threads(threads)  # CTranslate2 leaves this thread with the number of its own
+            torch.set_num_threads(THREADS)  # CTranslate2 leaves this thread with the number of its own
             time.sleep(1)  # until the threads of the one before wait
             measured[name].append(run())
     medians = {name: statistics.median(values) for name, values in measured.items()}

@@ -1,4 +1,5 @@
-// Rows of attention heads, and the three products of attention over whole sequences, TILE queries at a time: Q Kᵀ, weights · V, and the rank-k update of the gradients of K and V.
+// Rows of attention heads, and the three products of attention over whole sequences, TILE queries at a time: Q Kᵀ,
+// weights · V, and the rank-k update of the gradients of K and V.
 #pragma once
 #include "microkernel.h"
 #include "thread_pool.h"

@@ -45,7 +45,8 @@ static RowLoss loss_of_row(const ProjectedLoss& l, float* logits, int64_t target
         totals += some == all(-INFINITY) ? Floats{} : some;
     }
     const float shift = maximum(largest);
-    const float denominator = exponentiate(logits, 0, room, shift), inverse = 1.0f / denominator, even = l.smoothing / size;
+    const float denominator = exponentiate(logits, 0, room, shift);
+    const float inverse = 1.0f / denominator, even = l.smoothing / size;
     const double log_sum = shift + std::log(static_cast<double>(denominator));
     logits[target] -= (1 - l.smoothing) * denominator;
     if (gradient) {

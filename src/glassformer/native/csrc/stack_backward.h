@@ -197,7 +197,8 @@ void projected_gradient(
     const AttentionGradients<T>& of, T* d, float* d_memory, float* sums
 ) {
     const int64_t size = s.d_model, all = steps_of<T>(by.query_width), key_steps = steps_of<T>(by.key_width);
-    auto queries = workspace<Unit<T>>(WEIGHTS, size * (all + key_steps)), keys = by.self ? queries : queries + size * all;
+    auto queries = workspace<Unit<T>>(WEIGHTS, size * (all + key_steps));
+    auto keys = by.self ? queries : queries + size * all;
     auto pack = [&](const Projection& weight, int64_t outputs, int64_t before, int64_t steps, Unit<T>* to) {
         const T* from = static_cast<const T*>(weight.weight.value);
         return packing_rows(from, size, outputs, size, steps_of<T>(before), steps, to);

@@ -4,14 +4,15 @@
 #include <cstdint>
 #include <memory>
 
-// An eighth more than is asked for, since batches differ a little, and many blocks of nearly one size leave holes.
 enum Buffer {
     WEIGHTS, OUTER_WEIGHTS, ROUNDED_WEIGHTS, STREAM, MEMORY, CONTEXT, BLOCK_INPUT, BLOCK_HIDDEN, BLOCK_ACTIVATED,
-    BLOCK_RESULT, ROW, NORM_SUMS, PACKED_INPUT, ACTIVATED, TRANSPOSED, D_RESULT, D_INNER, D_CONTEXT, D_QUERIES, D_KEYS, D_QUERY_PANELS,
-    D_KEY_PANELS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS,
-    QUANTIZED, QUANTIZED_SCALES, QUANTIZED_SUMS, NORMED, PROJECTED, ATTENDED, NEWEST, SCORES, SEEN, LOG_SUMS, BUFFERS
+    BLOCK_RESULT, ROW, NORM_SUMS, PACKED_INPUT, ACTIVATED, TRANSPOSED, D_RESULT, D_INNER, D_CONTEXT, D_QUERIES,
+    D_KEYS, D_QUERY_PANELS, D_KEY_PANELS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, QUANTIZED, QUANTIZED_SCALES,
+    QUANTIZED_SUMS, NORMED, PROJECTED, ATTENDED, NEWEST, SCORES, SEEN, LOG_SUMS, BUFFERS
 };
 
+// Room for `count` numbers, which the next call for the same buffer may give back. An eighth more than is asked for is
+// allocated, since batches differ a little, and many blocks of nearly one size leave holes.
 template <class X>
 inline X* workspace(Buffer which, int64_t count) {
     struct Block {
