@@ -33,7 +33,7 @@ def test_kernels_refuse_a_struct_with_another_size(
     with pytest.warns(
         UserWarning, match=rf"struct {name}: {size} bytes in C\+\+, {size + 8} in Python; install glassformer again"
     ):
-        assert library._kernels.__wrapped__() is None
+        assert isinstance(library.load(), str)
 
 
 @pytest.mark.parametrize("name", STRUCTS)
@@ -52,14 +52,14 @@ def test_kernels_refuse_a_struct_with_two_fields_exchanged(
         "install glassformer again"
     )
     with pytest.warns(UserWarning, match=message):
-        assert library._kernels.__wrapped__() is None
+        assert isinstance(library.load(), str)
 
 
 def test_kernels_refuse_a_field_of_another_name(made: library.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = [("row" if name == "rows" else name, kind) for name, kind in abi.Product._fields_]
     monkeypatch.setattr(abi, "Product", type("Product", (ctypes.Structure,), {"_fields_": fields}))
     with pytest.warns(UserWarning, match=r"Product: field row is missing in C\+\+, 8 bytes at 0 in Python"):
-        assert library._kernels.__wrapped__() is None
+        assert isinstance(library.load(), str)
 
 
 def test_kernels_refuse_a_struct_that_they_lack(made: library.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,4 +68,4 @@ def test_kernels_refuse_a_struct_that_they_lack(made: library.Kernels, monkeypat
 
     monkeypatch.setattr(abi, "Other", Other, raising=False)
     with pytest.warns(UserWarning, match=r"struct Other: no bytes in C\+\+, 8 in Python"):
-        assert library._kernels.__wrapped__() is None
+        assert isinstance(library.load(), str)

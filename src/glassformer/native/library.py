@@ -57,7 +57,6 @@ class Kernels:
         """Version of the sums and random numbers, and the instruction set: results depend on them to the bit."""
         self.panel: int = library.panel_size()
         """Outputs of a linear layer are padded to a multiple of this."""
-        self.int8 = bool(library.has_int8())
         self.multiply = _function(library.multiply_matrices, POINTER(Product))
         mask = (c_uint64, c_int32)
         self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
@@ -123,9 +122,15 @@ def _check(code: int, function: object, arguments: object) -> None:
 
 
 def kernels() -> Kernels | None:
-    """Load the kernels; None, with one warning, if they are not available."""
-    with _one_at_a_time:
-        return _kernels()
+    """The kernels, loaded once; None, with one warning, if they are not available."""
+    found = _kernels_or_reason()
+    return found if isinstance(found, Kernels) else None
+
+
+def missing_reason() -> str | None:
+    """Reason why there are no kernels, or None if there are."""
+    found = _kernels_or_reason()
+    return found if isinstance(found, str) else None
 
 
 def loaded() -> Kernels:
@@ -138,14 +143,18 @@ def loaded() -> Kernels:
 _one_at_a_time = threading.Lock()
 
 
-@functools.cache
-def _kernels() -> Kernels | None:
+def _kernels_or_reason() -> Kernels | str:
+    with _one_at_a_time:
+        return _load_once()
+
+
+def load() -> Kernels | str:
+    """Load the kernels; the reason, with a warning, if they are not available."""
     engine = os.environ.get(ENGINE, "").strip()
     if engine not in ("", "jit", "torch"):
         raise ConfigError(f"{ENGINE}={engine!r} is not known; choose jit or torch, or unset it")
     if engine == "torch":
-        _missing.append(f"{ENGINE}=torch")
-        return None
+        return f"{ENGINE}=torch"
     try:
         return _compiled() if engine == "jit" else _built()
     except UnavailableError as error:
@@ -154,18 +163,12 @@ def _kernels() -> Kernels | None:
         return _without(f"the kernels cannot be compiled or loaded ({error})")
 
 
-def missing_reason() -> str | None:
-    """Reason why there are no kernels, or None if there are."""
-    return None if kernels() is not None else _missing[-1]
+_load_once = functools.cache(load)
 
 
-_missing: list[str] = []
-
-
-def _without(reason: str) -> Kernels | None:
-    _missing.append(reason)
-    warnings.warn(f"glassformer runs in PyTorch, which is slower, since {reason}", stacklevel=4)
-    return None
+def _without(reason: str) -> str:
+    warnings.warn(f"glassformer runs in PyTorch, which is slower, since {reason}", stacklevel=5)
+    return reason
 
 
 def _compiled() -> Kernels:
