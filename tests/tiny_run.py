@@ -78,8 +78,8 @@ def _made(base: Path) -> TinyRun:
             "batch_tokens": 500,
         },
         "optimizer": {"schedule": "constant", "learning_rate": 0.01, "warmup_steps": 5},
-        "train": {"max_steps": 40, "save_every": 10, "log_every": 10, "threads": 1},
-        "validation": {"every": 20, "max_sentences": 4},
+        "train": {"max_steps": 160, "save_every": 40, "log_every": 40, "threads": 1},
+        "validation": {"every": 80, "max_sentences": 4},
         "decoding": {"beam_size": 2, "max_extra": 5},
     }
     tiny = TinyRun(folder, values)

@@ -24,6 +24,7 @@ from glassformer.train import RunConfig
 from glassformer.train.build import build
 from glassformer.train.state import TrainState
 from glassformer.train.step import train_step
+from processor import LOW_PRECISION
 from second_device import Far, second_device
 from tiny_run import TinyRun
 from tiny_tasks import SENTENCES, STEPS, TinyTask, made
@@ -221,7 +222,7 @@ def compare(placed: Callable[[RunConfig, str], TrainState], config: RunConfig, p
     [
         {"model.positions": "learned", "train.ema": 0.9},
         {"train.accumulate": 2, "data.row_tokens": 0},
-        {"train.precision": "bfloat16", "model.positions": "rotary"},
+        {"train.precision": LOW_PRECISION, "model.positions": "rotary"},
     ],
     ids=str,
 )

@@ -13,6 +13,7 @@ from glassformer.run_folder import RunFolder
 from glassformer.train import RunConfig
 from glassformer.train.build import build
 from glassformer.train.step import train_step
+from processor import PRECISIONS
 from tiny_run import TinyRun
 from tiny_tasks import STEPS, made
 
@@ -36,7 +37,7 @@ def asks_for_no_number(config: RunConfig) -> None:
         minimized.item()
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
 @pytest.mark.parametrize("row_tokens", [0, 64])
 def test_translating_asks_for_no_number(tiny: TinyRun, row_tokens: int, positions: str, precision: str) -> None:

@@ -20,13 +20,14 @@ from glassformer.train import parse_config, train
 from glassformer.train.build import build
 from glassformer.train.state import TrainState
 from glassformer.translator import Translator
+from processor import LOW_PRECISION
 from tiny_run import TinyRun, run_to_the_end, state_of, write_lines
 
 RANDOM = {
     "model.dropout": 0.2,
     "text.bpe_dropout": 0.1,
     "train.accumulate": 2,
-    "train.precision": "bfloat16",
+    "train.precision": LOW_PRECISION,
     "train.ema": 0.9,
     "train.max_steps": 12,
     "train.save_every": 4,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from own_process import started
+from processor import LOW_PRECISION
 from tiny_run import TinyRun, run_to_the_end, state_of
 
 EVERYTHING = {
@@ -16,7 +17,7 @@ EVERYTHING = {
     "text.bpe_dropout": 0.1,
     "optimizer.schedule": "cosine",
     "train.accumulate": 2,
-    "train.precision": "bfloat16",
+    "train.precision": LOW_PRECISION,
     "train.dropout_warmup_steps": 20,
     "train.ema": 0.9,
     "train.max_steps": 40,

@@ -21,6 +21,7 @@ from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
 from glassformer.train.resume import _measured, _overrides
 from glassformer.train.state import TrainState
+from processor import LOW_PRECISION, PRECISIONS
 from tiny_run import TinyRun, run_to_the_end, state_of
 
 EVERYTHING = {
@@ -31,7 +32,7 @@ EVERYTHING = {
     "optimizer.weight_decay": 0.1,
     "optimizer.clip_norm": 1.0,
     "train.accumulate": 2,
-    "train.precision": "bfloat16",
+    "train.precision": LOW_PRECISION,
     "train.dropout_warmup_steps": 20,
     "train.ema": 0.9,
     "train.max_steps": 14,
@@ -172,7 +173,7 @@ def test_a_recurrent_model_goes_on_bit_for_bit(tiny: TinyRun, tmp_path: Path) ->
 # When there is nothing to go on with, or not with these settings
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_model_trained_in_kernels_as_a_whole_goes_on_bit_for_bit(
     tiny: TinyRun, tmp_path: Path, precision: str
 ) -> None:

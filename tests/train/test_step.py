@@ -25,6 +25,7 @@ from glassformer.train.config import OptimizerConfig
 from glassformer.train.optim import build_optimizer, clip_norm_
 from glassformer.train.state import TrainState
 from glassformer.train.step import train_step
+from processor import needs_bfloat16
 from tiny_run import TinyRun
 
 
@@ -106,6 +107,7 @@ def test_sentences_that_share_a_row_are_as_if_alone(tiny: TinyRun, tmp_path: Pat
         torch.testing.assert_close(gradient, expected[name], rtol=1e-10, atol=1e-14)
 
 
+@needs_bfloat16
 def test_low_precision_is_the_same_step_rounded(tiny: TinyRun, tmp_path: Path) -> None:
     """The weights stay float32; gradients, over several batches, are within bfloat16's 8 bits of float32's."""
     run, batches = RunFolder.create(tmp_path), [collate([[pair] for pair in PAIRS], tiny.translator.tokenizers)] * 2
