@@ -1,5 +1,5 @@
 # One verb each; every verb makes .venv itself when it is missing.
-.PHONY: setup demo test check sanitize wheel bench docs clean
+.PHONY: setup demo test check sanitize emulate wheel bench docs clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -33,6 +33,10 @@ check: setup
 # Tests of the kernels with sanitizers; half an hour on two cores.
 sanitize: setup
 	.ci/sanitize
+
+# Tests of the kernels for instructions that this processor may lack; ten minutes on two cores.
+emulate: setup
+	.ci/emulate
 
 # The wheel and the sdist in dist/, and a demo from the wheel where there is no compiler.
 wheel:

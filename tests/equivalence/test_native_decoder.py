@@ -107,8 +107,6 @@ def test_logits_are_those_of_the_model_for_every_activation(
 @pytest.mark.parametrize("kind", ["wide", "pre-norm", "learned, untied, biases"])
 def test_in_eight_bits_they_are_that_within_a_fortieth(make_model: Maker, made: Kernels, kind: str) -> None:
     """Relative to the spread of the logits; nearly all of it is of the products, not of the keys and values."""
-    if not made.int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     model = make_model(**KINDS[kind]).float()
     with torch.inference_mode():
         pairs = walk(model, NativeDecoder(model, made, int8=True))
@@ -158,7 +156,7 @@ def flat(found: list[list[Hypothesis]]) -> list[Hypothesis]:
 def test_how_many_cores_there_are_changes_no_bit(make_model: Maker, made: Kernels, int8: bool) -> None:
     """Wide enough that they share a product: 131,072 weights and more."""
     sizes = {"d_model": 256, "n_heads": 4, "d_k": None, "d_v": None, "d_ff": 512, "vocab_size": 601}
-    model = NativeDecoder(make_model(**sizes).float(), made, int8 and made.int8)
+    model = NativeDecoder(make_model(**sizes).float(), made, int8)
     source, before, found = torch.randint(3, 9, (17, 6)), torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
@@ -174,7 +172,7 @@ def test_how_many_cores_there_are_changes_no_bit(make_model: Maker, made: Kernel
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("kind", ["wide", "gelu"])
 def test_a_row_has_the_same_bits_whatever_is_beside_it(make_model: Maker, made: Kernels, kind: str, int8: bool) -> None:
-    model = NativeDecoder(make_model(**KINDS[kind]).float(), made, int8 and made.int8)
+    model = NativeDecoder(make_model(**KINDS[kind]).float(), made, int8)
     rows = 109  # more than go through the kernels at once
     source = torch.randint(3, 9, (rows, 6))
     visible = torch.arange(6) < torch.randint(1, 7, (rows, 1))
@@ -241,7 +239,7 @@ def test_what_is_not_a_number_stays_so(make_model: Maker, made: Kernels, int8: b
     model = make_model().float()
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.inner.weight[0, 0] = math.nan
-    decoder = NativeDecoder(model, made, int8 and made.int8)
+    decoder = NativeDecoder(model, made, int8)
     state = decoder.begin(torch.tensor([[5, 2]]), torch.ones(1, 2, dtype=torch.bool))
     assert decoder.step(torch.tensor([[1]]), state).isnan().all()
 
@@ -284,14 +282,8 @@ def test_without_a_compiler_it_says_so_and_goes_on(
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         monkeypatch.setenv("CXX", compiler)
         with pytest.warns(UserWarning, match=reason):
-            assert built._kernels.__wrapped__() is None
+            assert isinstance(built.load(), str)
     assert not list(tmp_path.glob("**/*.so"))
-
-
-def test_an_old_processor_refuses_eight_bits(make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made, "int8", False)
-    with pytest.raises(ConfigError, match=r"no instructions for int8 products; choose precision=float32"):
-        accelerate(make_model().float(), precision="int8")
 
 
 def test_for_processors_without_wide_vectors_it_is_the_same(
@@ -301,12 +293,12 @@ def test_for_processors_without_wide_vectors_it_is_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("GLASSFORMER_INSTRUCTIONS", "x86-64-v3")
     try:
-        narrow = built._kernels.__wrapped__()
+        narrow = built.load()
     except ConfigError:
-        narrow = None
-    if narrow is None or narrow.panel == made.panel:
         pytest.skip("no narrower vectors here")
-    assert not narrow.int8
+    assert isinstance(narrow, Kernels)
+    if narrow.panel == made.panel:
+        pytest.skip("no narrower vectors here")
     assert narrow.arithmetic != made.arithmetic
     model = make_model(**KINDS["wide"]).float()
     with torch.inference_mode():
@@ -376,13 +368,13 @@ def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.Mon
     monkeypatch.setenv("GLASSFORMER_ENGINE", "jit")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", str(copying_compiler(tmp_path)))
-    assert built._kernels.__wrapped__() is not None
+    assert isinstance(built.load(), Kernels)
     (library,) = tmp_path.glob("glassformer/**/*.so")
     whole = library.read_bytes()
     for damaged in (whole[:30_000], bytes([whole[0] ^ 1]) + whole[1:], b""):
         library.unlink()  # the loaded one stays as it is
         library.write_bytes(damaged)
-        assert built._kernels.__wrapped__() is not None
+        assert isinstance(built.load(), Kernels)
         assert len(library.read_bytes()) == len(whole)
 
 
@@ -401,8 +393,6 @@ def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
 def test_outliers_cost_eight_bits_no_more_than_the_documentation_says(
     made: Kernels, where: str, factor: int, error: float
 ) -> None:
-    if not made.int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     x, linear = torch.randn(64, 512), torch.nn.Linear(512, 512, bias=False)
     with torch.no_grad():
         torch.nn.init.normal_(linear.weight)

@@ -14,7 +14,7 @@ from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.series import Series, SeriesConfig
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.native import Accelerated, accelerate, route
-from glassformer.native.library import loaded, missing_reason
+from glassformer.native.library import missing_reason
 from glassformer.taps import record
 
 LENGTHS = torch.tensor([13, 1, 5, 9, 2, 13, 7])
@@ -83,8 +83,6 @@ def test_results_are_those_of_the_model(use: str) -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("use", ["mean", "wide", "images", "series"])
 def test_in_eight_bits_results_are_near_those_of_the_model(use: str) -> None:
-    if not loaded().int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     make, compute = USES[use]
     model = make()
     found, expected = compute(accelerate(model, precision="int8")), compute(model)
@@ -95,8 +93,6 @@ def test_in_eight_bits_results_are_near_those_of_the_model(use: str) -> None:
 @torch.inference_mode()
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_results_do_not_depend_on_the_batch_or_the_threads(precision: Any) -> None:
-    if precision == "int8" and not loaded().int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     form, before, (tokens, mask, segments) = accelerate(bert(), precision=precision), torch.get_num_threads(), texts()
     many = [part.repeat(40, 1) for part in (tokens, mask, segments)]
     together = form.hidden(*many)
@@ -196,8 +192,6 @@ def test_hooks_traces_and_training_of_a_form_run_its_blocks() -> None:
 
 
 def test_gradients_in_eight_bits_are_refused() -> None:
-    if not loaded().int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     with pytest.raises(ConfigError, match="precision=int8 has no gradients; compute under torch"):
         accelerate(bert(), precision="int8").embed(*texts())
 

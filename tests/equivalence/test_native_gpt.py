@@ -15,7 +15,7 @@ from glassformer.layers.rotary import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native import accelerate, route
 from glassformer.native.decoding import NativeGPT
-from glassformer.native.library import loaded, missing_reason
+from glassformer.native.library import missing_reason
 
 VOCABULARY = 60
 LLAMA = {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True, "bias": False}
@@ -89,8 +89,6 @@ def test_logits_are_those_of_the_model_for_every_activation(name: str, gated: bo
 @torch.inference_mode()
 @pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
 def test_in_eight_bits_logits_are_near_those_of_the_model(kind: str) -> None:
-    if not loaded().int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     model = make(kind)
     errors = [
         float((found - expected).square().mean().sqrt() / expected.std())
@@ -103,8 +101,6 @@ def test_in_eight_bits_logits_are_near_those_of_the_model(kind: str) -> None:
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
 def test_logits_do_not_depend_on_the_batch_or_the_threads(kind: str, precision: Any) -> None:
-    if precision == "int8" and not loaded().int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     form, before = accelerate(make(kind), precision=precision), torch.get_num_threads()
 
     def logits(prompts: list[list[int]]) -> Tensor:
@@ -127,8 +123,6 @@ def test_logits_do_not_depend_on_the_batch_or_the_threads(kind: str, precision: 
 @pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
 def test_a_shared_beginning_changes_no_bit(kind: str, precision: Any) -> None:
     """A kept prompt of 40 tokens, of which all prompts begin with 37."""
-    if precision == "int8" and not loaded().int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     form = accelerate(make(kind), precision=precision)
     assert isinstance(form, NativeGPT)
     common = [random.Random(1).randrange(3, VOCABULARY) for _ in range(37)]
@@ -143,8 +137,6 @@ def test_a_shared_beginning_changes_no_bit(kind: str, precision: Any) -> None:
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_empty_prompts_may_stand_behind_a_long_one(precision: Any) -> None:
     """The long one passes the layers alone, and so do the others, without a token."""
-    if precision == "int8" and not loaded().int8:
-        pytest.skip("this processor has no instruction for sums of eight-bit products")
     form, prompts = accelerate(make("GPT-2"), precision=precision), [[5] * 70, [], []]
     together = form.step(torch.full((3, 1), 7), form.begin(*batch(prompts)))
     alone = [form.step(torch.tensor([[7]]), form.begin(*batch([ids]))).clone() for ids in prompts]

@@ -11,7 +11,7 @@ import pytest
 import glassformer
 import glassformer.train.loop
 from glassformer.config import CheckpointError, ConfigError
-from glassformer.native.library import loaded, missing_reason
+from glassformer.native.library import missing_reason
 from glassformer.predict import Generator
 from glassformer.run_folder import RunFolder, step_of
 from glassformer.train import parse_config, train
@@ -126,9 +126,8 @@ def test_predictors_compute_the_same_with_every_engine_and_nearly_so_in_eight_bi
     kind, use = getattr(glassformer, GIVEN[task]), USES[task]
     native, torch_ = (numbers(use(kind.load(tiny.run, engine=engine))) for engine in ("native", "torch"))
     assert native == pytest.approx(torch_, rel=1e-3, abs=1e-4)
-    if loaded().int8:
-        eight = numbers(use(kind.load(tiny.run, precision="int8")))
-        assert eight != native
-        assert np.corrcoef(eight, native)[0, 1] > 0.98
+    eight = numbers(use(kind.load(tiny.run, precision="int8")))
+    assert eight != native
+    assert np.corrcoef(eight, native)[0, 1] > 0.98
     with pytest.raises(ConfigError, match="precision=bfloat16 is slower than float32 on a CPU"):
         kind.load(tiny.run, precision="bfloat16")

@@ -6,7 +6,7 @@ Loading the library compares sizes, and names and offsets of all fields, with th
 from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 
 ACTIVATIONS = {"relu": 1, "gelu": 2, "silu": 3, "gelu_tanh": 4}
-"""``enum Activation`` of elementwise.h; 0 is none."""
+"""``enum Activation`` of activation.h; 0 is none."""
 
 
 class Linear(Structure):

@@ -16,7 +16,7 @@ from glassformer.native.blocks import unsupported_class, unsupported_norm
 from glassformer.native.decoding import NativeDecoder, NativeGPT
 from glassformer.native.execution import Execution
 from glassformer.native.forms import swap
-from glassformer.native.library import Kernels, loaded
+from glassformer.native.library import Kernels
 from glassformer.native.packed import DROPOUTS, pack_encoder, unsupported_stack
 from glassformer.taps import has_hooks
 
@@ -34,8 +34,6 @@ def unsupported_model(model: nn.Module, precision: str) -> str | None:
         return "the kernels read float32 weights, not bfloat16"
     if any(has_hooks(module) or module.training for module in model.modules()):
         return "hooks, or modules in training mode"
-    if precision == "int8" and not loaded().int8:
-        return "this processor has no instructions for int8 products"
     encodes = {id(child) for name, child in model.named_children() if name == "encoder"}
     for module in model.modules():
         reason = None

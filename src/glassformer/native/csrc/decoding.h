@@ -63,15 +63,16 @@ struct KeyValueCache {
 namespace {
 
 void linear(const Linear& by, const float* x, int64_t rows, Output out, int64_t threads) {
-    Input input{x, by.inputs, nullptr, 0, nullptr, nullptr};
+    Input input{{x, by.inputs, 1}, {}, nullptr, nullptr};
     if (by.scales) {
-        const int64_t stride = padded(by.inputs, 4);
-        auto bytes = workspace<int8_t>(QUANTIZED, padded(rows, 16) * stride);
+        const int64_t stride = padded(by.inputs, GROUP_SIZE);
+        auto numbers = workspace<Quantized>(QUANTIZED, padded(rows, 16) * stride);
         auto scales = workspace<float>(QUANTIZED_SCALES, rows);
         auto sums = workspace<int32_t>(QUANTIZED_SUMS, rows);
         for (int64_t row = 0; row < rows; row++)
-            quantize(x + row * by.inputs, by.inputs, bytes + row * stride, scales + row, sums + row);
-        input.bytes = bytes, input.byte_stride = stride, input.scales = scales, input.sums = sums;
+            quantize(x + row * by.inputs, by.inputs, numbers + row * stride, scales + row, sums + row);
+        input.numbers = {reinterpret_cast<const Group*>(numbers), stride / GROUP_SIZE, 1};
+        input.scales = scales, input.sums = sums;
     }
     product(by, input, rows, out, threads);
 }

@@ -1,7 +1,10 @@
-// The three products of a linear layer in training, x Wᵀ + b and its gradients, and the loops that pack their operands.
+// Products of matrices, in float32, bfloat16 and eight bits: the packers of operands, and the driver of the
+// microkernel.
 //
-// Sums over rows are made of CHUNKs, or by one thread from the first row to the last: they do not depend on how many
-// threads there are. All widths are multiples of COLUMN_BLOCK.
+// One operand is packed: panels of PANEL columns, and within a panel what all its columns have for one step of the sum
+// side by side, so that the inner loop reads it from beginning to end. The other is read where it lies. Every entry is
+// summed by one thread, from the first step to the last: it depends neither on how many threads there are nor on what
+// is computed beside it.
 #pragma once
 #include "microkernel.h"
 #include "thread_pool.h"
@@ -17,8 +20,14 @@
 #define BLOCK (2 * CHUNK)
 #define LAST_BLOCK CHUNK       // of the last quarter of the rows, lest one thread waits for another's
 #endif
-#define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second
+#define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second level
+#if LANES == 16
+#define TRANSPOSED_DEPTH DEPTH_AT_ONCE
+#else
+#define TRANSPOSED_DEPTH 128   // of an operand whose every step is another line of the cache: these stay in the first
+#endif
 #define COLUMN_BLOCK 64        // columns of the transposed operand that lie side by side
+#define MOST_ROWS std::max<int64_t>(BLOCK, COLUMN_BLOCK)
 static_assert(COLUMN_BLOCK % PANEL == 0, "whole panels");
 
 template <class T> using Unit = typename Step<T>::Unit;
@@ -33,7 +42,20 @@ static inline void interleave(const uint16_t* row, const uint16_t* below, int64_
     for (int64_t i = 0; i < count; i++) to[i] = row[i] | static_cast<uint32_t>(below ? below[i] : 0) << 16;
 }
 
-// W [outputs, inputs] for x Wᵀ: panels of outputs, one behind the other.
+// A panel of at most `width` columns from `first` on, which may lie anywhere: to[step · width + column]. Missing ones are
+// 0.
+static void pack_panel(const Operand& from, int64_t first, int64_t count, int64_t width, int64_t steps, float* to) {
+    const float* data = from.data + first * from.across;
+    for (int64_t step = 0; step < steps; step++, to += width, data += from.along) {
+        if (from.across == 1)
+            memcpy(to, data, count * sizeof(float));
+        else
+            for (int64_t i = 0; i < count; i++) to[i] = data[i * from.across];
+        std::fill(to + count, to + width, 0.0f);
+    }
+}
+
+// W [outputs, inputs] for x Wᵀ: panels of outputs, one behind the other. Widths are multiples of COLUMN_BLOCK.
 template <class T>
 static auto packing_for_outputs(const T* weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
     // A pair is moved as if it were a number of 32 bits.
@@ -75,18 +97,48 @@ static auto packing_rows(
     });
 }
 
-// Of at most BLOCK or COLUMN_BLOCK rows, each panel's sums [rows, PANEL] for finish(column, sums), whose sums may
-// change.
+#if HAS_AMX
+// Whether the matrix instructions multiply so many rows: a few bytes the others multiply as fast.
+template <class U>
+static bool use_tiles(int64_t rows) {
+    if (std::is_same<U, Group>::value) return rows >= 8 && amx_allowed();
+    return std::is_same<U, Pair>::value;
+}
+
+// Rows of bytes are computed in whole tiles: those behind the last are read too.
+template <class U, class Finish>
+static void multiply_tiles(
+    OperandOf<U> a, int64_t rows, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish
+) {
+    alignas(64) Number<U> sums[MOST_ROWS * PANEL];
+    const int64_t computed = std::is_same<U, Group>::value ? padded(rows, AMX_SIDE) : rows;
+    if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
+    configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
+    for (int64_t column = 0; column < columns; column += PANEL) {
+        amx_panel(a.data, a.across, computed, packed + column * steps, steps, sums);
+        finish(column, sums);
+    }
+    _tile_release();
+}
+#endif
+
+// Of at most MOST_ROWS rows, each panel's sums [rows, PANEL] for finish(column, sums), whose sums may change. What one
+// row takes for consecutive steps lies side by side where there are matrix instructions.
 template <class U, class Finish>
 static void multiply_block(
-    OperandOf<U> a, int64_t rows, const U* packed, int64_t columns, int64_t steps, Finish finish
+    OperandOf<U> a, int64_t rows, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish
 ) {
-    float sums[std::max(BLOCK, COLUMN_BLOCK) * PANEL];
-    if (!steps) std::fill(std::begin(sums), std::end(sums), 0.0f);
+#if HAS_AMX
+    if constexpr (!std::is_same<U, float>::value)
+        if (use_tiles<U>(rows)) return multiply_tiles(a, rows, packed, columns, steps, finish);
+#endif
+    Number<U> sums[MOST_ROWS * PANEL];
+    const int64_t depth = a.along == 1 ? DEPTH_AT_ONCE : TRANSPOSED_DEPTH;
+    if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
     for (int64_t column = 0; column < columns; column += PANEL) {
-        for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
-            const U* panel = packed + column * steps + r * PANEL;
-            const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
+        for (int64_t r = 0; r < steps; r += depth) {
+            const Packed<U>* panel = packed + column * steps + r * PANEL;
+            const int64_t count = std::min(depth, steps - r);
             in_tiles(rows, [&](auto height, int64_t row) {
                 const OperandOf<U> some = {a.data + row * a.across + r * a.along, a.across, a.along};
                 if (r) add_block<decltype(height)::value>(some, panel, count, sums + row * PANEL);
@@ -97,22 +149,16 @@ static void multiply_block(
     }
 }
 
-#if HAS_AMX
-// What one sum takes lies side by side in a.
-template <class Finish>
-static void multiply_block(
-    OperandOf<Pair> a, int64_t rows, const Pair* packed, int64_t columns, int64_t steps, Finish finish
-) {
-    alignas(64) float sums[std::max(BLOCK, COLUMN_BLOCK) * PANEL];
-    if (!steps) std::fill(std::begin(sums), std::end(sums), 0.0f);
-    configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
-    for (int64_t column = 0; column < columns; column += PANEL) {
-        amx_panel<Bfloat16Pairs>(a.data, a.across, rows, packed + column * steps, steps, sums);
-        finish(column, sums);
-    }
-    _tile_release();
+// work(first, count) for BLOCK rows at a time, towards the end for LAST_BLOCK.
+template <class Work>
+static auto blocks(int64_t rows, Work work) {
+    const int64_t whole = rows / BLOCK * 3 / 4, rest = rows - whole * BLOCK;
+    return loop(whole + (rest + LAST_BLOCK - 1) / LAST_BLOCK, 1, [=](int64_t index, int64_t) {
+        const bool early = index < whole;
+        const int64_t row = early ? index * BLOCK : whole * BLOCK + (index - whole) * LAST_BLOCK;
+        work(row, std::min<int64_t>(early ? BLOCK : LAST_BLOCK, rows - row));
+    });
 }
-#endif
 
 template <class T>
 static OperandOf<Unit<T>> rows_at(const T* x, int64_t stride) {

@@ -1,6 +1,5 @@
 // What a process asks of the library before it uses it.
 #include "api.h"
-#include "linear.h"
 #include "layouts.h"
 #include "microkernel.h"
 
@@ -46,8 +45,6 @@ API const char* struct_layout(const char* name) {
 }
 
 API int32_t panel_size() { return PANEL; }
-
-API int32_t has_int8() { return HAS_INT8; }
 
 API int32_t has_bfloat16() {
 #if HAS_AMX

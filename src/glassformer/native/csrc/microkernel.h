@@ -1,6 +1,7 @@
 // The inner loop of every matrix product: some rows of one matrix by a packed panel of the other.
 //
-// In float32 a step of the sum has one entry, in bfloat16 a pair of them, which processors multiply and add at once.
+// In float32 a step of the sum has one entry, in bfloat16 two and in eight bits two or four, which processors multiply
+// and add at once.
 // Processors with AMX multiply whole tiles: a register holds sixteen rows, of sixteen sums or of sixteen pairs of
 // bfloat16 or quadruples of bytes, and one instruction adds the product of two registers to a third.
 #pragma once
@@ -17,6 +18,11 @@
 #include <unistd.h>
 #else
 #define HAS_AMX 0
+#endif
+#if (LANES == 16 && defined(__AVX512VNNI__)) || (LANES == 8 && defined(__AVXVNNI__))
+#define HAS_VNNI 1
+#else
+#define HAS_VNNI 0
 #endif
 
 #if LANES == 16
@@ -37,19 +43,73 @@ struct OperandOf {
 typedef OperandOf<float> Operand;
 typedef uint32_t Pair __attribute__((may_alias));
 
+// In eight bits a step has four entries, which some processors multiply and add at once, or two, for which all have an
+// instruction if one of the two matrices is in sixteen bits.
+#if HAS_VNNI
+typedef int8_t Quantized;
+#define WEIGHT_OFFSET 128  // is added to each weight: the instruction multiplies unsigned by signed bytes
+#else
+typedef int16_t Quantized;
+#define WEIGHT_OFFSET 0
+#endif
+#define GROUP_SIZE static_cast<int64_t>(4 / sizeof(Quantized))
+struct Group { int32_t numbers; };  // GROUP_SIZE quantized numbers of a row
+struct PackedGroup { int8_t weights[4 / sizeof(Quantized)]; };
+
 // What a product takes of a row for one step of the sum.
 template <class T> struct Step { typedef float Unit; enum { ENTRIES = 1 }; };
 template <> struct Step<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
 
-// What a sum and what is multiplied are kept in; compilers keep the former in registers only in the type that the
-// instruction takes.
-template <class Unit> struct Registers { typedef Floats Sum, Entries; };
+// What a step takes of a panel's column, what sums are stored in, and the registers that hold a sum and what is
+// multiplied; compilers keep a sum in registers only in the type that the instruction takes.
+template <class Unit> struct Registers {
+    typedef float Packed, Number;
+    typedef Floats Stored, Sum, Entries;
+};
 static inline Floats entries_at(const float* panel) { return load(panel); }
 static inline Floats in_all_lanes(float value) { return all(value); }
 static inline Floats add_product(Floats sum, Floats value, Floats column) { return sum + value * column; }
 
+template <> struct Registers<Group> {
+    typedef PackedGroup Packed;
+    typedef int32_t Number;
+    typedef Ints Stored, Sum, Entries;
+};
+static inline Ints in_all_lanes(Group value) { return value.numbers - Ints{}; }
+#if HAS_VNNI
+static inline Ints entries_at(const PackedGroup* panel) { return *reinterpret_cast<const Ints*>(panel); }
+static inline Ints add_product(Ints sum, Ints value, Ints column) {
+#if LANES == 16
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)column, (__m512i)value);
+#else
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)column, (__m256i)value);
+#endif
+}
+#else
+static inline Ints entries_at(const PackedGroup* panel) {
+    typedef int8_t Packed __attribute__((vector_size(2 * LANES), aligned(1), may_alias));
+    typedef int16_t Wide __attribute__((vector_size(4 * LANES)));
+    return (Ints)__builtin_convertvector(*reinterpret_cast<const Packed*>(panel), Wide);
+}
+static inline Ints add_product(Ints sum, Ints value, Ints column) {
+#if LANES == 16
+    return sum + (Ints)_mm512_madd_epi16((__m512i)value, (__m512i)column);
+#elif defined(__AVX2__)
+    return sum + (Ints)_mm256_madd_epi16((__m256i)value, (__m256i)column);
+#else
+    return sum + (value << 16 >> 16) * (column << 16 >> 16) + (value >> 16) * (column >> 16);
+#endif
+}
+#endif
+
 #if HAS_BFLOAT16
-template <> struct Registers<Pair> { typedef __m512 Sum; typedef __m512bh Entries; };
+template <> struct Registers<Pair> {
+    typedef Pair Packed;
+    typedef float Number;
+    typedef Floats Stored;
+    typedef __m512 Sum;
+    typedef __m512bh Entries;
+};
 static inline __m512bh entries_at(const Pair* panel) { return (__m512bh)_mm512_loadu_si512(panel); }
 static inline __m512bh in_all_lanes(Pair value) { return (__m512bh)_mm512_set1_epi32(static_cast<int32_t>(value)); }
 static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) {
@@ -57,11 +117,14 @@ static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) {
 }
 #endif
 
+template <class Unit> using Packed = typename Registers<Unit>::Packed;
+template <class Unit> using Number = typename Registers<Unit>::Number;
+
 // Asks for what comes some steps later: the first processors with matrix instructions wait for the second level of
 // their cache otherwise, and lose a tenth of their speed. Others fetch ahead by themselves, or it was not measured on
 // them.
 template <class Unit>
-static inline void fetch_ahead(const OperandOf<Unit>& a, const Unit* panel) {
+static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* panel) {
 #if defined(__AMX_TILE__)
     UNROLL for (int j = 0; j < WIDE; j++) __builtin_prefetch(panel + 4 * PANEL + j * LANES);
     __builtin_prefetch(a.data + 32 * a.along);
@@ -76,8 +139,9 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Unit* panel) {
 
 // ROWS × PANEL sums over `depth` steps of a and of a panel, added to `sums`, or, where they BEGIN, put there.
 template <int ROWS, bool BEGIN = false, class Unit>
-ALONE void add_block(OperandOf<Unit> a, const Unit* panel, int64_t depth, float* sums) {
+ALONE void add_block(OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums) {
     typedef typename Registers<Unit>::Sum Sum;
+    typedef typename Registers<Unit>::Stored Stored;
     typedef typename Registers<Unit>::Entries Entries;
     Sum totals[ROWS][WIDE];
     UNROLL for (int row = 0; row < ROWS; row++)
@@ -93,7 +157,7 @@ ALONE void add_block(OperandOf<Unit> a, const Unit* panel, int64_t depth, float*
         }
     }
     UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, (Floats)totals[row][j]);
+        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, (Stored)totals[row][j]);
 }
 
 // work(height, row) for all of `rows`: as many as possible TALL at a time, then the rest at once.
@@ -145,19 +209,15 @@ static void configure_tiles(int64_t upper, int64_t lower, int64_t steps) {
     all_written();
 }
 
-// What is multiplied: pairs, for sums in float32, or signed bytes by unsigned ones, four at a time, for whole numbers.
-struct Bfloat16Pairs { typedef float Sum; };
-struct ByteQuads { typedef int32_t Sum; };
-
-#define AMX_ADD(sum, a, panel)                                        \
-    if constexpr (std::is_same<Of, Bfloat16Pairs>::value) _tile_dpbf16ps(sum, a, panel); \
+#define AMX_ADD(sum, a, panel)                                                   \
+    if constexpr (std::is_same<Unit, Pair>::value) _tile_dpbf16ps(sum, a, panel); \
     else _tile_dpbsud(sum, a, panel)
 
 // Two tiles of sums beside each other, and two below them if there are that many rows, over `count` times `steps`
 // steps.
-template <class Of, bool LOWER>
+template <class Unit, bool LOWER>
 static inline void amx_block(
-    const Pair* a, int64_t across, const Pair* panel, int64_t count, typename Of::Sum* sums, bool begin
+    const Unit* a, int64_t across, const Packed<Unit>* panel, int64_t count, Number<Unit>* sums, bool begin
 ) {
     const int64_t row = PANEL * sizeof *sums;
     auto below = sums + AMX_SIDE * PANEL;
@@ -178,13 +238,13 @@ static inline void amx_block(
         }
     }
     for (int64_t i = 0; i < count; i++, a += AMX_SIDE, panel += AMX_SIDE * PANEL) {
-        _tile_loadd(6, panel, PANEL * sizeof(Pair));
-        _tile_loadd(4, a, across * sizeof(Pair));
+        _tile_loadd(6, panel, PANEL * sizeof(Unit));
+        _tile_loadd(4, a, across * sizeof(Unit));
         AMX_ADD(0, 4, 6);
-        _tile_loadd(7, panel + AMX_SIDE, PANEL * sizeof(Pair));
+        _tile_loadd(7, panel + AMX_SIDE, PANEL * sizeof(Unit));
         AMX_ADD(1, 4, 7);
         if (LOWER) {
-            _tile_loadd(5, a + AMX_SIDE * across, across * sizeof(Pair));
+            _tile_loadd(5, a + AMX_SIDE * across, across * sizeof(Unit));
             AMX_ADD(2, 5, 6);
             AMX_ADD(3, 5, 7);
         }
@@ -198,33 +258,33 @@ static inline void amx_block(
 }
 
 // The sums [rows, PANEL] of at most two tiles of rows below each other.
-template <class Of>
+template <class Unit>
 static void amx_rows(
-    const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t count, int64_t steps,
-    typename Of::Sum* sums, bool begin
+    const Unit* a, int64_t across, int64_t rows, const Packed<Unit>* panel, int64_t count, int64_t steps,
+    Number<Unit>* sums, bool begin
 ) {
     const int64_t upper = std::min<int64_t>(AMX_SIDE, rows), lower = rows - upper;
     const bool whole = upper == AMX_SIDE && lower % AMX_SIDE == 0 && steps == AMX_SIDE;
     if (!whole) configure_tiles(upper, lower, steps);
     for (int64_t j = 0; j < PANEL; j += 2 * AMX_SIDE) {
-        if (lower) amx_block<Of, true>(a, across, panel + j, count, sums + j, begin);
-        else amx_block<Of, false>(a, across, panel + j, count, sums + j, begin);
+        if (lower) amx_block<Unit, true>(a, across, panel + j, count, sums + j, begin);
+        else amx_block<Unit, false>(a, across, panel + j, count, sums + j, begin);
     }
     if (!whole) configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
 }
 
 // The sums [rows, PANEL] over all steps of rows and a panel; the registers have their usual shape.
-template <class Of>
+template <class Unit>
 static void amx_panel(
-    const Pair* a, int64_t across, int64_t rows, const Pair* panel, int64_t steps, typename Of::Sum* sums
+    const Unit* a, int64_t across, int64_t rows, const Packed<Unit>* panel, int64_t steps, Number<Unit>* sums
 ) {
     for (int64_t r = 0; r < steps;) {
         const int64_t count = std::min<int64_t>(AMX_DEPTH, (steps - r) / AMX_SIDE);
         const int64_t depth = count ? AMX_SIDE : steps - r;
         for (int64_t row = 0; row < rows; row += 2 * AMX_SIDE) {
-            const Pair* from = a + row * across + r;
+            const Unit* from = a + row * across + r;
             const int64_t some = std::min<int64_t>(2 * AMX_SIDE, rows - row);
-            amx_rows<Of>(
+            amx_rows<Unit>(
                 from, across, some, panel + r * PANEL, std::max<int64_t>(1, count), depth, sums + row * PANEL, !r
             );
         }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#if defined(__AVX512BF16__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -22,6 +22,8 @@ typedef int8_t Bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 static inline int64_t padded(int64_t count, int64_t to) { return (count + to - 1) / to * to; }
 static inline Floats load(const float* from) { return *reinterpret_cast<const Floats*>(from); }
 static inline void store(float* to, Floats values) { *reinterpret_cast<Floats*>(to) = values; }
+static inline Ints load(const int32_t* from) { return *reinterpret_cast<const Ints*>(from); }
+static inline void store(int32_t* to, Ints values) { *reinterpret_cast<Ints*>(to) = values; }
 static inline Floats all(float value) { return value - Floats{}; }
 static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 

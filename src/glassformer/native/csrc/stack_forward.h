@@ -13,17 +13,6 @@ Dropout dropout_at(const CompactStack& s, int64_t sublayer, int32_t threshold) {
     };
 }
 
-// work(first, count) for BLOCK rows at a time, towards the end for LAST_BLOCK.
-template <class Work>
-auto blocks(int64_t rows, Work work) {
-    const int64_t whole = rows / BLOCK * 3 / 4, rest = rows - whole * BLOCK;
-    return loop(whole + (rest + LAST_BLOCK - 1) / LAST_BLOCK, 1, [=](int64_t index, int64_t) {
-        const bool early = index < whole;
-        const int64_t row = early ? index * BLOCK : whole * BLOCK + (index - whole) * LAST_BLOCK;
-        work(row, std::min<int64_t>(early ? BLOCK : LAST_BLOCK, rows - row));
-    });
-}
-
 // Rows of `width` positions with padding → one behind the other without it.
 template <class T>
 void unpad(
