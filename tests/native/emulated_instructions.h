@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <immintrin.h>
-#if !defined(__AVX512F__)
-#define __AVX512F__ 1
-#define NO_AVX512 1
 typedef float EmulatedFloats __attribute__((vector_size(64), may_alias));
 typedef int32_t EmulatedInts __attribute__((vector_size(64), may_alias));
+#if !defined(__AVX512F__)
+#define __AVX512F__ 1
+#define __AVX512BW__ 1
+#define NO_AVX512 1
 #define __m512 EmulatedFloats
 #define __m512i EmulatedInts
 #endif
@@ -60,7 +61,6 @@ static inline __m512i emulated_madd(__m512i a, __m512i b) {
 
 #if EMULATE >= 3 && !defined(__AVX512BF16__)
 #define __AVX512BF16__ 1
-struct EmulatedHalves { uint16_t values[32]; };
 struct EmulatedPairs {
     EmulatedInts bits;
     EmulatedPairs() = default;

@@ -4,10 +4,32 @@ import gc
 import weakref
 
 import pytest
+import torch
+from torch import nn
 
 from glassformer.layers.rotary import Rotary
-from glassformer.native.library import missing_reason
-from glassformer.native.packed import RotaryCache
+from glassformer.native.library import loaded, missing_reason
+from glassformer.native.packed import Packed, RotaryCache
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize(
+    ("inputs", "outputs"), [(8, 0), (1, 1), (3, 5), (64, 64), (130, 65), (513, 257), (512, 1000), (1030, 16)]
+)
+def test_a_packed_product_is_that_of_the_linear_layer(inputs: int, outputs: int, int8: bool) -> None:
+    """Rows around those that are computed at once; a row has the same bits in each number of rows."""
+    if reason := missing_reason():
+        pytest.skip(reason)
+    linear = nn.Linear(inputs, outputs, bias=outputs % 2 == 1) if outputs else nn.Linear(inputs, 1)
+    if not outputs:
+        linear.weight, linear.bias = nn.Parameter(torch.empty(0, inputs)), nn.Parameter(torch.empty(0))
+    x, packed = torch.randn(250, inputs), Packed(loaded(), int8)
+    layer, expected = packed.linear(linear), linear(x).detach()
+    whole = packed.apply(layer, x)
+    tolerance = {"atol": 0.06, "rtol": 0.02} if int8 else {"atol": 1e-5, "rtol": 1e-4}
+    torch.testing.assert_close(whole, expected, **tolerance)
+    for rows in (0, 1, 5, 7, 8, 39, 41, 79, 95, 96, 97, 193):
+        assert torch.equal(packed.apply(layer, x[:rows]), whole[:rows])
 
 
 def test_rotary_tables_live_as_long_as_a_call_that_reads_them() -> None:

@@ -5,6 +5,7 @@
 
 #define ENOUGH_WEIGHTS (1 << 17)  // that reading them by several cores is worth waiting for each other
 #define ENOUGH_PRODUCTS (1 << 22)  // likewise, that computing them is
+#define ROWS_AT_ONCE (2 * BLOCK)  // of x, which then stay in the second-level cache while all of W passes by
 #define FEW_ROWS 16  // whose products take microseconds
 
 struct Linear {
@@ -134,9 +135,17 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
     if (weights < ENOUGH_WEIGHTS && weights * rows < ENOUGH_PRODUCTS) threads = 1;
     if (rows < FEW_ROWS) threads = threads_for_small_work(threads);
+    if (!panels) return;
     parallel_for(threads, linear.outputs, (panels + threads - 1) / threads * PANEL, [&](int64_t from, int64_t to) {
-        for (int64_t row = 0; row < rows; row += BLOCK)
-            some_panels(linear, x, row, std::min<int64_t>(BLOCK, rows - row), from, to, out);
+        for (int64_t first = 0; first < rows; first += ROWS_AT_ONCE) {
+            const int64_t end = std::min<int64_t>(rows, first + ROWS_AT_ONCE), all = to - from;
+            const int64_t together = end - first <= BLOCK ? all : PANEL;  // outputs, whose weights are read once
+            for (int64_t column = from; column < to; column += together)
+                for (int64_t row = first; row < end; row += BLOCK)
+                    some_panels(
+                        linear, x, row, std::min<int64_t>(BLOCK, end - row), column, column + together, out
+                    );
+        }
     });
 }
 
@@ -156,8 +165,9 @@ static void pack(const float* weights, int64_t outputs, int64_t inputs, void* pa
         const bool zero = !row || fault != 0 || limit == 0;
         auto to = static_cast<uint8_t*>(packed) + output / PANEL * PANEL * depth + output % PANEL * GROUP_SIZE;
         for (int64_t i = 0; i < depth; i++) {
+            const int64_t at = i / GROUP_SIZE * PANEL * GROUP_SIZE + i % GROUP_SIZE;
             const float value = zero || i >= inputs ? 0.0f : row[i] / limit * 127.0f;
-            to[i / GROUP_SIZE * PANEL * GROUP_SIZE + i % GROUP_SIZE] = static_cast<uint8_t>(WEIGHT_OFFSET + std::lrint(value));
+            to[at] = static_cast<uint8_t>(WEIGHT_OFFSET + std::lrint(value));
         }
     }
 }

@@ -92,9 +92,9 @@ static inline Ints entries_at(const PackedGroup* panel) {
     return (Ints)__builtin_convertvector(*reinterpret_cast<const Packed*>(panel), Wide);
 }
 static inline Ints add_product(Ints sum, Ints value, Ints column) {
-#if LANES == 16
+#if defined(__AVX512BW__)
     return sum + (Ints)_mm512_madd_epi16((__m512i)value, (__m512i)column);
-#elif defined(__AVX2__)
+#elif LANES == 8 && defined(__AVX2__)
     return sum + (Ints)_mm256_madd_epi16((__m256i)value, (__m256i)column);
 #else
     return sum + (value << 16 >> 16) * (column << 16 >> 16) + (value >> 16) * (column >> 16);

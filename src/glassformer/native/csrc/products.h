@@ -38,5 +38,10 @@ static void multiply(const Product& p) {
     parallel_for(p.threads, p.columns, PANEL, [&](int64_t column, int64_t end) {
         pack_panel(p.b, column, end - column, PANEL, p.depth, packed + column * p.depth);
     });
-    parallel(p.threads, blocks(p.rows, [&](int64_t row, int64_t count) { multiply_rows(p, packed, row, count); }));
+    // As many rows for each thread, as often as BLOCK makes it.
+    const int64_t parts = (p.rows + BLOCK * p.threads - 1) / (BLOCK * p.threads) * p.threads;
+    const int64_t block = padded((p.rows + parts - 1) / std::max<int64_t>(1, parts), TALL);
+    parallel_for(p.threads, p.rows, std::max<int64_t>(1, block), [&](int64_t row, int64_t end) {
+        multiply_rows(p, packed, row, end - row);
+    });
 }
