@@ -9,6 +9,7 @@ import tokenizers
 import tiny_run
 from glassformer.config import ConfigError, DataError
 from glassformer.interop.to_ctranslate2 import ctranslate2, export_ctranslate2
+from glassformer.native.instructions import processor_features
 from interop.small_checkpoint import checkpoint
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -44,6 +45,8 @@ def test_its_search_finds_our_tokens(quantization: Any, tiny: tiny_run.TinyRun, 
 
     A beam there ends as soon as it has enough hypotheses, so ours, where it goes on, may find a better one.
     """
+    if quantization == "int8" and not processor_features() & {"avx512_vnni", "avx_vnni"}:
+        pytest.skip("CTranslate2's int8 is far from its float32 on a processor without VNNI (measured on AMD Zen 3)")
     exported = export_ctranslate2(tiny.run, tmp_path / "theirs", quantization)
     theirs = ctranslate2.Translator(str(exported.path), compute_type=quantization)
     source, target = (tokenizers.Tokenizer.from_file(str(exported.path / f"{s}.json")) for s in ("source", "target"))

@@ -52,7 +52,8 @@ def without_spaces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_lowest_loss_is_best_while_bleu_is_zero(tiny: TinyRun, tmp_path: Path, without_spaces: dict[str, Any]) -> None:
-    settings = without_spaces | {"validation.tokenize": "13a", "validation.every": 10, "text.kind": "char"}
+    steps = {"train.max_steps": 40, "validation.every": 10}
+    settings = without_spaces | steps | {"validation.tokenize": "13a", "text.kind": "char"}
     events = run_to_the_end(tiny.config(settings), tmp_path / "run")
     validated = [event for event in events if isinstance(event, Validated)]
     assert [event.scores["bleu"] for event in validated] == [0.0] * 4

@@ -304,7 +304,7 @@ def test_nothing_left_to_do(tiny: TinyRun) -> None:
     before = state_of(tiny.run)
     started, finished = run_to_the_end(tiny.config(), tiny.run, resume=True)
     assert isinstance(started, Started) and isinstance(finished, Finished)
-    assert finished.reason == ("nothing is left to do: train.max_steps=40 is reached; raise that to train further")
+    assert finished.reason == ("nothing is left to do: train.max_steps=160 is reached; raise that to train further")
     after = state_of(tiny.run)
     assert after.pop("metrics")[:-1] == before.pop("metrics")
     assert after == before
@@ -342,8 +342,8 @@ def test_what_does_not_decide_the_weights_can(tiny: TinyRun, tmp_path: Path) -> 
     started, *_, finished = run_to_the_end(tiny.config(changes), tmp_path / "run", resume=True)
     assert finished.step == 3
     assert started.accounts[-1] == (
-        "settings changed since the last checkpoint: train.max_steps 2 → 3, train.log_every 10 → 1, "
-        "validation.every 20 → 1, validation.max_sentences 4 → 1, decoding.beam_size 2 → 3"
+        "settings changed since the last checkpoint: train.max_steps 2 → 3, train.log_every 40 → 1, "
+        "validation.every 80 → 1, validation.max_sentences 4 → 1, decoding.beam_size 2 → 3"
     )
     started, _ = run_to_the_end(tiny.config(changes), tmp_path / "run", resume=True)
     assert not any("settings changed" in line for line in started.accounts)

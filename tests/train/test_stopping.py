@@ -78,7 +78,7 @@ def test_what_a_run_reports(tiny: TinyRun) -> None:
     assert kinds == ["started", "progress", "progress", "validated", "progress", "progress", "validated"]
     started, *progress = (line for line in lines[:7] if line["event"] != "validated")
     assert f"{tiny.folder}/train: 300 read, 300 kept" in started["accounts"]
-    assert [line["step"] for line in progress] == [10, 20, 30, 40]
+    assert [line["step"] for line in progress] == [40, 80, 120, 160]
     assert progress[-1]["nll"] < progress[0]["nll"] - 0.5
     assert set(progress[0]) >= set(Progress.__annotations__)
     parameters = sum(p.numel() for p in tiny.translator.models[0].parameters())
