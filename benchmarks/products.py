@@ -47,8 +47,8 @@ def main() -> None:
             report["products"].append(
                 {"rows": rows, "inputs": inputs, "outputs": outputs, "product": name, "gflops": speeds, "ratio": ratio}
             )
+            options.results.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
             print(f"{rows:5} × {inputs:5} × {outputs:5} {name:16} {ratio:5.2f}  {speeds[0]}", flush=True)
-    options.results.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def contenders(rows: int, inputs: int, outputs: int) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:

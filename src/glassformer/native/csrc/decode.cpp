@@ -3,7 +3,10 @@
 #include "decoding.h"
 
 API int32_t pack_weights(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {
-    return guarded([&] { pack(weights, outputs, inputs, packed, scales); });
+    return guarded([&] {
+        if (scales) pack_quantized(weights, outputs, inputs, static_cast<uint8_t*>(packed), scales);
+        else pack(weights, outputs, inputs, static_cast<float*>(packed));
+    });
 }
 
 API int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* y, int64_t threads) {

@@ -65,13 +65,13 @@ namespace {
 void linear(const Linear& by, const float* x, int64_t rows, Output out, int64_t threads) {
     Input input{{x, by.inputs, 1}, {}, nullptr, nullptr};
     if (by.scales) {
-        const int64_t stride = padded(by.inputs, GROUP_SIZE);
+        const int64_t stride = padded(by.inputs, Step<Quantized>::ENTRIES);
         auto numbers = workspace<Quantized>(QUANTIZED, padded(rows, 16) * stride);
         auto scales = workspace<float>(QUANTIZED_SCALES, rows);
         auto sums = workspace<int32_t>(QUANTIZED_SUMS, rows);
         for (int64_t row = 0; row < rows; row++)
             quantize(x + row * by.inputs, by.inputs, numbers + row * stride, scales + row, sums + row);
-        input.numbers = {reinterpret_cast<const Group*>(numbers), stride / GROUP_SIZE, 1};
+        input.numbers = rows_at(numbers, stride);
         input.scales = scales, input.sums = sums;
     }
     product(by, input, rows, out, threads);

@@ -24,10 +24,10 @@
 #if LANES == 16
 #define TRANSPOSED_DEPTH DEPTH_AT_ONCE
 #else
-#define TRANSPOSED_DEPTH 128   // of an operand whose every step is another line of the cache: these stay in the first
+#define TRANSPOSED_DEPTH 128   // if each step reads another cache line, so that these lines stay in the first level
 #endif
 #define COLUMN_BLOCK 64        // columns of the transposed operand that lie side by side
-#define MOST_ROWS std::max<int64_t>(BLOCK, COLUMN_BLOCK)
+#define MAX_ROWS std::max<int64_t>(BLOCK, COLUMN_BLOCK)
 static_assert(COLUMN_BLOCK % PANEL == 0, "whole panels");
 
 template <class T> using Unit = typename Step<T>::Unit;
@@ -42,9 +42,8 @@ static inline void interleave(const uint16_t* row, const uint16_t* below, int64_
     for (int64_t i = 0; i < count; i++) to[i] = row[i] | static_cast<uint32_t>(below ? below[i] : 0) << 16;
 }
 
-// A panel of at most `width` columns from `first` on, which may lie anywhere: to[step · width + column]. Missing ones are
-// 0.
-static void pack_panel(const Operand& from, int64_t first, int64_t count, int64_t width, int64_t steps, float* to) {
+// One panel of `count` columns from `first` on, of any strides: to[step · width + column], 0 from column `count` on.
+static void pack_strided(const Operand& from, int64_t first, int64_t count, int64_t width, int64_t steps, float* to) {
     const float* data = from.data + first * from.across;
     for (int64_t step = 0; step < steps; step++, to += width, data += from.along) {
         if (from.across == 1)
@@ -110,7 +109,7 @@ template <class U, class Finish>
 static void multiply_tiles(
     OperandOf<U> a, int64_t rows, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish
 ) {
-    alignas(64) Number<U> sums[MOST_ROWS * PANEL];
+    alignas(64) Number<U> sums[MAX_ROWS * PANEL];
     const int64_t computed = std::is_same<U, Group>::value ? padded(rows, AMX_SIDE) : rows;
     if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
     configure_tiles(AMX_SIDE, AMX_SIDE, AMX_SIDE);
@@ -122,8 +121,8 @@ static void multiply_tiles(
 }
 #endif
 
-// Of at most MOST_ROWS rows, each panel's sums [rows, PANEL] for finish(column, sums), whose sums may change. What one
-// row takes for consecutive steps lies side by side where there are matrix instructions.
+// Multiplies at most MAX_ROWS rows by all panels. finish(column, sums) gets the sums [rows, PANEL] of each panel, and
+// may change them. With matrix instructions (AMX), `a.along` is 1 except in float32.
 template <class U, class Finish>
 static void multiply_block(
     OperandOf<U> a, int64_t rows, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish
@@ -132,7 +131,7 @@ static void multiply_block(
     if constexpr (!std::is_same<U, float>::value)
         if (use_tiles<U>(rows)) return multiply_tiles(a, rows, packed, columns, steps, finish);
 #endif
-    Number<U> sums[MOST_ROWS * PANEL];
+    Number<U> sums[MAX_ROWS * PANEL];
     const int64_t depth = a.along == 1 ? DEPTH_AT_ONCE : TRANSPOSED_DEPTH;
     if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
     for (int64_t column = 0; column < columns; column += PANEL) {

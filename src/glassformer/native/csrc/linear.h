@@ -42,7 +42,7 @@ static void quantize(const float* x, int64_t count, Quantized* numbers, float* s
     float limit = maximum(largest), fault = sum(faults);
     for (; i < count; i++) limit = std::fmax(limit, std::fabs(x[i])), fault += x[i] * 0.0f;
     if (fault != 0) {
-        std::fill(numbers, numbers + padded(count, GROUP_SIZE), Quantized{});
+        std::fill(numbers, numbers + padded(count, Step<Quantized>::ENTRIES), Quantized{});
         *scale = NAN, *total = 0;
         return;
     }
@@ -61,7 +61,7 @@ static void quantize(const float* x, int64_t count, Quantized* numbers, float* s
         numbers[i] = static_cast<Quantized>((x[i] * inverse + rounder) - rounder);
         result += numbers[i];
     }
-    std::fill(numbers + count, numbers + padded(count, GROUP_SIZE), Quantized{});
+    std::fill(numbers + count, numbers + padded(count, Step<Quantized>::ENTRIES), Quantized{});
     *scale = limit / 127.0f;
     *total = result;
 }
@@ -117,7 +117,7 @@ static void some_panels(
         });
         return;
     }
-    const int64_t steps = (linear.inputs + GROUP_SIZE - 1) / GROUP_SIZE;
+    const int64_t steps = steps_of<Quantized>(linear.inputs);
     auto weights = static_cast<const PackedGroup*>(linear.weights) + from * steps;
     const OperandOf<Group> some = {x.numbers.data + first * x.numbers.across, x.numbers.across, 1};
     multiply_block(some, rows, weights, to - from, steps, [&](int64_t column, const int32_t* sums) {
@@ -133,13 +133,13 @@ static void some_panels(
 static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out, int64_t threads) {
     const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
     const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
+    if (!panels) return;
     if (weights < ENOUGH_WEIGHTS && weights * rows < ENOUGH_PRODUCTS) threads = 1;
     if (rows < FEW_ROWS) threads = threads_for_small_work(threads);
-    if (!panels) return;
     parallel_for(threads, linear.outputs, (panels + threads - 1) / threads * PANEL, [&](int64_t from, int64_t to) {
         for (int64_t first = 0; first < rows; first += ROWS_AT_ONCE) {
             const int64_t end = std::min<int64_t>(rows, first + ROWS_AT_ONCE), all = to - from;
-            const int64_t together = end - first <= BLOCK ? all : PANEL;  // outputs, whose weights are read once
+            const int64_t together = end - first <= BLOCK ? all : PANEL;  // outputs: their weights are read once
             for (int64_t column = from; column < to; column += together)
                 for (int64_t row = first; row < end; row += BLOCK)
                     some_panels(
@@ -149,25 +149,28 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     });
 }
 
-// Packed weights [outputs, inputs], with `scales` in eight bits.
-static void pack(const float* weights, int64_t outputs, int64_t inputs, void* packed, float* scales) {
-    for (int64_t first = 0; !scales && first < outputs; first += PANEL)
-        pack_panel(
-            {weights, inputs, 1}, first, std::min<int64_t>(PANEL, outputs - first), PANEL, inputs,
-            static_cast<float*>(packed) + first * inputs
-        );
-    const int64_t depth = padded(inputs, GROUP_SIZE);
-    for (int64_t output = 0; scales && output < padded(outputs, PANEL); output++) {
+// Weights [outputs, inputs] in panels of outputs.
+static void pack(const float* weights, int64_t outputs, int64_t inputs, float* packed) {
+    for (int64_t first = 0; first < outputs; first += PANEL) {
+        const int64_t count = std::min<int64_t>(PANEL, outputs - first);
+        pack_strided({weights, inputs, 1}, first, count, PANEL, inputs, packed + first * inputs);
+    }
+}
+
+// The same in eight bits, with a scale for each output; an output with NaN or infinity has the scale NaN.
+static void pack_quantized(const float* weights, int64_t outputs, int64_t inputs, uint8_t* packed, float* scales) {
+    const int64_t together = Step<Quantized>::ENTRIES, depth = padded(inputs, together);
+    for (int64_t output = 0; output < padded(outputs, PANEL); output++) {
         const float* row = output < outputs ? weights + output * inputs : nullptr;
         float limit = 0, fault = 0;
         for (int64_t i = 0; row && i < inputs; i++) limit = std::fmax(limit, std::fabs(row[i])), fault += row[i] * 0.0f;
         scales[output] = limit / 127.0f + fault;
         const bool zero = !row || fault != 0 || limit == 0;
-        auto to = static_cast<uint8_t*>(packed) + output / PANEL * PANEL * depth + output % PANEL * GROUP_SIZE;
+        uint8_t* to = packed + output / PANEL * PANEL * depth + output % PANEL * together;
         for (int64_t i = 0; i < depth; i++) {
-            const int64_t at = i / GROUP_SIZE * PANEL * GROUP_SIZE + i % GROUP_SIZE;
             const float value = zero || i >= inputs ? 0.0f : row[i] / limit * 127.0f;
-            to[at] = static_cast<uint8_t>(WEIGHT_OFFSET + std::lrint(value));
+            const auto rounded = static_cast<uint8_t>(WEIGHT_OFFSET + std::lrint(value));
+            to[i / together * PANEL * together + i % together] = rounded;
         }
     }
 }

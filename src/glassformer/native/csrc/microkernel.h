@@ -1,9 +1,8 @@
 // The inner loop of every matrix product: some rows of one matrix by a packed panel of the other.
 //
 // In float32 a step of the sum has one entry, in bfloat16 two and in eight bits two or four, which processors multiply
-// and add at once.
-// Processors with AMX multiply whole tiles: a register holds sixteen rows, of sixteen sums or of sixteen pairs of
-// bfloat16 or quadruples of bytes, and one instruction adds the product of two registers to a third.
+// and add at once. Processors with AMX multiply whole tiles: a register holds sixteen rows, of sixteen sums or of
+// sixteen pairs of bfloat16 or quadruples of bytes, and one instruction adds the product of two registers to a third.
 #pragma once
 #include "simd.h"
 #include <type_traits>
@@ -52,16 +51,17 @@ typedef int8_t Quantized;
 typedef int16_t Quantized;
 #define WEIGHT_OFFSET 0
 #endif
-#define GROUP_SIZE static_cast<int64_t>(4 / sizeof(Quantized))
-struct Group { int32_t numbers; };  // GROUP_SIZE quantized numbers of a row
+struct Group { int32_t numbers; };  // the quantized numbers of a row in one step
 struct PackedGroup { int8_t weights[4 / sizeof(Quantized)]; };
 
 // What a product takes of a row for one step of the sum.
 template <class T> struct Step { typedef float Unit; enum { ENTRIES = 1 }; };
 template <> struct Step<uint16_t> { typedef Pair Unit; enum { ENTRIES = 2 }; };
+template <> struct Step<Quantized> { typedef Group Unit; enum { ENTRIES = 4 / sizeof(Quantized) }; };
 
-// What a step takes of a panel's column, what sums are stored in, and the registers that hold a sum and what is
-// multiplied; compilers keep a sum in registers only in the type that the instruction takes.
+// Types of a product with this unit: of a packed column in one step, of a stored sum and of a vector of them, and of
+// the registers for sums and for what is multiplied. Compilers keep a sum in registers only in the instruction's own
+// type.
 template <class Unit> struct Registers {
     typedef float Packed, Number;
     typedef Floats Stored, Sum, Entries;

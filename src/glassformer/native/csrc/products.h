@@ -15,7 +15,7 @@ static void multiply_rows(const Product& p, const float* packed, int64_t first, 
     Operand a = {p.a.data + first * p.a.across, p.a.across, p.a.along};
     if (a.along != 1) {
         auto own = workspace<float>(BLOCK_INPUT, p.depth * BLOCK);
-        pack_panel(p.a, first, count, BLOCK, p.depth, own);
+        pack_strided(p.a, first, count, BLOCK, p.depth, own);
         a = {own, 1, BLOCK};
     }
     multiply_block(a, count, packed, p.columns, p.depth, [&](int64_t column, float* sums) {
@@ -36,7 +36,7 @@ static void multiply_rows(const Product& p, const float* packed, int64_t first, 
 static void multiply(const Product& p) {
     auto packed = workspace<float>(WEIGHTS, padded(p.columns, PANEL) * p.depth);
     parallel_for(p.threads, p.columns, PANEL, [&](int64_t column, int64_t end) {
-        pack_panel(p.b, column, end - column, PANEL, p.depth, packed + column * p.depth);
+        pack_strided(p.b, column, end - column, PANEL, p.depth, packed + column * p.depth);
     });
     // As many rows for each thread, as often as BLOCK makes it.
     const int64_t parts = (p.rows + BLOCK * p.threads - 1) / (BLOCK * p.threads) * p.threads;

@@ -11,7 +11,7 @@ enum Buffer {
     QUANTIZED_SUMS, NORMED, PROJECTED, ATTENDED, NEWEST, SCORES, SEEN, LOG_SUMS, BUFFERS
 };
 
-// Room for `count` numbers, which the next call for the same buffer may give back. An eighth more than is asked for is
+// Room for `count` numbers, valid until the next call for the same buffer. An eighth more than is asked for is
 // allocated, since batches differ a little, and many blocks of nearly one size leave holes.
 template <class X>
 inline X* workspace(Buffer which, int64_t count) {
