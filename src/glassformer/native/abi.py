@@ -9,31 +9,38 @@ ACTIVATIONS = {"relu": 1, "gelu": 2, "silu": 3, "gelu_tanh": 4}
 """``enum Activation`` of activation.h; 0 is none."""
 
 
-class Linear(Structure):
-    """Weights ``[outputs, inputs]``, packed; with scales they are in eight bits."""
+class Parameter(Structure):
+    """Addresses of a weight tensor and of its gradient, or nulls."""
 
-    _fields_ = (
-        ("outputs", c_int32),
-        ("inputs", c_int32),
-        ("weights", c_void_p),
-        ("scales", c_void_p),
-        ("bias", c_void_p),
-    )
+    _fields_ = (("value", c_void_p), ("gradient", c_void_p))
 
 
 class Norm(Structure):
     """LayerNorm or, with ``rms``, RMSNorm; none if the weight is null."""
 
-    _fields_ = (("weight", c_void_p), ("bias", c_void_p), ("epsilon", c_float), ("rms", c_int32))
+    _fields_ = (("weight", Parameter), ("bias", Parameter), ("epsilon", c_float), ("rms", c_int32))
+
+
+class Linear(Structure):
+    """A weight ``[outputs, inputs]`` and a bias. In use the weight is packed, with scales in eight bits."""
+
+    _fields_ = (
+        ("weight", Parameter),
+        ("bias", Parameter),
+        ("scales", c_void_p),
+        ("outputs", c_int32),
+        ("inputs", c_int32),
+    )
 
 
 class Layer(Structure):
-    """One block. The fields of cross-attention are zero where there is none."""
+    """One block; null for what it does not have. In use some products are computed as one (see layer.h)."""
 
-    _fields_ = (
-        *((name, Norm) for name in ("self_norm", "cross_norm", "feed_forward_norm")),
-        *((name, Linear) for name in ("self_qkv", "self_output", "query", "memory", "cross_output", "inner", "outer")),
-    )
+    NORMS = ("self_norm", "cross_norm", "feed_forward_norm")
+    SELF = ("query", "key", "value", "output")
+    CROSS = ("cross_query", "cross_key", "cross_value", "cross_output")
+    FEED_FORWARD = ("gate", "inner", "outer")
+    _fields_ = (*((name, Norm) for name in NORMS), *((name, Linear) for name in (*SELF, *CROSS, *FEED_FORWARD)))
 
 
 class Stack(Structure):
@@ -150,22 +157,6 @@ class Rotation(Structure):
     )
 
 
-class Parameter(Structure):
-    """Addresses of a weight tensor and of its gradient."""
-
-    _fields_ = (("value", c_void_p), ("gradient", c_void_p))
-
-
-class TrainedLayer(Structure):
-    """Weight and bias of each of ``PARTS``; null for what a layer does not have."""
-
-    NORMS = ("self_norm", "cross_norm", "feed_forward_norm")
-    SELF = ("query", "key", "value", "output")
-    CROSS = ("cross_query", "cross_key", "cross_value", "cross_output")
-    PARTS = (*NORMS, *SELF, *CROSS, "gate", "inner", "outer")
-    _fields_ = tuple((name, Parameter * 2) for name in PARTS)
-
-
 class Mask(Structure):
     """1 for allowed pairs of query and key, with strides (0 for a broadcast axis); or null."""
 
@@ -178,7 +169,7 @@ class TrainedStack(Structure):
     _fields_ = (
         *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "heads", "d_ff")),
         *((name, c_int64) for name in ("kv_heads", "d_k", "d_v")),
-        ("layer", POINTER(TrainedLayer)),
+        ("layer", POINTER(Layer)),
         ("x", c_void_p),
         ("memory", c_void_p),
         ("mask", Mask),
@@ -186,11 +177,7 @@ class TrainedStack(Structure):
         *((name, c_void_p) for name in ("cosines", "sines", "sines_back", "result", "saved", "d_result", "d_x")),
         ("d_memory", c_void_p),
         ("seed", c_uint64),
-        ("epsilon", c_float),
-        *(
-            (name, c_int32)
-            for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation", "rms")
-        ),
+        *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation")),
         ("threads", c_int64),
     )
 

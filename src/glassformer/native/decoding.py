@@ -182,7 +182,7 @@ class NativeDecoder(_Form):
         first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)
         encode(self.packed, self.encoder, self.encoder_rotary, source[source_mask], memory, first, source.size(1))
         layers = [self.decoder.structure.layer[index] for index in range(self.decoder.structure.layers)]
-        seen = [self.packed.apply(one.memory, memory).to(self.packed.cache_dtype) for one in layers]
+        seen = [self.packed.apply(one.cross_key, memory).to(self.packed.cache_dtype) for one in layers]
         return NativeState(seen, first[:-1], lengths, source.new_zeros(len(source), ROOM, dtype=torch.int32))
 
     def step(self, tokens: Int[Tensor, "rows new"], state: Any) -> Float[Tensor, "rows vocab"]:

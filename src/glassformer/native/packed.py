@@ -16,7 +16,7 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.llama import GatedFeedForward
 from glassformer.layers.mask import Mask
 from glassformer.layers.rotary import Rotary
-from glassformer.native.abi import Layer, Linear, Norm, RotaryTables, Stack
+from glassformer.native.abi import Layer, Linear, Norm, Parameter, RotaryTables, Stack
 from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.forms import shallow_copy
 from glassformer.native.library import Kernels
@@ -68,15 +68,15 @@ class Packed:
         layer = Layer(
             self_norm=self.norm(block.self_attention_norm.norm),
             feed_forward_norm=self.norm(block.feed_forward_norm.norm),
-            self_qkv=self.linear(own.query, own.key, own.value),
-            self_output=self.linear(own.output),
+            query=self.linear(own.query, own.key, own.value),
+            output=self.linear(own.output),
             inner=self.linear(*gate, feed_forward.inner),
             outer=self.linear(feed_forward.outer),
         )
         if cross is not None and block.cross_attention_norm is not None:
             layer.cross_norm = self.norm(block.cross_attention_norm.norm)
-            layer.query, layer.cross_output = self.linear(cross.query), self.linear(cross.output)
-            layer.memory = self.linear(cross.key, cross.value)
+            layer.cross_query, layer.cross_output = self.linear(cross.query), self.linear(cross.output)
+            layer.cross_key = self.linear(cross.key, cross.value)
         return layer
 
     def norm(self, norm: nn.Module | None) -> Norm:
@@ -85,7 +85,8 @@ class Packed:
         assert isinstance(norm, nn.LayerNorm | nn.RMSNorm)
         epsilon = torch.finfo(norm.weight.dtype).eps if norm.eps is None else norm.eps
         bias = norm.bias if isinstance(norm, nn.LayerNorm) else None
-        return Norm(self._keep(norm.weight), self._keep(bias), epsilon, isinstance(norm, nn.RMSNorm))
+        rms = isinstance(norm, nn.RMSNorm)
+        return Norm(self._parameter(norm.weight), self._parameter(bias), epsilon, rms)
 
     def linear(self, *parts: nn.Linear | OutputProjection) -> Linear:
         """``parts``, which have the same input, as one product."""
@@ -102,12 +103,15 @@ class Packed:
         if any(part.bias is not None for part in parts):
             zeros = [part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
             bias = torch.cat([one.detach() for one in zeros])
-        return Linear(outputs, inputs, self._keep(packed), self._keep(scales), self._keep(bias))
+        return Linear(self._parameter(packed), self._parameter(bias), self._keep(scales), outputs, inputs)
 
     def apply(self, linear: Linear, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows outputs"]:
         y = x.new_empty(len(x), linear.outputs)
         self.kernels.linear(linear, x.data_ptr(), len(x), y.data_ptr(), torch.get_num_threads())
         return y
+
+    def _parameter(self, tensor: Tensor | None) -> Parameter:
+        return Parameter(self._keep(tensor))
 
     def _keep(self, tensor: Tensor | None) -> int | None:
         """Keep ``tensor`` alive and return its address."""

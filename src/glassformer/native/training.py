@@ -109,11 +109,11 @@ class StackSettings:
 
 
 def parts_of(block: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Modules of ``block`` that have weights, under the names that ``abi.TrainedLayer`` gives them."""
+    """Modules of ``block`` that have weights, under the names that ``abi.Layer`` gives them."""
     block = cast(Block, block)
     wraps = (block.self_attention_norm, block.cross_attention_norm, block.feed_forward_norm)
-    yield from ((name, wrap.norm) for name, wrap in zip(abi.TrainedLayer.NORMS, wraps, strict=True) if wrap is not None)
-    names = abi.TrainedLayer.SELF, abi.TrainedLayer.CROSS
+    yield from ((name, wrap.norm) for name, wrap in zip(abi.Layer.NORMS, wraps, strict=True) if wrap is not None)
+    names = abi.Layer.SELF, abi.Layer.CROSS
     for group, attention in zip(names, (block.self_attention, block.cross_attention), strict=True):
         if attention is not None:
             projections = attention.query, attention.key, attention.value, attention.output
@@ -174,12 +174,16 @@ def _stack_call(
     gradients: Sequence[Tensor | None] = (),
 ) -> abi.TrainedStack:
     settings, width = ctx.settings, 2 * len(ctx.settings.parts)
-    layers = (abi.TrainedLayer * (len(weights) // width))()
+    layers = (abi.Layer * (len(weights) // width))()
     for i, weight in enumerate(weights):
-        parameter = getattr(layers[i // width], settings.parts[i % width // 2])[i % 2]
+        part = getattr(layers[i // width], settings.parts[i % width // 2])
+        parameter = part.bias if i % 2 else part.weight
         parameter.value = None if weight is None else weight.data_ptr()
         gradient = gradients[i] if gradients else None
         parameter.gradient = None if gradient is None else gradient.data_ptr()
+    for layer in layers:
+        for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
+            norm.epsilon, norm.rms = settings.epsilon, settings.rms
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
     call = abi.TrainedStack(len(layers), batch, *lengths, d_model)
@@ -190,10 +194,10 @@ def _stack_call(
     )
     if ctx.tables:
         call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.tables)
-    call.seed, call.epsilon, call.threads = ctx.seed, settings.epsilon, torch.get_num_threads()
+    call.seed, call.threads = ctx.seed, torch.get_num_threads()
     call.threshold, call.attention_threshold = ctx.rates
     call.activation = settings.activation
-    call.pre_norm, call.rms, call.bfloat16 = settings.pre_norm, settings.rms, ctx.dtype == torch.bfloat16
+    call.pre_norm, call.bfloat16 = settings.pre_norm, ctx.dtype == torch.bfloat16
     return call
 
 

@@ -16,13 +16,6 @@
 #define TOKENS_AT_ONCE 256        // that pass the layers together: their activations stay in the second-level cache
 #define ENOUGH_NUMBERS (1 << 17)  // of keys and values, that reading them by several cores is worth the waiting
 
-struct Layer {
-    Norm self_norm, cross_norm, feed_forward_norm;
-    Linear self_qkv, self_output;         // q, k and v in one product
-    Linear query, memory, cross_output;   // of cross-attention, or zeros; memory: k and v in one product
-    Linear inner, outer;                  // of a gated feed-forward layer `inner` is the gate, and the rest behind it
-};
-
 struct RotaryTables {  // cosines and sines of rotary positions, as in heads.h; or nulls
     const float *cosines, *sines;
 };
@@ -78,7 +71,7 @@ void linear(const Linear& by, const float* x, int64_t rows, Output out, int64_t 
 }
 
 void normalize_rows(const Norm& norm, const float* x, int64_t rows, int64_t d, float* to) {
-    for (int64_t row = 0; norm.weight && row < rows; row++) normalize(norm, x + row * d, d, to + row * d);
+    for (int64_t row = 0; norm.weight.value && row < rows; row++) normalize(norm, x + row * d, d, to + row * d);
 }
 
 // x + Sublayer(LayerNorm(x)), or LayerNorm(x + Sublayer(x)): the sub-layer adds its result to x itself.
@@ -216,18 +209,18 @@ void attend_sequences(
     const StackCall& stack, int index, const Sequence& some, const KeyValueCache* cache, float* x
 ) {
     const Layer& layer = stack.layer[index];
-    const int64_t rows = some.tokens(), width = layer.self_qkv.outputs;
+    const int64_t rows = some.tokens(), width = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * width);
         auto context = workspace<float>(ATTENDED, rows * stack.heads.context());
-        linear(layer.self_qkv, input, rows, {qkv, width, NONE, false}, stack.threads);
+        linear(layer.query, input, rows, {qkv, width, NONE, false}, stack.threads);
         for (int64_t s = 0, row = 0; s < some.count; s++)
             for (int64_t t = some.first[s]; t < some.first[s + 1]; t++, row++)
                 rotate_queries_and_keys(stack, (cache ? cache->shared : 0) + t - some.first[s], qkv + row * width);
         if (!cache) attend_within(stack, some, qkv, context);
         else if (cache->bfloat16) attend_prompts<uint16_t>(stack, index, some, *cache, qkv, context);
         else attend_prompts<float>(stack, index, some, *cache, qkv, context);
-        linear(layer.self_output, context, rows, out, stack.threads);
+        linear(layer.output, context, rows, out, stack.threads);
     });
 }
 
@@ -258,11 +251,11 @@ template <class Unit>
 void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, const KeyValueCache& cache, bool prompts) {
     const Layer& layer = stack.layer[index];
     const Heads& heads = stack.heads;
-    const int64_t width = heads.keys() + heads.values(), stride = layer.self_qkv.outputs;
+    const int64_t width = heads.keys() + heads.values(), stride = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * stride);
         auto context = workspace<float>(ATTENDED, rows * heads.context());
-        linear(layer.self_qkv, input, rows, {qkv, stride, NONE, false}, stack.threads);
+        linear(layer.query, input, rows, {qkv, stride, NONE, false}, stack.threads);
         Unit* newest = static_cast<Unit*>(cache.keys_values[cache.steps - 1]) + index * rows * width;
         int64_t longest = 0;
         for (int64_t row = 0; row < rows; row++) {
@@ -283,7 +276,7 @@ void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, con
                 *to++ = static_cast<Unit*>(cache.keys_values[t]) + (index * cache.rows[t] + beam_index[t]) * width;
             return to - begin;
         });
-        linear(layer.self_output, context, rows, out, stack.threads);
+        linear(layer.output, context, rows, out, stack.threads);
     });
 }
 
@@ -295,7 +288,7 @@ void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, co
     add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
         auto q = workspace<float>(PROJECTED, rows * heads.queries());
         auto context = workspace<float>(ATTENDED, rows * heads.context());
-        linear(layer.query, input, rows, {q, heads.queries(), NONE, false}, stack.threads);
+        linear(layer.cross_query, input, rows, {q, heads.queries(), NONE, false}, stack.threads);
         int64_t longest = 0;
         for (int64_t row = 0; row < rows; row += cache.rows_per_sentence)
             longest = std::max(longest, cache.length[row / cache.rows_per_sentence]);
@@ -313,7 +306,7 @@ template <class Unit>
 void run_step(const StackCall& stack, float* x, int64_t rows, const KeyValueCache& cache) {
     for (int index = 0; index < stack.layers; index++) {
         const Layer& layer = stack.layer[index];
-        const bool crosses = layer.query.weights;
+        const bool crosses = layer.cross_query.weight.value;
         attend_cache<Unit>(stack, index, x, rows, cache, !crosses);
         if (crosses) attend_memory<Unit>(stack, index, x, rows, cache);
         feed_forward(stack, layer, x, rows);

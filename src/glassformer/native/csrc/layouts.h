@@ -24,11 +24,12 @@ static std::string layout_of(const std::string& name) {
         typedef type S;                              \
         __VA_ARGS__ return text + std::to_string(sizeof(S)); \
     }
-    STRUCT(Linear, F(outputs) F(inputs) F(weights) F(scales) F(bias))
+    STRUCT(Parameter, F(value) F(gradient))
     STRUCT(Norm, F(weight) F(bias) F(epsilon) F(rms))
+    STRUCT(Linear, F(weight) F(bias) F(scales) F(outputs) F(inputs))
     STRUCT(
-        Layer, F(self_norm) F(cross_norm) F(feed_forward_norm) F(self_qkv) F(self_output) F(query) F(memory)
-        F(cross_output) F(inner) F(outer)
+        Layer, F(self_norm) F(cross_norm) F(feed_forward_norm) F(query) F(key) F(value) F(output) F(cross_query)
+        F(cross_key) F(cross_value) F(cross_output) F(gate) F(inner) F(outer)
     )
     STRUCT(
         Stack, F(layers) F(d_model) MEMBER(n_heads, heads.count) MEMBER(n_kv_heads, heads.kv_count)
@@ -57,18 +58,12 @@ static std::string layout_of(const std::string& name) {
         Rotation, F(batch) F(heads) F(length) F(size) MEMBER(from_, from) F(to) F(cosines) F(sines) F(bfloat16)
         F(threads) F(cu_seqlens)
     )
-    STRUCT(Parameter, F(value) F(gradient))
-    STRUCT(
-        TrainedLayer, F(self_norm) F(cross_norm) F(feed_forward_norm) F(query) F(key) F(value) F(output) F(cross_query)
-        F(cross_key) F(cross_value) F(cross_output) F(gate) F(inner) F(outer)
-    )
     STRUCT(Mask, F(seen) F(batch) F(head) F(query) F(key))
     STRUCT(
         TrainedStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(kv_heads)
         F(d_k) F(d_v) F(layer) F(x) F(memory)
         F(mask) F(memory_mask) F(cosines) F(sines) F(sines_back) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
-        F(seed) F(epsilon) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(rms)
-        F(threads)
+        F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(threads)
     )
     STRUCT(
         ParameterState, F(value) F(gradient) F(exp_avg) F(exp_avg_sq) F(average) F(bf16_copy) F(count) F(rate)

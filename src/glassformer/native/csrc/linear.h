@@ -2,18 +2,12 @@
 #pragma once
 #include "activation.h"
 #include "gemm.h"
+#include "layer.h"
 
 #define ENOUGH_WEIGHTS (1 << 17)  // that reading them by several cores is worth waiting for each other
 #define ENOUGH_PRODUCTS (1 << 22)  // likewise, that computing them is
 #define ROWS_AT_ONCE (2 * BLOCK)  // of x, which then stay in the second-level cache while all of W passes by
 #define FEW_ROWS 16  // whose products take microseconds
-
-struct Linear {
-    int32_t outputs, inputs;
-    const void* weights;  // packed
-    const float* scales;  // of each output, or null: float32
-    const float* bias;    // or null
-};
 
 struct Output {
     float* values;
@@ -71,7 +65,7 @@ static inline void finish(
     Floats values, int64_t column, const Linear& linear, const Output& out, int64_t count, float* to
 ) {
     Floats bias = {};
-    if (linear.bias) memcpy(&bias, linear.bias + column, std::min<int64_t>(count, LANES) * sizeof(float));
+    if (linear.bias.value) memcpy(&bias, values_of<float>(linear.bias) + column, std::min<int64_t>(count, LANES) * sizeof(float));
     values = activated(out.activation, values + bias);
     for (int64_t i = 0; i < LANES && i < count; i++) to[i] = out.add ? to[i] + values[i] : values[i];
 }
@@ -93,7 +87,7 @@ static void finish_panel(
         const int64_t at = column + j * LANES, left = linear.outputs - at;
         float* to = out.values + first * out.stride + at;
         if (left >= LANES && out.activation <= RELU) {
-            const Floats bias = linear.bias ? load(linear.bias + at) : Floats{};
+            const Floats bias = linear.bias.value ? load(values_of<float>(linear.bias) + at) : Floats{};
             for (int64_t row = 0; row < rows; row++, to += out.stride)
                 finish_whole(result(row, j), bias, least, out.add, to);
         } else if (left > 0) {
@@ -108,7 +102,7 @@ static void some_panels(
     const Linear& linear, const Input& x, int64_t first, int64_t rows, int64_t from, int64_t to, const Output& out
 ) {
     if (!linear.scales) {
-        auto weights = static_cast<const float*>(linear.weights) + from * linear.inputs;
+        auto weights = values_of<float>(linear.weight) + from * linear.inputs;
         const Operand some = {x.values.data + first * x.values.across, x.values.across, 1};
         multiply_block(some, rows, weights, to - from, linear.inputs, [&](int64_t column, const float* sums) {
             finish_panel(linear, first, rows, from + column, out, [&](int64_t row, int j) {
@@ -118,7 +112,7 @@ static void some_panels(
         return;
     }
     const int64_t steps = steps_of<Quantized>(linear.inputs);
-    auto weights = static_cast<const PackedGroup*>(linear.weights) + from * steps;
+    auto weights = values_of<PackedGroup>(linear.weight) + from * steps;
     const OperandOf<Group> some = {x.numbers.data + first * x.numbers.across, x.numbers.across, 1};
     multiply_block(some, rows, weights, to - from, steps, [&](int64_t column, const int32_t* sums) {
         finish_panel(linear, first, rows, from + column, out, [&](int64_t row, int j) {

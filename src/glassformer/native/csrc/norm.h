@@ -1,12 +1,7 @@
 // LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019) of one row, and their gradient.
 #pragma once
+#include "layer.h"
 #include "simd.h"
-
-struct Norm {
-    const float *weight, *bias;  // weight: null where there is no norm; bias: or null
-    float epsilon;
-    int32_t rms;  // 1: nothing is centered
-};
 
 struct Statistics {
     float mean, rate;  // rate: 1 / √(variance + ε)
@@ -46,7 +41,8 @@ static void apply_norm(const T* x, Statistics of, const T* gamma, const T* beta,
 }
 
 static void normalize(const Norm& norm, const float* x, int64_t size, float* to) {
-    apply_norm(x, statistics_of(x, norm.epsilon, !norm.rms, size), norm.weight, norm.bias, size, to);
+    const Statistics of = statistics_of(x, norm.epsilon, !norm.rms, size);
+    apply_norm(x, of, values_of<float>(norm.weight), values_of<float>(norm.bias), size, to);
 }
 
 // From the gradient of the result to that of x, in place; `sums`: the gradient of γ, then that of β, are added.

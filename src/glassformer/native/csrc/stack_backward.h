@@ -8,7 +8,7 @@ namespace {
 // packed into column blocks.
 template <class T>
 const T* add_norm_backward(
-    const CompactStack& s, const SavedSublayer<T>& saved, const TrainedNorm& norm, int64_t row, int64_t count, T* d,
+    const CompactStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count, T* d,
     Unit<T>* panels, float* sums
 ) {
     const int64_t size = s.d_model;
@@ -20,7 +20,7 @@ const T* add_norm_backward(
         for (int64_t j = 0; j < size; j += LANES) store(some + j, read(d + i * size + j));
         if (!s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.sum + i * size, saved.statistics[i], gamma, !s.rms, size, some, chunk);
+            normalize_row_backward(saved.sum + i * size, saved.statistics[i], gamma, !norm.rms, size, some, chunk);
             for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(some + j));
         }
         drop_row(some, i * size, by, size, d_y + (i - row) * size);
@@ -33,7 +33,7 @@ const T* add_norm_backward(
 // stream.
 template <class T>
 void add_sublayer_gradient(
-    const CompactStack& s, const SavedSublayer<T>& saved, const TrainedNorm& norm, int64_t row, int64_t count,
+    const CompactStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count,
     float* d_input, T* d, float* sums
 ) {
     const int64_t size = s.d_model;
@@ -42,7 +42,7 @@ void add_sublayer_gradient(
         float* some = d_input + (i - row) * size;
         if (s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.input + i * size, saved.statistics[i], gamma, !s.rms, size, some, chunk);
+            normalize_row_backward(saved.input + i * size, saved.statistics[i], gamma, !norm.rms, size, some, chunk);
         }
         for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(some + j));
     }
@@ -51,7 +51,7 @@ void add_sublayer_gradient(
 // Of a projection by weights and, if it has one, bias: d_y in column blocks, x in panels.
 template <class T>
 auto gradients_of(
-    const Projection& by, const Unit<T>* d_y, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows
+    const Linear& by, const Unit<T>* d_y, int64_t outputs, const Unit<T>* x, int64_t inputs, int64_t rows
 ) {
     auto put_sums = [&by](int64_t output, const float* sums) {
         if (by.bias.gradient) put(sums, COLUMN_BLOCK, static_cast<T*>(by.bias.gradient) + output);
@@ -118,17 +118,17 @@ void put_hidden_gradient(
 }
 
 template <class T>
-void feed_forward_backward(const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, T* d) {
+void feed_forward_backward(const CompactStack& s, const Layer& layer, const SavedSublayer<T>& saved, T* d) {
     const int64_t size = s.d_model, wide = s.d_ff, all = s.hidden_width(), second = all - wide;
     const int64_t rows = s.rows, steps = steps_of<T>(rows), inner_steps = steps_of<T>(all);
-    const TrainedNorm& norm = layer.feed_forward_norm;
+    const Norm& norm = layer.feed_forward_norm;
     auto inner = workspace<Unit<T>>(WEIGHTS, size * inner_steps),
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, wide * steps_of<T>(size));
     auto sums = sums_of_chunks(rows, size);
     auto d_y = workspace<Unit<T>>(D_RESULT, steps * size), d_hidden = workspace<Unit<T>>(D_INNER, steps * all);
     const bool saved_activations = s.form() == RELU && !s.gated();
     auto activations = saved_activations ? saved.hidden : workspace<Unit<T>>(ACTIVATED, steps * wide);
-    auto pack = [&](const Projection& by, int64_t outputs, int64_t first) {
+    auto pack = [&](const Linear& by, int64_t outputs, int64_t first) {
         return packing_rows(static_cast<const T*>(by.weight.value), size, outputs, size, first, inner_steps, inner);
     };
     parallel(
@@ -199,7 +199,7 @@ void projected_gradient(
     const int64_t size = s.d_model, all = steps_of<T>(by.query_width), key_steps = steps_of<T>(by.key_width);
     auto queries = workspace<Unit<T>>(WEIGHTS, size * (all + key_steps));
     auto keys = by.self ? queries : queries + size * all;
-    auto pack = [&](const Projection& weight, int64_t outputs, int64_t before, int64_t steps, Unit<T>* to) {
+    auto pack = [&](const Linear& weight, int64_t outputs, int64_t before, int64_t steps, Unit<T>* to) {
         const T* from = static_cast<const T*>(weight.weight.value);
         return packing_rows(from, size, outputs, size, steps_of<T>(before), steps, to);
     };
@@ -230,7 +230,7 @@ void projected_gradient(
 
 template <class T>
 void attend_backward(
-    const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, bool self, T* d,
+    const CompactStack& s, const Layer& layer, const SavedSublayer<T>& saved, bool self, T* d,
     const Unit<T>* memory, float* d_memory
 ) {
     const AttentionParameters by(s, layer, self);

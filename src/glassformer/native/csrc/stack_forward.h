@@ -52,13 +52,13 @@ void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t st
 
 // The bias from `column` on, or null where there is none.
 template <class T>
-const T* bias_of(const Projection& by, int64_t column = 0) {
+const T* bias_of(const Linear& by, int64_t column = 0) {
     return by.bias.value ? static_cast<const T*>(by.bias.value) + column : nullptr;
 }
 
 template <class T>
-Statistics normalize_row(const CompactStack& s, const TrainedNorm& norm, const T* x, T* to) {
-    const Statistics of = statistics_of(x, s.epsilon, !s.rms, s.d_model);
+Statistics normalize_row(const CompactStack& s, const Norm& norm, const T* x, T* to) {
+    const Statistics of = statistics_of(x, norm.epsilon, !norm.rms, s.d_model);
     apply_norm(x, of, values_of<T>(norm.weight), values_of<T>(norm.bias), s.d_model, to);
     return of;
 }
@@ -66,7 +66,7 @@ Statistics normalize_row(const CompactStack& s, const TrainedNorm& norm, const T
 // The input of a sub-layer's first product, which is saved: some rows as they are or, if it is pre-norm, their norm.
 template <class T>
 const T* sublayer_input(
-    const CompactStack& s, const SavedSublayer<T>& saved, const TrainedNorm& norm, int64_t row, int64_t count
+    const CompactStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count
 ) {
     const int64_t d = s.d_model;
     const T* input = saved.input + row * d;
@@ -83,7 +83,7 @@ const T* sublayer_input(
 // Dropout of the sub-layer's result y, the residual sum and, if it is post-norm, LayerNorm.
 template <class T>
 void add_norm_forward(
-    const CompactStack& s, const SavedSublayer<T>& saved, const TrainedNorm& norm, int64_t row, int64_t count,
+    const CompactStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count,
     const float* y
 ) {
     const int64_t d = s.d_model;
@@ -156,7 +156,7 @@ struct PackedAttention {
             WEIGHTS, (by.queries + by.keys + by.values) * steps + d * steps_of<T>(by.context)
         );
         keys = queries + by.queries * steps, values = keys + by.keys * steps, output = values + by.values * steps;
-        auto pack = [](const Projection& weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
+        auto pack = [](const Linear& weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
             return packing_for_outputs(static_cast<const T*>(weight.weight.value), outputs, inputs, to);
         };
         parallel(
@@ -168,13 +168,13 @@ struct PackedAttention {
 
 template <class T>
 void attend_forward(
-    const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved, bool self, const T* memory
+    const CompactStack& s, const Layer& layer, const SavedSublayer<T>& saved, bool self, const T* memory
 ) {
     const int64_t d = s.d_model, steps = steps_of<T>(d);
     const AttentionParameters by(s, layer, self);
     const PackedAttention<T> packed(s, by);
     auto context = workspace<T>(CONTEXT, by.rows * by.context);
-    auto project = [&](const T* from, int64_t count, const Projection& part, const Unit<T>* weights, int64_t columns,
+    auto project = [&](const T* from, int64_t count, const Linear& part, const Unit<T>* weights, int64_t columns,
                        T* to, int64_t stride) {
         multiply_block(rows_at(from, d), count, weights, columns, steps, [&](int64_t column, const float* sums) {
             put_panel(sums, count, bias_of<T>(part, column), to + column, stride);
@@ -217,13 +217,13 @@ void activate(const CompactStack& s, const T* hidden, const T* other, int64_t co
 }
 
 template <class T>
-void feed_forward_forward(const CompactStack& s, const TrainedLayer& layer, const SavedSublayer<T>& saved) {
+void feed_forward_forward(const CompactStack& s, const Layer& layer, const SavedSublayer<T>& saved) {
     const int64_t d = s.d_model, wide = s.d_ff, all = s.hidden_width(), second = all - wide, rows = s.rows;
     const int64_t steps = steps_of<T>(d);
     const bool at_once = s.form() == RELU && !s.gated();  // while the sums are in registers
     auto inner = workspace<Unit<T>>(WEIGHTS, all * steps),
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, d * steps_of<T>(wide));
-    auto pack = [](const Projection& weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
+    auto pack = [](const Linear& weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
         return packing_for_outputs(static_cast<const T*>(weight.weight.value), outputs, inputs, to);
     };
     parallel(

@@ -4,31 +4,9 @@
 #include "activation.h"
 #include "attention.h"
 #include "gemm.h"
+#include "layer.h"
 #include "norm.h"
 #include "rope.h"
-
-struct Parameter {
-    const void* value;
-    void* gradient;
-};
-
-template <class T>
-static const T* values_of(const Parameter& parameter) { return static_cast<const T*>(parameter.value); }
-
-struct Projection {
-    Parameter weight, bias;  // bias: or nulls
-};
-
-struct TrainedNorm {
-    Parameter weight, bias;  // bias: or nulls
-};
-
-struct TrainedLayer {
-    TrainedNorm self_norm, cross_norm, feed_forward_norm;
-    Projection query, key, value, output;
-    Projection cross_query, cross_key, cross_value, cross_output;
-    Projection gate, inner, outer;  // gate: of a gated feed-forward layer, or nulls
-};
 
 struct Mask {
     const uint8_t* seen;  // 1: may be seen; or null
@@ -38,7 +16,7 @@ struct Mask {
 struct TrainedStack {
     int64_t layers, batch, length, memory_length, d_model, heads, d_ff;  // memory_length: 0 where there is no memory
     int64_t kv_heads, d_k, d_v;  // kv_heads: of keys and values, each for a group of heads
-    const TrainedLayer* layer;
+    const Layer* layer;
     const void *x, *memory;
     Mask mask, memory_mask;
     const float *cosines, *sines, *sines_back;  // of rotary positions, or null
@@ -46,9 +24,7 @@ struct TrainedStack {
     const void* d_result;
     void *d_x, *d_memory;
     uint64_t seed;
-    float epsilon;
     int32_t threshold, attention_threshold, pre_norm, bfloat16, activation;
-    int32_t rms;  // RMSNorm instead of LayerNorm
     int64_t threads;
 };
 
@@ -163,13 +139,13 @@ struct SavedStack {
 // queries, keys and values of a position lie side by side, else keys and values do.
 struct AttentionParameters {
     bool self;
-    const TrainedNorm& norm;
-    const Projection &query, &key, &value, &output;
+    const Norm& norm;
+    const Linear &query, &key, &value, &output;
     int64_t rows, memory;  // memory: rows of keys, 0 in self-attention
     int64_t queries, keys, values, context;  // columns
     int64_t query_width, key_width;          // from row to row
 
-    AttentionParameters(const CompactStack& s, const TrainedLayer& layer, bool self)
+    AttentionParameters(const CompactStack& s, const Layer& layer, bool self)
         : self(self), norm(self ? layer.self_norm : layer.cross_norm), query(self ? layer.query : layer.cross_query),
           key(self ? layer.key : layer.cross_key), value(self ? layer.value : layer.cross_value),
           output(self ? layer.output : layer.cross_output), rows(s.rows), memory(self ? 0 : s.memory_rows),
