@@ -21,11 +21,6 @@
 #define LAST_BLOCK CHUNK       // of the last quarter of the rows, lest one thread waits for another's
 #endif
 #define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second level
-#if LANES == 16
-#define TRANSPOSED_DEPTH DEPTH_AT_ONCE
-#else
-#define TRANSPOSED_DEPTH 128   // if each step reads another cache line, so that these lines stay in the first level
-#endif
 #define COLUMN_BLOCK 64        // columns of the transposed operand that lie side by side
 #define MAX_ROWS std::max<int64_t>(BLOCK, COLUMN_BLOCK)
 static_assert(COLUMN_BLOCK % PANEL == 0, "whole panels");
@@ -132,12 +127,11 @@ static void multiply_block(
         if (use_tiles<U>(rows)) return multiply_tiles(a, rows, packed, columns, steps, finish);
 #endif
     Number<U> sums[MAX_ROWS * PANEL];
-    const int64_t depth = a.along == 1 ? DEPTH_AT_ONCE : TRANSPOSED_DEPTH;
     if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
     for (int64_t column = 0; column < columns; column += PANEL) {
-        for (int64_t r = 0; r < steps; r += depth) {
+        for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
             const Packed<U>* panel = packed + column * steps + r * PANEL;
-            const int64_t count = std::min(depth, steps - r);
+            const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
             in_tiles(rows, [&](auto height, int64_t row) {
                 const OperandOf<U> some = {a.data + row * a.across + r * a.along, a.across, a.along};
                 if (r) add_block<decltype(height)::value>(some, panel, count, sums + row * PANEL);
@@ -179,32 +173,37 @@ static void sum_columns(const U* a, int64_t steps, float* to) {
     UNROLL for (int j = 0; j < COLUMN_BLOCK / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
 }
 
-// The columns of a column block, as rows of a product.
+// The columns of a, `stride` apart from step to step, as rows whose steps lie side by side.
 template <class U>
-static OperandOf<U> transposed_rows(const U* a, int64_t) { return {a, 1, COLUMN_BLOCK}; }
-
-#if HAS_AMX
-static OperandOf<Pair> transposed_rows(const Pair* a, int64_t steps) {
-    // An odd multiple of AMX_SIDE, lest rows fall into few sets of the cache.
-    const int64_t room = padded(steps, 2 * AMX_SIDE) + AMX_SIDE;
-    auto rows = workspace<Pair>(TRANSPOSED, COLUMN_BLOCK * room);
-    for (int64_t step = 0; step < steps; step += AMX_SIDE) {
-        const int64_t count = std::min<int64_t>(AMX_SIDE, steps - step);
-        for (int64_t column = 0; column < COLUMN_BLOCK; column += AMX_SIDE) {
-            const Pair* from = a + step * COLUMN_BLOCK + column;
-            Pair* to = rows + column * room + step;
-            if (count == AMX_SIDE)
+static OperandOf<U> transposed(const U* a, int64_t stride, int64_t columns, int64_t steps) {
+    // An odd multiple of 16, lest rows fall into few sets of the cache.
+    const int64_t room = padded(steps, 32) + 16;
+    auto rows = workspace<U>(TRANSPOSED, padded(columns, LANES) * room);
+    for (int64_t step = 0; step < steps; step += LANES) {
+        const int64_t count = std::min<int64_t>(LANES, steps - step);
+        for (int64_t column = 0; column < columns; column += LANES) {
+            const U* from = a + step * stride + column;
+            U* to = rows + column * room + step;
+            const int64_t width = std::min<int64_t>(LANES, columns - column);
+            if (count == LANES && width == LANES)
+                // A pair is moved as if it were a number of 32 bits.
                 transpose_square(
-                    reinterpret_cast<const float*>(from), COLUMN_BLOCK, reinterpret_cast<float*>(to), room
+                    reinterpret_cast<const float*>(from), stride, reinterpret_cast<float*>(to), room
                 );
             else
-                for (int64_t i = 0; i < count * AMX_SIDE; i++)
-                    to[i % AMX_SIDE * room + i / AMX_SIDE] = from[i / AMX_SIDE * COLUMN_BLOCK + i % AMX_SIDE];
+                for (int64_t i = 0; i < count; i++)
+                    for (int64_t j = 0; j < width; j++) to[j * room + i] = from[i * stride + j];
         }
     }
     return {rows, room, 1};
 }
-#endif
+
+// The columns of a column block as rows of a product: where they lie in float32 with wide vectors, else transposed.
+template <class U>
+static OperandOf<U> columns_of(const U* a, int64_t steps) {
+    if (LANES == 16 && (!HAS_AMX || std::is_same<U, float>::value)) return {a, 1, COLUMN_BLOCK};
+    return transposed(a, COLUMN_BLOCK, COLUMN_BLOCK, steps);
+}
 
 // aᵀ · x, of a in column blocks and x in panels: put(column of a, column of x, sums of a panel) and
 // put_sums(first column of a block of a, sums of its columns).
@@ -215,7 +214,7 @@ static auto weight_gradient_product(
     return loop(outputs, COLUMN_BLOCK, [=](int64_t first, int64_t) {
         const U* some = a + first * steps;
         multiply_block(
-            transposed_rows(some, steps), COLUMN_BLOCK, x, inputs, steps, [&](int64_t column, const float* sums) {
+            columns_of(some, steps), COLUMN_BLOCK, x, inputs, steps, [&](int64_t column, const float* sums) {
                 for (int64_t i = 0; i < COLUMN_BLOCK; i++) put(first + i, column, sums + i * PANEL);
             }
         );

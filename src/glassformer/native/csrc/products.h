@@ -13,7 +13,9 @@ struct Product {
 // Some rows of the result, all columns; A is packed where its rows are not consecutive.
 static void multiply_rows(const Product& p, const float* packed, int64_t first, int64_t count) {
     Operand a = {p.a.data + first * p.a.across, p.a.across, p.a.along};
-    if (a.along != 1) {
+    if (LANES == 8 && a.across == 1) {
+        a = transposed(a.data, a.along, count, p.depth);
+    } else if (a.along != 1) {
         auto own = workspace<float>(BLOCK_INPUT, p.depth * BLOCK);
         pack_strided(p.a, first, count, BLOCK, p.depth, own);
         a = {own, 1, BLOCK};
