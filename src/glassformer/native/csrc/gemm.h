@@ -116,6 +116,18 @@ static void multiply_tiles(
 }
 #endif
 
+// Multiplies one row by PANELS panels at a time, beginning with the first of `columns`; returns how many it did.
+template <int PANELS, class U, class Finish>
+static int64_t multiply_row(OperandOf<U> a, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish) {
+    Number<U> sums[PANELS * PANEL] = {};
+    int64_t column = 0;
+    for (; column + PANELS * PANEL <= columns; column += PANELS * PANEL) {
+        add_block<1, true, PANELS>(a, packed + column * steps, steps, sums, PANEL * steps);
+        for (int i = 0; i < PANELS; i++) finish(column + i * PANEL, sums + i * PANEL);
+    }
+    return column;
+}
+
 // Multiplies at most MAX_ROWS rows by all panels. finish(column, sums) gets the sums [rows, PANEL] of each panel, and
 // may change them. With matrix instructions (AMX), `a.along` is 1 except in float32.
 template <class U, class Finish>
@@ -128,7 +140,9 @@ static void multiply_block(
 #endif
     Number<U> sums[MAX_ROWS * PANEL];
     if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
-    for (int64_t column = 0; column < columns; column += PANEL) {
+    int64_t column = rows == 1 && PANELS_OF_A_ROW > 1
+        ? multiply_row<PANELS_OF_A_ROW>(a, packed, columns, steps, finish) : 0;
+    for (; column < columns; column += PANEL) {
         for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
             const Packed<U>* panel = packed + column * steps + r * PANEL;
             const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);

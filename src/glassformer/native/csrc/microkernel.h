@@ -27,9 +27,11 @@
 #if LANES == 16
 #define WIDE 4
 #define TALL 6
+#define PANELS_OF_A_ROW 1
 #else
 #define WIDE 2
 #define TALL 5
+#define PANELS_OF_A_ROW 4  // together: the sums of one panel alone would wait for the additions before them
 #endif
 #define PANEL (WIDE * LANES)
 
@@ -137,27 +139,32 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 // them in memory, at half the speed.
 #define ALONE __attribute__((noinline)) static
 
-// ROWS × PANEL sums over `depth` steps of a and of a panel, added to `sums`, or, where they BEGIN, put there.
-template <int ROWS, bool BEGIN = false, class Unit>
-ALONE void add_block(OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums) {
+// ROWS × PANEL sums over `depth` steps of a and of a panel, added to `sums`, or, where they BEGIN, put there. Several
+// panels lie `apart`, and their sums side by side.
+template <int ROWS, bool BEGIN = false, int PANELS = 1, class Unit>
+ALONE void add_block(
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums, int64_t apart = 0
+) {
     typedef typename Registers<Unit>::Sum Sum;
     typedef typename Registers<Unit>::Stored Stored;
     typedef typename Registers<Unit>::Entries Entries;
-    Sum totals[ROWS][WIDE];
+    enum { VECTORS = PANELS * WIDE };
+    Sum totals[ROWS][VECTORS];
     UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++)
-            totals[row][j] = BEGIN ? Sum{} : (Sum)load(sums + row * PANEL + j * LANES);
+        UNROLL for (int j = 0; j < VECTORS; j++)
+            totals[row][j] = BEGIN ? Sum{} : (Sum)load(sums + (row * VECTORS + j) * LANES);
     for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
-        Entries columns[WIDE];
-        UNROLL for (int j = 0; j < WIDE; j++) columns[j] = entries_at(panel + j * LANES);
+        Entries columns[VECTORS];
+        UNROLL for (int j = 0; j < VECTORS; j++) columns[j] = entries_at(panel + j / WIDE * apart + j % WIDE * LANES);
         fetch_ahead(a, panel);
         UNROLL for (int row = 0; row < ROWS; row++) {
             const Entries value = in_all_lanes(a.data[row * a.across]);
-            UNROLL for (int j = 0; j < WIDE; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
+            UNROLL for (int j = 0; j < VECTORS; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
         }
     }
     UNROLL for (int row = 0; row < ROWS; row++)
-        UNROLL for (int j = 0; j < WIDE; j++) store(sums + row * PANEL + j * LANES, (Stored)totals[row][j]);
+        UNROLL for (int j = 0; j < VECTORS; j++)
+            store(sums + (row * VECTORS + j) * LANES, (Stored)totals[row][j]);
 }
 
 // work(height, row) for all of `rows`: as many as possible TALL at a time, then the rest at once.
