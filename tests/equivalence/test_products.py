@@ -20,7 +20,9 @@ def _compiled() -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
-@pytest.mark.parametrize(("rows", "depth", "columns"), [(192, 192, 64), (770, 7, 5), (801, 1100, 77), (1000, 33, 300)])
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [(192, 192, 64), (770, 7, 5), (801, 1100, 77), (1000, 33, 300), (300, 1030, 1100)]
+)
 def test_a_product_is_pytorchs(rows: int, depth: int, columns: int, transposed: str, bias: bool) -> None:
     a = torch.randn(depth, rows).t() if "a" in transposed else torch.randn(rows, depth)
     b = torch.randn(columns, depth).t() if "b" in transposed else torch.randn(depth, columns)
