@@ -140,8 +140,9 @@ static void multiply_block(
 #endif
     Number<U> sums[MAX_ROWS * PANEL];
     if (!steps) std::fill(std::begin(sums), std::end(sums), Number<U>{});
-    int64_t column = rows == 1 && PANELS_OF_A_ROW > 1
-        ? multiply_row<PANELS_OF_A_ROW>(a, packed, columns, steps, finish) : 0;
+    int64_t column = 0;
+    if constexpr (std::is_same<U, float>::value && PANELS_OF_A_ROW > 1)
+        if (rows == 1) column = multiply_row<PANELS_OF_A_ROW>(a, packed, columns, steps, finish);
     for (; column < columns; column += PANEL) {
         for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
             const Packed<U>* panel = packed + column * steps + r * PANEL;

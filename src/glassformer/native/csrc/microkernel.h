@@ -31,7 +31,7 @@
 #else
 #define WIDE 2
 #define TALL 5
-#define PANELS_OF_A_ROW 4  // together: the sums of one panel alone would wait for the additions before them
+#define PANELS_OF_A_ROW 4  // together, in float32: the sums of one panel alone would wait for those before them
 #endif
 #define PANEL (WIDE * LANES)
 
