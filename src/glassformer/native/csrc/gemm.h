@@ -22,6 +22,7 @@
 #endif
 #define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second level
 #define COLUMN_BLOCK 64        // columns of the transposed operand that lie side by side
+#define TRANSPOSE_FLOATS (LANES == 8)  // of that operand: broadcasts of long vectors read columns as fast as rows
 #define MAX_ROWS std::max<int64_t>(BLOCK, COLUMN_BLOCK)
 static_assert(COLUMN_BLOCK % PANEL == 0, "whole panels");
 
@@ -188,7 +189,7 @@ static void sum_columns(const U* a, int64_t steps, float* to) {
     UNROLL for (int j = 0; j < COLUMN_BLOCK / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
 }
 
-// The columns of a, `stride` apart from step to step, as rows whose steps lie side by side.
+// The transpose of a [steps, columns], whose rows begin `stride` apart.
 template <class U>
 static OperandOf<U> transposed(const U* a, int64_t stride, int64_t columns, int64_t steps) {
     // An odd multiple of 16, lest rows fall into few sets of the cache.
@@ -213,10 +214,11 @@ static OperandOf<U> transposed(const U* a, int64_t stride, int64_t columns, int6
     return {rows, room, 1};
 }
 
-// The columns of a column block as rows of a product: where they lie in float32 with wide vectors, else transposed.
+// The columns of a column block as rows of a product: read where they lie, or transposed.
 template <class U>
 static OperandOf<U> columns_of(const U* a, int64_t steps) {
-    if (LANES == 16 && (!HAS_AMX || std::is_same<U, float>::value)) return {a, 1, COLUMN_BLOCK};
+    const bool transpose = std::is_same<U, float>::value ? TRANSPOSE_FLOATS : HAS_AMX;
+    if (!transpose) return {a, 1, COLUMN_BLOCK};
     return transposed(a, COLUMN_BLOCK, COLUMN_BLOCK, steps);
 }
 
