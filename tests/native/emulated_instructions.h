@@ -57,6 +57,16 @@ static inline __m512i emulated_madd(__m512i a, __m512i b) {
     for (int i = 0; i < 16; i++) a[i] = x[2 * i] * y[2 * i] + x[2 * i + 1] * y[2 * i + 1];
     return a;
 }
+#define _mm512_cvtepi8_epi16 emulated_widen
+static inline __m512i emulated_widen(__m256i bytes) {
+    int8_t x[32];
+    int16_t y[32];
+    __m512i result;
+    memcpy(x, &bytes, 32);
+    for (int i = 0; i < 32; i++) y[i] = x[i];
+    memcpy(&result, y, 64);
+    return result;
+}
 #endif
 
 #if EMULATE >= 3 && !defined(__AVX512BF16__)
