@@ -174,7 +174,9 @@ def _differences(folder: Path, name: str, new: str) -> Iterator[str]:
     train(folder, name, f"{new}/resumed", "--resume")
     before = state_of(folder / name)
     for how in "again", "resumed":
-        for key, value in state_of(folder / new / how).items():
+        now = state_of(folder / new / how)
+        yield from (f"{name}: {how}: {key} is missing" for key in before.keys() - now.keys() if how == "again")
+        for key, value in now.items():
             if how == "resumed" and key == "metrics":
                 value = value[-1:]
                 if before[key][-1:] != value:
