@@ -30,11 +30,11 @@ import numpy as np
 import torch
 
 from glassformer.checkpoint import fingerprint, load_checkpoint
-from glassformer.config import GlassformerError
 from glassformer.data import DataConfig, prepare
 from glassformer.data.grammar import sample_corpus
 from glassformer.data.token_stream import prepare_stream
 from glassformer.data.token_stream_config import StreamConfig
+from glassformer.errors import GlassformerError
 from glassformer.evaluate import write_pharaoh
 from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassformer.checkpoint import TrainingState, load_checkpoint, save_checkpoint
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.run_folder import RunFolder
 
 CONFIG = {"model": {"kind": "encoder_decoder", "d_model": 8, "dropout": 0.1}, "note": "Größe"}

@@ -16,7 +16,7 @@ from torch import Tensor
 from example_checkpoint import CONFIG, FILES, TOKENIZER, refusal, save, training, weights, without_root
 from glassformer import checkpoint as module
 from glassformer.checkpoint import TrainingState, average, fingerprint, load_checkpoint, verify
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 
 
 @pytest.fixture(scope="module")

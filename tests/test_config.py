@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError, apply_override, nearest
+from glassformer.config import apply_override
+from glassformer.errors import ConfigError, nearest
 from glassformer.train import parse_config, read_config
 from glassformer.train.tasks.translation import TranslationRun
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from example_checkpoint import FILES, refusal, save
 from glassformer.checkpoint import load_checkpoint, verify
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.manifest import VERSION
 
 

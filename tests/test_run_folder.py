@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from example_checkpoint import save_step, without_root
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.run_folder import Best, RunFolder, resolve, step_of
 
 

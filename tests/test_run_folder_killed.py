@@ -17,7 +17,7 @@ import pytest
 import glassformer.checkpoint
 from example_checkpoint import save_step, weights
 from glassformer.checkpoint import fingerprint, load_checkpoint, verify
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.run_folder import RunFolder, resolve
 
 SOURCE = Path(glassformer.checkpoint.__file__).parents[1]

@@ -26,7 +26,7 @@ from glassformer.lazy_imports import lazy_attributes
 
 TYPE_CHECKING = False  # no import of typing, as in ``lazy_imports``
 if TYPE_CHECKING:
-    from glassformer.config import CheckpointError, ConfigError, DataError, GlassformerError
+    from glassformer.errors import CheckpointError, ConfigError, DataError, GlassformerError
     from glassformer.explain import Example, Trace, examine, trace
     from glassformer.explain.tour import report, walkthrough
     from glassformer.predict import Classifier, Encoder, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "CheckpointError": "config",
+    "CheckpointError": "errors",
     "Classifier": "predict",
-    "ConfigError": "config",
+    "ConfigError": "errors",
     "CrossAttention": "translator",
-    "DataError": "config",
+    "DataError": "errors",
     "Encoder": "predict",
     "Example": "explain",
     "Filler": "predict",
     "Forecaster": "predict",
     "Generator": "predict",
-    "GlassformerError": "config",
+    "GlassformerError": "errors",
     "ImageClassifier": "predict",
     "Tagger": "predict",
     "Trace": "explain",

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.manifest import (
     MANIFEST,
     MAX_CONTAINERS,

@@ -3,7 +3,6 @@
 The models themselves live beside what they configure; this file only knows how a configuration is read and refused.
 """
 
-import difflib
 import json
 import tomllib
 from pathlib import Path
@@ -13,25 +12,10 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
+from glassformer.errors import ConfigError, nearest
 from glassformer.regular_files import MEGABYTE, UnsuitableFileError, read_regular
 
 LARGEST_FILE = 16 * MEGABYTE
-
-
-class GlassformerError(ValueError):
-    """Something a user can mend. The command line prints its text on one line and exits with code 2."""
-
-
-class ConfigError(GlassformerError):
-    """A configuration that cannot be used."""
-
-
-class DataError(GlassformerError):
-    """Files or text that cannot be used."""
-
-
-class CheckpointError(GlassformerError):
-    """A checkpoint or run folder that cannot be used."""
 
 
 class Config(BaseModel):
@@ -135,15 +119,6 @@ def apply_override(values: dict[str, Any], override: str) -> None:
                 f"{override!r}: {'.'.join(parents[:depth])} is a value, not a section; set it without .{last}"
             )
     values[last] = value
-
-
-def nearest(name: str, known: list[str], before: str = "") -> str:
-    """A hint naming the known word that ``name`` most resembles, or all of them when none does.
-
-    ``before`` is the section or folder in which they are known, written before the one that is meant.
-    """
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {before}{close[0]}?" if close else f"known: {', '.join(sorted(known))}"
 
 
 def _describe(error: ErrorDetails, cls: type[BaseModel]) -> str:

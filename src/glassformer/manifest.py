@@ -12,7 +12,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.regular_files import MEGABYTE, UnsuitableFileError, open_regular, read_regular
 
 MANIFEST = "manifest.json"

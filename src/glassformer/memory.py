@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 _UNCHECKED_BYTES = 1 << 24
 """Requests up to this size are not compared with the free memory: reading that takes as long as a short sentence's

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from glassformer.checkpoint import CONFIG, Checkpoint, load_checkpoint
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.models.registry import build_undrawn, check_stored, load_weights, shortened
 from glassformer.tensor_header import TensorInfo
 from glassformer.text import TokenizerPair

@@ -31,7 +31,7 @@ from glassformer.checkpoint import (
     verify,
     write_whole,
 )
-from glassformer.config import CheckpointError, nearest
+from glassformer.errors import CheckpointError, nearest
 from glassformer.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
 from glassformer.regular_files import MEGABYTE, read_regular
 

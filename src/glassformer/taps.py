@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError, nearest
+from glassformer.errors import ConfigError, nearest
 
 Edit = Callable[[Tensor], Tensor]
 

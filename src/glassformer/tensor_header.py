@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.manifest import parse_object
 from glassformer.regular_files import MEGABYTE, open_regular
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from glassformer.checkpoint import Checkpoint
-from glassformer.config import CheckpointError, ConfigError, DataError
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.evaluate.copying import copies
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
 from glassformer.generate import (

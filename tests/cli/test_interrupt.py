@@ -32,7 +32,7 @@ def test_an_import_is_not_left_in_the_middle(tiny: TinyRun, tmp_path: Path) -> N
 WAITS = """
 import os, signal, sys, time
 from glassformer.cli import app, main, process, train
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 def interrupted_while_loading():
     with process.loading():

@@ -13,7 +13,7 @@ import torch
 
 import tiny_run
 from glassformer.cli.process import prepare_training, release_libraries
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from own_process import ENVIRONMENT, running
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="mallopt and madvise are called on Linux only")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.text.errors import LongTextWarning
 from tiny_run import TinyRun, write_lines
 

@@ -14,7 +14,7 @@ import pytest
 
 import glassformer.cli.app as app_module
 from glassformer.cli.io import console, note, say, visible
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from own_process import ENVIRONMENT
 from tiny_run import TinyRun
 

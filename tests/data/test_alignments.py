@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data import Batch, Batches, DataConfig, prepare
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 STEMS = ["lumen", "cantor", "vireo", "marble", "tundra", "pickle", "gondola", "sphinx", "walnut", "ember", "quartz"]

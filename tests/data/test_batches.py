@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import DataError
 from glassformer.data import Batch, Batches, Corpus, DataConfig, collate, ordered_batches, prepare
+from glassformer.errors import DataError
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import glassformer.data.cache as cache_module
-from glassformer.config import DataError
 from glassformer.data import Corpus, DataConfig, prepare
+from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 
 PAIRS = [(f"w{i} w{i + 1}", f"w{49 - i}") for i in range(40)]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from glassformer.config import ConfigError
 from glassformer.data import DataConfig
+from glassformer.errors import ConfigError
 
 
 @pytest.mark.parametrize(

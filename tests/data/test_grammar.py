@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from glassformer.config import DataError
 from glassformer.data import lexicon
 from glassformer.data.grammar import DEMO_PAIR, MAX_WORDS, MIN_WORDS, AlignedPair, sample_corpus
 from glassformer.data.syntax import Clause, NounPhrase, translate
+from glassformer.errors import DataError
 
 VERBS = {verb.english: verb for verb in (*lexicon.TRANSITIVE, *lexicon.OBLIQUE, *lexicon.INTRANSITIVE)}
 NOUNS = {noun.english: noun for noun in lexicon.NOUNS}

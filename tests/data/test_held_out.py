@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data import DataConfig, prepare, prepare_labeled, prepare_tagged, read_texts
 from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.held_out import is_held_out
 from glassformer.data.preparation import held_out_pairs
 from glassformer.data.text_classification import labeled_texts
 from glassformer.data.token_classification import tagged_texts
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 SHARE = 0.2

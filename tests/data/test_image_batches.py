@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import DataError
 from glassformer.data.image_config import AugmentConfig
 from glassformer.data.image_files import ImageSet
 from glassformer.data.images import ImageBatch, ImageBatches, ImageFormat, ordered_images
+from glassformer.errors import DataError
 
 EVERYTHING = AugmentConfig(rotation=20, shift=0.1, scale=0.2, shear=10, flip=0.5, erase=0.5, mixup=0.3)
 PIXELS = np.random.default_rng(3).integers(0, 256, (30, 5, 4), np.uint8)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from PIL import Image
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data import pictures
 from glassformer.data.image_config import ImageConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ImageFormat, ordered_images, prepare_images
+from glassformer.errors import ConfigError, DataError
 
 NUMBERS = np.random.default_rng(3)
 PIXELS = NUMBERS.integers(0, 256, (30, 5, 4), np.uint8)

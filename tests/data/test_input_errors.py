@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.config import DataError
 from glassformer.data import DataConfig, read_lines, read_pairs, read_texts
 from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.documents import read_pieces
@@ -18,6 +17,7 @@ from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.time_series_files import read_table
 from glassformer.data.token_classification_files import read_tagged
 from glassformer.data.token_stream_config import StreamConfig
+from glassformer.errors import DataError
 
 WIDE = {
     "utf-16": "UTF-16",

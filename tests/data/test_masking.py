@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data.masking import MaskedBatch, MaskedSequences, Masking
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.token_stream import training_streams
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 WORDS = " ".join(f"w{i}" for i in range(50))

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import glassformer.data.preparation as preparation
-from glassformer.config import DataError
 from glassformer.data import REASONS, Corpus, DataConfig, ReadReport, prepare
 from glassformer.data.input_errors import wide_encoding
+from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair
 
 words = st.lists(st.sampled_from(["w0", "w1", "w2", "zz"]), max_size=9).map(" ".join)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.config import CheckpointError, ConfigError, DataError, read_toml
+from glassformer.config import read_toml
 from glassformer.data import read_table
 from glassformer.data.image_files import read_images
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.regular_files import UnsuitableFileError, open_regular, read_regular
 from glassformer.run_folder import RunFolder
 

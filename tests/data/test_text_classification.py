@@ -13,11 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.sequences import framed_length, truncated
 from glassformer.data.text_classification import LabeledBatches, LabeledExamples, labeled_texts, prepare_labeled
 from glassformer.data.text_classification_files import read_labeled
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 CLS, SEP = 4, 5

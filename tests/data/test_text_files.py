@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import DataError
 from glassformer.data import DataConfig, read_lines, read_pairs, read_texts
+from glassformer.errors import DataError
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\t\r\ufeff"), max_size=12)
 ODD_BREAKS = "a\rz\u2028b\x0bc\x85d\x0ce\x1cf\x00g"

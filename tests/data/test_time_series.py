@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data import time_series_files
 from glassformer.data.time_series import PARTS, SeriesBatches, SeriesFormat, prepare_series
 from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.data.time_series_files import read_table
+from glassformer.errors import ConfigError, DataError
 
 START = datetime(2016, 2, 28, 22)
 VALUES = np.random.default_rng(0).normal(size=(60, 2)).round(3)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from glassformer.config import DataError
 from glassformer.data.classification_config import TaggedConfig
 from glassformer.data.token_classification import TaggedBatches, prepare_tagged, tagged_texts
+from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 CLS, SEP, UNKNOWN = 4, 5, 3

@@ -10,10 +10,10 @@ import pytest
 
 import glassformer.data.documents as documents_module
 import glassformer.data.token_stream as stream_module
-from glassformer.config import ConfigError, DataError
 from glassformer.data.documents import training_texts
 from glassformer.data.token_stream import Stream, prepare_stream, training_streams, validation_stream
 from glassformer.data.token_stream_config import StreamConfig
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 TEXT = "First Citizen:\nBefore we proceed any  further, hear\n\nme speak.\r\nAll: é, speak — speak!\n"

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import DataError
 from glassformer.data.read_report import FileReadReport, ReadReport
 from glassformer.data.token_stream import Stream
 from glassformer.data.token_stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows
+from glassformer.errors import DataError
 from glassformer.text import TokenizerPair
 
 

@@ -9,7 +9,7 @@ import torch
 
 import tiny_run
 from glassformer.cli.app import app
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.optional import required
 from tiny_tasks import made
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.optional import required
 from glassformer.layers.llama import RMSNorm
 from glassformer.models.bert import BERT, BERTConfig

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import glassformer.native.library as built
 from built_kernels import copying_compiler
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate
 from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.series import Series, SeriesConfig

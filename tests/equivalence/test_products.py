@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.native import ops
 from glassformer.native.library import kernels
 from glassformer.native.ops import NativeDropout, NativeLinear, product

@@ -12,7 +12,7 @@ from torch import Tensor
 import glassformer.train.build
 import tiny_run
 from glassformer import Translator, trace
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.explain.attribution import Goal, integrated_gradients
 from glassformer.explain.heads import head_ablation, head_importance
 from glassformer.explain.interventions import Inputs

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.evaluate import alignment_error_rate, read_gold, read_pharaoh, write_pharaoh
 
 LINKS = st.frozensets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.evaluate.class_report import Confusion, set_report
 from glassformer.evaluate.spans import Span, mark_spans, span_report, spans
 

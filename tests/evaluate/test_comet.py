@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate import corpus_scores, paired_bootstrap
 from glassformer.evaluate.comet import Comet
 

@@ -5,7 +5,7 @@ import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate import METRICS, cer, corpus_scores, edit_distance, paired_bootstrap, ter, wer
 from glassformer.evaluate.corpus_metrics import corpus_metrics
 from glassformer.evaluate.translation import EXTRAS, TOKENIZERS

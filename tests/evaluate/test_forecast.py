@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate.forecast import LinearForecast, forecast_errors, repeat_last, seasonal_naive
 
 

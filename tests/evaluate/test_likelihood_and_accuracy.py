@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.evaluate import accuracy, bits_per_character, exact_match, perplexity
 
 

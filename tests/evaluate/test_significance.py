@@ -4,7 +4,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate import bleu, chrf, paired_bootstrap
 
 WORDS = ("the", "a", "dog", "cat", "man", "sees", "bites", "hears", "old", "small", "big", "one")

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import glassformer.evaluate.translation
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.evaluate import bleu, tokenizer_for
 
 CHINESE = ["我喜欢这本书。", "GPT-2 是 2019 年发布的模型。", "她看着の字。"]

@@ -5,7 +5,7 @@ import sacrebleu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate import bleu, chrf, exact_match
 
 REFERENCES = ["The cat is on the old table.", "We didn't see it.", "Nobody had told him so."]

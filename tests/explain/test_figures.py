@@ -13,7 +13,7 @@ import torch
 
 import glassformer
 import tiny_run
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.explain import Example, examine
 from glassformer.explain.figures.attention import view_names
 from glassformer.explain.figures.svg import label, number, shade, shown

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import tiny_run
 from glassformer.cli.demo import best_cross_attention
-from glassformer.config import ConfigError, DataError
 from glassformer.data.syntax import AlignedPair
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate import read_pharaoh
 from glassformer.evaluate.word_links import grouped, strongest_links, word_weights
 from glassformer.explain.alignment import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.generate import DecodingConfig, Hypothesis, SpecialTokens, generate
 from glassformer.generate.filters import Filter, min_p, temperature, top_k, top_p
 from glassformer.models.encoder_decoder import EncoderDecoder

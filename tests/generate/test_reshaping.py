@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig, SpecialTokens, StopStrings, generate
 from glassformer.generate.filters import logit_bias, repetition_penalty
 from glassformer.models.encoder_decoder import EncoderDecoder

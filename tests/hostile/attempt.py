@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 import glassformer
-from glassformer.config import GlassformerError
+from glassformer.errors import GlassformerError
 
 EXTRA = 200 << 20
 TEXTS = ["the doctor carries them."]

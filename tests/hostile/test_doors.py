@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 import tiny_run
 from cli.conftest import cli, refused  # noqa: F401
 from cli.stored_models import GIVEN, stored
-from glassformer.config import GlassformerError
+from glassformer.errors import GlassformerError
 from glassformer.manifest import write_manifest
 from glassformer.predict import load
 from glassformer.run_folder import resolve

@@ -1,6 +1,6 @@
 """Where one of the other libraries is not installed, what needs it is not collected, and nothing else."""
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.optional import required
 
 NEEDED = {

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from glassformer.checkpoint import load_checkpoint
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.generate import SpecialTokens
 from glassformer.interop.huggingface import export_folder, import_folder, transformers
 from glassformer.translator import Translator

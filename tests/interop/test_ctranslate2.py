@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 
 import tiny_run
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.interop.to_ctranslate2 import ctranslate2, export_ctranslate2
 from glassformer.native.instructions import processor_features
 from interop.small_checkpoint import checkpoint

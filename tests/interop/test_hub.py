@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.interop.hub import constants
 from glassformer.interop.huggingface import import_folder
 

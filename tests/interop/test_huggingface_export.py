@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES
 from glassformer.interop.huggingface import OWN, export_folder, import_folder, transformers
 from glassformer.models.recurrent import Recurrent, RecurrentConfig

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from glassformer.checkpoint import fingerprint, load_checkpoint
 from glassformer.cli import export, import_
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate import SpecialTokens
 from glassformer.interop.huggingface import export_folder, import_folder
 from glassformer.translator import Translator

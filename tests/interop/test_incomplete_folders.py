@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cli.stored_models import stored
-from glassformer.config import CheckpointError, DataError
+from glassformer.errors import CheckpointError, DataError
 from glassformer.interop.huggingface import export_folder, import_folder
 from interop.small_checkpoint import checkpoint
 from tiny_tasks import made

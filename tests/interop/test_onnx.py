@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.interop.to_onnx import SETTINGS, export_onnx, logits_of_graphs
 from glassformer.translator import Translator
 from interop.small_checkpoint import checkpoint

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.stored_models import stored
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.runs import translator_of
 
 

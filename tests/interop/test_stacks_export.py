@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
-from glassformer.config import CheckpointError, ConfigError
 from glassformer.data.sequences import Frame
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.table import unchanged

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models
 
 from glassformer.checkpoint import fingerprint, load_checkpoint
-from glassformer.config import CheckpointError, ConfigError, DataError
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.transformers_api import transformers
 from glassformer.text import TokenizerPair

@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.optional import required
 from glassformer.interop.sentencepiece import read_sentencepiece
 from glassformer.interop.tokenizer_json import read_tokenizers, to_tokenizer_json

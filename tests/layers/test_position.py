@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.layers.position import Learned, Sinusoidal, sinusoids
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.taps import record
 

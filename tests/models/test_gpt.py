@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.generate import DecodingConfig, SpecialTokens
 from glassformer.generate.beam import beam
 from glassformer.generate.greedy_and_sampling import greedy

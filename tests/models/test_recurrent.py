@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, Hypothesis, SpecialTokens, generate, score_pairs
 from glassformer.layers.dropout import has_active_dropout
 from glassformer.models.recurrent import Recurrent, RecurrentConfig

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.models.registry import MODELS, build_model, build_undrawn, load_weights, weights_of
 from glassformer.models.size import flops_per_token, parameters_by_part
 

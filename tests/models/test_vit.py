@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.layers.inputs import image_patches
 from glassformer.models.vit import ViTConfig
 from glassformer.taps import record

@@ -14,7 +14,7 @@ import pytest
 
 import glassformer
 from built_kernels import copy_library, copying_compiler
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.native import instructions, library
 from glassformer.native.private_folder import PrivateFolder
 from own_process import ENVIRONMENT

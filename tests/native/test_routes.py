@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.checkpoint import load_checkpoint, save_checkpoint
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate.candidates import TorchSearch, search_of
 from glassformer.models.registry import build_model
 from glassformer.native import Accelerated, accelerate, by_block, describe, route

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import glassformer
-from glassformer.config import ConfigError, DataError, GlassformerError
+from glassformer.errors import ConfigError, DataError, GlassformerError
 from glassformer.predict.encoder import Encoder
 from random_translator import random_translator
 from tiny_tasks import made

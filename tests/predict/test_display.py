@@ -12,7 +12,7 @@ import torch
 
 import glassformer
 import tiny_run
-from glassformer.config import CheckpointError, DataError
+from glassformer.errors import CheckpointError, DataError
 from glassformer.explain.tour import Page, Steps
 from glassformer.translator import CrossAttention, Translator
 from random_translator import random_translator

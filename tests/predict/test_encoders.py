@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.data.classification_config import LabeledConfig, TaggedConfig
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.predict import Classifier, Filler, Tagger
 from glassformer.predict.evaluation import classification_scores, label_scores, tagging_scores
 from tiny_run import write_lines

@@ -10,7 +10,7 @@ import pytest
 
 import glassformer
 import glassformer.train.loop
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.native.library import missing_reason
 from glassformer.predict import Generator
 from glassformer.run_folder import RunFolder, step_of

@@ -11,7 +11,7 @@ import tokenizers
 import torch
 
 import glassformer.predict.generator
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.predict import Generator
 from glassformer.predict.prompt_cache import WithPromptCache

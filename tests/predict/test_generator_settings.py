@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cli.conftest import Cli, cli, refused  # noqa: F401 - fixtures
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.predict import Generator
 from tiny_tasks import TinyTask
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import DataError
 from glassformer.data.time_series import prepare_series
 from glassformer.data.time_series_files import read_table
+from glassformer.errors import DataError
 from glassformer.predict import Forecaster, ImageClassifier
 from glassformer.predict.dates import continued
 from glassformer.predict.evaluation import image_scores

@@ -7,7 +7,7 @@ import pytest
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.text import TextConfig, train_tokenizers
 from glassformer.text.allowed import check_pipeline, check_tokenizer, library_errors
 

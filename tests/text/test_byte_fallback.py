@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 
 LINES = ["Two dogs run on the grass.", "A dog isn't a boat, is it?", "Zwei Hunde laufen über Gras – <s>."] * 3

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import ByteTextConfig, TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 from glassformer.text.byte_level import byte_characters, readable, words_of_pieces
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 
 LINES = ["Two dogs run.", "T-Shirts, über <s> 日本。", "Two dogs – run!"] * 3

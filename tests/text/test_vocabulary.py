@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
 ENGLISH = ["A dog runs.", "Two dogs run on the grass.", "The dog is on a boat."] * 3

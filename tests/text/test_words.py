@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
 # Latin, digits, punctuation in runs, Chinese, Japanese, Arabic, Hebrew, Devanagari, accents, emoji, joiners, controls.

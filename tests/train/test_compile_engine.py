@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from own_process import ENVIRONMENT, running
 from tiny_run import TinyRun, run_to_the_end, state_of
 

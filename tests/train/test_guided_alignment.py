@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.config import ConfigError
 from glassformer.data import Batch
 from glassformer.data.grammar import sample_corpus
+from glassformer.errors import ConfigError
 from glassformer.evaluate import alignment_error_rate, write_pharaoh
 from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder
@@ -209,7 +209,7 @@ def test_heads_that_are_not_there(tiny: TinyRun, guiding: dict[str, Any]) -> Non
 
 
 def test_other_alignments_are_other_data(tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path) -> None:
-    from glassformer.config import CheckpointError
+    from glassformer.errors import CheckpointError
 
     lines = [write_pharaoh(pair.alignment) for pair in PAIRS]
     settings = {"data.alignments": [write_lines(tmp_path / "align", lines)], "train.max_steps": 1}

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import glassformer
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.train import Event, Started, events
 from glassformer.train.host_process import seed_generators, with_own_random_state
 from own_process import running

@@ -14,7 +14,7 @@ import torch
 
 import glassformer.train.loop
 from glassformer.checkpoint import TrainingState
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.manifest import digested, parse_digested
 from glassformer.native.library import kernels
 from glassformer.run_folder import RunFolder

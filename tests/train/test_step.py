@@ -14,8 +14,8 @@ from torch import Tensor
 import glassformer.train.loop
 import glassformer.train.tasks.translation
 from glassformer.checkpoint import fingerprint
-from glassformer.config import ConfigError, DataError
 from glassformer.data import Batch, collate
+from glassformer.errors import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import weights_of
 from glassformer.run_folder import RunFolder

@@ -11,7 +11,7 @@ import torch
 
 import glassformer.train.loop
 import glassformer.train.step
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.run_folder import RunFolder
 from glassformer.train import Finished, Progress, Started, Validated, read_config
 from glassformer.translator import Translator

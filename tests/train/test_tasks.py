@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 import glassformer
 from glassformer.checkpoint import load_checkpoint
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.native.library import kernels
 from glassformer.predict import evaluation
 from glassformer.run_folder import RunFolder, resolve

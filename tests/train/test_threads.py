@@ -13,7 +13,7 @@ import torch
 
 import glassformer
 from glassformer.checkpoint import TrainingState
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.run_folder import RunFolder, training_values
 from glassformer.train import train
 from glassformer.train.resume import threads_to_resume

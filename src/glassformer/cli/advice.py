@@ -33,7 +33,7 @@ WITHOUT_SETTINGS = {
 @contextmanager
 def in_words(words: Mapping[str, str]) -> Iterator[None]:
     """A ``DataError`` from within says what ``words`` make of it."""
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
 
     try:
         yield

@@ -42,8 +42,8 @@ def command(
     device: Device = "cpu",
 ) -> None:
     """Word alignments in the Pharaoh format (0-0 1-2: source and target word), a line each."""
-    from glassformer.config import ConfigError, DataError
     from glassformer.data import parallel_lines
+    from glassformer.errors import ConfigError, DataError
     from glassformer.evaluate import write_pharaoh
     from glassformer.translator import Translator
 
@@ -99,7 +99,7 @@ def _told(
 
 def _gold(file: str, sources: list[str], targets: list[str], max_line_bytes: int) -> "list[GoldLinks]":
     """The true links; those of words that a line does not have are refused, such as ones that count from 1."""
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
     from glassformer.text.pharaoh import read_gold
 
     lines = list(read_text(file, max_line_bytes))

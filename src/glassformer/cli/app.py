@@ -101,7 +101,7 @@ def _run() -> int | None:
 
 def _what_can_be_mended(error: Exception) -> str | None:
     """The message for a user, or None for a fault of the program."""
-    from glassformer.config import GlassformerError
+    from glassformer.errors import GlassformerError
 
     if isinstance(error, GlassformerError):
         return str(error)

@@ -20,7 +20,7 @@ def command(
     from functools import partial
 
     from glassformer.checkpoint import average
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
     from glassformer.model_loading import check_settings
     from glassformer.run_folder import RunFolder
 

@@ -72,7 +72,7 @@ def _given(what: list[str], max_line_bytes: int) -> Iterator[Given]:
         if one == "-" or _is_file(one):
             yield from _lines(one, 512, max_line_bytes)
         elif FILE_NAME.fullmatch(one):
-            from glassformer.config import DataError
+            from glassformer.errors import DataError
 
             raise DataError(f"{one}: no such file; name one that exists, or give the text itself")
         else:

@@ -28,7 +28,7 @@ def command(
 ) -> None:
     """Generate an English-French corpus, train on it, translate unseen sentences, show the attention."""
     from glassformer.cli.train import Screen
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
     from glassformer.run_folder import RunFolder
     from glassformer.train import train
     from glassformer.translator import Translator

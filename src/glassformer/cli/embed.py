@@ -38,7 +38,7 @@ def command(
     precision: Precision = "float32",
 ) -> None:
     """One vector a text, as JSON lines or as a NumPy array."""
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
     from glassformer.predict.encoder import Encoder
 
     if npy is not None and output != "-":

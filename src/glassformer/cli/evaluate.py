@@ -79,7 +79,7 @@ def command(
 
 def _check_options(run: str, task: str, for_translators: bool, stride: int, figure: str | None) -> None:
     """Refuse options that do not apply to the task of the run."""
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
 
     if for_translators and task != "translation":
         raise ConfigError(
@@ -136,7 +136,7 @@ def _scores(
     run: str, device: str, task: str, files: list[str], stride: int, max_line_bytes: int
 ) -> "dict[str, float] | _Classes":
     from glassformer import predict
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
     from glassformer.evaluate.class_report import Confusion
     from glassformer.predict import evaluation
 
@@ -199,8 +199,8 @@ def _config(run: str) -> Any:
 
 
 def _forecasts(run: str, device: str, files: list[str]) -> dict[str, float]:
-    from glassformer.config import ConfigError, DataError
     from glassformer.data.time_series import prepare_series
+    from glassformer.errors import ConfigError, DataError
     from glassformer.predict import Forecaster
 
     if len(files) > 1:

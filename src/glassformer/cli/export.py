@@ -26,7 +26,7 @@ def command(
 
     To Hugging Face: all but series and recurrent ones; to CTranslate2 and ONNX: a Transformer that translates.
     """
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
 
     if quantization != "float32" and to != "ctranslate2":
         raise ConfigError(f"--quantization {quantization}: goes with --to ctranslate2; leave it out")

@@ -17,7 +17,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:
     """Configuration, parameters by part, memory, arithmetic per token, and engines."""
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
     from glassformer.run_folder import nearby
 
     if not Path(what).exists():
@@ -29,7 +29,7 @@ def command(
 def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
     import torch
 
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
     from glassformer.models.registry import build_model
     from glassformer.train import read_config
 
@@ -49,7 +49,7 @@ def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
 
 
 def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
     from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
     from glassformer.native.accelerated import supported_decoding
     from glassformer.predict.opening import open_any, stored_decoding

@@ -81,8 +81,8 @@ def silence(stream: TextIO) -> None:
 
 def read_text(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
     """The lines of ``file``, or of stdin for ``-``."""
-    from glassformer.config import DataError
     from glassformer.data import read_lines
+    from glassformer.errors import DataError
 
     if not os.path.lexists(file):
         if " " in file:
@@ -116,7 +116,7 @@ def explaining(name: str) -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        from glassformer.config import DataError
+        from glassformer.errors import DataError
 
         way_out = "free some space or name" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name"
         raise DataError(f"{name}: cannot be written ({error.strerror or error}); {way_out} another file") from None
@@ -140,7 +140,7 @@ def writing(output: str) -> Iterator[Output]:
 @contextmanager
 def appearing(output: Path) -> Iterator[Path]:
     """Where to write what becomes ``output`` once it is whole; a device or a pipe is written to, not replaced."""
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
 
     path = output.resolve()  # the file that a link leads to, and not the link, is replaced
     if path.is_dir() or not path.parent.is_dir():
@@ -212,7 +212,7 @@ def telling_lines(file: str | None, done: int) -> Iterator[None]:
 
     None: the texts are of no file.
     """
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
     from glassformer.generate import LogitsError
     from glassformer.text.errors import TextError, TextWarning
 
@@ -248,7 +248,8 @@ def given(**options: Any) -> dict[str, Any]:
 
 def settings(overrides: list[str] | None) -> dict[str, Any]:
     """``["beam_size=5"]`` as ``{"beam_size": 5}``."""
-    from glassformer.config import ConfigError, apply_override
+    from glassformer.config import apply_override
+    from glassformer.errors import ConfigError
 
     values: dict[str, Any] = {}
     for override in overrides or []:

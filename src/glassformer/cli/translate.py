@@ -48,7 +48,7 @@ def command(
     device: Device = "cpu",
 ) -> None:
     """Translate text, line by line."""
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
 
     _check(attention and not as_json, prefix == file == "-", truncate and refuse_long)
     long_source = "truncate" if truncate else "refuse" if refuse_long else None
@@ -80,7 +80,7 @@ def command(
 
 def _check(attention_alone: bool, stdin_twice: bool, both_lengths: bool) -> None:
     """Refuse options that exclude each other."""
-    from glassformer.config import ConfigError, DataError
+    from glassformer.errors import ConfigError, DataError
 
     if attention_alone:
         raise ConfigError("--attention requires --json; for a figure see glassformer figure --help")
@@ -120,7 +120,7 @@ def _loaded(run: str, others: list[str], device: str) -> "Translator":
 
 
 def _beginnings(starts: Iterator[str], count: int, fault: str) -> list[str]:
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
 
     taken = list(islice(starts, count))
     if len(taken) < count:

@@ -19,7 +19,7 @@ class Scoring(NamedTuple):
 
     def table(self, sources: list[str], bleu_tokenize: str, device: str) -> "dict[str, CorpusMetric]":
         """The metrics by name. A missing package or model is an error here, before anything is translated."""
-        from glassformer.config import ConfigError
+        from glassformer.errors import ConfigError
         from glassformer.evaluate.corpus_metrics import METRICS, corpus_metrics
 
         names = list(dict.fromkeys(name.strip() for name in self.metrics.split(",") if name.strip()))
@@ -48,8 +48,8 @@ def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> Evaluati
     """Read pairs from two files of lines, or from files as for training (a prefix, .tsv or .jsonl)."""
     from pathlib import Path
 
-    from glassformer.config import DataError
     from glassformer.data import DataConfig, parallel_lines, read_pairs
+    from glassformer.errors import DataError
     from glassformer.predict.opening import stored_languages
 
     tables = [file for file in files if file.removesuffix(".gz").endswith((".tsv", ".jsonl"))]

@@ -51,7 +51,7 @@ def command(
 
 def _example(run: str, text: str, target: str | None) -> "Examined":
     from glassformer.cli.toy_example import SENTENCE, first_translator
-    from glassformer.config import DataError
+    from glassformer.errors import DataError
     from glassformer.explain import examine
     from glassformer.explain.opened import Shown, examine_run
 
@@ -62,7 +62,7 @@ def _example(run: str, text: str, target: str | None) -> "Examined":
 
 
 def _check(step: int | None, count: int) -> None:
-    from glassformer.config import ConfigError
+    from glassformer.errors import ConfigError
 
     if step is not None and step > count:
         raise ConfigError(f"step={step} is outside this story; choose from 1 to {count}")

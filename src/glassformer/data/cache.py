@@ -18,11 +18,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import DataError
 from glassformer.data.config import DataConfig
 from glassformer.data.files import find_files, regular, unreadable
 from glassformer.data.pairs import Corpus, Side
 from glassformer.data.read_report import ReadReport
+from glassformer.errors import DataError
 from glassformer.manifest import digested, parse_digested
 from glassformer.text import TokenizerPair
 

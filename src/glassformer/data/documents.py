@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from glassformer.config import DataError
 from glassformer.data.files import Fault, raw_lines, regular
 from glassformer.data.held_out import Part
 from glassformer.data.token_stream_config import DocumentsConfig
+from glassformer.errors import DataError
 
 PIECE_CHARACTERS = 1 << 16
 """A longer line is given in parts that end at a space: some corpora are one line of 100 million characters."""

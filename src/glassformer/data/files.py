@@ -15,10 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
-from glassformer.config import DataError
 from glassformer.data.config import DataConfig
 from glassformer.data.held_out import is_held_out
 from glassformer.data.input_errors import missing, refuse_wide_encoding, way_out
+from glassformer.errors import DataError
 from glassformer.regular_files import MAX_LINE_BYTES
 
 Fault = Literal["invalid_utf8", "malformed"]

@@ -8,10 +8,10 @@ is drawn, here.
 import random
 from dataclasses import replace
 
-from glassformer.config import DataError
 from glassformer.data import lexicon
 from glassformer.data.lexicon import Preposition, Pronoun
 from glassformer.data.syntax import AlignedPair, Clause, NounPhrase, translate
+from glassformer.errors import DataError
 
 DEMO_PAIR = AlignedPair("I love you", "je t' aime", ((0, 0), (1, 2), (2, 1)))
 DEMO_SENTENCE = DEMO_PAIR.source

@@ -12,8 +12,8 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeVar
 
-from glassformer.config import DataError
 from glassformer.data.read_report import FileReadReport
+from glassformer.errors import DataError
 
 Part = Literal["all", "train", "held_out"]
 

@@ -15,10 +15,10 @@ from typing import IO, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import DataError
 from glassformer.data.files import unreadable
 from glassformer.data.input_errors import way_out
 from glassformer.data.pictures import SUFFIXES, read_pictures
+from glassformer.errors import DataError
 
 _A_PATH_IS = (
     "a path is a prefix P of P-images-idx3-ubyte[.gz], that file itself, a .npz, a .npy of images, "

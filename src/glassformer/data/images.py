@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from glassformer.config import Config, DataError
+from glassformer.config import Config
 from glassformer.data.augment import erase, mix, move
 from glassformer.data.image_config import AugmentConfig, ImageConfig
 from glassformer.data.image_files import ImageSet, read_images
 from glassformer.data.loader import moved
 from glassformer.data.pictures import read_pictures
 from glassformer.data.shuffled import ShuffledBatches
+from glassformer.errors import DataError
 
 
 class ImageFormat(Config):

@@ -6,7 +6,7 @@ import os
 from itertools import islice
 from pathlib import Path
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 _BYTE_ORDER_MARKS = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     b"\xff\xfe\x00\x00": "UTF-32",

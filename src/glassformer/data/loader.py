@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 B = TypeVar("B")
 P = TypeVar("P", bound=Sized)

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import DataError
 from glassformer.data.batches import times
 from glassformer.data.cache import joint_digest
 from glassformer.data.loader import moved
@@ -20,6 +19,7 @@ from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs, special_id
 from glassformer.data.token_stream import Stream
+from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.regular_files import UnsuitableFileError, open_regular
 
 try:

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import DataError
 from glassformer.data import cache
 from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
@@ -19,6 +18,7 @@ from glassformer.data.files import Record, read_records
 from glassformer.data.held_out import Part, nothing_held_out, of_part
 from glassformer.data.pairs import Corpus
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
+from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
 
 CHUNK_LINES = 4096

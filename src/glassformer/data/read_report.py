@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.text import TextConfig
 
 Reason = Literal["empty", "too_long", "length_ratio", "duplicate", "invalid_utf8", "malformed"]

@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data.loader import ResumableLoader
 from glassformer.data.pairs import Ids
 from glassformer.data.sampling import Plan, plan_batches
+from glassformer.errors import ConfigError, DataError
 from glassformer.text import Tokenizer
 
 B = TypeVar("B")

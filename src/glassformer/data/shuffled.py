@@ -7,8 +7,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import DataError
 from glassformer.data.loader import ResumableLoader
+from glassformer.errors import DataError
 
 B = TypeVar("B")
 

@@ -12,7 +12,6 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import DataError, nearest
 from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import moved
@@ -20,6 +19,7 @@ from glassformer.data.read_report import FileReadReport, ReadReport, Reason, Tok
 from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs, framed_length, truncated
 from glassformer.data.text_classification_files import LabeledRecord, read_labeled
+from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
 
 CHUNK_RECORDS = 4096

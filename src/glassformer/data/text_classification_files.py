@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from glassformer.config import DataError, nearest
 from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.files import NO_TAB, Fault, raw_lines, regular
+from glassformer.errors import DataError, nearest
 
 Row = tuple[int, list[str]]  # its first line, 1-based, and its fields
 

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from glassformer.config import Config, DataError
+from glassformer.config import Config
 from glassformer.data.loader import moved
 from glassformer.data.shuffled import ShuffledBatches
 from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.data.time_series_files import LARGEST, Table, read_table
+from glassformer.errors import DataError
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")

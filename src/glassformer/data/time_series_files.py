@@ -17,10 +17,10 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import DataError, nearest
 from glassformer.data.files import unreadable
 from glassformer.data.input_errors import SAMPLE_BYTES, refuse_wide_encoding
 from glassformer.data.time_series_config import Missing
+from glassformer.errors import DataError, nearest
 from glassformer.regular_files import MAX_LINE_BYTES, open_regular
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}

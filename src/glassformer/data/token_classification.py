@@ -13,7 +13,6 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import DataError, nearest
 from glassformer.data.classification_config import TaggedConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import moved
@@ -22,6 +21,7 @@ from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs
 from glassformer.data.text_classification import count_tokens
 from glassformer.data.token_classification_files import TaggedRecord, read_tagged
+from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
 
 NOT_COUNTED = -1

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from glassformer.config import DataError
 from glassformer.data.classification_config import TaggedConfig
 from glassformer.data.files import Fault, raw_lines, regular
+from glassformer.errors import DataError
 
 DOCUMENT_MARK = "-DOCSTART-"
 """The word of a CoNLL-2003 line that opens a document; it is no sentence."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import DataError
 from glassformer.data import cache
 from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.files import regular
@@ -19,6 +18,7 @@ from glassformer.data.held_out import Part
 from glassformer.data.pairs import Side
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.token_stream_config import DocumentsConfig
+from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 
 CHUNK_PIECES = 4096

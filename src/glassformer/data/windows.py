@@ -11,12 +11,12 @@ from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import DataError
 from glassformer.data.batches import times
 from glassformer.data.cache import joint_digest
 from glassformer.data.loader import ResumableLoader, moved
 from glassformer.data.token_stream import Stream
 from glassformer.data.token_stream_config import StreamConfig
+from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 
 

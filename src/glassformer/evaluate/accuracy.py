@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 Label = TypeVar("Label")
 

@@ -5,7 +5,7 @@ Och and Ney 2003, "A Systematic Comparison of Various Statistical Alignment Mode
 
 from collections.abc import Sequence
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.text.pharaoh import Links
 
 

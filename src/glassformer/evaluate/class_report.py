@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.evaluate.accuracy import check_parallel
 
 

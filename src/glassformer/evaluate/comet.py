@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.models.device import choose_device
 
 FILES = ("checkpoints/model.ckpt", "hparams.yaml")

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 from sacrebleu.metrics import CHRF, TER
 
-from glassformer.config import ConfigError, nearest
+from glassformer.errors import ConfigError, nearest
 from glassformer.evaluate.accuracy import check_parallel
 from glassformer.evaluate.error_rates import CHARACTERS, WORDS, ExactMatch
 from glassformer.evaluate.translation import SacreMetric, Score, bleu_metric

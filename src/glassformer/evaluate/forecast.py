@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 
 Window = tuple[Tensor, Tensor]
 

@@ -2,7 +2,7 @@
 
 import math
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.text import TextSize
 
 

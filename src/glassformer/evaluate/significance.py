@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.evaluate.accuracy import check_parallel
 from glassformer.evaluate.corpus_metrics import CorpusMetric, corpus_metrics
 

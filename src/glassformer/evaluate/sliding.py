@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate.likelihood import bits_per_character, perplexity
 
 Logits = Callable[[Int64[Tensor, "rows context"]], Float[Tensor, "rows context vocab"]]

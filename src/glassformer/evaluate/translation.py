@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF, TER
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.evaluate.accuracy import check_parallel
 
 # sacreBLEU's other tokenizers need a download.

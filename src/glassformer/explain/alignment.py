@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError, DataError, nearest
+from glassformer.errors import ConfigError, DataError, nearest
 from glassformer.evaluate import Links, alignment_error_rate
 from glassformer.evaluate.word_links import in_decoder, one_head, strongest_links, word_weights
 from glassformer.translator import Translator

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.explain.dataflow import embedding_of, sublayers
 from glassformer.explain.interventions import AnyInputs, check_repeatable
 from glassformer.explain.trace import Trace, trace

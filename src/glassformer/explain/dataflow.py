@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.embedding import TokenEmbedding
 from glassformer.layers.inputs import PatchEmbedding

@@ -2,7 +2,7 @@
 
 import torch
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.explain.expression import Call, Number, Product, Quotient, Root, Sum
 from glassformer.explain.operands import Derivation, Operands, given
 from glassformer.layers.position import Sinusoidal

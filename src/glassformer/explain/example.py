@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.explain.examined import Written, token_labels
 from glassformer.explain.figures import attention
 from glassformer.explain.trace import Trace, trace

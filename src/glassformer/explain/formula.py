@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from glassformer.config import ConfigError, nearest
+from glassformer.errors import ConfigError, nearest
 from glassformer.explain.expression import (
     Call,
     Dot,

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError, nearest
+from glassformer.errors import ConfigError, nearest
 from glassformer.explain.example import Example
 from glassformer.explain.stack_example import TextExample
 from glassformer.explain.trace import Trace, trace

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.explain.dataflow import residual_stream
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.bert import BERT

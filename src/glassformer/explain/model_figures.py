@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.explain.dataflow import embedding_of, residual_stream, stacks
 from glassformer.explain.examined import Examined
 from glassformer.explain.lens import logit_lens

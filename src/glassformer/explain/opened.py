@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from glassformer.config import CheckpointError, ConfigError, DataError
 from glassformer.data.images import ImageFormat
 from glassformer.data.time_series import SeriesFormat
 from glassformer.data.time_series_files import read_table
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import examine
 from glassformer.explain.reading import (

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data.images import ImageFormat
 from glassformer.data.sequences import Frame, special_id
 from glassformer.data.time_series import SeriesFormat
+from glassformer.errors import ConfigError, DataError
 from glassformer.explain.examined import token_labels
 from glassformer.explain.figures.svg import shown
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample

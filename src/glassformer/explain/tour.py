@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.explain.example import examine
 from glassformer.explain.opened import Shown, examine_run
 from glassformer.explain.report import report as page_of

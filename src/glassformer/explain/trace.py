@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.explain.axes import axes_of
 from glassformer.explain.formula import Formula, explain
 from glassformer.explain.view import Panel, View

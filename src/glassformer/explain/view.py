@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.explain.figures import svg
 
 LARGEST = 64  # rows and columns of a matrix that is shown cell by cell

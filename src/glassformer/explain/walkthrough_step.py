@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.explain.formula import Check, Formula, explain
 from glassformer.explain.trace import Trace
 from glassformer.text.words import END_OF_WORD, JOINER

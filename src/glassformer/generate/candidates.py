@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glassformer.config import GlassformerError
+from glassformer.errors import GlassformerError
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.ops import single_on_cpu
 from glassformer.taps import note

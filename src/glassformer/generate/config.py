@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from glassformer.config import Config, DataError
+from glassformer.config import Config
+from glassformer.errors import DataError
 
 FinishReason = Literal["end", "length", "stop"]
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.generate.config import DecodingConfig
 
 

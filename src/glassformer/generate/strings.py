@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.text import Tokenizer
 
 ID = re.compile(r"#([0-9]+)")

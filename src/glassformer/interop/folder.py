@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from glassformer.checkpoint import UNFINISHED
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.manifest import refusing
 
 

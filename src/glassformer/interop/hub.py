@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.interop.optional import required
 
 FETCHED = ["*.json", "*.safetensors", "*.spm", "vocab.txt", "merges.txt"]

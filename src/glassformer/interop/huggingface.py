@@ -9,7 +9,8 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from glassformer.config import CheckpointError, Config, ConfigError
+from glassformer.config import Config
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.comparison import compare
 from glassformer.interop.families import family_for, family_of
 from glassformer.interop.folder import refuse_existing, written_aside

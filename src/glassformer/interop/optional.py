@@ -4,7 +4,7 @@ import importlib
 import sys
 from types import ModuleType
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 
 
 def required(library: str, extra: str) -> ModuleType:

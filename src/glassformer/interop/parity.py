@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}
 LONGEST = 20

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.checkpoint import save_checkpoint
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
 from glassformer.model_loading import load_checked, load_model
 from glassformer.models.registry import weights_of

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.interop.tokenizer_json import to_tokenizer_json
 from glassformer.text import Tokenizer
 from glassformer.text.pretrained import UNNAMED

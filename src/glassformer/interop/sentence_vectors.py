@@ -8,7 +8,7 @@ import string
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.tokenizer_json import read_json
 from glassformer.text import Tokenizer
 

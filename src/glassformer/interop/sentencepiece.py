@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.text.pretrained import UNNAMED
 
 UNIGRAM, NORMAL, UNKNOWN, USER_DEFINED = 1, 1, 2, 4

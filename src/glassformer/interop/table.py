@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import CheckpointError, Config, ConfigError
+from glassformer.config import Config
+from glassformer.errors import CheckpointError, ConfigError
 
 Change = Callable[[list[Tensor]], list[Tensor]]
 

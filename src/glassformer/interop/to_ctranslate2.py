@@ -8,7 +8,7 @@ import numpy as np
 import tokenizers
 import torch
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, score_pairs
 from glassformer.interop.decoding import never_written
 from glassformer.interop.folder import written_aside

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.interop.folder import written_aside
 from glassformer.interop.optional import required
 from glassformer.interop.parity import Logits, Parity, largest_difference

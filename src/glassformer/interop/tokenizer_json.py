@@ -9,7 +9,7 @@ from typing import Any, Literal
 import tokenizers
 from tokenizers import Regex, decoders, processors
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.interop.sentencepiece import pipeline, read_sentencepiece
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.allowed import library_errors

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.interop.optional import required
 from glassformer.interop.tokenizer_json import way_to_a_tokenizer
 

@@ -6,7 +6,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.interop.tokenizer_json import read_json
 from glassformer.manifest import refusing
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 Offset = int | Int[Tensor, " rows"]
 """Position of the first token; one for each row if rows of different length grow together."""

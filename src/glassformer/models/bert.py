@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config, ConfigError
+from glassformer.config import Config
+from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout

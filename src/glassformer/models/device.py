@@ -2,7 +2,7 @@
 
 import torch
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 
 
 def choose_device(name: str, setting: str = "device") -> torch.device:

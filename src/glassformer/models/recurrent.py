@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config, ConfigError
+from glassformer.config import Config
+from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout

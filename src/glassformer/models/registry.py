@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from glassformer.config import CheckpointError, Config, ConfigError, nearest
+from glassformer.config import Config
+from glassformer.errors import CheckpointError, ConfigError, nearest
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.gpt import GPT, GPTConfig

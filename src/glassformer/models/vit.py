@@ -6,7 +6,8 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config, DataError
+from glassformer.config import Config
+from glassformer.errors import DataError
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout

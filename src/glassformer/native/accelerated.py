@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.native.execution import Execution
 from glassformer.native.routes import Engine, Precision, accelerate, unsupported_decoding
 from glassformer.taps import hooks_of, tracing

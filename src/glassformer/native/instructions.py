@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 
 SOURCES = Path(__file__).parent / "csrc"
 VARIABLE = "GLASSFORMER_INSTRUCTIONS"

@@ -10,7 +10,7 @@ import warnings
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_uint64, c_void_p
 from pathlib import Path
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.native import abi
 from glassformer.native.abi import (
     Attention,

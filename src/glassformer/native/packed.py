@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.layers.block import Block
 from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.cache import StackCache

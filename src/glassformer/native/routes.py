@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 import torch
 from torch import nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding

@@ -6,8 +6,8 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
-from glassformer.config import DataError
 from glassformer.data.time_series_files import _csv_lines as csv_lines
+from glassformer.errors import DataError
 
 FORMS = (
     "%Y-%m-%d %H:%M:%S",

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from glassformer.config import CheckpointError, DataError
 from glassformer.data.sequences import Frame, Parts, framed_length, truncated
 from glassformer.data.text_classification import encode_parts
+from glassformer.errors import CheckpointError, DataError
 from glassformer.generate import by_length
 from glassformer.memory import fitting_memory
 from glassformer.models.bert import BERT, Pooling

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import cross_entropy
 
-from glassformer.config import DataError, nearest
 from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ordered_images
@@ -16,6 +15,7 @@ from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.token_classification_files import read_tagged
 from glassformer.data.token_stream import prepare_stream
 from glassformer.data.token_stream_config import StreamConfig
+from glassformer.errors import DataError, nearest
 from glassformer.evaluate.class_report import Confusion
 from glassformer.evaluate.likelihood import bits, perplexity
 from glassformer.predict.classifier import Classifier

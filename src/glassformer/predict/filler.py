@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.config import ConfigError
 from glassformer.data.sequences import special_id
+from glassformer.errors import ConfigError
 from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.opening import open_run

@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
-from glassformer.config import DataError
 from glassformer.data.time_series import Series as SeriesRows
 from glassformer.data.time_series import SeriesFormat
 from glassformer.data.time_series_config import Missing
 from glassformer.data.time_series_files import read_table
+from glassformer.errors import DataError
 from glassformer.evaluate.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import Series
 from glassformer.models.size import summary

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import torch
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data.windows import logits_within_documents
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.generate import (
     Hypothesis,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.checkpoint import CONFIG
-from glassformer.config import CheckpointError, DataError
 from glassformer.data.images import ImageFormat, to_floats
+from glassformer.errors import CheckpointError, DataError
 from glassformer.models.size import summary
 from glassformer.models.vit import ViT
 from glassformer.native import Engine, Precision

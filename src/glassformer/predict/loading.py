@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import CheckpointError, nearest
+from glassformer.errors import CheckpointError, nearest
 from glassformer.lazy_imports import lazy_attributes
 from glassformer.predict.opening import task_at
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.checkpoint import CONFIG, CONTAINERS, LARGEST, verify
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.manifest import parse_object, refusing
 from glassformer.model_loading import load_checked, load_model
 from glassformer.models.device import choose_device

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, get_args
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig
 from glassformer.text.words import normalizer
 

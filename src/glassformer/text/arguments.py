@@ -7,7 +7,7 @@ argument in both cases.
 from collections.abc import Iterable
 from typing import Any
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 
 
 def one_text(text: Any, name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 from glassformer.text.tokenizer import Tokenizer
 
 SHOWN = 3

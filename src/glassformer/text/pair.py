@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any, Self
 
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.text.byte_level import KIND as BYTES
 from glassformer.text.byte_level import ByteTokenizer
 from glassformer.text.config import TextConfig

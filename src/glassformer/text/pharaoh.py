@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 Links = AbstractSet[tuple[int, int]]  # of one sentence: 0-based word indices, source then target
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import tokenizers
 
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.text.allowed import check_pipeline, library_errors
 from glassformer.text.byte_level import BYTES, readable
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from unicodedata import combining
 
-from glassformer.config import DataError
+from glassformer.errors import DataError
 
 # A run of stops is matched once, from its start: a text may consist of thousands of dots.
 _CLOSING = r"[\"'”’»)\]}」』）】]*"

@@ -12,7 +12,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from glassformer.config import CheckpointError, ConfigError, DataError
+from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.text.allowed import check_tokenizer, library_errors
 from glassformer.text.config import SPECIAL_TOKENS
 from glassformer.text.merges import MergeTable, dropper

@@ -10,7 +10,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.text.config import TextConfig
 from glassformer.text.pair import TokenizerPair, tokenizer_class
 from glassformer.text.tokenizer import Tokenizer, byte_entry

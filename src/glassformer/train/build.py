@@ -5,7 +5,8 @@ from typing import Any
 import torch
 
 from glassformer.checkpoint import Checkpoint
-from glassformer.config import Config, ConfigError
+from glassformer.config import Config
+from glassformer.errors import ConfigError
 from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
 from glassformer.models.registry import weights_of

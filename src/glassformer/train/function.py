@@ -9,7 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from glassformer import predict
-from glassformer.config import ConfigError, apply_override
+from glassformer.config import apply_override
+from glassformer.errors import ConfigError
 from glassformer.run_folder import Best, RunFolder, resolve
 from glassformer.train.config import RunConfig
 from glassformer.train.log import Event, Finished, Started, Validated

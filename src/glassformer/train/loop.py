@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 
-from glassformer.config import GlassformerError
+from glassformer.errors import GlassformerError
 from glassformer.models.registry import weights_of
 from glassformer.native import describe
 from glassformer.run_folder import INTERRUPTED, RunFolder

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.layers.embedding import TokenEmbedding
 from glassformer.native.abi import ParameterState, Update
 from glassformer.native.library import loaded

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from glassformer.config import CheckpointError, ConfigError
+from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
 from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.checkpoint import TrainingState, check_finite
-from glassformer.config import CheckpointError, GlassformerError
+from glassformer.errors import CheckpointError, GlassformerError
 from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import load_weights, weights_of

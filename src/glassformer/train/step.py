@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError, DataError
+from glassformer.errors import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.memory import out_of_memory
 from glassformer.run_folder import RunFolder

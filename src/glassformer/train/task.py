@@ -10,7 +10,8 @@ from typing import Any, Protocol, Self
 import torch
 from torch import nn
 
-from glassformer.config import Config, ConfigError
+from glassformer.config import Config
+from glassformer.errors import ConfigError
 from glassformer.train.config import RunConfig
 from glassformer.train.loss import Loss
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.layers.mask import causal_mask
 from glassformer.layers.sparse import Window, fixed, global_tokens, strided
 

@@ -3,7 +3,7 @@
 from operator import attrgetter
 from typing import Any
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.families.bart import BART, MBART, PLBART
 from glassformer.interop.families.bert import ALONE, CLASSES, MASKED, TAGS
 from glassformer.interop.families.blenderbot import BLENDERBOT

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
 from glassformer.interop.table import Family, Fixed, Row, Setting, linear
 from glassformer.models.bert import BERTConfig

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.table import Family, Fixed, Row, Setting, linear
 from glassformer.layers.position import sinusoids
 from glassformer.models.gpt import GPTConfig

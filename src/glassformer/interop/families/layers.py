@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.table import Change, Family, Fixed, Row, Setting, reordered, unchanged
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoderConfig

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
 from glassformer.interop.table import Change, Family, Fixed, Row, Setting, linear
 from glassformer.layers.llama import RMSNorm

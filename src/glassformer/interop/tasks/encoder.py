@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import CheckpointError
 from glassformer.data.sequences import Frame, special_id
+from glassformer.errors import CheckpointError
 from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
 from glassformer.interop.runs import Held
 from glassformer.interop.sample_texts import compared, refuse_long

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.config import CheckpointError, DataError
 from glassformer.data.images import ImageFormat, to_floats
+from glassformer.errors import CheckpointError, DataError
 from glassformer.interop.parity import TOLERANCES, Inputs, Logits, Sample
 from glassformer.interop.runs import Held
 from glassformer.interop.tasks.names import names_of, with_names

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig, SpecialTokens, continue_texts
 from glassformer.interop.decoding import continuing_to_ours, continuing_to_theirs, never_written
 from glassformer.interop.parity import Inputs, Logits, Sample, random_rows

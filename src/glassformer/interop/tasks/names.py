@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 
 
 def names_of(theirs: dict[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from glassformer.config import CheckpointError
+from glassformer.errors import CheckpointError
 from glassformer.interop.tokenizer_json import Pipeline, pipeline_from, read_json, read_pipeline, way_to_a_tokenizer
 from glassformer.interop.transformers_api import loaded_tokenizer
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from glassformer.config import ConfigError
+from glassformer.errors import ConfigError
 from glassformer.layers.sparse import schedule
 from glassformer.layers.sparse.blockwise import BlockPairs, Positions, blockwise_attention
 

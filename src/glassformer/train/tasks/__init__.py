@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from glassformer.config import ConfigError, apply_override, nearest, read_toml
+from glassformer.config import apply_override, read_toml
+from glassformer.errors import ConfigError, nearest
 from glassformer.train.config import RunConfig
 from glassformer.train.task import SourceCheckpoint, Task
 from glassformer.train.tasks.classification import Classification, ClassificationRun

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from glassformer.config import DataError
 from glassformer.data.documents import training_texts
 from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.data.token_stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
+from glassformer.errors import DataError
 from glassformer.evaluate.likelihood import bits
 from glassformer.evaluate.sliding import sliding_likelihood
 from glassformer.generate import LanguageDecodingConfig, stop_strings, token_biases

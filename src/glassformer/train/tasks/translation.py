@@ -9,9 +9,9 @@ from typing import Any, Literal, Self
 import torch
 from pydantic import Field, model_validator
 
-from glassformer.config import ConfigError, DataError
 from glassformer.data import Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
+from glassformer.errors import ConfigError, DataError
 from glassformer.evaluate import bleu, chrf, tokenizer_for
 from glassformer.evaluate.translation import bleu_metric
 from glassformer.evaluate.word_links import in_decoder

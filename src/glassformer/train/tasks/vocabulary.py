@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from glassformer.config import ConfigError
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN
+from glassformer.errors import ConfigError
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.task import SourceCheckpoint
 
