@@ -17,7 +17,7 @@ from glassformer.cli.demo import demo_config, write_corpus
 from glassformer.cli.process import prepare_training
 from glassformer.evaluate import bleu, exact_match
 from glassformer.explain.alignment import HeadLinks, links_of_heads
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import train
 from glassformer.translator import Translator
 

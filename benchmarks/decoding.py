@@ -19,7 +19,7 @@ from benchmarks.peers import PeerError, python_of
 from glassformer.data import read_lines
 from glassformer.evaluate import bleu
 from glassformer.interop.to_ctranslate2 import export_ctranslate2
-from glassformer.run_folder import resolve
+from glassformer.storage.run_folder import resolve
 from glassformer.translator import Translator
 
 HERE = Path(__file__).parent

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassformer.checkpoint import fingerprint, load_checkpoint
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.data import DataConfig, prepare
 from glassformer.data.grammar import sample_corpus
 from glassformer.data.token_stream import prepare_stream
@@ -37,7 +37,7 @@ from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import GlassformerError
 from glassformer.evaluate import write_pharaoh
 from glassformer.native.library import kernels
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 from glassformer.train import Started, parse_config, read_config, train
 from glassformer.translator import Translator

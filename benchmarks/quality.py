@@ -19,7 +19,7 @@ from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
 from glassformer.data import read_pairs
 from glassformer.evaluate import bleu, chrf
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Finished, Progress, Started, Validated, parse_config, train
 from glassformer.translator import Translator
 

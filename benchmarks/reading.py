@@ -21,7 +21,7 @@ import torch
 
 import glassformer
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import parse_config
 from glassformer.train.build import build
 from glassformer.train.step import train_step

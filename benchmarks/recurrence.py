@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.machine import describe
 from glassformer.cli.process import prepare_training
 from glassformer.config import read_toml
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import parse_config, train
 from glassformer.train.build import build
 from glassformer.train.step import train_step

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.checkpoint import TrainingState, load_checkpoint, save_checkpoint
+from glassformer.storage.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from glassformer.errors import CheckpointError
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 
 CONFIG = {"model": {"kind": "encoder_decoder", "d_model": 8, "dropout": 0.1}, "note": "Größe"}
 TOKENIZER = {"joint": True, "vocabulary": ["<pad>", "<s>", "</s>", "<unk>", "ä", "日本"]}

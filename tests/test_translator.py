@@ -12,12 +12,12 @@ import torch
 import glassformer
 import tiny_run
 from glassformer import CheckpointError, ConfigError, DataError, Translator, trace
-from glassformer.checkpoint import load_checkpoint, save_checkpoint
+from glassformer.storage.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.generate import score_pairs
 from glassformer.models.registry import build_model, weights_of
 from glassformer.native import Accelerated
 from glassformer.native.library import kernels
-from glassformer.run_folder import RunFolder, resolve
+from glassformer.storage.run_folder import RunFolder, resolve
 from glassformer.text.errors import LongTextWarning
 
 TEXTS = ["the old cat sleeps", "she doesn't see a tree, and I love you", "I love you", "you sleep"]

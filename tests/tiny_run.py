@@ -12,9 +12,9 @@ import pytest
 import tomli_w
 from safetensors.torch import load_file
 
-from glassformer.checkpoint import fingerprint, load_checkpoint
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.data.grammar import sample_corpus
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Event, RunConfig, parse_config, train
 from glassformer.translator import Translator
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import RunConfig, parse_config
 from tiny_run import run_to_the_end, write_lines
 

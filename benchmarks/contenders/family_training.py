@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.contenders.plain_family import PlainModel, plain_step
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import parse_config
 from glassformer.train.build import build
 from glassformer.train.state import TrainState

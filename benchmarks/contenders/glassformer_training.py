@@ -14,7 +14,7 @@ from sizes import SIZES
 from timing import BETAS, DROPOUT, EPSILON, RATE, SMOOTHING, arguments
 
 from glassformer.cli.process import prepare_training
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import parse_config
 from glassformer.train.build import build
 from glassformer.train.step import train_step

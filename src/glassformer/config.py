@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from glassformer.errors import ConfigError, nearest
-from glassformer.regular_files import MEGABYTE, UnsuitableFileError, read_regular
+from glassformer.storage.regular_files import MEGABYTE, UnsuitableFileError, read_regular
 
 LARGEST_FILE = 16 * MEGABYTE
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from glassformer.checkpoint import CONFIG, Checkpoint, load_checkpoint
+from glassformer.storage.checkpoint import CONFIG, Checkpoint, load_checkpoint
 from glassformer.errors import CheckpointError
 from glassformer.models.registry import build_undrawn, check_stored, load_weights, shortened
-from glassformer.tensor_header import TensorInfo
+from glassformer.storage.tensor_header import TensorInfo
 from glassformer.text import TokenizerPair
 
 LARGEST_DECODING = {"beam_size": 1_000, "n_best": 1_000}

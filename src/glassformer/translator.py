@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from glassformer.checkpoint import Checkpoint
+from glassformer.storage.checkpoint import Checkpoint
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.evaluate.copying import copies
 from glassformer.evaluate.word_links import HeadReading, one_head, strongest_links, word_weights
@@ -36,7 +36,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
 from glassformer.native import Accelerated
 from glassformer.native.accelerated import supported_decoding
-from glassformer.run_folder import resolve
+from glassformer.storage.run_folder import resolve
 from glassformer.taps import record
 from glassformer.text import TokenizerPair
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several

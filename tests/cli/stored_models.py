@@ -9,7 +9,7 @@ from PIL import Image
 
 from explain.small_examples import CLASSES, FORMAT, SERIES, TAGS, vocabulary
 from explain.small_models import small_model
-from glassformer.checkpoint import save_checkpoint
+from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.models.registry import weights_of
 
 WORDS = vocabulary()

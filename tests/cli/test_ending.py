@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from own_process import started
 from tiny_run import TinyRun
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.run_folder import resolve
+from glassformer.storage.run_folder import resolve
 from own_process import started
 from tiny_run import TinyRun
 

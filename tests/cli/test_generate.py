@@ -10,7 +10,7 @@ import pytest
 
 import glassformer
 from glassformer.predict import Forecaster, Generator
-from glassformer.run_folder import RunFolder, resolve
+from glassformer.storage.run_folder import RunFolder, resolve
 from tiny_run import TinyRun, run_to_the_end, write_lines
 from tiny_tasks import TinyTask, made
 

@@ -7,7 +7,7 @@ import pytest
 
 import glassformer.cli.train
 from glassformer.cli.train import Screen
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Started, Stepped, train
 from tiny_run import TinyRun, run_to_the_end
 

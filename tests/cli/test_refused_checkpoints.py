@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from glassformer.checkpoint import load_checkpoint, save_checkpoint
-from glassformer.run_folder import RunFolder, resolve
+from glassformer.storage.checkpoint import load_checkpoint, save_checkpoint
+from glassformer.storage.run_folder import RunFolder, resolve
 from glassformer.text import TextConfig, train_tokenizers
 from tiny_run import TinyRun, run_to_the_end
 from tiny_tasks import made

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from tiny_run import TinyRun, run_to_the_end
 
 Refused = Callable[..., str]

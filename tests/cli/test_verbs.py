@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from glassformer.checkpoint import average, fingerprint, load_checkpoint
+from glassformer.storage.checkpoint import average, fingerprint, load_checkpoint
 from glassformer.evaluate import bleu, chrf
-from glassformer.run_folder import RunFolder, resolve
+from glassformer.storage.run_folder import RunFolder, resolve
 from tiny_run import TinyRun, run_to_the_end, state_of, write_lines
 
 Cli = Callable[..., Any]

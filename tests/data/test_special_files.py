@@ -10,8 +10,8 @@ from glassformer.config import read_toml
 from glassformer.data import read_table
 from glassformer.data.image_files import read_images
 from glassformer.errors import CheckpointError, ConfigError, DataError
-from glassformer.regular_files import UnsuitableFileError, open_regular, read_regular
-from glassformer.run_folder import RunFolder
+from glassformer.storage.regular_files import UnsuitableFileError, open_regular, read_regular
+from glassformer.storage.run_folder import RunFolder
 
 
 def test_read_regular_refuses_files_beyond_the_limit(tmp_path: Path) -> None:

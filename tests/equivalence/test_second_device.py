@@ -19,7 +19,7 @@ from glassformer.explain.interventions import Inputs
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.evaluation import masked_scores
 from glassformer.predict.loading import load
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import RunConfig
 from glassformer.train.build import build
 from glassformer.train.state import TrainState

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassformer.manifest import write_manifest
+from glassformer.storage.manifest import write_manifest
 
 BASE = Path(__file__).parents[1] / "data" / "format_1"
 FILES = ("config.json", "tokenizer.json", "model.safetensors")

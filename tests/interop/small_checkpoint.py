@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassformer.checkpoint import save_checkpoint
+from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
 from glassformer.text import TextConfig, train_tokenizers

@@ -9,7 +9,7 @@ import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
-from glassformer.checkpoint import load_checkpoint
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.errors import CheckpointError
 from glassformer.generate import SpecialTokens
 from glassformer.interop.huggingface import export_folder, import_folder, transformers

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES
 from glassformer.interop.huggingface import OWN, export_folder, import_folder, transformers

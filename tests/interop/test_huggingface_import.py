@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from glassformer.checkpoint import fingerprint, load_checkpoint
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.cli import export, import_
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate import SpecialTokens

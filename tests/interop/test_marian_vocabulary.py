@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 import torch
 
-from glassformer.checkpoint import load_checkpoint
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import export_folder, import_folder, transformers
 from glassformer.interop.tokenizer_json import read_tokenizers
 from glassformer.translator import Translator

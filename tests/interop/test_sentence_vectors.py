@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import glassformer
-from glassformer.checkpoint import load_checkpoint
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.errors import CheckpointError, ConfigError, GlassformerError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.transformers_api import transformers

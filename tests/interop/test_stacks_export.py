@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from glassformer.checkpoint import fingerprint, load_checkpoint, save_checkpoint
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.data.sequences import Frame
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES

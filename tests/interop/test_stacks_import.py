@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models
 
-from glassformer.checkpoint import fingerprint, load_checkpoint
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.transformers_api import transformers

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from glassformer.checkpoint import load_checkpoint
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import export_folder, import_folder
 from interop.small_folders import folder, translator
 

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from glassformer.evaluate import exact_match
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import parse_config, train
 from glassformer.translator import Translator
 

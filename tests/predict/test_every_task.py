@@ -13,7 +13,7 @@ import glassformer.train.loop
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.native.library import missing_reason
 from glassformer.predict import Generator
-from glassformer.run_folder import RunFolder, step_of
+from glassformer.storage.run_folder import RunFolder, step_of
 from glassformer.train import parse_config, train
 from glassformer.train.tasks import make_task
 from tiny_run import run_to_the_end, state_of

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glassformer.data import Batch
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import RunConfig
 from glassformer.train.build import build
 from glassformer.train.step import train_step

@@ -14,7 +14,7 @@ import pytest
 import glassformer
 import glassformer.train.loop
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Finished, Started, Stepped, TrainingResult, Validated, events
 from tiny_run import TinyRun, run_to_the_end, state_of
 

@@ -14,7 +14,7 @@ from glassformer.data.grammar import sample_corpus
 from glassformer.errors import ConfigError
 from glassformer.evaluate import alignment_error_rate, write_pharaoh
 from glassformer.native.library import kernels
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.taps import record
 from glassformer.train import parse_config, train
 from glassformer.train.build import build

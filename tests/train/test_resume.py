@@ -13,11 +13,11 @@ import pytest
 import torch
 
 import glassformer.train.loop
-from glassformer.checkpoint import TrainingState
+from glassformer.storage.checkpoint import TrainingState
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.manifest import digested, parse_digested
+from glassformer.storage.manifest import digested, parse_digested
 from glassformer.native.library import kernels
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
 from glassformer.train.resume import _measured, _overrides
 from glassformer.train.state import TrainState

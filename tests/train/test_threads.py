@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import glassformer
-from glassformer.checkpoint import TrainingState
+from glassformer.storage.checkpoint import TrainingState
 from glassformer.errors import ConfigError
-from glassformer.run_folder import RunFolder, training_values
+from glassformer.storage.run_folder import RunFolder, training_values
 from glassformer.train import train
 from glassformer.train.resume import threads_to_resume
 from glassformer.train.state import TrainState

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from glassformer.models.registry import weights_of
 from glassformer.native.library import kernels
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import optim
 from glassformer.train import step as steps
 from glassformer.train.build import build

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from glassformer.data.held_out import is_held_out
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train import RunConfig, Started, Validated, parse_config
 from tiny_run import made as tiny_translator
 from tiny_run import run_to_the_end, state_of

@@ -19,10 +19,10 @@ def command(
     """
     from functools import partial
 
-    from glassformer.checkpoint import average
+    from glassformer.storage.checkpoint import average
     from glassformer.errors import ConfigError
     from glassformer.model_loading import check_settings
-    from glassformer.run_folder import RunFolder
+    from glassformer.storage.run_folder import RunFolder
 
     if last < 1:
         raise ConfigError(f"--last {last}: at least one checkpoint is averaged; give 1 or more")

@@ -29,7 +29,7 @@ def command(
     """Generate an English-French corpus, train on it, translate unseen sentences, show the attention."""
     from glassformer.cli.train import Screen
     from glassformer.errors import DataError
-    from glassformer.run_folder import RunFolder
+    from glassformer.storage.run_folder import RunFolder
     from glassformer.train import train
     from glassformer.translator import Translator
 
@@ -158,7 +158,7 @@ def write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":
 
 def _clear(run: Path) -> None:
     """Remove an earlier demo, and nothing else: a folder that does not look like one is left for the run to refuse."""
-    from glassformer.run_folder import RunFolder
+    from glassformer.storage.run_folder import RunFolder
 
     if (run / "corpus" / "test.align").is_file():
         with RunFolder(run).lock():

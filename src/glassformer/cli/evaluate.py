@@ -9,7 +9,7 @@ import typer
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.io import say, settings
 from glassformer.cli.options import Device, MaxLineBytes
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.config import Config
@@ -190,7 +190,7 @@ def _config(run: str) -> Any:
     """The configuration of the run; None for a checkpoint elsewhere."""
     from pathlib import Path
 
-    from glassformer.run_folder import resolve
+    from glassformer.storage.run_folder import resolve
     from glassformer.train import read_config
 
     places = [Path(run), *resolve(run).absolute().parents[:2]]

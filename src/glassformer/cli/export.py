@@ -7,7 +7,7 @@ import typer
 
 from glassformer.cli.import_ import report, sentences_of
 from glassformer.cli.options import MaxLineBytes
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(

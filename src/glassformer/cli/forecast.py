@@ -13,7 +13,7 @@ from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.io import writing
 from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
 from glassformer.cli.process import loading
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(

@@ -9,7 +9,7 @@ from glassformer.cli.io import chunks, given, settings, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import keep_freed_memory, loading
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

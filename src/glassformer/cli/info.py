@@ -18,7 +18,7 @@ def command(
 ) -> None:
     """Configuration, parameters by part, memory, arithmetic per token, and engines."""
     from glassformer.errors import ConfigError
-    from glassformer.run_folder import nearby
+    from glassformer.storage.run_folder import nearby
 
     if not Path(what).exists():
         raise ConfigError(f"{what}: there is no such run, checkpoint or configuration; {nearby(Path(what), '.toml')}")
@@ -53,7 +53,7 @@ def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
     from glassformer.native.accelerated import supported_decoding
     from glassformer.predict.opening import open_any, stored_decoding
-    from glassformer.run_folder import resolve, training_values
+    from glassformer.storage.run_folder import resolve, training_values
 
     if settings:
         raise ConfigError(f"{settings[0]!r}: a trained model cannot be changed; leave out the settings")

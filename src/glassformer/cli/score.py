@@ -9,7 +9,7 @@ from glassformer.cli.io import writing
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import loading
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(

@@ -7,7 +7,7 @@ import typer
 
 from glassformer.cli.io import read_text, writing
 from glassformer.cli.options import MaxLineBytes
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(
@@ -21,7 +21,7 @@ def command(
 ) -> None:
     """Show the tokens of each line, as the run's tokenizer cuts it."""
     from glassformer.model_loading import load_checked
-    from glassformer.run_folder import resolve
+    from glassformer.storage.run_folder import resolve
     from glassformer.text import TokenizerPair
 
     path = resolve(run)

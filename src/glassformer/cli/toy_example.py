@@ -61,7 +61,7 @@ def first_translator(run: Path = Path("runs/first")) -> "Translator":
     """The example's model; trained in seconds when there is none yet."""
     from glassformer.cli.io import note
     from glassformer.cli.process import prepare_training
-    from glassformer.run_folder import RunFolder
+    from glassformer.storage.run_folder import RunFolder
     from glassformer.train import Finished, train
     from glassformer.translator import Translator
 

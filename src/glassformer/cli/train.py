@@ -32,7 +32,7 @@ def command(
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped, exactly.")] = False,
 ) -> None:
     """Train a model on your own text."""
-    from glassformer.run_folder import RunFolder
+    from glassformer.storage.run_folder import RunFolder
     from glassformer.train import read_config, train
     from glassformer.train.resume import threads_to_resume
 

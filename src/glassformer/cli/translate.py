@@ -12,7 +12,7 @@ from glassformer.cli.io import chunks, given, read_text, settings, telling_lines
 from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.cli.process import keep_freed_memory, loading
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.translator import Translation, Translator

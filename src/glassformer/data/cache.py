@@ -23,7 +23,7 @@ from glassformer.data.files import find_files, regular, unreadable
 from glassformer.data.pairs import Corpus, Side
 from glassformer.data.read_report import ReadReport
 from glassformer.errors import DataError
-from glassformer.manifest import digested, parse_digested
+from glassformer.storage.manifest import digested, parse_digested
 from glassformer.text import TokenizerPair
 
 FORMAT = 2  # version of the folder format; any other is rebuilt. Version 1 had no digests

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from glassformer.config import Config
 from glassformer.data.held_out import check_one_validation
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 class SequencesConfig(Config):

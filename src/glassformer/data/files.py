@@ -19,7 +19,7 @@ from glassformer.data.config import DataConfig
 from glassformer.data.held_out import is_held_out
 from glassformer.data.input_errors import missing, refuse_wide_encoding, way_out
 from glassformer.errors import DataError
-from glassformer.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 Fault = Literal["invalid_utf8", "malformed"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.errors import DataError
-from glassformer.regular_files import UnsuitableFileError, open_regular
+from glassformer.storage.regular_files import UnsuitableFileError, open_regular
 
 try:
     from PIL import Image, ImageOps

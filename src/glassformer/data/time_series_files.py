@@ -21,7 +21,7 @@ from glassformer.data.files import unreadable
 from glassformer.data.input_errors import SAMPLE_BYTES, refuse_wide_encoding
 from glassformer.data.time_series_config import Missing
 from glassformer.errors import DataError, nearest
-from glassformer.regular_files import MAX_LINE_BYTES, open_regular
+from glassformer.storage.regular_files import MAX_LINE_BYTES, open_regular
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
 LARGEST = float(np.finfo(np.float32).max)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from glassformer.checkpoint import UNFINISHED
+from glassformer.storage.checkpoint import UNFINISHED
 from glassformer.errors import CheckpointError
-from glassformer.manifest import refusing
+from glassformer.storage.manifest import refusing
 
 
 def refuse_existing(path: Path) -> None:

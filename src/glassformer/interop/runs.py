@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.checkpoint import save_checkpoint
+from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
 from glassformer.model_loading import load_checked, load_model
 from glassformer.models.registry import weights_of
-from glassformer.run_folder import resolve
+from glassformer.storage.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.translator import Translator
 

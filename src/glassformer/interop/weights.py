@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassformer.errors import CheckpointError
 from glassformer.interop.tokenizer_json import read_json
-from glassformer.manifest import refusing
+from glassformer.storage.manifest import refusing
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")

@@ -16,7 +16,7 @@ from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
 from glassformer.models.series import Series, SeriesConfig
 from glassformer.models.vit import ViT, ViTConfig
-from glassformer.tensor_header import TensorInfo
+from glassformer.storage.tensor_header import TensorInfo
 
 MODELS: dict[str, tuple[type[Config], type[nn.Module]]] = {
     "encoder_decoder": (EncoderDecoderConfig, EncoderDecoder),

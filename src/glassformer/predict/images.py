@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.checkpoint import CONFIG
+from glassformer.storage.checkpoint import CONFIG
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.errors import CheckpointError, DataError
 from glassformer.models.size import summary

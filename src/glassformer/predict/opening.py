@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from glassformer.checkpoint import CONFIG, CONTAINERS, LARGEST, verify
+from glassformer.storage.checkpoint import CONFIG, CONTAINERS, LARGEST, verify
 from glassformer.errors import CheckpointError
-from glassformer.manifest import parse_object, refusing
+from glassformer.storage.manifest import parse_object, refusing
 from glassformer.model_loading import load_checked, load_model
 from glassformer.models.device import choose_device
-from glassformer.regular_files import read_regular
-from glassformer.run_folder import resolve
+from glassformer.storage.regular_files import read_regular
+from glassformer.storage.run_folder import resolve
 from glassformer.text import Tokenizer, TokenizerPair
 
 TASK_OF_KIND = {"gpt": "language", "bert": "masked", "vit": "images", "series": "forecasting"}

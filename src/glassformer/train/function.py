@@ -11,7 +11,7 @@ from typing import Any
 from glassformer import predict
 from glassformer.config import apply_override
 from glassformer.errors import ConfigError
-from glassformer.run_folder import Best, RunFolder, resolve
+from glassformer.storage.run_folder import Best, RunFolder, resolve
 from glassformer.train.config import RunConfig
 from glassformer.train.log import Event, Finished, Started, Validated
 from glassformer.train.loop import train as loop

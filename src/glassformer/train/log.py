@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 
 SummaryWriter: Any = None
 if find_spec("tensorboard"):

@@ -12,7 +12,7 @@ from contextlib import closing
 from glassformer.errors import GlassformerError
 from glassformer.models.registry import weights_of
 from glassformer.native import describe
-from glassformer.run_folder import INTERRUPTED, RunFolder
+from glassformer.storage.run_folder import INTERRUPTED, RunFolder
 from glassformer.train.config import RunConfig
 from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated

@@ -9,7 +9,7 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
 from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
-from glassformer.run_folder import BEST, RunFolder, training_values
+from glassformer.storage.run_folder import BEST, RunFolder, training_values
 from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
 from glassformer.train.host_process import available_cores

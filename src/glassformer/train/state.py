@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.checkpoint import TrainingState, check_finite
+from glassformer.storage.checkpoint import TrainingState, check_finite
 from glassformer.errors import CheckpointError, GlassformerError
 from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout

@@ -13,7 +13,7 @@ from torch import Tensor
 from glassformer.errors import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.memory import out_of_memory
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train.loss import Loss
 from glassformer.train.optim import learning_rate, set_rate, weight_update
 from glassformer.train.state import TrainState, collect_gradients, refresh

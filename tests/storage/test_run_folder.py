@@ -9,7 +9,7 @@ import pytest
 
 from example_checkpoint import save_step, without_root
 from glassformer.errors import CheckpointError
-from glassformer.run_folder import Best, RunFolder, resolve, step_of
+from glassformer.storage.run_folder import Best, RunFolder, resolve, step_of
 
 
 def damage(checkpoint: Path, name: str = "model.safetensors") -> None:

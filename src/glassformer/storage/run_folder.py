@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
-from glassformer.checkpoint import (
+from glassformer.storage.checkpoint import (
     CONFIG,
     LARGEST,
     STATE_VALUES,
@@ -32,8 +32,8 @@ from glassformer.checkpoint import (
     write_whole,
 )
 from glassformer.errors import CheckpointError, nearest
-from glassformer.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
-from glassformer.regular_files import MEGABYTE, read_regular
+from glassformer.storage.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
+from glassformer.storage.regular_files import MEGABYTE, read_regular
 
 CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
 INTERRUPTED = "interrupted"

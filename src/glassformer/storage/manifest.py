@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from glassformer.errors import CheckpointError
-from glassformer.regular_files import MEGABYTE, UnsuitableFileError, open_regular, read_regular
+from glassformer.storage.regular_files import MEGABYTE, UnsuitableFileError, open_regular, read_regular
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "glassformer checkpoint", 1

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from example_checkpoint import FILES, refusal, save
-from glassformer.checkpoint import load_checkpoint, verify
+from glassformer.storage.checkpoint import load_checkpoint, verify
 from glassformer.errors import CheckpointError
-from glassformer.manifest import VERSION
+from glassformer.storage.manifest import VERSION
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError
-from glassformer.manifest import parse_object
-from glassformer.regular_files import MEGABYTE, open_regular
+from glassformer.storage.manifest import parse_object
+from glassformer.storage.regular_files import MEGABYTE, open_regular
 
 LONGEST_HEADER = 16 * MEGABYTE
 MAX_TENSORS = 100_000

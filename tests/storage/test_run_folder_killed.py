@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-import glassformer.checkpoint
+import glassformer.storage.checkpoint
 from example_checkpoint import save_step, weights
-from glassformer.checkpoint import fingerprint, load_checkpoint, verify
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint, verify
 from glassformer.errors import CheckpointError
-from glassformer.run_folder import RunFolder, resolve
+from glassformer.storage.run_folder import RunFolder, resolve
 
-SOURCE = Path(glassformer.checkpoint.__file__).parents[1]
+SOURCE = Path(glassformer.storage.checkpoint.__file__).parents[2]
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def python(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 HOLD = """
 import os, sys, time
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 with RunFolder.open(sys.argv[1]).lock():
     if sys.argv[2] == "fork" and os.fork() == 0:
         os.close(1)
@@ -154,7 +154,7 @@ import os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from example_checkpoint import save_step
-from glassformer.run_folder import RunFolder
+from glassformer.storage.run_folder import RunFolder
 
 def train(path, kill_at):
     run, calls = RunFolder.create(path), 0
@@ -197,7 +197,7 @@ print(kill_at)
 
 
 def test_a_run_killed_at_any_moment_can_go_on(tmp_path: Path) -> None:
-    with python(TRAIN, Path(__file__).parent, tmp_path, 20) as process:
+    with python(TRAIN, Path(__file__).parents[1], tmp_path, 20) as process:
         output, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     assert len(list(tmp_path.glob("call_*"))) == int(output) > 40

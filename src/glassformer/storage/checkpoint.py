@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from glassformer.errors import CheckpointError
-from glassformer.manifest import (
+from glassformer.storage.manifest import (
     MANIFEST,
     MAX_CONTAINERS,
     check_manifest,
@@ -29,8 +29,8 @@ from glassformer.manifest import (
     sync,
     write_manifest,
 )
-from glassformer.regular_files import MEGABYTE, read_regular
-from glassformer.tensor_header import TensorInfo, read_header
+from glassformer.storage.regular_files import MEGABYTE, read_regular
+from glassformer.storage.tensor_header import TensorInfo, read_header
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 STATE_VALUES, STATE_TENSORS = "training_state/state.json", "training_state/tensors.safetensors"

@@ -1,0 +1,1 @@
+"""Files of a run on disk: checkpoints, run folders, and the checks before anything in them is read."""
