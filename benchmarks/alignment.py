@@ -15,11 +15,11 @@ from typing import Any
 from benchmarks.machine import describe
 from glassformer.cli.demo import demo_config, write_corpus
 from glassformer.cli.process import prepare_training
-from glassformer.evaluate import bleu, exact_match
-from glassformer.explain.alignment import HeadLinks, links_of_heads
+from glassformer.metrics import bleu, exact_match
+from glassformer.predict.alignment import HeadLinks, links_of_heads
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import train
-from glassformer.translator import Translator
 
 RESULTS = Path(__file__).parent / "results" / "alignment.json"
 

@@ -22,9 +22,9 @@ from benchmarks.machine import describe
 from benchmarks.pairs import output
 from benchmarks.training import write_batches
 from glassformer.interop.to_ctranslate2 import export_ctranslate2
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import resolve
 from glassformer.text.reading import with_end
-from glassformer.translator import Translator
 
 HERE = Path(__file__).parent
 BEAM = 5

@@ -17,10 +17,10 @@ from benchmarks.contenders.ending import ends_with_parent
 from benchmarks.machine import describe, device
 from benchmarks.peers import PeerError, python_of
 from glassformer.data import read_lines
-from glassformer.evaluate import bleu
 from glassformer.interop.to_ctranslate2 import export_ctranslate2
+from glassformer.metrics import bleu
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import resolve
-from glassformer.translator import Translator
 
 HERE = Path(__file__).parent
 ON = device()

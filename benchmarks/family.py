@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
 from glassformer.data.time_series import prepare_series
-from glassformer.evaluate.forecast import LinearForecast, forecast_errors, repeat_last, seasonal_naive
+from glassformer.metrics.forecast import LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.models.registry import build_model, load_weights
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Finished, Validated, parse_config, train
 from glassformer.train.task import CheckpointMetadata, SourceCheckpoint

@@ -29,18 +29,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint
+from glassformer.alignment import write_pharaoh
 from glassformer.data import DataConfig, prepare
 from glassformer.data.grammar import sample_corpus
 from glassformer.data.token_stream import prepare_stream
 from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import GlassformerError
-from glassformer.evaluate import write_pharaoh
 from glassformer.native.library import kernels
+from glassformer.predict.translator import Translator
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.storage.run_folder import RunFolder
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 from glassformer.train import Started, parse_config, read_config, train
-from glassformer.translator import Translator
 
 CLOCK = ("seconds", "validation_seconds", "source_tokens_per_second", "target_tokens_per_second")
 TEXTS = ["the old cat sleeps", "she loves the red flower"]

@@ -22,8 +22,8 @@ from typing import Any
 import tomli_w
 from safetensors.torch import load_file
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.data.grammar import sample_corpus
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.storage.run_folder import RunFolder
 
 CLOCK = ("seconds", "validation_seconds", "source_tokens_per_second", "target_tokens_per_second")

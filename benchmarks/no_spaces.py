@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.storage.run_folder import RunFolder, step_of
 from glassformer.train import Started, Validated, parse_config, train
 

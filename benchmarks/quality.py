@@ -18,10 +18,10 @@ from benchmarks.machine import describe
 from glassformer.cli.process import prepare_training
 from glassformer.config import apply_override, read_toml
 from glassformer.data import read_pairs
-from glassformer.evaluate import bleu, chrf
+from glassformer.metrics import bleu, chrf
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Finished, Progress, Started, Validated, parse_config, train
-from glassformer.translator import Translator
 
 
 def main() -> None:

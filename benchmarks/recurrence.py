@@ -19,11 +19,11 @@ from typing import Any
 from benchmarks.machine import describe
 from glassformer.cli.process import prepare_training
 from glassformer.config import read_toml
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import parse_config, train
 from glassformer.train.build import build
 from glassformer.train.step import train_step
-from glassformer.translator import Translator
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 KINDS = {"transformer": "multi30k", "recurrent": "multi30k_recurrent"}

@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from glassformer.generate import DecodingConfig
+from glassformer.tasks import TASKS, resolve_name
 from glassformer.text import TextConfig
 from glassformer.train import OptimizerConfig, TrainConfig
-from glassformer.train.tasks import TASKS
 
 PAGE = Path(__file__).parent / "configuration.md"
 HEAD = """# Configuration
@@ -31,8 +31,9 @@ def render() -> str:
     shared = {"optimizer": OptimizerConfig, "train": TrainConfig, "text": TextConfig, "decoding": DecodingConfig}
     parts += [_section(name, model, model.model_fields) for name, model in shared.items()]
     shown = set(shared.values())
-    for task, (_, kinds) in TASKS.items():
-        for kind, run in kinds.items():
+    for task, record in TASKS.items():
+        for kind, name_of_run in record.settings.items():
+            run = resolve_name(name_of_run)
             parts.append(f'## `task = "{task}"`, `model.kind = "{kind}"`\n\n{_about(run)}\n')
             for name, field in run.model_fields.items():
                 if name != "task" and field.annotation not in shown:

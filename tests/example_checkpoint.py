@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.storage.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from glassformer.errors import CheckpointError
+from glassformer.storage.checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from glassformer.storage.run_folder import RunFolder
 
 CONFIG = {"model": {"kind": "encoder_decoder", "d_model": 8, "dropout": 0.1}, "note": "Größe"}

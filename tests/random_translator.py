@@ -6,9 +6,9 @@ import torch
 
 from glassformer.generate import DecodingConfig
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.predict.translator import Translator
 from glassformer.text import TextConfig, TokenizerPair
 from glassformer.text.training import train_tokenizers
-from glassformer.translator import Translator
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 2, "n_decoder_layers": 2, "max_length": 256}
 

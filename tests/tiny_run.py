@@ -12,11 +12,11 @@ import pytest
 import tomli_w
 from safetensors.torch import load_file
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.data.grammar import sample_corpus
+from glassformer.predict.translator import Translator
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Event, RunConfig, parse_config, train
-from glassformer.translator import Translator
 
 CLOCK = {"seconds", "validation_seconds", "source_tokens_per_second", "target_tokens_per_second", "crc32"}
 """Fields of ``metrics.jsonl`` that depend on the clock, with the checksum of the line."""

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import torch
 
-from glassformer.evaluate.sliding import sliding_likelihood
+from glassformer.metrics.likelihood import sliding_likelihood
 
 
 def main() -> None:

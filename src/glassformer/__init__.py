@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from glassformer.explain import Example, Trace, examine, trace
     from glassformer.explain.tour import report, walkthrough
     from glassformer.predict import Classifier, Encoder, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
+    from glassformer.predict.translator import CrossAttention, Translation, Translator
     from glassformer.taps import tap, tracing
     from glassformer.train import parse_config, read_config
     from glassformer.train.function import train
-    from glassformer.translator import CrossAttention, Translation, Translator
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOMES = {
     "CheckpointError": "errors",
     "Classifier": "predict",
     "ConfigError": "errors",
-    "CrossAttention": "translator",
+    "CrossAttention": "predict.translator",
     "DataError": "errors",
     "Encoder": "predict",
     "Example": "explain",
@@ -52,8 +52,8 @@ _HOMES = {
     "ImageClassifier": "predict",
     "Tagger": "predict",
     "Trace": "explain",
-    "Translation": "translator",
-    "Translator": "translator",
+    "Translation": "predict.translator",
+    "Translator": "predict.translator",
     "examine": "explain",
     "load": "predict",
     "parse_config": "train",

@@ -9,8 +9,8 @@ from PIL import Image
 
 from explain.small_examples import CLASSES, FORMAT, SERIES, TAGS, vocabulary
 from explain.small_models import small_model
-from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.models.registry import weights_of
+from glassformer.storage.checkpoint import save_checkpoint
 
 WORDS = vocabulary()
 SIZE = {"vocab_size": WORDS.source.vocab_size}

@@ -12,8 +12,8 @@ import pytest
 
 import glassformer
 from glassformer.cli.class_report import confusion_text, confusion_view, rates_table
-from glassformer.evaluate.class_report import Confusion
-from glassformer.evaluate.spans import span_report
+from glassformer.metrics.class_report import Confusion
+from glassformer.metrics.spans import span_report
 from glassformer.storage.run_folder import resolve
 from tiny_run import TinyRun, run_to_the_end, write_lines
 from tiny_tasks import TinyTask, made

@@ -21,7 +21,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="mallopt and madvi
 LOADING = """
 import sys
 from pathlib import Path
-import glassformer.translator
+import glassformer.predict.translator
 from glassformer.cli.process import loading
 
 def pages():
@@ -30,7 +30,7 @@ def pages():
 
 before = pages()
 with loading():
-    translator = glassformer.translator.Translator.load(sys.argv[1])
+    translator = glassformer.predict.translator.Translator.load(sys.argv[1])
 print(before, pages(), *translator.translate(["a"]))
 """
 

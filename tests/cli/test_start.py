@@ -48,7 +48,7 @@ def test_garbage_is_not_looked_for_only_while_a_model_is_loaded(tiny: TinyRun, t
     script = """
 import gc, sys
 from glassformer.cli import main
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
 loaded = Translator.load
 def load(*paths, **options):
     print("collected" if gc.isenabled() else "not collected", end=" ")

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from glassformer.metrics import bleu, chrf
 from glassformer.storage.checkpoint import average, fingerprint, load_checkpoint
-from glassformer.evaluate import bleu, chrf
 from glassformer.storage.run_folder import RunFolder, resolve
 from tiny_run import TinyRun, run_to_the_end, state_of, write_lines
 

@@ -12,7 +12,7 @@ from glassformer import Example, examine
 from glassformer.cli.toy_example import CONTINUATIONS, SENTENCE, first_translator
 from glassformer.explain.walkthrough import walkthrough
 from glassformer.explain.walkthrough_step import Step
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
 
 Cli = Callable[..., Any]
 

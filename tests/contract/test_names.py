@@ -107,7 +107,7 @@ def test_public_names_of_the_package() -> None:
     assert all(getattr(glassformer, name).__name__.removeprefix("glassformer.") == name for name in expected)
 
 
-@pytest.mark.parametrize("name", ["glassformer", "glassformer.data", "glassformer.predict", "glassformer.evaluate"])
+@pytest.mark.parametrize("name", ["glassformer", "glassformer.data", "glassformer.predict", "glassformer.metrics"])
 def test_names_that_are_imported_later_are_there(name: str) -> None:
     package = import_module(name)
     assert set(package.__all__) <= set(dir(package))
@@ -124,6 +124,6 @@ def test_importing_the_package_imports_no_torch() -> None:
 
 def test_translating_needs_neither_metrics_nor_what_reads_pictures() -> None:
     """They and what they import take megabytes and tenths of a second."""
-    code = "import sys, glassformer; glassformer.Translator; import glassformer.predict.opening; "
+    code = "import sys, glassformer; glassformer.Translator; import glassformer.predict.loading; "
     check = "sys.exit(bool({'sacrebleu', 'PIL', 'glassformer.data'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code + check], check=False).returncode == 0

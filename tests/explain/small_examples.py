@@ -20,8 +20,8 @@ from glassformer.explain.reading import (
     examine_tags,
 )
 from glassformer.generate import DecodingConfig
+from glassformer.predict.translator import Translator
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
-from glassformer.translator import Translator
 
 LINES = ["a small dog sees the big cat", "the cat runs"]
 MARKS = ("[CLS]", "[SEP]", "[MASK]")

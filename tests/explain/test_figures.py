@@ -19,7 +19,7 @@ from glassformer.explain.figures.attention import view_names
 from glassformer.explain.figures.svg import label, number, shade, shown
 from glassformer.explain.view import SUFFIXES, Panel, View
 from glassformer.layers.position import sinusoids
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
 
 SOURCE, TARGET = "the old cat doesn't see Straße", "le vieux chat ne voit pas"
 CROSS = "decoder.1.cross_attention"

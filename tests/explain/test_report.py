@@ -9,8 +9,7 @@ import torch
 
 from explain.page_reader import Reader
 from glassformer import examine
-from glassformer.evaluate.word_links import one_head, strongest_links
-from glassformer.explain.alignment import word_attention
+from glassformer.alignment.attention import one_head, strongest_links
 from glassformer.explain.example import Example
 from glassformer.explain.formula import trace_back
 from glassformer.explain.page import matrices
@@ -21,6 +20,7 @@ from glassformer.explain.page.wording import direction, length_class
 from glassformer.explain.report import report
 from glassformer.explain.walkthrough import walkthrough
 from glassformer.explain.walkthrough_step import legend
+from glassformer.predict.alignment import word_attention
 from random_translator import random_translator
 
 LINES = ["a small dog sees the big cat", "der kleine Hund sieht die große Katze"]

@@ -14,8 +14,8 @@ import tiny_run
 from cli.conftest import cli, refused  # noqa: F401
 from cli.stored_models import GIVEN, stored
 from glassformer.errors import GlassformerError
-from glassformer.storage.manifest import write_manifest
 from glassformer.predict import load
+from glassformer.storage.manifest import write_manifest
 from glassformer.storage.run_folder import resolve
 
 Refused = Callable[..., str]

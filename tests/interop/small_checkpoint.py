@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
+from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.text import TextConfig, train_tokenizers
 
 LINES = (

@@ -9,11 +9,11 @@ import tokenizers
 import torch
 from safetensors.torch import load_file, save_file
 
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.errors import CheckpointError
 from glassformer.generate import SpecialTokens
 from glassformer.interop.huggingface import export_folder, import_folder, transformers
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
+from glassformer.storage.checkpoint import load_checkpoint
 from interop.small_checkpoint import LINES, checkpoint
 from interop.small_folders import byte_level, translator
 

@@ -9,9 +9,9 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, processors, trainers
 
 import glassformer
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.transformers_api import quiet, transformers
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.text import Tokenizer, TokenizerPair
 from interop.small_checkpoint import LINES
 from interop.small_folders import folder

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from glassformer.errors import CheckpointError
-from glassformer.interop.hub import constants
 from glassformer.interop.huggingface import import_folder
+from glassformer.interop.pretrained import constants
 
 NAME = "someone/something"
 Answered = Callable[[int, str], str]

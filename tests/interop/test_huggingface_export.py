@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES
 from glassformer.interop.huggingface import OWN, export_folder, import_folder, transformers
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
 from glassformer.models.registry import weights_of
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from interop.small_checkpoint import LINES, checkpoint
 
 MODELS: dict[str, dict[str, Any]] = {

@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.cli import export, import_
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate import SpecialTokens
 from glassformer.interop.huggingface import export_folder, import_folder
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from interop.small_checkpoint import LINES
 from interop.small_folders import translator
 

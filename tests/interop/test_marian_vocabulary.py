@@ -10,10 +10,10 @@ import pytest
 import sentencepiece
 import torch
 
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import export_folder, import_folder, transformers
 from glassformer.interop.tokenizer_json import read_tokenizers
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
+from glassformer.storage.checkpoint import load_checkpoint
 from interop.small_checkpoint import LINES, fill
 
 TEXTS = (

@@ -8,7 +8,7 @@ import torch
 
 from glassformer.errors import DataError
 from glassformer.interop.to_onnx import SETTINGS, export_onnx, logits_of_graphs
-from glassformer.translator import Translator
+from glassformer.predict.translator import Translator
 from interop.small_checkpoint import checkpoint
 
 

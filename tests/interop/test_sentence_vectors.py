@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import glassformer
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.errors import CheckpointError, ConfigError, GlassformerError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.transformers_api import transformers
@@ -18,6 +17,7 @@ from glassformer.models.registry import MODELS
 from glassformer.predict.classifier import Classifier
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.filler import Filler
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.train import parse_config
 from interop.small_checkpoint import LINES
 from interop.small_folders import folder

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.data.sequences import Frame
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES
@@ -19,6 +18,7 @@ from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.table import unchanged
 from glassformer.interop.transformers_api import quiet, transformers
 from glassformer.models.registry import build_model, weights_of
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint, save_checkpoint
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train import read_config
 from interop.small_checkpoint import LINES, fill

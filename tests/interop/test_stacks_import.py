@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.interop.huggingface import OWN, export_folder, import_folder
 from glassformer.interop.transformers_api import transformers
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.text import TokenizerPair
 from interop.small_checkpoint import LINES
 from interop.small_folders import ROTARY, folder

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.interop.huggingface import export_folder, import_folder
+from glassformer.storage.checkpoint import load_checkpoint
 from interop.small_folders import folder, translator
 
 

@@ -3,10 +3,10 @@
 import random
 from pathlib import Path
 
-from glassformer.evaluate import exact_match
+from glassformer.metrics import exact_match
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import parse_config, train
-from glassformer.translator import Translator
 
 
 def sentences(count: int, seed: int) -> list[list[str]]:

@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.storage.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate.candidates import TorchSearch, search_of
 from glassformer.models.registry import build_model
@@ -15,11 +14,12 @@ from glassformer.native import Accelerated, accelerate, by_block, describe, rout
 from glassformer.native.decoding import NativeDecoder
 from glassformer.native.library import kernels, loaded
 from glassformer.native.training import NativeStack
+from glassformer.predict.translator import Translator
+from glassformer.storage.checkpoint import load_checkpoint, save_checkpoint
 from glassformer.storage.run_folder import resolve
 from glassformer.taps import record
 from glassformer.train import parse_config, read_config
 from glassformer.train.loss import projection_loss
-from glassformer.translator import Translator
 from tiny_run import TinyRun, run_to_the_end
 
 CONFIGS = Path(__file__).parents[2] / "configs"

@@ -14,7 +14,7 @@ import glassformer
 import tiny_run
 from glassformer.errors import CheckpointError, DataError
 from glassformer.explain.tour import Page, Steps
-from glassformer.translator import CrossAttention, Translator
+from glassformer.predict.translator import CrossAttention, Translator
 from random_translator import random_translator
 from tiny_run import TinyRun
 from tiny_tasks import STEPS, made

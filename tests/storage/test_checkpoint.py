@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from example_checkpoint import CONFIG, FILES, TOKENIZER, refusal, save, training, weights, without_root
+from glassformer.errors import CheckpointError
 from glassformer.storage import checkpoint as module
 from glassformer.storage.checkpoint import TrainingState, average, fingerprint, load_checkpoint, verify
-from glassformer.errors import CheckpointError
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from example_checkpoint import FILES, refusal, save
-from glassformer.storage.checkpoint import load_checkpoint, verify
 from glassformer.errors import CheckpointError
+from glassformer.storage.checkpoint import load_checkpoint, verify
 from glassformer.storage.manifest import VERSION
 
 

@@ -16,8 +16,8 @@ import pytest
 
 import glassformer.storage.checkpoint
 from example_checkpoint import save_step, weights
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint, verify
 from glassformer.errors import CheckpointError
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint, verify
 from glassformer.storage.run_folder import RunFolder, resolve
 
 SOURCE = Path(glassformer.storage.checkpoint.__file__).parents[2]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import glassformer.train.loop
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.data.grammar import sample_corpus
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.storage.run_folder import RunFolder, resolve
 from glassformer.train import Started, Validated
 from tiny_run import TinyRun, run_to_the_end, write_lines

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from glassformer.alignment import alignment_error_rate, write_pharaoh
 from glassformer.data import Batch
 from glassformer.data.grammar import sample_corpus
 from glassformer.errors import ConfigError
-from glassformer.evaluate import alignment_error_rate, write_pharaoh
 from glassformer.native.library import kernels
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import RunFolder
 from glassformer.taps import record
 from glassformer.train import parse_config, train
 from glassformer.train.build import build
 from glassformer.train.state import TrainState
-from glassformer.translator import Translator
 from processor import LOW_PRECISION
 from tiny_run import TinyRun, run_to_the_end, state_of, write_lines
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import glassformer.train.loop
-from glassformer.storage.checkpoint import LARGEST
 from glassformer.cli import main
+from glassformer.storage.checkpoint import LARGEST
 from glassformer.storage.run_folder import RunFolder, training_values
 from glassformer.train import train
 from tiny_run import TinyRun, run_to_the_end, state_of

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.cli import main
 from glassformer.errors import CheckpointError, ConfigError
+from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Started
 from tiny_run import TinyRun, run_to_the_end

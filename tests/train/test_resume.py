@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import glassformer.train.loop
-from glassformer.storage.checkpoint import TrainingState
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.storage.manifest import digested, parse_digested
 from glassformer.native.library import kernels
+from glassformer.storage.checkpoint import TrainingState
+from glassformer.storage.manifest import digested, parse_digested
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Finished, Started, parse_config, train
 from glassformer.train.resume import _measured, _overrides

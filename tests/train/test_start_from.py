@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.errors import ConfigError
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.storage.run_folder import RunFolder, resolve
 from glassformer.train import RunConfig, Started, parse_config, read_config
 from tiny_run import TinyRun, run_to_the_end

@@ -13,11 +13,11 @@ from torch import Tensor
 
 import glassformer.train.loop
 import glassformer.train.tasks.translation
-from glassformer.storage.checkpoint import fingerprint
 from glassformer.data import Batch, collate
 from glassformer.errors import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import weights_of
+from glassformer.storage.checkpoint import fingerprint
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Skipped, train
 from glassformer.train.build import build

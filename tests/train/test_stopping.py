@@ -12,9 +12,9 @@ import torch
 import glassformer.train.loop
 import glassformer.train.step
 from glassformer.errors import ConfigError, DataError
+from glassformer.predict.translator import Translator
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import Finished, Progress, Started, Validated, read_config
-from glassformer.translator import Translator
 from tiny_run import TinyRun, run_to_the_end
 
 

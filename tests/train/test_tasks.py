@@ -12,10 +12,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import glassformer
-from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.errors import ConfigError, DataError
 from glassformer.native.library import kernels
 from glassformer.predict import evaluation
+from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.storage.run_folder import RunFolder, resolve
 from glassformer.train import Started, Validated, parse_config, read_config, train
 from glassformer.train.build import build

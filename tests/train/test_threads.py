@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import glassformer
-from glassformer.storage.checkpoint import TrainingState
 from glassformer.errors import ConfigError
+from glassformer.storage.checkpoint import TrainingState
 from glassformer.storage.run_folder import RunFolder, training_values
 from glassformer.train import train
 from glassformer.train.resume import threads_to_resume

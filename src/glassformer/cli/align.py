@@ -10,10 +10,10 @@ from glassformer.cli.options import Device, MaxLineBytes
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
-    from glassformer.evaluate import Links
-    from glassformer.evaluate.word_links import HeadReading
-    from glassformer.text.pharaoh import GoldLinks
-    from glassformer.translator import Translator
+    from glassformer.alignment import Links
+    from glassformer.alignment.attention import HeadReading
+    from glassformer.alignment.links import GoldLinks
+    from glassformer.predict.translator import Translator
 
 _Layer = Annotated[int | None, typer.Option(help="Decoder layer, from 0. [default: the guided head's, else the last]")]
 _Head = Annotated[int | None, typer.Option(help="Head, from 0. [default: the guided one, else the mean over heads]")]
@@ -42,10 +42,10 @@ def command(
     device: Device = "cpu",
 ) -> None:
     """Word alignments in the Pharaoh format (0-0 1-2: source and target word), a line each."""
+    from glassformer.alignment import write_pharaoh
     from glassformer.data import parallel_lines
     from glassformer.errors import ConfigError, DataError
-    from glassformer.evaluate import write_pharaoh
-    from glassformer.translator import Translator
+    from glassformer.predict.translator import Translator
 
     if best_head and (gold is None or (layer, head, shifted) != (None, None, None)):
         others = "--layer, --head, --shifted and --naive"
@@ -81,7 +81,7 @@ def _told(
     choice: "HeadReading | None",
 ) -> "list[Links]":
     """The links of ``choice``, or of the best; its error rates in both readings are told."""
-    from glassformer.explain import alignment
+    from glassformer.predict import alignment
 
     found = alignment.links_of_heads(translator, sources, targets)
     sure, possible = [one.sure for one in gold], [one.possible for one in gold]
@@ -99,8 +99,8 @@ def _told(
 
 def _gold(file: str, sources: list[str], targets: list[str], max_line_bytes: int) -> "list[GoldLinks]":
     """The true links; those of words that a line does not have are refused, such as ones that count from 1."""
+    from glassformer.alignment.links import read_gold
     from glassformer.errors import DataError
-    from glassformer.text.pharaoh import read_gold
 
     lines = list(read_text(file, max_line_bytes))
     sizes = [(len(source.split()), len(target.split())) for source, target in zip(sources, targets, strict=True)]

@@ -19,9 +19,9 @@ def command(
     """
     from functools import partial
 
-    from glassformer.storage.checkpoint import average
     from glassformer.errors import ConfigError
-    from glassformer.model_loading import check_settings
+    from glassformer.predict.loading import check_settings
+    from glassformer.storage.checkpoint import average
     from glassformer.storage.run_folder import RunFolder
 
     if last < 1:

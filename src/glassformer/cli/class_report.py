@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassformer.evaluate.class_report import ClassReport, Confusion
     from glassformer.explain.view import View
+    from glassformer.metrics.class_report import ClassReport, Confusion
 
 MATRIX_CLASSES = 12  # a larger matrix does not fit a terminal
 ERRORS_LISTED = 10

@@ -39,9 +39,8 @@ def command(
 ) -> None:
     """Label texts (a tab parts a text from its pair) or pictures; without any, each line of stdin."""
     from glassformer.predict import Classifier, ImageClassifier
-    from glassformer.predict.opening import check_task, task_at
+    from glassformer.predict.loading import task_at
 
-    check_task(run, ("classification", "images"))
     pictures = task_at(run) == "images"
     with loading():
         model: Any = (ImageClassifier if pictures else Classifier).load(

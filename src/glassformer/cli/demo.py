@@ -12,8 +12,8 @@ from glassformer.cli.process import prepare_training
 if TYPE_CHECKING:
     from glassformer.data.grammar import AlignedPair
     from glassformer.explain.view import View
+    from glassformer.predict.translator import Translator
     from glassformer.train import RunConfig
-    from glassformer.translator import Translator
 
 TRAINING, HELD_OUT = 20_000, 500
 
@@ -29,9 +29,9 @@ def command(
     """Generate an English-French corpus, train on it, translate unseen sentences, show the attention."""
     from glassformer.cli.train import Screen
     from glassformer.errors import DataError
+    from glassformer.predict.translator import Translator
     from glassformer.storage.run_folder import RunFolder
     from glassformer.train import train
-    from glassformer.translator import Translator
 
     if picture is not None and not picture.resolve().parent.is_dir():
         raise DataError(f"{picture}: there is no folder {picture.parent}; name a file in one that exists")
@@ -58,8 +58,8 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
 
     from glassformer.cli.heatmap import table
     from glassformer.data.grammar import DEMO_PAIR, DEMO_SENTENCE
-    from glassformer.evaluate import bleu, exact_match
-    from glassformer.explain.alignment import links_of_heads
+    from glassformer.metrics import bleu, exact_match
+    from glassformer.predict.alignment import links_of_heads
 
     screen = console()
     found = translator.translate([pair.source for pair in held_out])
@@ -142,8 +142,8 @@ def best_cross_attention(translator: "Translator", pair: "AlignedPair", translat
 
 def write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":
     """Training, validation and held-out files, with the gold alignments of the last; the held-out pairs."""
+    from glassformer.alignment import write_pharaoh
     from glassformer.data.grammar import DEMO_SENTENCE, sample_corpus
-    from glassformer.evaluate import write_pharaoh
 
     pairs = [pair for pair in sample_corpus(TRAINING + HELD_OUT + 201, seed) if pair.source != DEMO_SENTENCE]
     parts = {"test": pairs[:HELD_OUT], "validation": pairs[HELD_OUT : HELD_OUT + 200]}

@@ -10,7 +10,7 @@ from glassformer.cli.options import MaxLineBytes
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
-    from glassformer.interop.result import Conversion
+    from glassformer.interop.parity import Conversion
 
 
 def command(

@@ -52,13 +52,14 @@ def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.errors import ConfigError
     from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
     from glassformer.native.accelerated import supported_decoding
-    from glassformer.predict.opening import open_any, stored_decoding
+    from glassformer.predict.loading import load_run, stored_decoding
     from glassformer.storage.run_folder import resolve, training_values
 
     if settings:
         raise ConfigError(f"{settings[0]!r}: a trained model cannot be changed; leave out the settings")
     path = resolve(what)
-    task, model, tokenizers = open_any(path)
+    run = load_run(path)
+    task, model, tokenizers = run.task, run.model, run.tokenizers
     text = {} if tokenizers is None else {"text": tokenizers.config.model_dump(mode="json")}
     training = training_values(path)
     overrides = training.get("overrides")

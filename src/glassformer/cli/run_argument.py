@@ -1,4 +1,4 @@
-"""What comes before the verbs that name a run: what all of them import, and is it a run of their task?"""
+"""Check the run argument of a command before the command runs: is it a run of a task that the command takes?"""
 
 import functools
 import inspect
@@ -6,30 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 from glassformer.cli.process import loading
-
-TASKS = {
-    "translate": ("translation",),
-    "score": ("translation",),
-    "align": ("translation",),
-    "tokenize": ("translation", "language", "masked", "classification", "tagging"),
-}
-"""What the verbs are for that do not say it themselves."""
+from glassformer.tasks import tasks_with
 
 
 def check_run_argument(verb: str, command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` after this; a run of another task is refused with the verb that fits."""
-    signature = inspect.signature(command)
+    """Wrap ``command`` in a check of its run's task; the error names the command that fits."""
+    signature, tasks = inspect.signature(command), tasks_with(verb)
     if "run" not in signature.parameters:
         return command
 
     @functools.wraps(command)
     def checked(*arguments: Any, **named: Any) -> None:
         with loading():
-            from glassformer.predict.opening import check_task
+            from glassformer.predict.loading import check_task
 
             run = signature.bind(*arguments, **named).arguments.get("run")
-            if run and verb in TASKS:
-                check_task(run, TASKS[verb])
+            if run and tasks:
+                check_task(run, tasks)
         command(*arguments, **named)
 
     return checked

@@ -23,7 +23,7 @@ def command(
 ) -> None:
     """Log-probability of given translations, in nats, a line each."""
     from glassformer.data import parallel_lines
-    from glassformer.translator import Translator
+    from glassformer.predict.translator import Translator
 
     sources, targets = parallel_lines(source, target, max_line_bytes)
     with loading():

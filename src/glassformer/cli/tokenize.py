@@ -20,7 +20,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Tokens and ids, a JSON object a line.")] = False,
 ) -> None:
     """Show the tokens of each line, as the run's tokenizer cuts it."""
-    from glassformer.model_loading import load_checked
+    from glassformer.predict.loading import load_checked
     from glassformer.storage.run_folder import resolve
     from glassformer.text import TokenizerPair
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from glassformer.predict.translator import Translator
     from glassformer.train import RunConfig
-    from glassformer.translator import Translator
 
 SENTENCE = "Ajish works as an AI"
 
@@ -61,9 +61,9 @@ def first_translator(run: Path = Path("runs/first")) -> "Translator":
     """The example's model; trained in seconds when there is none yet."""
     from glassformer.cli.io import note
     from glassformer.cli.process import prepare_training
+    from glassformer.predict.translator import Translator
     from glassformer.storage.run_folder import RunFolder
     from glassformer.train import Finished, train
-    from glassformer.translator import Translator
 
     folder = RunFolder(run)
     if folder.latest() is None:

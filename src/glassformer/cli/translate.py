@@ -15,7 +15,7 @@ from glassformer.cli.process import keep_freed_memory, loading
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
-    from glassformer.translator import Translation, Translator
+    from glassformer.predict.translator import Translation, Translator
 
 _Setting = Annotated[
     list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
@@ -102,7 +102,7 @@ class _Shown:
 
     def text(self, read: dict[str, Any], found: "list[Translation]", number: int) -> str:
         """Format the translations of line ``number`` (from 0) as one line or several."""
-        from glassformer.evaluate import write_pharaoh
+        from glassformer.alignment import write_pharaoh
 
         links = [write_pharaoh(self.translator.links(one)) for one in found] if self.alignments else None
         if self.as_json:
@@ -111,8 +111,8 @@ class _Shown:
 
 
 def _loaded(run: str, others: list[str], device: str) -> "Translator":
-    from glassformer.predict.opening import check_task
-    from glassformer.translator import Translator
+    from glassformer.predict.loading import check_task
+    from glassformer.predict.translator import Translator
 
     for other in others:
         check_task(other, ("translation",))

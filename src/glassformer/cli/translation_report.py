@@ -7,7 +7,7 @@ from glassformer.cli.line_warnings import LineWarnings
 from glassformer.cli.process import keep_freed_memory, loading
 
 if TYPE_CHECKING:
-    from glassformer.evaluate.corpus_metrics import CorpusMetric
+    from glassformer.metrics.corpus_metrics import CorpusMetric
 
 
 class Scoring(NamedTuple):
@@ -20,7 +20,7 @@ class Scoring(NamedTuple):
     def table(self, sources: list[str], bleu_tokenize: str, device: str) -> "dict[str, CorpusMetric]":
         """The metrics by name. A missing package or model is an error here, before anything is translated."""
         from glassformer.errors import ConfigError
-        from glassformer.evaluate.corpus_metrics import METRICS, corpus_metrics
+        from glassformer.metrics.corpus_metrics import METRICS, corpus_metrics
 
         names = list(dict.fromkeys(name.strip() for name in self.metrics.split(",") if name.strip()))
         if self.metrics and not names:
@@ -30,7 +30,7 @@ class Scoring(NamedTuple):
             raise ConfigError(f"--tokenize is for BLEU, but --metrics has {', '.join(names)}; add bleu or leave it out")
         values = corpus_metrics(names, self.tokenize or bleu_tokenize)
         if self.comet is not None:
-            from glassformer.evaluate.comet import Comet
+            from glassformer.metrics.comet import Comet
 
             values["comet"] = Comet(self.comet, sources, device)
         return values
@@ -50,7 +50,7 @@ def read_test_pairs(run: str, files: list[str], max_line_bytes: int) -> Evaluati
 
     from glassformer.data import DataConfig, parallel_lines, read_pairs
     from glassformer.errors import DataError
-    from glassformer.predict.opening import stored_languages
+    from glassformer.predict.loading import stored_languages
 
     tables = [file for file in files if file.removesuffix(".gz").endswith((".tsv", ".jsonl"))]
     others = [file for file in files if file not in tables]
@@ -80,10 +80,10 @@ def report(
     """Score a run on ``pairs``, and compare it with the run ``against``, as text or as JSON."""
     import time
 
-    from glassformer.evaluate import corpus_scores, paired_bootstrap
-    from glassformer.predict.opening import check_task
+    from glassformer.metrics import corpus_scores, paired_bootstrap
+    from glassformer.predict.loading import check_task
+    from glassformer.predict.translator import Translator
     from glassformer.text.errors import without_text_warnings
-    from glassformer.translator import Translator
 
     if against is not None:
         check_task(against, ("translation",))

@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.alignment.links import read_links
 from glassformer.data.files import Record, raw_lines, regular
 from glassformer.data.pairs import Batch, TokenLinks
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
-from glassformer.text.pharaoh import read_links
 
 
 class AlignedLines:

@@ -10,12 +10,12 @@ from glassformer.errors import DataError
 from glassformer.explain.examined import Written, token_labels
 from glassformer.explain.figures import attention
 from glassformer.explain.trace import Trace, trace
-from glassformer.memory import fitting_memory
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.predict.memory import fitting_memory
+from glassformer.predict.translator import Translator
 from glassformer.taps import Edit
 from glassformer.text.arguments import one_text
 from glassformer.text.notebook import facts_as_html, weights_as_html
-from glassformer.translator import Translator
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,6 +1,5 @@
-"""A run of any task, opened and shown one thing: a text, a picture file, a table of numbers over time."""
+"""Trace a run of any task over one example: a text, an image file, or a table."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +17,9 @@ from glassformer.explain.reading import (
     examine_series,
     examine_tags,
 )
-from glassformer.predict.opening import Opened, open_run, task_at
-from glassformer.text.tokenizer import Tokenizer
-from glassformer.translator import Translator
+from glassformer.predict.loading import load_run, task_at
+from glassformer.predict.translator import Translator
+from glassformer.tasks import TASKS, resolve_name
 
 
 @dataclass(frozen=True)
@@ -33,58 +32,51 @@ class Shown:
 
 
 def examine_run(run: str | Path, shown: Shown) -> Examined:
-    """What the run at ``run`` makes of it; which kind of example it is, its task says."""
+    """Trace the model of ``run`` over the example, as its task does."""
     task = task_at(run)
-    if task == "translation":
-        return examine(Translator.load(run), shown.given, shown.second, shown.keep)
-    if task not in EXAMINERS:
-        raise CheckpointError(f"{run}: task={task!r} cannot be followed; known: translation, {', '.join(EXAMINERS)}")
-    if shown.second is not None and task != "classification":
+    if task not in TASKS or not TASKS[task].example:
+        known = ", ".join(name for name, record in TASKS.items() if record.example)
+        raise CheckpointError(f"{run}: task={task!r} cannot be followed; known: {known}")
+    if shown.second is not None and task not in ("translation", "classification"):
         raise ConfigError(f"{run}: this is a run of {task}, which has no second text; leave --target out")
-    return EXAMINERS[task](open_run(run, (task,)), shown)
+    examined: Examined = resolve_name(TASKS[task].example)(run, shown)
+    return examined
 
 
-def _words(opened: Opened) -> Tokenizer:
-    if opened.tokenizer is None:
-        raise CheckpointError(f"{opened.path}: has no tokenizer, which reading text needs; restore the original")
-    return opened.tokenizer
+def examine_translation(run: str | Path, shown: Shown) -> Examined:
+    return examine(Translator.load(run), shown.given, shown.second, shown.keep)
 
 
-def _language(opened: Opened, shown: Shown) -> Examined:
-    return examine_continuation(opened.model, _words(opened), shown.given, shown.keep)
+def examine_language(run: str | Path, shown: Shown) -> Examined:
+    loaded = load_run(run)
+    return examine_continuation(loaded.model, loaded.tokenizer, shown.given, shown.keep)
 
 
-def _masked(opened: Opened, shown: Shown) -> Examined:
-    return examine_masked(opened.model, _words(opened), shown.given, shown.keep)
+def examine_masked_text(run: str | Path, shown: Shown) -> Examined:
+    loaded = load_run(run)
+    return examine_masked(loaded.model, loaded.tokenizer, shown.given, shown.keep)
 
 
-def _classification(opened: Opened, shown: Shown) -> Examined:
-    texts = [shown.given, *([] if shown.second is None else [shown.second])]
-    return examine_class(opened.model, _words(opened), texts, opened.stored("labels"), shown.keep)
+def examine_classification(run: str | Path, shown: Shown) -> Examined:
+    loaded, texts = load_run(run), [shown.given, *([] if shown.second is None else [shown.second])]
+    return examine_class(loaded.model, loaded.tokenizer, texts, loaded.setting("labels"), shown.keep)
 
 
-def _tagging(opened: Opened, shown: Shown) -> Examined:
-    return examine_tags(opened.model, _words(opened), shown.given, opened.stored("tags"), shown.keep)
+def examine_tagging(run: str | Path, shown: Shown) -> Examined:
+    loaded = load_run(run)
+    return examine_tags(loaded.model, loaded.tokenizer, shown.given, loaded.setting("tags"), shown.keep)
 
 
-def _images(opened: Opened, shown: Shown) -> Examined:
-    format = ImageFormat.parse(opened.stored("format"), "format")
+def examine_image_file(run: str | Path, shown: Shown) -> Examined:
+    loaded = load_run(run)
+    format = ImageFormat.parse(loaded.setting("format"), "format")
     if not Path(shown.given).is_file():
         raise DataError(f"{shown.given}: there is no such picture; this run reads PNG and JPEG files")
-    return examine_image(opened.model, format, shown.given, shown.keep)
+    return examine_image(loaded.model, format, shown.given, shown.keep)
 
 
-def _forecasting(opened: Opened, shown: Shown) -> Examined:
-    format = SeriesFormat.parse(opened.stored("format"), "format")
+def examine_table(run: str | Path, shown: Shown) -> Examined:
+    loaded = load_run(run)
+    format = SeriesFormat.parse(loaded.setting("format"), "format")
     table = read_table(shown.given, date="", columns=list(format.columns))
-    return examine_series(opened.model, format, table.values, shown.keep)
-
-
-EXAMINERS: dict[str, Callable[[Opened, Shown], Examined]] = {
-    "language": _language,
-    "masked": _masked,
-    "classification": _classification,
-    "tagging": _tagging,
-    "images": _images,
-    "forecasting": _forecasting,
-}
+    return examine_series(loaded.model, format, table.values, shown.keep)

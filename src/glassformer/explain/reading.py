@@ -17,12 +17,12 @@ from glassformer.explain.examined import token_labels
 from glassformer.explain.figures.svg import shown
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
 from glassformer.explain.trace import Trace, trace
-from glassformer.memory import fitting_memory
 from glassformer.models.bert import BERT
 from glassformer.models.gpt import GPT
 from glassformer.models.series import Series
 from glassformer.models.vit import ViT
 from glassformer.predict.filler import MASK, encode_with_masks
+from glassformer.predict.memory import fitting_memory
 from glassformer.taps import Edit
 from glassformer.text.tokenizer import Tokenizer
 

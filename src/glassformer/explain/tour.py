@@ -11,8 +11,8 @@ from glassformer.explain.opened import Shown, examine_run
 from glassformer.explain.report import report as page_of
 from glassformer.explain.walkthrough import walkthrough as steps_of
 from glassformer.explain.walkthrough_step import Step
+from glassformer.predict.translator import Translator
 from glassformer.text.arguments import one_text
-from glassformer.translator import Translator
 
 if TYPE_CHECKING:
     from glassformer.explain.examined import Examined

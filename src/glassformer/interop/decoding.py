@@ -5,6 +5,22 @@ from typing import Any
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig
 from glassformer.text import Tokenizer
 
+GENERATION: dict[str, Any] = {
+    "forced_bos_token_id": None,
+    "forced_decoder_ids": None,
+    "bad_words_ids": None,
+    "force_words_ids": None,
+    "sequence_bias": None,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "exponential_decay_length_penalty": None,
+    "diversity_penalty": 0.0,
+}
+"""Their settings that change the generated text, each with the value that does not; None never does."""
+
 
 def never_written(tokenizer: Tokenizer) -> list[int]:
     """What a search here never writes, and theirs must be told so: padding and start, unless one is the end."""

@@ -1,4 +1,4 @@
-"""Models of Hugging Face's ``transformers``: a folder of theirs becomes a checkpoint of ours, and the other way."""
+"""Import models of Hugging Face's ``transformers`` as checkpoints, and export checkpoints to it."""
 
 import json
 from collections.abc import Sequence
@@ -11,12 +11,10 @@ from torch import Tensor
 
 from glassformer.config import Config
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.interop.comparison import compare
 from glassformer.interop.families import family_for, family_of
 from glassformer.interop.folder import refuse_existing, written_aside
-from glassformer.interop.hub import fetched
-from glassformer.interop.result import Conversion
-from glassformer.interop.runs import Held, held_at
+from glassformer.interop.parity import Conversion, Parity, largest_difference
+from glassformer.interop.pretrained import WHOLE, fetched, read_weights
 from glassformer.interop.sentence_vectors import read_settings, transformer_folder
 from glassformer.interop.table import (
     Family,
@@ -27,14 +25,32 @@ from glassformer.interop.table import (
     to_ours,
     to_theirs,
 )
-from glassformer.interop.tasks.encoder import Encoder
-from glassformer.interop.tasks.table import TASKS
+from glassformer.interop.tasks.conversion import TaskConversion, conversion_of
+from glassformer.interop.tasks.encoder import EncoderConversion
 from glassformer.interop.tokenizer_json import read_json
-from glassformer.interop.transformers_api import transformers
+from glassformer.interop.transformers_api import loaded, transformers
 from glassformer.interop.unsupported_settings import unsupported_settings
-from glassformer.interop.weights import WHOLE, read_weights
 from glassformer.models.registry import MODELS, build_undrawn, load_weights, weights_of
+from glassformer.predict.loading import LoadedRun, load_run
 from glassformer.text import TokenizerPair
+
+
+def compare(
+    held: LoadedRun, use: TaskConversion, family: Family, folder: Path, texts: Sequence[str] | None = None
+) -> Parity:
+    """Both in float32, then both in float64, where also the ``texts`` go through both."""
+    theirs, model = loaded(use.loader, folder), held.model
+    inputs = use.inputs(held)
+    differences = {"float32": largest_difference(use.logits(model), use.their_logits(theirs), inputs)}
+    model.double()  # and back, which changes no bit; a copy would take as much memory again
+    try:
+        family.make_exact(theirs.double(), model.config)
+        ours, other = use.logits(model), use.their_logits(theirs)
+        differences["float64"] = largest_difference(ours, other, use.inputs(held))
+        return Parity(differences, use.samples(held, theirs, folder, texts))
+    finally:
+        model.float()
+
 
 OWN = "glassformer.json"
 """What an exported folder says beside: our configuration and tokenizers, so that it comes back as it was."""
@@ -60,10 +76,10 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     model = build_undrawn(config.model_dump(), str(folder)).eval()
     load_weights(model, to_ours(family, config, weights, weights_of(model), str(folder)), str(folder))
     held = _held(family, model, folder, whole, own)
-    if isinstance(TASKS[family.task], Encoder):
+    if isinstance(conversion_of(family.task), EncoderConversion):
         held, left = _pooled(held, root, folder)
         notes += left
-    parity = compare(held, TASKS[family.task], family, folder, texts)
+    parity = compare(held, conversion_of(family.task), family, folder, texts)
     parity.refuse(source)
     notes += unsupported_settings(family, whole, folder, held)
     held.save(destination)
@@ -74,10 +90,10 @@ def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str]
     """Write what their ``AutoModelFor…`` and ``AutoTokenizer`` or ``AutoImageProcessor`` load; compared as it then is,
     as for an import."""
     destination = Path(destination)
-    path, held = held_at(run)
+    held = load_run(run)
     config = held.model.config
     family = family_for(config, held.task)
-    use, settings = TASKS[family.task], settings_to_theirs(family, config)
+    use, settings = conversion_of(family.task), settings_to_theirs(family, config)
     with written_aside(destination) as folder:
         tensors = to_theirs(family, config, {name: w.detach() for name, w in weights_of(held.model).items()})
         described = transformers.AutoConfig.for_model(
@@ -86,11 +102,11 @@ def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str]
         described.save_pretrained(folder)
         save_file(tensors, folder / WHOLE, metadata={"format": "pt"})
         notes = family.notes(config) + use.write(folder, held)
-        own = {"model": config.model_dump(mode="json"), "values": held.values}
+        own = {"model": config.model_dump(mode="json"), "values": held.settings}
         tokenizer = {} if held.tokenizers is None else {"tokenizer": held.tokenizers.to_json()}
         _write_json(folder / OWN, {**own, **tokenizer})
         parity = compare(held, use, family, folder, texts)
-        parity.refuse(str(path))
+        parity.refuse(str(held.path))
     return Conversion(destination, family.model_type, parity, notes)
 
 
@@ -123,23 +139,23 @@ def _configuration(
     return found
 
 
-def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: dict[str, Any]) -> Held:
+def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: dict[str, Any]) -> LoadedRun:
     """What is beside the weights: as we exported it, where ``config.json`` still says so, or read from their files."""
-    use = TASKS[family.task]
+    use = conversion_of(family.task)
     if own:
         pair = TokenizerPair.from_json(own["tokenizer"], str(folder / OWN)) if "tokenizer" in own else None
-        held = Held(model, own.get("values", {}), pair)
+        held = LoadedRun(model, own.get("values", {}), pair)
         if _agree(use.settings(held), whole):
             return held
     values, pair = use.read(folder, whole, model.config)
-    return Held(model, values, pair)
+    return LoadedRun(model, values, pair)
 
 
-def _pooled(held: Held, root: Path, folder: Path) -> tuple[Held, list[str]]:
+def _pooled(held: LoadedRun, root: Path, folder: Path) -> tuple[LoadedRun, list[str]]:
     """``held`` with the current pooling of ``root``, and notes on unsupported settings."""
     settings, left = read_settings(root, folder, held.tokenizer, held.model.config.max_length)
-    values = {name: value for name, value in held.values.items() if name not in ("pooling", "normalize")}
-    return replace(held, values={**values, **settings}), left
+    values = {name: value for name, value in held.settings.items() if name not in ("pooling", "normalize")}
+    return replace(held, settings={**values, **settings}), left
 
 
 def _agree(settings: dict[str, Any], whole: dict[str, Any]) -> bool:

@@ -1,7 +1,8 @@
-"""Do both sides compute the same? Logits of the same random inputs, and what each makes of the same texts."""
+"""Parity of two models: logits of the same random inputs, and what each makes of the same texts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Int
@@ -82,3 +83,13 @@ def largest_difference(ours: Logits, theirs: Logits, inputs: Inputs) -> float:
     if a.shape != b.shape or not (a.isfinite().all() and b.isfinite().all()):
         return float("inf")
     return float((a - b).abs().max() / a.abs().max().clamp(min=1))
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """``notes``: what the other side cannot say, or what its user must know, a sentence each."""
+
+    path: Path
+    kind: str
+    parity: Parity
+    notes: list[str] = field(default_factory=list)

@@ -11,20 +11,17 @@ import torch
 from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, score_pairs
 from glassformer.interop.decoding import never_written
-from glassformer.interop.folder import written_aside
+from glassformer.interop.folder import load_translator, written_aside
 from glassformer.interop.optional import required
-from glassformer.interop.parity import Parity, Sample
-from glassformer.interop.result import Conversion
-from glassformer.interop.runs import translator_of
-from glassformer.interop.sample_texts import compared, refuse_long
+from glassformer.interop.parity import Conversion, Parity, Sample
+from glassformer.interop.samples import compared, greedy_texts, longest_text, refuse_long
 from glassformer.interop.tokenizer_json import to_tokenizer_json
-from glassformer.interop.translations import greedy_texts, longest_text
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
+from glassformer.predict.translator import Translator
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.pretrained import UNNAMED
-from glassformer.translator import Translator
 
 ctranslate2 = required("ctranslate2", "ctranslate2")
 specs = required("ctranslate2.specs", "ctranslate2")
@@ -47,7 +44,7 @@ def export_ctranslate2(
     Log-probabilities of tokens and greedy translations are compared; in eight bits they are only measured.
     """
     destination = Path(destination)
-    path, translator = translator_of(run)
+    path, translator = load_translator(run)
     model, tokenizers = translator.models[0], translator.tokenizers
     spec = specification(model, tokenizers)
     spec.optimize(quantization=None if quantization == "float32" else quantization)

@@ -13,13 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import DataError
-from glassformer.interop.folder import written_aside
+from glassformer.interop.folder import load_translator, written_aside
 from glassformer.interop.optional import required
-from glassformer.interop.parity import Logits, Parity, largest_difference
-from glassformer.interop.result import Conversion
-from glassformer.interop.runs import translator_of
+from glassformer.interop.parity import Conversion, Logits, Parity, largest_difference
+from glassformer.interop.samples import logits_of, random_inputs
 from glassformer.interop.tokenizer_json import to_tokenizer_json
-from glassformer.interop.translations import logits_of, random_inputs
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.embedding import TokenEmbedding
@@ -42,7 +40,7 @@ def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] |
     destination = Path(destination)
     if texts is not None:
         raise DataError("no texts are translated by an export to onnx, which has no search; leave them out")
-    path, translator = translator_of(run)
+    path, translator = load_translator(run)
     model, tokenizers = translator.models[0], translator.tokenizers
     with written_aside(destination) as folder:
         write_graphs(model, folder)

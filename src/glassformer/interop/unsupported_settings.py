@@ -1,43 +1,26 @@
-"""What their settings say and ours have no word for: told when a model is imported, unless it says nothing."""
+"""Report Hugging Face settings that have no counterpart here."""
 
 import reprlib
 from pathlib import Path
 from typing import Any
 
 from glassformer.interop.decoding import never_written
-from glassformer.interop.runs import Held
 from glassformer.interop.table import Family
+from glassformer.interop.tasks.conversion import conversion_of
 from glassformer.interop.tokenizer_json import generation_file, read_json
-
-GENERATION: dict[str, Any] = {
-    "forced_bos_token_id": None,
-    "forced_decoder_ids": None,
-    "bad_words_ids": None,
-    "force_words_ids": None,
-    "sequence_bias": None,
-    "suppress_tokens": None,
-    "begin_suppress_tokens": None,
-    "repetition_penalty": 1.0,
-    "encoder_repetition_penalty": 1.0,
-    "encoder_no_repeat_ngram_size": 0,
-    "exponential_decay_length_penalty": None,
-    "diversity_penalty": 0.0,
-}
-"""What changes the text that is generated, and the value that does not; ``None`` never does."""
-OF_TASK: dict[str, dict[str, Any]] = {"translation": GENERATION, "language": {**GENERATION, "min_length": 0}}
-"""The least length counts the prompt there, and no other search."""
+from glassformer.predict.loading import LoadedRun
 
 
-def unsupported_settings(family: Family, theirs: dict[str, Any], folder: Path, held: Held) -> list[str]:
+def unsupported_settings(family: Family, theirs: dict[str, Any], folder: Path, held: LoadedRun) -> list[str]:
     """One sentence that names each setting, its value and its file; none where nothing is left out."""
     said: list[str] = []
-    if family.task in OF_TASK:
+    if neutral := conversion_of(family.task).generation:
         file = generation_file(folder)
-        found = _of_generation(read_json(file), OF_TASK[family.task], set(never_written(held.pair.target)))
+        found = _of_generation(read_json(file), neutral, set(never_written(held.pair.target)))
         said += [f"{_shown(name, value)} ({file.name})" for name, value in found.items()]
-    for name, neutral in family.training_only.items():
+    for name, unused in family.training_only.items():
         value = theirs.get(name)
-        if value is not None and value != (theirs[neutral] if isinstance(neutral, str) else neutral):
+        if value is not None and value != (theirs[unused] if isinstance(unused, str) else unused):
             said.append(f"{_shown(name, value)} (config.json)")
     return [f"left out: {', '.join(said)}"] if said else []
 

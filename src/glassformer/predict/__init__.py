@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from glassformer.predict.generator import Generated, Generator
     from glassformer.predict.images import ImageClassifier
     from glassformer.predict.loading import load
-    from glassformer.predict.prediction import Prediction
+    from glassformer.predict.predictor import Prediction
     from glassformer.predict.tagger import Tagger
 
 _HOMES = {
@@ -29,7 +29,7 @@ _HOMES = {
     "Generated": "generator",
     "Generator": "generator",
     "ImageClassifier": "images",
-    "Prediction": "prediction",
+    "Prediction": "predictor",
     "Tagger": "tagger",
     "load": "loading",
 }

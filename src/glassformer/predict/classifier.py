@@ -7,8 +7,8 @@ from typing import Self
 
 from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder, Text
-from glassformer.predict.opening import open_run
-from glassformer.predict.prediction import Prediction, predictions
+from glassformer.predict.loading import load_run
+from glassformer.predict.predictor import Prediction, predictions
 from glassformer.text.errors import TextError
 
 
@@ -23,8 +23,8 @@ class Classifier(Encoder):
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        opened = open_run(path, ("classification",), device)
-        return cls(**cls._parts(opened), labels=tuple(opened.stored("labels")), engine=engine, precision=precision)
+        run = load_run(path, ("classification",), device)
+        return cls(**cls._parts(run), labels=tuple(run.setting("labels")), engine=engine, precision=precision)
 
     def classify(self, texts: Sequence[Text]) -> list[Prediction]:
         """The label of each text, or of each (text, pair). An empty text is a ``DataError``."""

@@ -14,18 +14,18 @@ from glassformer.data.sequences import Frame, Parts, framed_length, truncated
 from glassformer.data.text_classification import encode_parts
 from glassformer.errors import CheckpointError, DataError
 from glassformer.generate import by_length
-from glassformer.memory import fitting_memory
 from glassformer.models.bert import BERT, Pooling
 from glassformer.models.size import summary
 from glassformer.native import Engine, Precision
-from glassformer.predict.engine import Predictor
-from glassformer.predict.opening import Opened, open_run
+from glassformer.predict.loading import LoadedRun, load_run
+from glassformer.predict.memory import fitting_memory
+from glassformer.predict.predictor import Predictor
+from glassformer.tasks import tasks_with
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts_or_pairs
 from glassformer.text.errors import warn_of_unknown
 
 BATCH_TOKENS = 4096
-TASKS = ("embedding", "masked", "classification", "tagging")
 
 R = TypeVar("R")
 Text = str | tuple[str, str]
@@ -56,7 +56,7 @@ class Encoder(Predictor):
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(**cls._parts(open_run(path, TASKS, device)), engine=engine, precision=precision)
+        return cls(**cls._parts(load_run(path, tasks_with("embed"), device)), engine=engine, precision=precision)
 
     def embed(
         self, texts: Sequence[Text], pooling: Pooling | None = None, normalize: bool | None = None
@@ -84,19 +84,18 @@ class Encoder(Predictor):
         return [(index, length) for index, length in enumerate(lengths) if length > self.max_length]
 
     @staticmethod
-    def _parts(opened: Opened) -> dict[str, Any]:
+    def _parts(run: LoadedRun) -> dict[str, Any]:
         """Values of the fields of this class."""
-        assert opened.tokenizer is not None
-        limit, pooling = opened.model.config.max_length, opened.config.get("pooling", "mean")
+        limit, pooling = run.model.config.max_length, run.settings.get("pooling", "mean")
         if pooling not in get_args(Pooling):
-            raise CheckpointError(f"{opened.path}: config.json has pooling={pooling!r}; restore the original")
+            raise CheckpointError(f"{run.path}: config.json has pooling={pooling!r}; restore the original")
         return {
-            "model": opened.model,
-            "tokenizer": opened.tokenizer,
-            "max_length": min(opened.config.get("max_length", limit), limit),
-            "path": opened.path,
+            "model": run.model,
+            "tokenizer": run.tokenizer,
+            "max_length": min(run.settings.get("max_length", limit), limit),
+            "path": run.path,
             "pooling": pooling,
-            "normalize": bool(opened.config.get("normalize", False)),
+            "normalize": bool(run.settings.get("normalize", False)),
         }
 
     def _encoded(self, texts: Sequence[Text]) -> list[Parts]:

@@ -1,28 +1,127 @@
-"""Scores of a trained model on files that it has not seen: what ``glassformer evaluate`` tells."""
+"""Evaluation of a trained model on files that it has not seen, for ``glassformer evaluate``."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn.functional import cross_entropy
 
+from glassformer.config import Config
 from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ordered_images
 from glassformer.data.masking import MaskedSequences
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.text_classification_files import read_labeled
+from glassformer.data.time_series import prepare_series
 from glassformer.data.token_classification_files import read_tagged
 from glassformer.data.token_stream import prepare_stream
 from glassformer.data.token_stream_config import StreamConfig
-from glassformer.errors import DataError, nearest
-from glassformer.evaluate.class_report import Confusion
-from glassformer.evaluate.likelihood import bits, perplexity
+from glassformer.errors import ConfigError, DataError, nearest
+from glassformer.metrics.class_report import ClassReport, Confusion
+from glassformer.metrics.likelihood import bits, perplexity
+from glassformer.metrics.spans import mark_spans, span_report
 from glassformer.predict.classifier import Classifier
 from glassformer.predict.filler import Filler
+from glassformer.predict.forecaster import Forecaster
 from glassformer.predict.generator import Generator
 from glassformer.predict.images import BATCH_SIZE, ImageClassifier
 from glassformer.predict.tagger import Tagger
+from glassformer.storage.regular_files import MAX_LINE_BYTES
+from glassformer.tasks import TASKS
+
+C = TypeVar("C", bound=Config)
+
+
+@dataclass(frozen=True)
+class EvaluationFiles:
+    """Files to evaluate ``run`` on; ``settings`` is the data section of its training, None if that is unknown."""
+
+    run: str
+    files: list[str]
+    settings: Any = None
+    stride: int = 0
+    max_line_bytes: int = MAX_LINE_BYTES
+
+    def named(self) -> list[str]:
+        """The files; ``DataError`` if there are none."""
+        if not self.files:
+            raise DataError(f"no file is named; give one like those that {self.run} was trained on")
+        return self.files
+
+    def config(self, kind: type[C]) -> C:
+        """How training read its files (columns, keys, documents), for these; the defaults where it is not known."""
+        values = {} if self.settings is None else self.settings.model_dump()
+        unseen: dict[str, Any] = {"train": self.named(), "validation": [], "test": [], "weights": []}
+        unseen["validation_share"] = 0.0
+        if self.max_line_bytes != MAX_LINE_BYTES:  # else the value from training
+            unseen["max_line_bytes"] = self.max_line_bytes
+        fields = kind.model_fields
+        return kind.parse({name: value for name, value in (values | unseen).items() if name in fields}, "files")
+
+
+@dataclass(frozen=True)
+class ClassEvaluation:
+    """Evaluation of a classifier or tagger: the confusion of its classes, and its span scores."""
+
+    confusion: Confusion
+    unit: str
+    spans: ClassReport | None = None
+
+    @property
+    def scores(self) -> dict[str, float]:
+        macro = self.confusion.report().averages["macro"].f1
+        return {"accuracy": self.confusion.accuracy, "macro_f1": macro, self.unit: int(self.confusion.counts.sum())}
+
+    def as_json(self) -> dict[str, Any]:
+        by_class = {**self.scores, **self.confusion.report().as_json(), "confusion": self.confusion.as_json()}
+        return by_class if self.spans is None else {**by_class, "spans": self.spans.as_json()}
+
+
+def evaluate_language(generator: Generator, data: EvaluationFiles) -> dict[str, float]:
+    return language_scores(generator, data.config(StreamConfig), data.files, data.stride)
+
+
+def evaluate_masked(filler: Filler, data: EvaluationFiles) -> dict[str, float]:
+    return masked_scores(filler, data.config(MaskedConfig), data.files)
+
+
+def evaluate_classification(classifier: Classifier, data: EvaluationFiles) -> ClassEvaluation:
+    labels = classified(classifier, data.config(LabeledConfig), data.files)
+    return ClassEvaluation(Confusion.of(*labels, classifier.labels), TASKS["classification"].unit)
+
+
+def evaluate_tagging(tagger: Tagger, data: EvaluationFiles) -> ClassEvaluation:
+    """With scores of spans if the tags mark spans (``B-PER``)."""
+    sentences = tagged(tagger, data.config(TaggedConfig), data.files)
+    spans = span_report(*sentences) if mark_spans(tagger.tags) else None
+    return ClassEvaluation(Confusion.of(*of_words(sentences), tagger.tags), TASKS["tagging"].unit, spans)
+
+
+def evaluate_images(classifier: ImageClassifier, data: EvaluationFiles) -> ClassEvaluation:
+    labels = classified_images(classifier, data.named())
+    return ClassEvaluation(Confusion.of(*labels, classifier.format.classes), TASKS["images"].unit)
+
+
+def evaluate_forecasting(forecaster: Forecaster, data: EvaluationFiles) -> dict[str, float]:
+    """On a table, or on the test part of the series that the run was trained on."""
+    settings = data.settings
+    if len(data.files) > 1:
+        raise DataError(f"{len(data.files)} tables are named; a forecaster is measured on one; name that")
+    if data.files:
+        known = settings is not None and not settings.date
+        errors = forecaster.errors_in_file(
+            data.files[0], "" if known else None, settings.missing if settings is not None else "refuse"
+        )
+    elif settings is None:
+        raise ConfigError(f"{data.run}: is a checkpoint without its run's config.toml; name a table to measure it on")
+    else:
+        series = prepare_series(settings)
+        if not len(series.windows("test")):
+            raise ConfigError(f"{data.run}: its data.split leaves no rows for a test; name a table to measure it on")
+        errors = forecaster.errors(series)
+    return {"mse": errors.mse, "mae": errors.mae, "windows": errors.windows}
 
 
 class Labels(NamedTuple):

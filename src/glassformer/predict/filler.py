@@ -14,7 +14,7 @@ from glassformer.data.sequences import special_id
 from glassformer.errors import ConfigError
 from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
-from glassformer.predict.opening import open_run
+from glassformer.predict.loading import load_run
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts
 from glassformer.text.errors import TextError, warn_of_unknown
@@ -52,7 +52,7 @@ class Filler(Encoder):
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(**cls._parts(open_run(path, ("masked",), device)), engine=engine, precision=precision)
+        return cls(**cls._parts(load_run(path, ("masked",), device)), engine=engine, precision=precision)
 
     def fill(self, texts: Sequence[str], top: int = 5) -> list[Filled]:
         """The ``top`` candidates for every ``[MASK]`` of each text; special tokens are none.

@@ -14,13 +14,13 @@ from glassformer.data.time_series import SeriesFormat
 from glassformer.data.time_series_config import Missing
 from glassformer.data.time_series_files import read_table
 from glassformer.errors import DataError
-from glassformer.evaluate.forecast import ForecastErrors, forecast_errors
+from glassformer.metrics.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import Series
 from glassformer.models.size import summary
 from glassformer.native import Engine, Precision
 from glassformer.predict.dates import dates_after, read_header
-from glassformer.predict.engine import Predictor
-from glassformer.predict.opening import open_run
+from glassformer.predict.loading import load_run
+from glassformer.predict.predictor import Predictor
 
 BATCH_SIZE = 128
 
@@ -61,9 +61,9 @@ class Forecaster(Predictor):
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        opened = open_run(path, ("forecasting",), device)
-        form = SeriesFormat.parse_stored(opened.stored("format"), f"{opened.path}/config.json")
-        return cls(opened.model, form, path=opened.path, engine=engine, precision=precision)
+        run = load_run(path, ("forecasting",), device)
+        form = SeriesFormat.parse_stored(run.setting("format"), f"{run.path}/config.json")
+        return cls(run.model, form, path=run.path, engine=engine, precision=precision)
 
     def forecast_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> Forecast:
         """What comes after a CSV file of at least ``context`` rows.

@@ -12,7 +12,6 @@ import torch
 
 from glassformer.data.windows import logits_within_documents
 from glassformer.errors import ConfigError, DataError
-from glassformer.evaluate.sliding import TextLikelihood, sliding_likelihood
 from glassformer.generate import (
     Hypothesis,
     LanguageDecodingConfig,
@@ -24,12 +23,13 @@ from glassformer.generate import (
     token_biases,
 )
 from glassformer.generate.greedy_and_sampling import finish
-from glassformer.memory import fitting_memory
+from glassformer.metrics.likelihood import TextLikelihood, sliding_likelihood
 from glassformer.models.gpt import GPT
 from glassformer.models.size import summary
 from glassformer.native import Accelerated
 from glassformer.native.accelerated import supported_decoding, weights_state
-from glassformer.predict.opening import open_run
+from glassformer.predict.loading import load_run
+from glassformer.predict.memory import fitting_memory
 from glassformer.predict.prompt_cache import PromptCache, WithPromptCache, form_of
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts, one_text, refuse_several
@@ -78,14 +78,13 @@ class Generator:
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        opened = open_run(path, ("language",), device)
-        assert opened.tokenizer is not None
-        origin = f"{opened.path}/config.json"
-        decoding = LanguageDecodingConfig.parse_stored(opened.config.get("decoding", {}), origin)
-        decoding = supported_decoding(decoding, opened.model, origin)
-        context = opened.config.get("context", opened.model.config.max_length)
-        documents, within = opened.config.get("documents", "file"), opened.config.get("within_documents", False)
-        return cls(opened.model, opened.tokenizer, decoding, context, documents, within, path=opened.path)
+        run = load_run(path, ("language",), device)
+        origin = f"{run.path}/config.json"
+        decoding = LanguageDecodingConfig.parse_stored(run.settings.get("decoding", {}), origin)
+        decoding = supported_decoding(decoding, run.model, origin)
+        context = run.settings.get("context", run.model.config.max_length)
+        documents, within = run.settings.get("documents", "file"), run.settings.get("within_documents", False)
+        return cls(run.model, run.tokenizer, decoding, context, documents, within, path=run.path)
 
     @property
     def device(self) -> torch.device:

@@ -11,15 +11,14 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.storage.checkpoint import CONFIG
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.errors import CheckpointError, DataError
 from glassformer.models.size import summary
 from glassformer.models.vit import ViT
 from glassformer.native import Engine, Precision
-from glassformer.predict.engine import Predictor
-from glassformer.predict.opening import open_run
-from glassformer.predict.prediction import Prediction, predictions
+from glassformer.predict.loading import load_run
+from glassformer.predict.predictor import Prediction, Predictor, predictions
+from glassformer.storage.checkpoint import CONFIG
 from glassformer.text.arguments import listed
 from glassformer.text.errors import TextError
 
@@ -44,13 +43,13 @@ class ImageClassifier(Predictor):
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        opened = open_run(path, ("images",), device)
-        form = ImageFormat.parse_stored(opened.stored("format"), f"{opened.path}/{CONFIG}")
-        config = opened.model.config
+        run = load_run(path, ("images",), device)
+        form = ImageFormat.parse_stored(run.setting("format"), f"{run.path}/{CONFIG}")
+        config = run.model.config
         sizes = (form.height, form.width), len(form.mean), len(form.deviation), len(form.classes)
         if sizes != (config.image_size, config.n_channels, config.n_channels, config.n_classes):
-            raise CheckpointError(f"{opened.path}/{CONFIG}: format does not match the model; restore the original")
-        return cls(opened.model, form, path=opened.path, engine=engine, precision=precision)
+            raise CheckpointError(f"{run.path}/{CONFIG}: format does not match the model; restore the original")
+        return cls(run.model, form, path=run.path, engine=engine, precision=precision)
 
     @property
     def labels(self) -> tuple[str, ...]:

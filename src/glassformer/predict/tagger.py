@@ -12,8 +12,8 @@ from torch import Tensor
 from glassformer.data.token_classification import Words, encode_words
 from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
-from glassformer.predict.opening import open_run
-from glassformer.predict.prediction import Prediction, predictions
+from glassformer.predict.loading import load_run
+from glassformer.predict.predictor import Prediction, predictions
 from glassformer.text.arguments import list_of_sentences
 from glassformer.text.errors import TextError, warn_of_unknown
 
@@ -29,8 +29,8 @@ class Tagger(Encoder):
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
         """From a run folder (its best checkpoint) or a checkpoint folder."""
-        opened = open_run(path, ("tagging",), device)
-        return cls(**cls._parts(opened), tags=tuple(opened.stored("tags")), engine=engine, precision=precision)
+        run = load_run(path, ("tagging",), device)
+        return cls(**cls._parts(run), tags=tuple(run.setting("tags")), engine=engine, precision=precision)
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tag of each word; a sentence is a list of words, or a text whose words stand between spaces."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from torch import Tensor
 
+from glassformer.errors import CheckpointError, nearest
 from glassformer.storage.checkpoint import (
     CONFIG,
     LARGEST,
@@ -31,7 +32,6 @@ from glassformer.storage.checkpoint import (
     verify,
     write_whole,
 )
-from glassformer.errors import CheckpointError, nearest
 from glassformer.storage.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
 from glassformer.storage.regular_files import MEGABYTE, read_regular
 

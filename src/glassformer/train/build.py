@@ -4,13 +4,13 @@ from typing import Any
 
 import torch
 
-from glassformer.storage.checkpoint import Checkpoint
 from glassformer.config import Config
 from glassformer.errors import ConfigError
-from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
 from glassformer.models.registry import weights_of
 from glassformer.native import accelerate, by_block, route
+from glassformer.predict.loading import load_checked
+from glassformer.storage.checkpoint import Checkpoint
 from glassformer.storage.run_folder import resolve
 from glassformer.train.config import RunConfig
 from glassformer.train.host_process import seed_generators

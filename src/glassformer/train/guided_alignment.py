@@ -16,9 +16,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from glassformer.alignment.attention import HeadReading
 from glassformer.config import Config
 from glassformer.data import TokenLinks
-from glassformer.evaluate.word_links import HeadReading
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.mask import Mask
 

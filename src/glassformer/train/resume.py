@@ -7,8 +7,8 @@ import torch
 
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
-from glassformer.model_loading import load_checked
 from glassformer.models.device import choose_device
+from glassformer.predict.loading import load_checked
 from glassformer.storage.run_folder import BEST, RunFolder, training_values
 from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.storage.checkpoint import TrainingState, check_finite
 from glassformer.errors import CheckpointError, GlassformerError
 from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.models.registry import load_weights, weights_of
 from glassformer.native import Route, describe
 from glassformer.native.library import loaded
+from glassformer.storage.checkpoint import TrainingState, check_finite
 from glassformer.train.config import RunConfig
 from glassformer.train.task import BatchSource, Task
 

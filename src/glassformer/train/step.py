@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
-from glassformer.memory import out_of_memory
+from glassformer.predict.memory import out_of_memory
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train.loss import Loss
 from glassformer.train.optim import learning_rate, set_rate, weight_update

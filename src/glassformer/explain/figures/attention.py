@@ -6,8 +6,8 @@ from typing import NamedTuple, cast
 
 from torch import Tensor
 
+from glassformer.alignment.attention import grouped
 from glassformer.errors import ConfigError, nearest
-from glassformer.evaluate.word_links import grouped
 from glassformer.explain.examined import Examined, Written
 from glassformer.explain.model_figures import CLASS, class_attention, lens_of, mask, norms, positions
 from glassformer.explain.view import Panel, View

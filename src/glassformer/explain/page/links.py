@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glassformer.evaluate.word_links import strongest_links, word_weights
+from glassformer.alignment.attention import strongest_links, word_weights
 from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
 from glassformer.explain.figures.svg import columns_of, shown

@@ -1,11 +1,13 @@
-"""What differs between tasks when a checkpoint comes or goes."""
+"""What differs between tasks when a checkpoint is imported or exported."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from glassformer.errors import CheckpointError
 from glassformer.interop.parity import Inputs, Logits, Sample
-from glassformer.interop.runs import Held
+from glassformer.predict.loading import LoadedRun
+from glassformer.tasks import TASKS, resolve_name
 from glassformer.text import TokenizerPair
 
 
@@ -17,19 +19,24 @@ class TaskConversion(Protocol):
         """Their class that finds the model's."""
         ...
 
-    def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair | None]:
-        """``values`` and tokenizers of a ``Held``, from their folder, of which ``theirs`` is ``config.json``."""
+    @property
+    def generation(self) -> dict[str, Any]:
+        """Their settings that change the generated text, each with the value that does not."""
         ...
 
-    def settings(self, held: Held) -> dict[str, Any]:
+    def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair | None]:
+        """``settings`` and tokenizers of a ``LoadedRun``, from their folder, of which ``theirs`` is ``config.json``."""
+        ...
+
+    def settings(self, held: LoadedRun) -> dict[str, Any]:
         """What their ``config.json`` says beside the model: symbols, names of classes."""
         ...
 
-    def write(self, folder: Path, held: Held) -> list[str]:
+    def write(self, folder: Path, held: LoadedRun) -> list[str]:
         """Their other files; a sentence for each thing that they cannot say."""
         ...
 
-    def inputs(self, held: Held) -> Inputs:
+    def inputs(self, held: LoadedRun) -> Inputs:
         """In the type of the model."""
         ...
 
@@ -37,6 +44,23 @@ class TaskConversion(Protocol):
 
     def their_logits(self, theirs: Any) -> Logits: ...
 
-    def samples(self, held: Held, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
+    def samples(self, held: LoadedRun, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
         """``texts``, or random ones, by their tokenizer and model and by ours."""
         ...
+
+
+def conversion_of(task: str) -> TaskConversion:
+    conversion: TaskConversion = resolve_name(TASKS[task].conversion)
+    return conversion
+
+
+def names_of(theirs: dict[str, Any]) -> list[str]:
+    """In the order of their numbers."""
+    table = {int(number): str(name) for number, name in (theirs.get("id2label") or {}).items()}
+    if sorted(table) != list(range(len(table))) or not table:
+        raise CheckpointError(f"config.json: id2label={table} does not number its names from 0; correct it")
+    return [table[number] for number in range(len(table))]
+
+
+def with_names(names: list[str]) -> dict[str, Any]:
+    return {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,14 +10,13 @@ from torch import Tensor
 from glassformer.data.sequences import Frame, special_id
 from glassformer.errors import CheckpointError
 from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
-from glassformer.interop.runs import Held
-from glassformer.interop.sample_texts import compared, refuse_long
+from glassformer.interop.samples import compared, refuse_long
 from glassformer.interop.sentence_vectors import write_settings
-from glassformer.interop.tasks.names import names_of, with_names
-from glassformer.interop.tasks.pipelines import pipeline_of
-from glassformer.interop.tasks.tokenizer_files import write_tokenizer
+from glassformer.interop.tasks.conversion import names_of, with_names
+from glassformer.interop.tasks.tokenizer_files import pipeline_of, write_tokenizer
 from glassformer.interop.tokenizer_json import MARKS, foreign_pair
 from glassformer.interop.transformers_api import loaded_tokenizer, read_by, refuse_other_ids
+from glassformer.predict.loading import LoadedRun
 from glassformer.text import TokenizerPair
 from glassformer.text.pretrained import KIND, PretrainedTokenizer
 
@@ -27,8 +26,10 @@ SYMBOLS = {"<pad>": ("pad_token", "[PAD]"), "<unk>": ("unk_token", "[UNK]")}
 SYMBOLS |= {"[CLS]": ("cls_token", "[CLS]"), "[SEP]": ("sep_token", "[SEP]"), "[MASK]": ("mask_token", "[MASK]")}
 
 
-class Encoder:
+class EncoderConversion:
     """The symbols around a text are the task's here, and its tokenizer's there."""
+
+    generation: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, task: str, loader: str):
         self.task, self.loader = task, loader
@@ -48,18 +49,18 @@ class Encoder:
         values: dict[str, Any] = {"task": self.task, "max_length": config.max_length, "tokenizer": pair.fingerprint}
         return values | ({NAMES[self.task]: names_of(theirs)} if self.task in NAMES else {}), pair
 
-    def settings(self, held: Held) -> dict[str, Any]:
+    def settings(self, held: LoadedRun) -> dict[str, Any]:
         symbols = {"pad_token_id": held.tokenizer.pad_id}
-        return symbols | (with_names(held.stored(NAMES[self.task])) if self.task in NAMES else {})
+        return symbols | (with_names(held.setting(NAMES[self.task])) if self.task in NAMES else {})
 
-    def write(self, folder: Path, held: Held) -> list[str]:
+    def write(self, folder: Path, held: LoadedRun) -> list[str]:
         notes = write_tokenizer(folder, held.tokenizer, held.model.config.max_length, "marks")
-        write_settings(folder, held.values, held.model.config.d_model)
+        write_settings(folder, held.settings, held.model.config.d_model)
         if self.task == "masked" and held.tokenizer.kind not in (KIND, "char"):
             notes.append("punctuation beside a [MASK] is cut there as if a space stood between them")
         return notes
 
-    def inputs(self, held: Held) -> Inputs:
+    def inputs(self, held: LoadedRun) -> Inputs:
         c, tokenizer = held.model.config, held.tokenizer
         generator, longest = torch.Generator().manual_seed(1), min(9, c.max_length)
         lengths = [longest, min(5, longest), 1]
@@ -84,7 +85,7 @@ class Encoder:
         return logits
 
     @torch.inference_mode()
-    def samples(self, held: Held, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
+    def samples(self, held: LoadedRun, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
         reader, frame, samples = loaded_tokenizer(folder), Frame.of(held.tokenizer), []
         for text in compared(texts, held.tokenizer):
             arrays: Any = frame.rows([[held.tokenizer.encode(text)]])
@@ -99,18 +100,24 @@ class Encoder:
             samples.append(Sample(text, self._said(held, ours[0]), self._said(held, other[0])))
         return samples
 
-    def _asked(self, held: Held, ids: Tensor) -> Tensor:
+    def _asked(self, held: LoadedRun, ids: Tensor) -> Tensor:
         """The last token of the text masked, where masked tokens are told."""
         if self.task == "masked":
             ids = ids.clone()
             ids[0, -2] = special_id(held.tokenizer, MARKS[2])
         return ids
 
-    def _said(self, held: Held, logits: Tensor) -> str:
+    def _said(self, held: LoadedRun, logits: Tensor) -> str:
         if self.task == "embedding":
             return " ".join(f"{value:.4f}" for value in logits.mean(0)[:4].tolist()) + " …"
         best = logits.argmax(-1)
         if self.task == "masked":
             return held.tokenizer.tokens([int(best[-2])])[0]
-        names = held.stored(NAMES[self.task])
+        names = held.setting(NAMES[self.task])
         return " ".join(names[int(place)] for place in best.reshape(-1))
+
+
+EMBEDDING = EncoderConversion("embedding", "AutoModel")
+MASKED = EncoderConversion("masked", "AutoModelForMaskedLM")
+CLASSIFICATION = EncoderConversion("classification", "AutoModelForSequenceClassification")
+TAGGING = EncoderConversion("tagging", "AutoModelForTokenClassification")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,20 +13,21 @@ from torch import Tensor
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.errors import CheckpointError, DataError
 from glassformer.interop.parity import TOLERANCES, Inputs, Logits, Sample
-from glassformer.interop.runs import Held
-from glassformer.interop.tasks.names import names_of, with_names
+from glassformer.interop.tasks.conversion import names_of, with_names
 from glassformer.interop.tokenizer_json import read_json
 from glassformer.interop.transformers_api import loaded_processor, quiet
+from glassformer.predict.loading import LoadedRun
 
 PROCESSOR = "preprocessor_config.json"
 BICUBIC = 3
 """As Pillow numbers its filters."""
 
 
-class Images:
+class ImageConversion:
     """Pictures of the model's own size are the same numbers on both sides; others are scaled otherwise."""
 
     loader = "AutoModelForImageClassification"
+    generation: ClassVar[dict[str, Any]] = {}
 
     def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], None]:
         if not (folder / PROCESSOR).is_file():
@@ -37,10 +38,10 @@ class Images:
         format = ImageFormat.parse({**sizes, "mean": mean, "deviation": deviation}, f"{folder}/{PROCESSOR}")
         return {"task": "images", "format": format.model_dump(mode="json")}, None
 
-    def settings(self, held: Held) -> dict[str, Any]:
+    def settings(self, held: LoadedRun) -> dict[str, Any]:
         return with_names(_format(held).classes)
 
-    def write(self, folder: Path, held: Held) -> list[str]:
+    def write(self, folder: Path, held: LoadedRun) -> list[str]:
         format = _format(held)
         document = {
             "image_processor_type": "ViTImageProcessor",
@@ -57,7 +58,7 @@ class Images:
         (folder / PROCESSOR).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         return ["pictures of other proportions are squeezed there, and cut to the proportions of the model here"]
 
-    def inputs(self, held: Held) -> Inputs:
+    def inputs(self, held: LoadedRun) -> Inputs:
         c, generator = held.model.config, torch.Generator().manual_seed(1)
         images = torch.randn(3, c.n_channels, *c.image_size, generator=generator)
         return Inputs((images.to(held.model.output_projection.weight.dtype),))
@@ -73,7 +74,7 @@ class Images:
         return logits
 
     @torch.inference_mode()
-    def samples(self, held: Held, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
+    def samples(self, held: LoadedRun, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
         """A picture of noise, from its bytes; theirs reads such of one channel and of three."""
         if texts is not None:
             raise DataError("texts are compared where a model reads text, and this one reads images; leave them out")
@@ -98,8 +99,8 @@ def _processed(folder: Path, pixels: NDArray[np.uint8]) -> Tensor:
     return torch.as_tensor(np.asarray(found["pixel_values"]))
 
 
-def _format(held: Held) -> ImageFormat:
-    return ImageFormat.parse(held.stored("format"), "config.json")
+def _format(held: LoadedRun) -> ImageFormat:
+    return ImageFormat.parse(held.setting("format"), "config.json")
 
 
 def _normalization(settings: dict[str, Any], channels: int) -> tuple[list[float], list[float]]:
@@ -120,3 +121,6 @@ def _normalization(settings: dict[str, Any], channels: int) -> tuple[list[float]
             raise CheckpointError(f"{PROCESSOR}: {name}={value} is not one number for each of {channels} channels")
         found.append(values)
     return found[0], found[1]
+
+
+IMAGES = ImageConversion()

@@ -10,12 +10,10 @@ from torch import Tensor
 
 from glassformer.errors import CheckpointError
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig, SpecialTokens, continue_texts
-from glassformer.interop.decoding import continuing_to_ours, continuing_to_theirs, never_written
+from glassformer.interop.decoding import GENERATION, continuing_to_ours, continuing_to_theirs, never_written
 from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
-from glassformer.interop.runs import Held
-from glassformer.interop.sample_texts import compared, read_back, refuse_long
-from glassformer.interop.tasks.pipelines import pipeline_of
-from glassformer.interop.tasks.tokenizer_files import write_tokenizer
+from glassformer.interop.samples import compared, read_back, refuse_long
+from glassformer.interop.tasks.tokenizer_files import pipeline_of, write_tokenizer
 from glassformer.interop.tokenizer_json import (
     Around,
     Pipeline,
@@ -25,6 +23,7 @@ from glassformer.interop.tokenizer_json import (
     to_tokenizer_json,
 )
 from glassformer.interop.transformers_api import loaded_tokenizer, quiet, read_by, refuse_other_ids, transformers
+from glassformer.predict.loading import LoadedRun
 from glassformer.text import TokenizerPair
 from glassformer.text.pretrained import PretrainedTokenizer
 
@@ -37,10 +36,11 @@ UNCUT = {"truncation": None, "padding": None}
 """Pipeline settings that disable truncation and padding; the limits of the model apply instead."""
 
 
-class Language:
+class LanguageConversion:
     """Where documents were parted for training, a text begins behind the end symbol on both sides."""
 
     loader = "AutoModelForCausalLM"
+    generation = GENERATION | {"min_length": 0}  # counts the prompt there
 
     def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair]:
         found = pipeline_of(folder, config.vocab_size)
@@ -55,22 +55,22 @@ class Language:
         }
         return values, pair
 
-    def settings(self, held: Held) -> dict[str, Any]:
+    def settings(self, held: LoadedRun) -> dict[str, Any]:
         """A symbol that stands for nothing there is left out; a start that does is the end, as in GPT-2."""
         tokenizer, whole = held.tokenizer, to_tokenizer_json(held.tokenizer, "nothing")
         pad = tokenizer.pad_id if named_special(tokenizer, whole, "<pad>") else None
         start = tokenizer.start_id if named_special(tokenizer, whole, "<s>") else tokenizer.end_id
         return {"pad_token_id": pad, "bos_token_id": start, "eos_token_id": tokenizer.end_id}
 
-    def write(self, folder: Path, held: Held) -> list[str]:
-        decoding = LanguageDecodingConfig.parse(held.values.get("decoding", {}), "decoding")
+    def write(self, folder: Path, held: LoadedRun) -> list[str]:
+        decoding = LanguageDecodingConfig.parse(held.settings.get("decoding", {}), "decoding")
         said, notes = continuing_to_theirs(decoding)
         values = {**said, **self.settings(held), "suppress_tokens": never_written(held.tokenizer)}
         transformers.GenerationConfig(**values).save_pretrained(folder)
         around: Around = "document" if _begins(held) else "nothing"
         return notes + write_tokenizer(folder, held.tokenizer, held.model.config.max_length, around)
 
-    def inputs(self, held: Held) -> Inputs:
+    def inputs(self, held: LoadedRun) -> Inputs:
         c, tokenizer = held.model.config, held.tokenizer
         longest = min(9, c.max_length)
         lengths = [longest, min(5, longest), 1]
@@ -87,7 +87,7 @@ class Language:
 
         return logits
 
-    def samples(self, held: Held, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
+    def samples(self, held: LoadedRun, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
         tokenizer, reader, samples = held.tokenizer, loaded_tokenizer(folder), []
         before = [tokenizer.end_id] if _begins(held) else []
         for text in compared(texts, tokenizer):
@@ -101,11 +101,11 @@ class Language:
         return samples
 
 
-def _begins(held: Held) -> bool:
-    return bool(held.values.get("documents", "file") != "file")
+def _begins(held: LoadedRun) -> bool:
+    return bool(held.settings.get("documents", "file") != "file")
 
 
-def _continued(held: Held, ids: list[int], most: int) -> list[int]:
+def _continued(held: LoadedRun, ids: list[int], most: int) -> list[int]:
     tokenizer = held.tokenizer
     symbols = SpecialTokens(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id)
     config = DecodingConfig.parse({"beam_size": 1, "max_length": most, "length_penalty": "none"}, "decoding")
@@ -113,7 +113,7 @@ def _continued(held: Held, ids: list[int], most: int) -> list[int]:
 
 
 @torch.inference_mode()
-def _their_continuation(held: Held, theirs: Any, ids: list[int], most: int) -> list[int]:
+def _their_continuation(held: LoadedRun, theirs: Any, ids: list[int], most: int) -> list[int]:
     tokenizer = held.tokenizer
     config = transformers.GenerationConfig(
         num_beams=1,
@@ -174,3 +174,6 @@ def _named_by_tokenizer(theirs: dict[str, Any], found: Pipeline) -> dict[str, in
         if (outside and symbol != "eos") or (id is not None and (outside or given is None)):
             named[f"{symbol}_token_id"] = id
     return named
+
+
+LANGUAGE = LanguageConversion()

@@ -8,21 +8,29 @@ import torch
 from torch import Tensor
 
 from glassformer.generate import TranslationDecodingConfig
-from glassformer.interop.decoding import decoding_to_ours, decoding_to_theirs, never_written
+from glassformer.interop.decoding import GENERATION, decoding_to_ours, decoding_to_theirs, never_written
 from glassformer.interop.parity import Inputs, Logits, Sample
-from glassformer.interop.runs import Held
-from glassformer.interop.sample_texts import compared, read_back, refuse_long
+from glassformer.interop.samples import (
+    compared,
+    greedy_texts,
+    logits_of,
+    longest_text,
+    random_inputs,
+    read_back,
+    refuse_long,
+)
 from glassformer.interop.tasks.tokenizer_files import write_tokenizer
 from glassformer.interop.tokenizer_json import generation_settings, read_tokenizers
 from glassformer.interop.transformers_api import loaded_tokenizer, quiet, read_by, transformers
-from glassformer.interop.translations import greedy_texts, logits_of, longest_text, random_inputs
+from glassformer.predict.loading import LoadedRun
 from glassformer.text import Tokenizer, TokenizerPair
 
 
-class Translation:
+class TranslationConversion:
     """Source and target may have a folder of tokenizer files each."""
 
     loader = "AutoModelForSeq2SeqLM"
+    generation = GENERATION
 
     def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair]:
         pair = read_tokenizers(folder, theirs, config.vocab_sizes)
@@ -30,12 +38,12 @@ class Translation:
         values = {"decoding": decoding.model_dump(mode="json"), "tokenizer": pair.fingerprint}
         return {"task": "translation", **values}, pair
 
-    def settings(self, held: Held) -> dict[str, Any]:
+    def settings(self, held: LoadedRun) -> dict[str, Any]:
         return _symbols(held.pair.target)
 
-    def write(self, folder: Path, held: Held) -> list[str]:
+    def write(self, folder: Path, held: LoadedRun) -> list[str]:
         tokenizers, config = held.pair, held.model.config
-        decoding = TranslationDecodingConfig.parse(held.values.get("decoding", {}), "decoding")
+        decoding = TranslationDecodingConfig.parse(held.settings.get("decoding", {}), "decoding")
         values, notes = decoding_to_theirs(decoding, config.max_length)
         values |= {**_symbols(tokenizers.target), "suppress_tokens": never_written(tokenizers.target)}
         transformers.GenerationConfig(**values).save_pretrained(folder)
@@ -49,7 +57,7 @@ class Translation:
             notes += write_tokenizer(place, tokenizer, config.max_length)
         return notes
 
-    def inputs(self, held: Held) -> Inputs:
+    def inputs(self, held: LoadedRun) -> Inputs:
         return random_inputs(held.model, held.pair)
 
     def logits(self, model: Any) -> Logits:
@@ -63,7 +71,7 @@ class Translation:
 
         return logits
 
-    def samples(self, held: Held, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
+    def samples(self, held: LoadedRun, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
         given = compared(texts, held.tokenizer)
         for text, ids in zip(given, held.tokenizer.encode_batch(given), strict=True):
             refuse_long(text, len(ids) + 1, held.model.config.max_length)
@@ -72,7 +80,7 @@ class Translation:
 
 
 @torch.inference_mode()
-def _their_texts(held: Held, theirs: Any, folder: Path, texts: list[str]) -> list[str]:
+def _their_texts(held: LoadedRun, theirs: Any, folder: Path, texts: list[str]) -> list[str]:
     """By their tokenizer and their ``generate``, cut where ours ends at the latest."""
     symbols, longest = held.pair.target, longest_text(held.model)
     source, target = loaded_tokenizer(folder), folder / "target"
@@ -104,3 +112,6 @@ def _symbols(tokenizer: Tokenizer) -> dict[str, int]:
         "decoder_start_token_id": tokenizer.start_id,
         "eos_token_id": tokenizer.end_id,
     }
+
+
+TRANSLATION = TranslationConversion()

@@ -1,39 +1,13 @@
-"""The one table of tasks: what a run can train for, and which of them each kind of model trains for by itself."""
+"""Reading the configuration of a training, and making its task."""
 
 from pathlib import Path
 from typing import Any
 
 from glassformer.config import apply_override, read_toml
 from glassformer.errors import ConfigError, nearest
+from glassformer.tasks import DEFAULT_TASKS, TASKS, resolve_name
 from glassformer.train.config import RunConfig
 from glassformer.train.task import SourceCheckpoint, Task
-from glassformer.train.tasks.classification import Classification, ClassificationRun
-from glassformer.train.tasks.forecasting import Forecasting, ForecastingRun
-from glassformer.train.tasks.images import ImageClassification, ImageRun
-from glassformer.train.tasks.language import LanguageModeling, LanguageRun
-from glassformer.train.tasks.masked import MaskedModeling, MaskedRun
-from glassformer.train.tasks.tagging import Tagging, TaggingRun
-from glassformer.train.tasks.translation import RecurrentRun, Translation, TranslationRun
-
-TASKS: dict[str, tuple[Any, dict[str, type[RunConfig]]]] = {
-    "translation": (Translation, {"encoder_decoder": TranslationRun, "recurrent": RecurrentRun}),
-    "language": (LanguageModeling, {"gpt": LanguageRun}),
-    "masked": (MaskedModeling, {"bert": MaskedRun}),
-    "classification": (Classification, {"bert": ClassificationRun}),
-    "tagging": (Tagging, {"bert": TaggingRun}),
-    "images": (ImageClassification, {"vit": ImageRun}),
-    "forecasting": (Forecasting, {"series": ForecastingRun}),
-}
-"""The task, and the configuration of its runs for each kind of model that can be trained for it."""
-
-TASK_OF_KIND = {
-    "encoder_decoder": "translation",
-    "recurrent": "translation",
-    "gpt": "language",
-    "bert": "masked",
-    "vit": "images",
-    "series": "forecasting",
-}
 
 
 def parse_config(values: dict[str, Any], origin: str = "configuration") -> RunConfig:
@@ -53,20 +27,22 @@ def config_class(values: dict[str, Any], origin: str) -> type[RunConfig]:
     """``task`` where it is given, else what ``model.kind`` is for, else translation."""
     model = values.get("model")
     given = model.get("kind") if isinstance(model, dict) else None
-    if given is not None and given not in TASK_OF_KIND:
-        raise ConfigError(f"{origin}: model.kind={given!r} is not a model; {nearest(str(given), list(TASK_OF_KIND))}")
-    task = values.get("task", TASK_OF_KIND[given or "encoder_decoder"])
-    if task not in TASKS:
-        raise ConfigError(f"{origin}: task={task!r} is not a task; {nearest(str(task), list(TASKS))}")
-    kinds = TASKS[task][1]
+    if given is not None and given not in DEFAULT_TASKS:
+        raise ConfigError(f"{origin}: model.kind={given!r} is not a model; {nearest(str(given), list(DEFAULT_TASKS))}")
+    task = values.get("task", DEFAULT_TASKS[given or "encoder_decoder"])
+    trained = {name: record.settings for name, record in TASKS.items() if record.training}
+    if task not in trained:
+        raise ConfigError(f"{origin}: task={task!r} is not a task; {nearest(str(task), list(trained))}")
+    kinds = trained[task]
     if given is not None and given not in kinds:
         raise ConfigError(
             f"{origin}: task={task!r} trains model.kind={' or '.join(kinds)}, not {given!r}; set one of them"
         )
-    return kinds[given or next(iter(kinds))]
+    settings: type[RunConfig] = resolve_name(kinds[given or next(iter(kinds))])
+    return settings
 
 
 def make_task(config: RunConfig, origin: SourceCheckpoint | None = None) -> Task:
-    """Data and tokenizer read and checked. ``origin``: of a run that goes on, or starts from another one."""
-    made: Task = TASKS[config.task][0](config, origin)
-    return made
+    """Read and check the data and tokenizer. ``origin`` is the checkpoint that a run resumes or starts from."""
+    task: Task = resolve_name(TASKS[config.task].training)(config, origin)
+    return task

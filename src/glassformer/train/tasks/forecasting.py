@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassformer.data.time_series import PARTS, Part, SeriesBatch, SeriesBatches, prepare_series
 from glassformer.data.time_series_config import SeriesDataConfig
-from glassformer.evaluate.forecast import forecast_errors
+from glassformer.metrics.forecast import forecast_errors
 from glassformer.models.series import Series, SeriesConfig
 from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
 from glassformer.train.loss import Loss

@@ -13,9 +13,8 @@ from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.data.token_stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
 from glassformer.errors import DataError
-from glassformer.evaluate.likelihood import bits
-from glassformer.evaluate.sliding import sliding_likelihood
 from glassformer.generate import LanguageDecodingConfig, stop_strings, token_biases
+from glassformer.metrics.likelihood import bits, sliding_likelihood
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.text import ByteTextConfig, TextSize
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig

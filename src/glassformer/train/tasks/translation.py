@@ -9,18 +9,19 @@ from typing import Any, Literal, Self
 import torch
 from pydantic import Field, model_validator
 
+from glassformer.alignment.attention import in_decoder
 from glassformer.data import Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
 from glassformer.errors import ConfigError, DataError
-from glassformer.evaluate import bleu, chrf, tokenizer_for
-from glassformer.evaluate.translation import bleu_metric
-from glassformer.evaluate.word_links import in_decoder
 from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
+from glassformer.metrics import bleu, chrf, tokenizer_for
+from glassformer.metrics.translation import bleu_metric
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
 from glassformer.models.registry import MODELS
 from glassformer.native import check_decoding
+from glassformer.predict.translator import Translator
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.text.errors import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
@@ -28,7 +29,6 @@ from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, masked_select, projection_loss
 from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, ValidationReport
 from glassformer.train.tasks.vocabulary import kept_vocabulary
-from glassformer.translator import Translator
 
 TEXTS_SEEN = 5000
 """Number of target texts that ``validation.tokenize = "auto"`` examines."""

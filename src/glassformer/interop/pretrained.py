@@ -1,0 +1,100 @@
+"""Folders of pretrained models: fetched from the hub, and their weights, in safetensors alone."""
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from glassformer.errors import CheckpointError
+from glassformer.interop.optional import required
+from glassformer.interop.tokenizer_json import read_json
+from glassformer.storage.manifest import refusing
+
+FETCHED = ["*.json", "*.safetensors", "*.spm", "vocab.txt", "merges.txt"]
+"""Weights in safetensors, JSON and vocabularies: nothing that could run."""
+
+huggingface_hub = required("huggingface_hub", "huggingface")
+constants = required("huggingface_hub.constants", "huggingface")
+errors = required("huggingface_hub.errors", "huggingface")
+
+
+def fetched(name: str) -> Path:
+    """The folder that holds the model ``name`` (owner/name), fetched before or now."""
+    if name.count("/") > 1 or name.startswith((".", "/", "~")):
+        raise _no_name(name)
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=FETCHED))
+    except errors.HFValidationError:
+        raise _no_name(name) from None
+    except Exception as error:  # of many kinds: no network, no such name, not allowed
+        answer = error.__cause__ if isinstance(error.__cause__, errors.HfHubHTTPError) else error
+        raise CheckpointError(f"{name}: there is no such folder, and {_why(name, answer)}") from None
+
+
+def _no_name(source: str) -> CheckpointError:
+    return CheckpointError(f"{source}: there is no such folder; name one, or a model of the hub (owner/name)")
+
+
+def _why(name: str, error: Exception) -> str:
+    """What was asked where, and the way out."""
+    hub, cache = constants.ENDPOINT, constants.HF_HUB_CACHE
+    if isinstance(error, errors.GatedRepoError):
+        return f"{hub}/{name} is only for who accepts its terms; accept them there, then: hf auth login"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"{hub} has no accessible model of that name; correct the name, or for a private model: hf auth login"
+    if isinstance(error, errors.HfHubHTTPError) and error.response is not None:
+        return f"{hub} refuses it (HTTP {error.response.status_code}); try again later, or name a local folder"
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{cache} cannot hold the model ({error.strerror}); free some space, or name another in HF_HOME"
+    asked = "may not be asked (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else "cannot be reached"
+    return f"{hub} {asked}, nor is it in {cache}; name a local folder that save_pretrained has written, or go online"
+
+
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """One file, or the parts that an index lists. A pickle could run any program, so it is refused."""
+    if (folder / WHOLE).is_file():
+        names = [WHOLE]
+    elif (folder / INDEX).is_file():
+        names = sorted(set(_parts(folder)))
+    else:
+        raise CheckpointError(f"{folder}: {_absence(folder)}")
+    weights: dict[str, Tensor] = {}
+    for name in names:
+        with refusing(f"{folder / name}: cannot be read"):
+            weights |= _read(folder / name)
+    return weights
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        if "os error" in str(error):
+            raise
+        raise CheckpointError(f"{path}: is damaged: it is not a complete safetensors file; copy it again") from None
+
+
+def _parts(folder: Path) -> list[str]:
+    listed = read_json(folder / INDEX).get("weight_map", {})
+    parts = list(listed.values()) if isinstance(listed, dict) else []
+    for name in parts:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise CheckpointError(f"{folder}: {INDEX} names {name!r}, which is not a file of the folder; copy it again")
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{folder}: {name} is missing; copy the entire folder again")
+    return parts
+
+
+def _absence(folder: Path) -> str:
+    pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+    if pickles:
+        return (
+            f"{pickles[0]} is a pickle, which can run any program, so it is not read; where you trust it, load the "
+            "model with transformers and save_pretrained(…, safe_serialization=True), and import what that wrote"
+        )
+    return f"has no {WHOLE}; name a folder that save_pretrained has written"

@@ -1,0 +1,122 @@
+"""The table of tasks: for each of them its models, commands, and the code that trains, uses, explains and converts it.
+
+Code is named as ``module:attribute`` and imported when it is used: importing all of it would take seconds. A test
+resolves every name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """One task. Code that does not exist for it is an empty string."""
+
+    commands: tuple[str, ...]
+    """Verbs of the command line that use a trained run; the first is the one that messages recommend."""
+    predictor: str
+    """Class that ``glassformer.load`` returns."""
+    training: str = ""
+    """Class of data, loss and scores (``train.task.Task``)."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Configuration of a training, by ``model.kind``."""
+    example: str = ""
+    """Function that traces one example of a run: (run, example) → Examined."""
+    conversion: str = ""
+    """Conversion from and to models of Hugging Face."""
+    evaluation: str = ""
+    """Function that evaluates a predictor: (predictor, files) → scores. Translation has corpus metrics instead."""
+    unit: str = ""
+    """What a class is predicted for; empty if the task predicts no classes."""
+
+
+TASKS = {
+    "translation": TaskRecord(
+        commands=("translate", "score", "align", "tokenize"),
+        predictor="glassformer.predict.translator:Translator",
+        training="glassformer.train.tasks.translation:Translation",
+        settings={
+            "encoder_decoder": "glassformer.train.tasks.translation:TranslationRun",
+            "recurrent": "glassformer.train.tasks.translation:RecurrentRun",
+        },
+        example="glassformer.explain.opened:examine_translation",
+        conversion="glassformer.interop.tasks.translation:TRANSLATION",
+    ),
+    "language": TaskRecord(
+        commands=("generate", "tokenize"),
+        predictor="glassformer.predict.generator:Generator",
+        training="glassformer.train.tasks.language:LanguageModeling",
+        settings={"gpt": "glassformer.train.tasks.language:LanguageRun"},
+        evaluation="glassformer.predict.evaluation:evaluate_language",
+        example="glassformer.explain.opened:examine_language",
+        conversion="glassformer.interop.tasks.language:LANGUAGE",
+    ),
+    "embedding": TaskRecord(
+        commands=("embed",),
+        predictor="glassformer.predict.encoder:Encoder",
+        conversion="glassformer.interop.tasks.encoder:EMBEDDING",
+    ),
+    "masked": TaskRecord(
+        commands=("fill", "embed", "tokenize"),
+        predictor="glassformer.predict.filler:Filler",
+        training="glassformer.train.tasks.masked:MaskedModeling",
+        settings={"bert": "glassformer.train.tasks.masked:MaskedRun"},
+        evaluation="glassformer.predict.evaluation:evaluate_masked",
+        example="glassformer.explain.opened:examine_masked_text",
+        conversion="glassformer.interop.tasks.encoder:MASKED",
+    ),
+    "classification": TaskRecord(
+        commands=("classify", "embed", "tokenize"),
+        predictor="glassformer.predict.classifier:Classifier",
+        training="glassformer.train.tasks.labeling:Classification",
+        settings={"bert": "glassformer.train.tasks.labeling:ClassificationRun"},
+        evaluation="glassformer.predict.evaluation:evaluate_classification",
+        example="glassformer.explain.opened:examine_classification",
+        conversion="glassformer.interop.tasks.encoder:CLASSIFICATION",
+        unit="texts",
+    ),
+    "tagging": TaskRecord(
+        commands=("tag", "embed", "tokenize"),
+        predictor="glassformer.predict.tagger:Tagger",
+        training="glassformer.train.tasks.labeling:Tagging",
+        settings={"bert": "glassformer.train.tasks.labeling:TaggingRun"},
+        evaluation="glassformer.predict.evaluation:evaluate_tagging",
+        example="glassformer.explain.opened:examine_tagging",
+        conversion="glassformer.interop.tasks.encoder:TAGGING",
+        unit="words",
+    ),
+    "images": TaskRecord(
+        commands=("classify",),
+        predictor="glassformer.predict.images:ImageClassifier",
+        training="glassformer.train.tasks.images:ImageClassification",
+        settings={"vit": "glassformer.train.tasks.images:ImageRun"},
+        evaluation="glassformer.predict.evaluation:evaluate_images",
+        example="glassformer.explain.opened:examine_image_file",
+        conversion="glassformer.interop.tasks.images:IMAGES",
+        unit="images",
+    ),
+    "forecasting": TaskRecord(
+        commands=("forecast",),
+        predictor="glassformer.predict.forecaster:Forecaster",
+        training="glassformer.train.tasks.forecasting:Forecasting",
+        settings={"series": "glassformer.train.tasks.forecasting:ForecastingRun"},
+        evaluation="glassformer.predict.evaluation:evaluate_forecasting",
+        example="glassformer.explain.opened:examine_table",
+    ),
+}
+
+DEFAULT_TASKS = {kind: name for name, record in reversed(TASKS.items()) for kind in record.settings}
+"""The task of a model of each kind where a configuration or checkpoint names none: the first that trains it."""
+
+
+def tasks_with(command: str) -> tuple[str, ...]:
+    """Tasks whose runs a verb of the command line takes; empty for other verbs."""
+    return tuple(name for name, record in TASKS.items() if command in record.commands)
+
+
+def resolve_name(name: str) -> Any:
+    """Import what ``module:attribute`` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,79 @@
+"""Classes of texts and tags of words (Devlin et al. 2019, sections 4.1 and 5.3), with or without pre-training."""
+
+from typing import Any, Literal, Self
+
+from pydantic import model_validator
+
+from glassformer.data.classification_config import LabeledConfig, TaggedConfig
+from glassformer.data.text_classification import LabeledBatch, LabeledBatches, labeled_texts, prepare_labeled
+from glassformer.data.token_classification import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
+from glassformer.models.bert import BERT, BERTConfig
+from glassformer.text import TextConfig
+from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
+from glassformer.train.loss import masked_select
+from glassformer.train.tasks.encoder import ClassificationTask, Labeled, LabelingConfig, Reading
+from glassformer.train.tasks.vocabulary import check_length, check_no_dropout
+
+
+class ClassificationRun(RunConfig):
+    """Everything one training of a classifier of texts depends on; ``model.masked_tokens`` is false by default."""
+
+    task: Literal["classification"] = "classification"
+    model: LabelingConfig = BERTConfig(masked_tokens=False)
+    text: TextConfig = TextConfig()
+    data: LabeledConfig
+    train: PlainTrainConfig = PlainTrainConfig()
+    validation: AccuracyValidation = AccuracyValidation()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_length(self.data.max_length, self.model.max_length)
+        check_no_dropout(self.text)
+        return self
+
+
+class Classification(ClassificationTask):
+    """Labeled texts read, accounted for and batched by length."""
+
+    unit = "texts"
+    head, stored = "n_classes", "labels"
+    reading = Reading(labeled_texts, prepare_labeled, LabeledBatches)
+
+    def texts(self, batch: LabeledBatch) -> list[Any]:
+        labels = [self.names[label] for label in batch.labels.tolist()]
+        return [list(pair) for pair in zip(super().texts(batch), labels, strict=True)]
+
+    def _labeled(self, model: BERT, batch: LabeledBatch) -> Labeled:
+        assert model.classes is not None
+        return model.classes(model.hidden(batch.tokens, batch.mask, batch.segments)), batch.labels
+
+
+class TaggingRun(RunConfig):
+    """Everything one training of a tagger depends on; ``model.masked_tokens`` is false by default."""
+
+    task: Literal["tagging"] = "tagging"
+    model: LabelingConfig = BERTConfig(masked_tokens=False)
+    text: TextConfig = TextConfig()
+    data: TaggedConfig
+    train: PlainTrainConfig = PlainTrainConfig()
+    validation: AccuracyValidation = AccuracyValidation()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        check_length(self.data.max_length, self.model.max_length)
+        check_no_dropout(self.text)
+        return self
+
+
+class Tagging(ClassificationTask):
+    """Tagged sentences read, accounted for and batched by length; the tag stands on the first piece of a word."""
+
+    unit = "words"
+    head, stored = "n_tags", "tags"
+    reading = Reading(tagged_texts, prepare_tagged, TaggedBatches)
+
+    def _labeled(self, model: BERT, batch: TaggedBatch) -> Labeled:
+        assert model.tags is not None
+        hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
+        words, tags = (masked_select(x, batch.word_starts, batch.n_targets) for x in (hidden, batch.tags))
+        return model.tags(words[None])[0], tags
