@@ -36,7 +36,7 @@ TASKS = {
     "translation": TaskRecord(
         commands=("translate", "score", "align", "tokenize"),
         predictor="glassformer.predict.translator:Translator",
-        training="glassformer.train.tasks.translation:Translation",
+        training="glassformer.train.tasks.translation:TranslationTask",
         settings={
             "encoder_decoder": "glassformer.train.tasks.translation:TranslationRun",
             "recurrent": "glassformer.train.tasks.translation:RecurrentRun",

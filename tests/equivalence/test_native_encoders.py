@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.models.bert import BERT, BERTConfig
-from glassformer.models.series import Series, SeriesConfig
+from glassformer.models.series import SeriesConfig, SeriesModel
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.native import Accelerated, accelerate, route
 from glassformer.native.library import missing_reason
@@ -37,9 +37,9 @@ def vit() -> ViT:
     )
 
 
-def series() -> Series:
+def series() -> SeriesModel:
     sizes = {**SIZES, "n_heads": 6}  # heads of 8, as in PatchTST
-    return prepared(Series(SeriesConfig.parse({"n_variables": 2, "context": 64, "horizon": 5, **sizes})))
+    return prepared(SeriesModel(SeriesConfig.parse({"n_variables": 2, "context": 64, "horizon": 5, **sizes})))
 
 
 def prepared(model: Any) -> Any:

@@ -8,16 +8,26 @@ import torch
 from torch import Tensor
 
 from glassformer.layers.mask import causal_mask
-from glassformer.layers.sparse import Block, Column, Pattern, Summary, Window, blockwise, fixed, global_tokens, strided
+from glassformer.layers.sparse import (
+    BlockComponent,
+    ColumnComponent,
+    Pattern,
+    Summary,
+    Window,
+    blockwise,
+    fixed,
+    global_tokens,
+    strided,
+)
 from own_process import running
 
 PATTERNS: dict[str, Callable[[bool], Pattern]] = {
     "narrow window": lambda causal: Window(5, causal),
     "window": lambda causal: Window(40, causal),
     "window of all": lambda causal: Window(1000, causal),
-    "block": lambda causal: Block(16, causal),
-    "block of pieces": lambda causal: Block(70, causal),
-    "column": lambda causal: Column(7, causal),
+    "block": lambda causal: BlockComponent(16, causal),
+    "block of pieces": lambda causal: BlockComponent(70, causal),
+    "column": lambda causal: ColumnComponent(7, causal),
     "summary": lambda causal: Summary(9, 2, causal),
     "strided": lambda causal: strided(11, causal),
     "strided beyond": lambda causal: strided(90, causal),
@@ -25,7 +35,7 @@ PATTERNS: dict[str, Callable[[bool], Pattern]] = {
     "global": lambda causal: global_tokens((11, 0, 60), causal),
     "window and global": lambda causal: Window(9, causal) | global_tokens((0, 5, 40), causal),
     "global and window": lambda causal: global_tokens((3,), causal) | Window(4, causal),
-    "three": lambda causal: Block(8, causal) | Window(3, causal) | Column(5, True),
+    "three": lambda causal: BlockComponent(8, causal) | Window(3, causal) | ColumnComponent(5, True),
 }
 SIZES = [(2, 131, 131, 5, 3), (1, 70, 70, 4, 4), (2, 7, 50, 3, 6), (2, 30, 7, 3, 6), (3, 1, 33, 4, 4), (1, 1, 1, 1, 1)]
 MASKS: dict[str, Callable[[int, int, int], Tensor | None]] = {
@@ -140,7 +150,7 @@ def test_compiled_attention_equals_blockwise_attention_without_a_graph_break() -
 
 
 def test_attend_is_bit_identical_for_any_number_of_threads() -> None:
-    pattern, before = Window(40, causal=True) | Column(50, causal=True), torch.get_num_threads()
+    pattern, before = Window(40, causal=True) | ColumnComponent(50, causal=True), torch.get_num_threads()
     leaves, ahead, results = inputs((1, 1500, 1500, 32, 32), torch.float32), torch.randn(1, 2, 1500, 32), []
     try:
         for threads in (1, 2, 3):

@@ -56,9 +56,9 @@ def test_kernels_refuse_a_struct_with_two_fields_exchanged(
 
 
 def test_kernels_refuse_a_field_of_another_name(made: library.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    fields = [("row" if name == "rows" else name, kind) for name, kind in abi.Product._fields_]
-    monkeypatch.setattr(abi, "Product", type("Product", (ctypes.Structure,), {"_fields_": fields}))
-    with pytest.warns(UserWarning, match=r"Product: field row is missing in C\+\+, 8 bytes at 0 in Python"):
+    fields = [("row" if name == "rows" else name, kind) for name, kind in abi.MatrixProduct._fields_]
+    monkeypatch.setattr(abi, "MatrixProduct", type("MatrixProduct", (ctypes.Structure,), {"_fields_": fields}))
+    with pytest.warns(UserWarning, match=r"MatrixProduct: field row is missing in C\+\+, 8 bytes at 0 in Python"):
         assert isinstance(library.load(), str)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from glassformer.explain.examined import Examined
-    from glassformer.explain.walkthrough_step import Pixels, Step, Table
+    from glassformer.explain.walkthrough_step import Pixels, Step, TensorTable
 
 PIXELS = 32
 """Of an image, a side, at most."""
@@ -140,17 +140,17 @@ def _words(words: tuple[tuple[str, ...], ...]) -> "RenderableType":
     return drawn
 
 
-def _numbers(table: "Table") -> "RenderableType":
+def _numbers(table: "TensorTable") -> "RenderableType":
     """Weights on a shade that follows them; every table with the names of both its sides."""
     from rich.style import Style
-    from rich.table import Table as Drawn
+    from rich.table import Table
     from rich.text import Text
 
     from glassformer.explain.figures.svg import ink, shade
 
     columns = ("",) if table.columns is None else table.columns.labels
     caption = _left_out(max(0, len(columns) - WIDEST), max(0, len(table.rows.labels) - HIGHEST))
-    drawn = Drawn(box=None)
+    drawn = Table(box=None)
     drawn.caption, drawn.caption_style, drawn.caption_justify = caption, "dim", "left"
     drawn.add_column("", style="dim")
     for label in columns[:WIDEST]:

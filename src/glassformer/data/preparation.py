@@ -109,7 +109,9 @@ def _build(
         raise
 
 
-def _compare(kept: list[Aligned], before: int, source: "_Writer", target: "_Writer", pair: TokenizerPair) -> None:
+def _compare(
+    kept: list[Aligned], before: int, source: "_PairWriter", target: "_PairWriter", pair: TokenizerPair
+) -> None:
     """Decode one in ``COMPARED_EVERY`` kept lines, counted on from ``before``, to count lost characters."""
     for record, ids, target_ids in kept[-before % COMPARED_EVERY :: COMPARED_EVERY]:
         source.account.compare(record.source, pair.source.decode(ids))
@@ -205,7 +207,7 @@ class _Seen:
         return new
 
 
-class _Writer:
+class _PairWriter:
     """Appends the sentences of one side, or where there is no tokenizer the links of its words, to its two files."""
 
     def __init__(self, ids: BufferedIOBase, offsets: BufferedIOBase, tokenizer: Tokenizer | None) -> None:
@@ -225,9 +227,9 @@ class _Writer:
 
 
 @contextmanager
-def _writer(folder: Path, side: str, tokenizer: Tokenizer | None = None) -> Iterator[_Writer]:
+def _writer(folder: Path, side: str, tokenizer: Tokenizer | None = None) -> Iterator[_PairWriter]:
     with (folder / f"{side}.ids").open("wb") as ids, (folder / f"{side}.offsets").open("wb") as offsets:
-        yield _Writer(ids, offsets, tokenizer)
+        yield _PairWriter(ids, offsets, tokenizer)
 
 
 def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:

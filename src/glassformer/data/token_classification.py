@@ -50,7 +50,7 @@ class TaggedBatch:
 
 
 @dataclass(frozen=True)
-class Words:
+class WordPieces:
     """The pieces of a sentence's words end to end, and where each word begins in them."""
 
     ids: NDArray[np.int32]
@@ -69,7 +69,7 @@ class Words:
 class TaggedExamples:
     """Word ``j`` of ``sentences[i]`` has the tag ``tags[tag_ids[i][j]]``."""
 
-    sentences: list[Words]
+    sentences: list[WordPieces]
     tag_ids: list[NDArray[np.int64]]
     tags: tuple[str, ...]
     account: ReadReport
@@ -92,7 +92,7 @@ def prepare_tagged(
 
     Raises ``DataError`` for a file that cannot be used, a tag that is not in ``tags``, and when nothing is left.
     """
-    account, names, sentences = ReadReport(), list[list[str]](), list[Words]()
+    account, names, sentences = ReadReport(), list[list[str]](), list[WordPieces]()
     for path in paths:
         file = FileReadReport(path)
         account.files.append(file)
@@ -100,7 +100,7 @@ def prepare_tagged(
         while chunk := list(islice(records, CHUNK_SENTENCES)):
             chunk = of_part(chunk, part, config.validation_share, lambda record: record.words, file)
             for record, pieces in _encoded(chunk, tokenizer, file):
-                words = Words.of(pieces, config.max_length)
+                words = WordPieces.of(pieces, config.max_length)
                 if not len(words.starts):
                     file.drop("too_long", record.line)  # its first word alone does not fit
                     continue
@@ -192,7 +192,7 @@ def _check_tags(path: str, record: TaggedRecord, tags: tuple[str, ...], share: f
 
 
 def _fingerprint(
-    sentences: list[Words], tag_ids: list[NDArray[np.int64]], tags: tuple[str, ...], tokenizer: Tokenizer
+    sentences: list[WordPieces], tag_ids: list[NDArray[np.int64]], tags: tuple[str, ...], tokenizer: Tokenizer
 ) -> str:
     digest = hashlib.sha256(json.dumps([tokenizer.fingerprint, tags]).encode())
     for words, numbers in zip(sentences, tag_ids, strict=True):

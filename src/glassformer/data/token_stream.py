@@ -121,7 +121,7 @@ def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part
     try:
         account = ReadReport()
         with (build / f"{NAME}.ids").open("w+b") as ids, (build / f"{NAME}.offsets").open("wb") as offsets:
-            writer = _Writer(ids, offsets, tokenizer)
+            writer = _StreamWriter(ids, offsets, tokenizer)
             for path in paths:
                 file = FileReadReport(path)
                 account.files.append(file)
@@ -139,7 +139,7 @@ def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part
         raise
 
 
-class _Writer:
+class _StreamWriter:
     """Appends documents piece by piece. One that turns out empty or faulty is taken back, end token included."""
 
     def __init__(self, ids: BufferedIOBase, offsets: BufferedIOBase, tokenizer: Tokenizer) -> None:

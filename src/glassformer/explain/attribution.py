@@ -200,7 +200,7 @@ def gradient_times_input(model: Explained, inputs: AnyInputs, goal: Goal) -> Tok
 
     The slope at the sentence as it is: where the goal has saturated, a token that decides it may get nothing.
     """
-    line = _Line(model, inputs, goal, None)
+    line = _IntegrationPath(model, inputs, goal, None)
     line.visit(torch.ones(1))
     source, target = (line.gradients[0] * line.difference).sum(-1).split(line.lengths)
     return TokenAttribution(source, target, float(line.values[0]))
@@ -224,7 +224,7 @@ def integrated_gradients(
     """
     if steps < 1:
         raise ConfigError(f"steps={steps} leaves no point on the line; give at least 1")
-    line = _Line(model, inputs, goal, baseline)
+    line = _IntegrationPath(model, inputs, goal, baseline)
     line.visit(torch.linspace(0, 1, max(1, steps // 4) + 1, dtype=torch.float64))
     while (missing := steps + 1 - len(line.points)) > 0:
         worst = line.errors().topk(min(4, missing, len(line.points) - 1)).indices
@@ -244,7 +244,7 @@ def _embeddings(model: Explained) -> list[tuple[str, TokenEmbedding]]:
     return [(f"{name}.tokens", getattr(model, name)) for name in ("source_embedding", "target_embedding")]
 
 
-class _Line:
+class _IntegrationPath:
     """The goal and its gradient at points from the baseline (0) to the sentence (1), of source and target in a row."""
 
     def __init__(self, model: Explained, inputs: AnyInputs, goal: Goal, baseline: Tensor | None):

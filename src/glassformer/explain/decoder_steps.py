@@ -14,7 +14,7 @@ from glassformer.explain.layer_steps import (
     whole_law,
 )
 from glassformer.explain.output_steps import NextTokens, next_words
-from glassformer.explain.walkthrough_step import Step, StepCheck, Table, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import Step, StepCheck, TensorTable, checked, tokens_axis, vectors
 
 
 def shifted_target(example: Example) -> Step:
@@ -54,8 +54,8 @@ def masked_self_attention(example: Example) -> Step:
     keys = tokens_axis("key", "key", example.target_tokens)
     head = (("head", 0),)
     tables = (
-        Table(t, f"{path}.masked_scores", "q · k / √d_k, head 0, masked", queries, keys, head, "signed"),
-        Table(t, f"{path}.weights", "weights of head 0", queries, keys, head, "weights"),
+        TensorTable(t, f"{path}.masked_scores", "q · k / √d_k, head 0, masked", queries, keys, head, "signed"),
+        TensorTable(t, f"{path}.weights", "weights of head 0", queries, keys, head, "weights"),
     )
     return Step(
         8,
@@ -80,7 +80,7 @@ def cross_attention(example: Example) -> Step:
     keys = tokens_axis("key", "key: source", example.source_tokens)
     heads = min(t[f"{path}.weights"].size(1), 16)
     tables = tuple(
-        Table(
+        TensorTable(
             t,
             f"{path}.weights",
             f"weights of head {head}, layer {layers - 1}",

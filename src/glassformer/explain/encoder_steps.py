@@ -2,14 +2,14 @@
 
 from glassformer.explain.example import Example
 from glassformer.explain.layer_steps import ending, final_norm, is_what_leaves, stream_sizes, whole_law
-from glassformer.explain.reading_steps import Reading
+from glassformer.explain.reading_steps import TextInput
 from glassformer.explain.walkthrough_step import Step, checked, tokens_axis, vectors
 
 
-def source(example: Example) -> Reading:
+def source(example: Example) -> TextInput:
     """As the encoder reads it."""
     tokenizer = example.translator.tokenizers.source
-    return Reading("source_embedding", "encoder", "source", tokenizer, example.source, example.source_ids)
+    return TextInput("source_embedding", "encoder", "source", tokenizer, example.source, example.source_ids)
 
 
 def encoder_stack(example: Example) -> Step:

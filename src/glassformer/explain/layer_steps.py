@@ -8,7 +8,16 @@ from glassformer.explain.dataflow import is_pre, output_of, residual_stream
 from glassformer.explain.examined import Examined
 from glassformer.explain.formula import Formula, explain
 from glassformer.explain.trace import Trace
-from glassformer.explain.walkthrough_step import SIDES, Axis, Step, StepCheck, Table, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import (
+    SIDES,
+    Axis,
+    Step,
+    StepCheck,
+    TensorTable,
+    checked,
+    tokens_axis,
+    vectors,
+)
 
 BITS = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
 ACTIVATION_EQUATIONS = {"relu": "max(0, {})", "gelu": "GELU({})", "gelu_tanh": "GELU({})", "silu": "SiLU({})"}
@@ -22,8 +31,8 @@ def attention(example: Examined, path: str, number: int) -> Step:
     heads, d_k = t[f"{path}.weights"].size(1), t[f"{path}.q"].size(-1)
     tables = (
         *_projected(t, path, queries, keys),
-        Table(t, f"{path}.scores", "q · k, head 0", queries, keys, HEAD, "signed"),
-        Table(t, f"{path}.scaled_scores", "÷ √d_k", queries, keys, HEAD, "signed"),
+        TensorTable(t, f"{path}.scores", "q · k, head 0", queries, keys, HEAD, "signed"),
+        TensorTable(t, f"{path}.scaled_scores", "÷ √d_k", queries, keys, HEAD, "signed"),
         *_weights(t, path, queries, keys),
         *_gathered(t, path, queries),
     )
@@ -53,8 +62,8 @@ def masked_attention(example: Examined, path: str, number: int) -> Step:
     outside = (" or outside the pattern", " and outside the pattern") if sparse else ("", "")
     tables = (
         *_projected(t, path, queries, keys),
-        Table(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", queries, keys, HEAD, "signed"),
-        Table(
+        TensorTable(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", queries, keys, HEAD, "signed"),
+        TensorTable(
             t,
             f"{path}.masked_scores",
             f"masked: −∞ where a later token stands{outside[0]}",
@@ -93,7 +102,7 @@ def add_and_norm(example: Examined, path: str, number: int) -> Step:
     )
     added = vectors(t, f"{path}_norm.sum", "x + Sublayer(x)", rows)
     normed = vectors(t, f"{path}_norm.normed", "normalized, times the gain" + ("" if rms else ", plus the shift"), rows)
-    tables = (added, *(Table(t, f"{norm}.{tap}", title, rows, None) for tap, title in sizes), normed)
+    tables = (added, *(TensorTable(t, f"{norm}.{tap}", title, rows, None) for tap, title in sizes), normed)
     kind = "RMSNorm" if rms else "LayerNorm"
     brought = "a root mean square of 1" if rms else "mean 0 and deviation 1"
     return Step(
@@ -233,7 +242,7 @@ def _sides(example: Examined, path: str) -> tuple[Axis, Axis]:
     return tokens_axis("query", "query", tokens), tokens_axis("key", "key", tokens)
 
 
-def _projected(t: Trace, path: str, queries: Axis, keys: Axis) -> list[Table]:
+def _projected(t: Trace, path: str, queries: Axis, keys: Axis) -> list[TensorTable]:
     taps = [("q", "queries", queries, "d_k"), ("k", "keys", keys, "d_k"), ("v", "values", keys, "d_v")]
     found = [vectors(t, f"{path}.{tap}", f"{title} of head 0", axis, d, HEAD) for tap, title, axis, d in taps]
     if f"{path}.rotated_q" not in t:
@@ -245,14 +254,15 @@ def _projected(t: Trace, path: str, queries: Axis, keys: Axis) -> list[Table]:
     ]
 
 
-def _weights(t: Trace, path: str, queries: Axis, keys: Axis) -> list[Table]:
+def _weights(t: Trace, path: str, queries: Axis, keys: Axis) -> list[TensorTable]:
     heads = range(min(t[f"{path}.weights"].size(1), 16))
     return [
-        Table(t, f"{path}.weights", f"weights of head {h}", queries, keys, (("head", h),), "weights") for h in heads
+        TensorTable(t, f"{path}.weights", f"weights of head {h}", queries, keys, (("head", h),), "weights")
+        for h in heads
     ]
 
 
-def _gathered(t: Trace, path: str, queries: Axis) -> list[Table]:
+def _gathered(t: Trace, path: str, queries: Axis) -> list[TensorTable]:
     position = Axis("position", "token", queries.labels)
     return [
         vectors(t, f"{path}.context", "context: weights · values, head 0", queries, "d_v", HEAD),

@@ -11,7 +11,7 @@ from glassformer.explain.walkthrough_step import (
     Pixels,
     Step,
     StepCheck,
-    Table,
+    TensorTable,
     checked,
     tokens_axis,
     vectors,
@@ -89,7 +89,7 @@ def tags(example: TextExample, number: int) -> Step:
     t, names = example.trace, example.names
     probabilities = t["tags.projection.probabilities"][0]
     rows, columns = tokens_axis("position", "token", example.labels), tokens_axis("tag", "tag", names)
-    tables = tuple(Table(t, f"tags.projection.{tap}", tap, rows, columns) for tap in ("logits", "probabilities"))
+    tables = tuple(TensorTable(t, f"tags.projection.{tap}", tap, rows, columns) for tap in ("logits", "probabilities"))
     words = [("position", "first piece of a word", "tag", "probability")]
     for place in example.asked:
         best = int(probabilities[place].argmax())
@@ -190,7 +190,7 @@ def forecast(example: SeriesExample, number: int) -> Step:
     steps = tuple(f"step +{step + 1}" for step in range(min(MAX_LABELS, len(example.forecast))))
     rows = Axis("step", "step to come", steps)
     columns = Axis("variable", "variable", example.columns[:MAX_LABELS])
-    table = Table(t, "forecast", "the forecast", rows, columns, (), "signed")
+    table = TensorTable(t, "forecast", "the forecast", rows, columns, (), "signed")
     seen, came = example.seen[-8:], example.forecast[:8]
     before = [*(f"−{len(seen) - 1 - at}" for at in range(len(seen) - 1)), "0"]
     words = [("variable", *before, *(f"+{at + 1}" for at in range(len(came))))]

@@ -11,7 +11,7 @@ from glassformer.explain.walkthrough_step import (
     Axis,
     Step,
     StepCheck,
-    Table,
+    TensorTable,
     checked,
     legend,
     tokens_axis,
@@ -68,14 +68,14 @@ def next_words(example: Examined, said: NextTokens, number: int, chosen: int = 0
     )
 
 
-def of_the_best(t: Trace, tokenizer: Tokenizer, rows: Axis, ids: Sequence[int], after: str) -> tuple[Table, ...]:
+def of_the_best(t: Trace, tokenizer: Tokenizer, rows: Axis, ids: Sequence[int], after: str) -> tuple[TensorTable, ...]:
     """Tables of the logits and probabilities of the tokens ``ids``, the most probable ones ``after`` a token."""
     columns = Axis("vocab", "token of the vocabulary", tuple(tokenizer.tokens(ids)), tuple(ids))
     titles = {
         "logits": f"logits of the {len(ids)} most probable tokens after {after}",
         "probabilities": "their probabilities: softmax over the entire vocabulary",
     }
-    return tuple(Table(t, f"output_projection.{tap}", title, rows, columns) for tap, title in titles.items())
+    return tuple(TensorTable(t, f"output_projection.{tap}", title, rows, columns) for tap, title in titles.items())
 
 
 def classes(example: Examined, path: str, names: Sequence[str], number: int) -> Step:
@@ -84,11 +84,11 @@ def classes(example: Examined, path: str, names: Sequence[str], number: int) -> 
     probabilities = t[f"{path}.probabilities"][0]
     rows = tokens_axis("label", "class", names)
     read = "classes.pooler.pooled"
-    tables = [Table(t, f"{path}.{tap}", tap, rows, None) for tap in ("logits", "probabilities")]
+    tables = [TensorTable(t, f"{path}.{tap}", tap, rows, None) for tap in ("logits", "probabilities")]
     if read in t:
         shown = min(SHOWN_DIMENSIONS, t[read].size(-1))
         dimensions = Axis("d_model", f"d_model, {shown} of {t[read].size(-1)}", tuple(map(str, range(shown))))
-        tables.insert(0, Table(t, read, "the pooled first token: tanh(x W + b)", dimensions, None))
+        tables.insert(0, TensorTable(t, read, "the pooled first token: tanh(x W + b)", dimensions, None))
     values, order = probabilities.sort(descending=True, stable=True)
     best = int(order[0])
     ranked = zip(order.tolist(), values.tolist(), strict=True)

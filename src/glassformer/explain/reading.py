@@ -19,7 +19,7 @@ from glassformer.explain.stack_example import ImageExample, SeriesExample, TextE
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.bert import BERT
 from glassformer.models.gpt import GPT
-from glassformer.models.series import Series
+from glassformer.models.series import SeriesModel
 from glassformer.models.vit import ViT
 from glassformer.predict.filler import MASK, encode_with_masks
 from glassformer.predict.memory import fitting_memory
@@ -119,7 +119,7 @@ def examine_pixels(
 
 @torch.no_grad()
 def examine_series(
-    model: Series, format: SeriesFormat, values: NDArray[np.float64], keep: str = "*", edits: Edits = None
+    model: SeriesModel, format: SeriesFormat, values: NDArray[np.float64], keep: str = "*", edits: Edits = None
 ) -> SeriesExample:
     """The last ``context`` rows of ``values`` (in their own units, ``[time, variable]``), and what follows them."""
     config = model.config

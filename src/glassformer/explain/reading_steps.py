@@ -4,13 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glassformer.explain.examined import Examined
-from glassformer.explain.walkthrough_step import Axis, Step, StepCheck, Table, checked, legend, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import (
+    Axis,
+    Step,
+    StepCheck,
+    TensorTable,
+    checked,
+    legend,
+    tokens_axis,
+    vectors,
+)
 from glassformer.layers.position import Sinusoidal
 from glassformer.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextInput:
     """A text as the embedding of that name reads it; ``side`` is whose tokens these are on the page."""
 
     embedding: str
@@ -23,7 +32,7 @@ class Reading:
     """Whether the ids are those of the text alone, and so give it back."""
 
 
-def text_to_vectors(example: Examined, reading: Reading, number: int) -> Step:
+def text_to_vectors(example: Examined, reading: TextInput, number: int) -> Step:
     """Section 3.4."""
     tokenizer, t = reading.tokenizer, example.trace
     labels = example.tokens(reading.stack)
@@ -58,14 +67,14 @@ def text_to_vectors(example: Examined, reading: Reading, number: int) -> Step:
     )
 
 
-def positions(example: Examined, reading: Reading, number: int) -> Step:
+def positions(example: Examined, reading: TextInput, number: int) -> Step:
     """Section 3.5."""
     t = example.trace
     embedding = getattr(example.model, reading.embedding)
     position, source = embedding.position, "section 3.5"
     rows = tokens_axis("position", "token", example.tokens(reading.stack))
     what = "Every position has a vector of its own, and it is added to the token that stands there."
-    tables: tuple[Table, ...]
+    tables: tuple[TensorTable, ...]
     if position is None:
         name, title = (
             f"{reading.stack}.layers.0.self_attention.rotated_q",
@@ -105,7 +114,7 @@ def _caption(tokenizer: Tokenizer, labels: Sequence[str]) -> str:
     return f"{merged if tokenizer.kind in ('bpe', 'bytes') else ''} {legend(labels)}".strip()
 
 
-def _cuts(reading: Reading, labels: Sequence[str]) -> list[tuple[str, str, str]]:
+def _cuts(reading: TextInput, labels: Sequence[str]) -> list[tuple[str, str, str]]:
     """Each token, its id, and the merges that made the word which it ends."""
     merges = iter(_merges_by_word(reading))
     found = []
@@ -116,7 +125,7 @@ def _cuts(reading: Reading, labels: Sequence[str]) -> list[tuple[str, str, str]]
     return found
 
 
-def _merges_by_word(reading: Reading) -> list[str]:
+def _merges_by_word(reading: TextInput) -> list[str]:
     """``a+b (rank 12), ab+c (rank 40)`` for each word between spaces."""
     text = reading.text if reading.whole else reading.tokenizer.decode(reading.ids)
     return [

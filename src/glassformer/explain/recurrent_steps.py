@@ -2,7 +2,7 @@
 
 from glassformer.explain.example import Example
 from glassformer.explain.layer_steps import strongest, sums_to_one
-from glassformer.explain.walkthrough_step import Step, StepCheck, Table, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough_step import Step, StepCheck, TensorTable, checked, tokens_axis, vectors
 
 
 def read_both_ways(example: Example, number: int) -> Step:
@@ -38,8 +38,11 @@ def ask_the_source(example: Example, number: int) -> Step:
     tables = (
         vectors(t, f"{path}.q", "queries of head 0", asks, "d_k", head),
         vectors(t, f"{path}.k", "keys of head 0", asked, "d_k", head),
-        Table(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", asks, asked, head, "signed"),
-        *(Table(t, f"{path}.weights", f"weights of head {h}", asks, asked, (("head", h),), "weights") for h in heads),
+        TensorTable(t, f"{path}.scaled_scores", "q · k / √d_k, head 0", asks, asked, head, "signed"),
+        *(
+            TensorTable(t, f"{path}.weights", f"weights of head {h}", asks, asked, (("head", h),), "weights")
+            for h in heads
+        ),
         vectors(t, f"{path}.context", "context: weights · values, head 0", asks, "d_v", head),
     )
     return Step(

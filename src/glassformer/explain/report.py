@@ -19,11 +19,11 @@ from glassformer.explain.page.one_column import drawings
 from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.sheets import Sheet, sheet_of
 from glassformer.explain.page.summary import summary_of
-from glassformer.explain.page.wording import Words, direction, equation, length_class, sides_of, token, words_of
+from glassformer.explain.page.wording import WordTable, direction, equation, length_class, sides_of, token, words_of
 from glassformer.explain.pixels import paths
 from glassformer.explain.view import LARGEST
 from glassformer.explain.walkthrough import walkthrough
-from glassformer.explain.walkthrough_step import MAX_LABELS, Pixels, Step, Table, legend
+from glassformer.explain.walkthrough_step import MAX_LABELS, Pixels, Step, TensorTable, legend
 
 PAGE = "glassformer.explain.page"
 PICTURE = 320
@@ -36,7 +36,7 @@ class RenderedStep:
     """A step with what is drawn of it. ``formulas`` is the chosen one, in the last step all that it leads to."""
 
     step: Step
-    words: Words | None
+    words: WordTable | None
     shown: list[Sheet | Gallery]
     formulas: list[Formula]
 
@@ -101,9 +101,9 @@ def _told(example: Examined, step: Step, numbers: Numbers, last: bool) -> Render
     return RenderedStep(step, words_of(step), shown, formulas)
 
 
-def _groups(tables: tuple[Table, ...]) -> list[list[Table]]:
+def _groups(tables: tuple[TensorTable, ...]) -> list[list[TensorTable]]:
     """The heads of one attention together."""
-    groups: list[list[Table]] = []
+    groups: list[list[TensorTable]] = []
     for table in tables:
         same = groups and table.shade == "weights" and groups[-1][0].name == table.name
         if same:
@@ -113,7 +113,7 @@ def _groups(tables: tuple[Table, ...]) -> list[list[Table]]:
     return groups
 
 
-def _size(table: Table) -> int:
+def _size(table: TensorTable) -> int:
     return len(table.rows.labels) * (1 if table.columns is None else len(table.columns.labels))
 
 

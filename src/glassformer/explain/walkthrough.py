@@ -109,9 +109,9 @@ def _rest_of_a_stack(example: Any, stack: str) -> list[Step]:
     ]
 
 
-def _text(example: TextExample, stack: str) -> reading.Reading:
+def _text(example: TextExample, stack: str) -> reading.TextInput:
     whole = example.task == "language"
-    return reading.Reading("embedding", stack, "text", example.tokenizer, example.read, example.ids, whole)
+    return reading.TextInput("embedding", stack, "text", example.tokenizer, example.read, example.ids, whole)
 
 
 WALKTHROUGHS: dict[str, Callable[[Any], list[Step]]] = {

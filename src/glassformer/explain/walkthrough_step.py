@@ -37,7 +37,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Table:
+class TensorTable:
     """A rectangle of one recorded tensor. ``rows`` is None for a single row. ``fixed`` are its other axes."""
 
     trace: Trace = field(repr=False)
@@ -106,7 +106,7 @@ class Step:
     why: str
     equation: str
     reference: str
-    tables: tuple[Table, ...]
+    tables: tuple[TensorTable, ...]
     facts: tuple[StepCheck, ...]
     formula: Formula | None = None
     words: tuple[tuple[str, ...], ...] = ()
@@ -133,15 +133,15 @@ def tokens_axis(name: str, title: str, tokens: Sequence[str]) -> Axis:
 
 def vectors(
     trace: Trace, name: str, title: str, rows: Axis, axis: str = "d_model", fixed: tuple[tuple[str, int], ...] = ()
-) -> Table:
+) -> TensorTable:
     """The first ``SHOWN_DIMENSIONS`` of the vector of each row."""
     size = trace[name].size(trace.axes(name).index(axis))
     count = min(SHOWN_DIMENSIONS, size)
     columns = Axis(axis, axis if count == size else f"{axis}, {count} of {size}", tuple(map(str, range(count))))
-    return Table(trace, name, title, rows, columns, fixed, "signed")
+    return TensorTable(trace, name, title, rows, columns, fixed, "signed")
 
 
-def checked(*tables: Table) -> StepCheck:
+def checked(*tables: TensorTable) -> StepCheck:
     """That every number of the tables is what its formula gives from its operands."""
     checks = [check for table in tables for check in table.checks()]
     if not checks:

@@ -54,7 +54,7 @@ class Extensions(NamedTuple):
     tokens: Tensor
 
 
-class Step(NamedTuple):
+class BeamStep(NamedTuple):
     """Result of one step of a beam search."""
 
     candidates: Extensions
@@ -70,7 +70,7 @@ class Search(Protocol):
 
     def best(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]: ...
 
-    def extensions(self, allowed: Tensor, normalizer: Tensor, totals: Tensor, end: int, beam_size: int) -> Step: ...
+    def extensions(self, allowed: Tensor, normalizer: Tensor, totals: Tensor, end: int, beam_size: int) -> BeamStep: ...
 
 
 class TorchSearch:
@@ -108,7 +108,7 @@ class TorchSearch:
         totals: Float[Tensor, "sentences live"],
         end: int,
         beam_size: int,
-    ) -> Step:
+    ) -> BeamStep:
         """The best ``2 · beam_size`` extensions of each sentence, whose hypotheses have reached ``totals``.
 
         At most ``beam_size`` of them can end, so as many continue. A token's log-probability is its logit minus the
@@ -126,7 +126,7 @@ class TorchSearch:
         ends = tokens == end
         onward, order = reached.masked_fill(ends, -torch.inf).topk(beam_size, dim=-1)
         going = Extensions(onward, *(each.gather(1, order) for each in candidates[1:]))
-        return Step(candidates, going, bool((ends & (reached > -torch.inf)).any()))
+        return BeamStep(candidates, going, bool((ends & (reached > -torch.inf)).any()))
 
 
 class NativeSearch(TorchSearch):
@@ -141,12 +141,12 @@ class NativeSearch(TorchSearch):
     def best(self, logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return self._kernels.best(logits, k) if single_on_cpu(logits) else super().best(logits, k)
 
-    def extensions(self, allowed: Tensor, normalizer: Tensor, totals: Tensor, end: int, beam_size: int) -> Step:
+    def extensions(self, allowed: Tensor, normalizer: Tensor, totals: Tensor, end: int, beam_size: int) -> BeamStep:
         if not single_on_cpu(allowed, normalizer, totals):
             return super().extensions(allowed, normalizer, totals, end, beam_size)
         found, count, some_end = self._kernels.extend(allowed, normalizer, totals, end, beam_size)
         candidates, going = (Extensions(*(x[:, some] for x in found)) for some in (slice(count), slice(count, None)))
-        return Step(candidates, going, some_end)
+        return BeamStep(candidates, going, some_end)
 
 
 def search_of(model: object) -> Search:

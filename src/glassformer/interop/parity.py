@@ -19,7 +19,7 @@ Logits = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
-class Inputs:
+class ParityInputs:
     """What both sides are given, and where their logits are compared: everywhere, or where ``judged`` is True."""
 
     given: tuple[Tensor, ...]
@@ -75,7 +75,7 @@ def random_rows(
 
 
 @torch.inference_mode()
-def largest_difference(ours: Logits, theirs: Logits, inputs: Inputs) -> float:
+def largest_difference(ours: Logits, theirs: Logits, inputs: ParityInputs) -> float:
     """Over all that is judged."""
     a, b = (side(*inputs.given) for side in (ours, theirs))
     if inputs.judged is not None:

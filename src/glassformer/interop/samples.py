@@ -7,7 +7,7 @@ import torch
 
 from glassformer.errors import DataError
 from glassformer.generate import DecodingConfig
-from glassformer.interop.parity import LONGEST, Inputs, Logits, random_rows
+from glassformer.interop.parity import LONGEST, Logits, ParityInputs, random_rows
 from glassformer.interop.tokenizer_json import to_tokenizer_json
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.predict.translator import Translator
@@ -56,7 +56,7 @@ def refuse_long(text: str, tokens: int, limit: int) -> None:
         raise DataError(f"{text!r} has {tokens} tokens, and there are {limit} positions; compare shorter texts")
 
 
-def random_inputs(model: EncoderDecoder, tokenizers: TokenizerPair, seed: int = 1) -> Inputs:
+def random_inputs(model: EncoderDecoder, tokenizers: TokenizerPair, seed: int = 1) -> ParityInputs:
     """Ids of all that is neither padding nor start, in rows of 9, 5 and 1 tokens; a target begins with the start."""
     generator = torch.Generator().manual_seed(seed)
     c, source, target = model.config, tokenizers.source, tokenizers.target
@@ -67,7 +67,7 @@ def random_inputs(model: EncoderDecoder, tokenizers: TokenizerPair, seed: int = 
         c.vocab_sizes[1], {target.pad_id, target.start_id}, lengths[1], target.pad_id, generator
     )
     words[:, 0] = target.start_id
-    return Inputs((ids, mask, words), judged)
+    return ParityInputs((ids, mask, words), judged)
 
 
 def logits_of(model: EncoderDecoder) -> Logits:

@@ -23,7 +23,7 @@ def unchanged(tensors: list[Tensor]) -> list[Tensor]:
 
 
 @dataclass(frozen=True)
-class Row:
+class TensorRow:
     """The tensors ``ours`` are the tensors ``theirs``, but for a change that has an inverse.
 
     Several on a side: fused or split matrices. None on theirs: what they compute is a parameter of ours.
@@ -75,7 +75,7 @@ class Family:
     """What our configuration must say for a model to be of this family; of a tuple, one, and a setting tells which."""
     their_values: Mapping[str, Any]
     """What theirs must say: a default of theirs that is absent counts as said."""
-    rows: Callable[[Any], list[Row]]
+    rows: Callable[[Any], list[TensorRow]]
     fixed: Callable[[Any], list[Fixed]]
     further_to_ours: Callable[[dict[str, Any], Mapping[str, Tensor]], dict[str, Any]]
     further_to_theirs: Callable[[Any], dict[str, Any]]
@@ -207,18 +207,18 @@ def expresses(family: Family, config: Config, theirs: Mapping[str, Tensor]) -> b
 
 def linear(
     ours: str, theirs: str, to_ours: Change = unchanged, to_theirs: Change = unchanged, bias: bool = True
-) -> list[Row]:
+) -> list[TensorRow]:
     """Weight and bias, which a norm has too."""
     kinds = ("weight", "bias") if bias else ("weight",)
-    return [Row((f"{ours}.{kind}",), (f"{theirs}.{kind}",), to_ours, to_theirs) for kind in kinds]
+    return [TensorRow((f"{ours}.{kind}",), (f"{theirs}.{kind}",), to_ours, to_theirs) for kind in kinds]
 
 
-def reordered(ours: str, theirs: str, axis: int | None = None, order: Tensor | None = None) -> Row:
+def reordered(ours: str, theirs: str, axis: int | None = None, order: Tensor | None = None) -> TensorRow:
     """One tensor whose ``axis`` runs over dimensions that theirs has in another ``order`` (None: in ours)."""
     if axis is None or order is None:
-        return Row((ours,), (theirs,))
+        return TensorRow((ours,), (theirs,))
     back = order.argsort()
-    return Row(
+    return TensorRow(
         (ours,),
         (theirs,),
         lambda tensors: [tensors[0].index_select(axis, back)],
@@ -226,12 +226,12 @@ def reordered(ours: str, theirs: str, axis: int | None = None, order: Tensor | N
     )
 
 
-def _taken(row: Row, theirs: Mapping[str, Tensor]) -> list[str]:
+def _taken(row: TensorRow, theirs: Mapping[str, Tensor]) -> list[str]:
     """The names under which theirs has the tensors of ``row``."""
     return [next((n for n in (name, *row.aliases, *row.instead) if n in theirs), name) for name in row.theirs]
 
 
-def _row_faults(row: Row, theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor]) -> list[str]:
+def _row_faults(row: TensorRow, theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor]) -> list[str]:
     taken = _taken(row, theirs)
     expected = row.to_theirs([shapes[name] for name in row.ours]) if row.theirs else []
     faults = []

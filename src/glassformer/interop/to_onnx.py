@@ -62,13 +62,13 @@ def write_graphs(model: EncoderDecoder, folder: Path) -> None:
     ids, mask = torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.bool)
     sides: dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, Any], str]] = {
         "encoder": (
-            _Encoder(plain),
+            _ExportedEncoder(plain),
             {"source": ids, "source_mask": mask},
             {"source": {0: batch, 1: source}, "source_mask": {0: batch, 1: source}},
             "memory",
         ),
         "decoder": (
-            _Decoder(plain),
+            _ExportedDecoder(plain),
             {
                 "target": torch.ones(2, 4, dtype=torch.long),
                 "memory": torch.zeros(2, 3, model.config.d_model),
@@ -110,7 +110,7 @@ def logits_of_graphs(folder: Path) -> Logits:
     return logits
 
 
-class _Encoder(nn.Module):
+class _ExportedEncoder(nn.Module):
     def __init__(self, model: EncoderDecoder):
         super().__init__()
         self.model = model
@@ -121,7 +121,7 @@ class _Encoder(nn.Module):
         return self.model.encode(source, source_mask)
 
 
-class _Decoder(nn.Module):
+class _ExportedDecoder(nn.Module):
     def __init__(self, model: EncoderDecoder):
         super().__init__()
         self.model = model
@@ -138,7 +138,7 @@ class _Decoder(nn.Module):
         return self.model.output_projection(self.model.decoder(x, causal, memory, Mask(source_mask)))
 
 
-class _Attention(MultiHeadAttention):
+class _ExportedAttention(MultiHeadAttention):
     """Equation 1 alone: which of several kernels is fastest depends on the length, and a graph has every length."""
 
     def forward(
@@ -177,7 +177,7 @@ def _plain(model: EncoderDecoder) -> EncoderDecoder:
     """Without anything that chooses by length. ``model`` itself is changed."""
     for module in list(model.modules()):
         if isinstance(module, MultiHeadAttention):
-            module.__class__ = _Attention
+            module.__class__ = _ExportedAttention
         if isinstance(module, nn.Linear):
             module.__class__ = nn.Linear
         if isinstance(module, TokenEmbedding) and isinstance(module.position, Sinusoidal):

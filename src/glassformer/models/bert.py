@@ -75,7 +75,7 @@ class Pooler(nn.Module):
         return tap(self, "pooled", self.dense(hidden[:, 0]).tanh())
 
 
-class Classifier(nn.Module):
+class ClassHead(nn.Module):
     """Logits of the classes of each text, from its pooled first token."""
 
     def __init__(self, config: BERTConfig):
@@ -88,7 +88,7 @@ class Classifier(nn.Module):
         return self.projection(self.dropout(self.pooler(hidden)))
 
 
-class Tagger(nn.Module):
+class TagHead(nn.Module):
     """Logits of the tags of each token."""
 
     def __init__(self, config: BERTConfig):
@@ -126,8 +126,8 @@ class BERT(nn.Module):
         if config.masked_tokens:
             self.output_projection = OutputProjection(config.vocab_size, config.d_model, bias=True)
             self.output_projection.weight = self.embedding.weight
-        self.classes = Classifier(config) if config.n_classes else None
-        self.tags = Tagger(config) if config.n_tags else None
+        self.classes = ClassHead(config) if config.n_classes else None
+        self.tags = TagHead(config) if config.n_tags else None
         initialize_normal(self)
 
     def forward(

@@ -14,7 +14,7 @@ from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
-from glassformer.models.series import Series, SeriesConfig
+from glassformer.models.series import SeriesConfig, SeriesModel
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.storage.tensor_header import TensorInfo
 
@@ -23,7 +23,7 @@ MODELS: dict[str, tuple[type[Config], type[nn.Module]]] = {
     "gpt": (GPTConfig, GPT),
     "bert": (BERTConfig, BERT),
     "vit": (ViTConfig, ViT),
-    "series": (SeriesConfig, Series),
+    "series": (SeriesConfig, SeriesModel),
     "recurrent": (RecurrentConfig, Recurrent),
 }
 

@@ -59,7 +59,7 @@ class SeriesConfig(Config):
         return (self.context - self.patch_length) // self.patch_stride + 2
 
 
-class Series(nn.Module):
+class SeriesModel(nn.Module):
     """``forward`` gives the steps after those that are seen; all variables share every weight."""
 
     def __init__(self, config: SeriesConfig):

@@ -43,7 +43,7 @@ class Layer(Structure):
     _fields_ = (*((name, Norm) for name in NORMS), *((name, Linear) for name in (*SELF, *CROSS, *FEED_FORWARD)))
 
 
-class Stack(Structure):
+class PackedStack(Structure):
     """N blocks with the embedding before them. ``n_heads`` to ``d_v`` describe the heads."""
 
     HEADS = ("n_heads", "n_kv_heads", "d_k", "d_v")
@@ -64,7 +64,7 @@ class RotaryTables(Structure):
     _fields_ = (("cosines", c_void_p), ("sines", c_void_p))
 
 
-class KeyValueCache(Structure):
+class DecoderCache(Structure):
     """Key–value cache of the hypotheses; see decoding.h."""
 
     _fields_ = (
@@ -88,7 +88,7 @@ class Operand(Structure):
     _fields_ = (("data", c_void_p), ("across", c_int64), ("along", c_int64))
 
 
-class Product(Structure):
+class MatrixProduct(Structure):
     """``result = a · b + bias``; see products.h."""
 
     _fields_ = (
@@ -157,7 +157,7 @@ class Rotation(Structure):
     )
 
 
-class Mask(Structure):
+class TrainingMask(Structure):
     """1 for allowed pairs of query and key, with strides (0 for a broadcast axis); or null."""
 
     _fields_ = (("seen", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
@@ -172,8 +172,8 @@ class TrainedStack(Structure):
         ("layer", POINTER(Layer)),
         ("x", c_void_p),
         ("memory", c_void_p),
-        ("mask", Mask),
-        ("memory_mask", Mask),
+        ("mask", TrainingMask),
+        ("memory_mask", TrainingMask),
         *((name, c_void_p) for name in ("cosines", "sines", "sines_back", "result", "saved", "d_result", "d_x")),
         ("d_memory", c_void_p),
         ("seed", c_uint64),

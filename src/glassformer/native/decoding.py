@@ -16,7 +16,7 @@ from glassformer.layers.position import Learned, end_of
 from glassformer.layers.ragged import within_table
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
-from glassformer.native.abi import KeyValueCache, Stack
+from glassformer.native.abi import DecoderCache, PackedStack
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
 from glassformer.native.packed import ROOM, Packed, RotaryCache, ends_of, pads_behind
@@ -71,7 +71,7 @@ class NativeState:
         if rows != before:
             self.select(torch.arange(before).repeat_interleave(rows // max(1, before)))
 
-    def append(self, layers: int, rows: int) -> KeyValueCache:
+    def append(self, layers: int, rows: int) -> DecoderCache:
         """Allocate memory for one more step, and describe the cache to the kernels."""
         step = len(self.keys_values)
         self.keys_values.append(self.memory[0].new_empty(layers, rows, self.memory[0].size(1)))
@@ -81,7 +81,7 @@ class NativeState:
         if step == self.beam_index.size(1):
             self.beam_index = F.pad(self.beam_index, (0, step))
         self._keys_values[step], self._rows[step] = self.keys_values[step].data_ptr(), rows
-        return KeyValueCache(
+        return DecoderCache(
             step + 1,
             self._keys_values,
             self._rows,
@@ -234,7 +234,7 @@ class NativeGPT(_Form):
             memory, first[:-1], lengths, source.new_zeros(len(source), ROOM, dtype=torch.int32), True, shared
         )
         if int(first[-1]):
-            x, cache = _positions(self.model.embedding, mask, shared), KeyValueCache()
+            x, cache = _positions(self.model.embedding, mask, shared), DecoderCache()
             cache.memory, cache.shared, cache.bfloat16 = state._memory, shared, memory[0].dtype == torch.bfloat16
             ids, length = source[:, shared:][mask], shared + mask.size(1)
             encode(self.packed, self.decoder.structure, self.decoder.rotary, ids, x, first, length, cache)
@@ -270,13 +270,13 @@ class NativeGPT(_Form):
 
 def encode(
     packed: Packed,
-    stack: Stack,
+    stack: PackedStack,
     rotary: RotaryCache,
     ids: Int[Tensor, " tokens"],
     x: Float[Tensor, "tokens d_model"],
     first: Int[Tensor, " ends"],
     longest: int,
-    cache: KeyValueCache | None = None,
+    cache: DecoderCache | None = None,
 ) -> None:
     """The output of ``stack``, in place of the positions in ``x``; with a ``cache`` into its memory too."""
     ids = ids.long()

@@ -10,7 +10,7 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
-from glassformer.models.series import Series
+from glassformer.models.series import SeriesModel
 from glassformer.models.vit import ViT
 from glassformer.native.blocks import unsupported_class, unsupported_norm
 from glassformer.native.decoding import NativeDecoder, NativeGPT
@@ -20,7 +20,7 @@ from glassformer.native.library import Kernels
 from glassformer.native.packed import DROPOUTS, pack_encoder, unsupported_stack
 from glassformer.taps import has_hooks
 
-ENCODERS = (BERT, ViT, Series)
+ENCODERS = (BERT, ViT, SeriesModel)
 """Models whose stack reads whole sequences. PyTorch computes what is around it, which is little."""
 
 

@@ -14,15 +14,15 @@ from glassformer.errors import ConfigError
 from glassformer.native import abi
 from glassformer.native.abi import (
     Attention,
+    DecoderCache,
     Embedding,
     Extension,
-    KeyValueCache,
     Linear,
-    Product,
+    MatrixProduct,
+    PackedStack,
     ProjectedLoss,
     RotaryTables,
     Rotation,
-    Stack,
     TrainedStack,
     Update,
 )
@@ -57,7 +57,7 @@ class Kernels:
         """Version of the sums and random numbers, and the instruction set: results depend on them to the bit."""
         self.panel: int = library.panel_size()
         """Outputs of a linear layer are padded to a multiple of this."""
-        self.multiply = _function(library.multiply_matrices, POINTER(Product))
+        self.multiply = _function(library.multiply_matrices, POINTER(MatrixProduct))
         mask = (c_uint64, c_int32)
         self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
         self.attend = _function(library.attend_whole, POINTER(Attention), c_int32)
@@ -72,8 +72,8 @@ class Kernels:
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
         self.linear = _function(library.apply_linear, POINTER(Linear), c_void_p, c_int64, c_void_p, c_int64)
-        stack = (POINTER(Stack), POINTER(RotaryTables))
-        cache = POINTER(KeyValueCache)
+        stack = (POINTER(PackedStack), POINTER(RotaryTables))
+        cache = POINTER(DecoderCache)
         self.encode = _function(library.encode, *stack, c_void_p, c_void_p, c_void_p, c_int64, cache, c_int64)
         rows = (c_void_p, c_void_p, c_int64, c_int64)
         self.decode = _function(library.decode, *stack, POINTER(Linear), *rows, cache, c_void_p, c_int64)

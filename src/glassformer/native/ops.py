@@ -18,7 +18,7 @@ from glassformer.layers.mask import Mask
 from glassformer.layers.position import Offset
 from glassformer.layers.rotary import Rotary
 from glassformer.native import abi
-from glassformer.native.abi import Attention, Operand, Product, Rotation, Sequences
+from glassformer.native.abi import Attention, MatrixProduct, Operand, Rotation, Sequences
 from glassformer.native.library import loaded
 from glassformer.taps import tracing
 
@@ -101,7 +101,7 @@ def product(
         return a @ b if bias is None else torch.addmm(bias, a, b)
     result, bias = a.new_empty(len(a), b.size(1)), None if bias is None else bias.contiguous()
     loaded().multiply(
-        Product(
+        MatrixProduct(
             len(a),
             b.size(1),
             a.size(1),
@@ -180,11 +180,11 @@ def attention(
         raise ValueError(f"q {list(q.shape)}, k {list(k.shape)} and v {list(v.shape)} do not fit each other")
     if mask is not None and mask.dtype != torch.bool:
         raise ValueError(f"the mask is {mask.dtype}; give booleans, True for what may be seen")
-    result: Tensor = _Attention.apply(q, k, v, mask, threshold)
+    result: Tensor = _AttentionFunction.apply(q, k, v, mask, threshold)
     return result
 
 
-class _Attention(torch.autograd.Function):
+class _AttentionFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, threshold: int) -> Tensor:
         ctx.seed, ctx.threshold = random_seed() if threshold else 0, threshold

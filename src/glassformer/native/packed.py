@@ -16,7 +16,7 @@ from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.llama import GatedFeedForward
 from glassformer.layers.mask import Mask
 from glassformer.layers.rotary import Rotary
-from glassformer.native.abi import Layer, Linear, Norm, Parameter, RotaryTables, Stack
+from glassformer.native.abi import Layer, Linear, Norm, PackedStack, Parameter, RotaryTables
 from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.forms import shallow_copy
 from glassformer.native.library import Kernels
@@ -40,11 +40,11 @@ class Packed:
         longer than computing with them."""
         self._tensors: list[Tensor] = []
 
-    def stack(self, blocks: Blocks, embedding: TokenEmbedding | None = None) -> Stack:
+    def stack(self, blocks: Blocks, embedding: TokenEmbedding | None = None) -> PackedStack:
         parts = blocks_of(blocks)
         attention, feed_forward = parts[0].self_attention, parts[0].feed_forward
         n_heads, n_kv_heads, d_k, d_v = heads_of(attention)
-        stack = Stack(
+        stack = PackedStack(
             layers=len(parts),
             d_model=attention.query.in_features,
             n_heads=n_heads,
@@ -149,7 +149,7 @@ class PackedEncoder(Blocks):
     """
 
     packed: Packed
-    structure: Stack
+    structure: PackedStack
     rotary: RotaryCache
     hooks: list[Any]
 

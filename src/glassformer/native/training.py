@@ -201,11 +201,11 @@ def _stack_call(
     return call
 
 
-def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.Mask:
+def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.TrainingMask:
     if mask is None:
-        return abi.Mask()
+        return abi.TrainingMask()
     seen = mask.expand(shape)
-    return abi.Mask(seen.data_ptr(), *seen.stride())
+    return abi.TrainingMask(seen.data_ptr(), *seen.stride())
 
 
 class NativeEmbedding(TokenEmbedding):

@@ -9,13 +9,12 @@ import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
-from glassformer.data.time_series import Series as SeriesRows
-from glassformer.data.time_series import SeriesFormat
+from glassformer.data.time_series import Series, SeriesFormat
 from glassformer.data.time_series_config import Missing
 from glassformer.data.time_series_files import read_table
 from glassformer.errors import DataError
 from glassformer.metrics.forecast import ForecastErrors, forecast_errors
-from glassformer.models.series import Series
+from glassformer.models.series import SeriesModel
 from glassformer.models.size import summary
 from glassformer.native import Engine, Precision
 from glassformer.predict.dates import dates_after, read_header
@@ -49,7 +48,7 @@ class Forecast:
 class Forecaster(Predictor):
     """A model of series with the variables, and their scale, that it was trained on."""
 
-    model: Series
+    model: SeriesModel
     format: SeriesFormat
 
     def __repr__(self) -> str:
@@ -110,7 +109,7 @@ class Forecaster(Predictor):
             )
         values = self.format.standardize_table(path, table)
         bounds = (0, 0, 0, rows)
-        return self.errors(SeriesRows(values, self.format, bounds, config.context, config.horizon, table.known))
+        return self.errors(Series(values, self.format, bounds, config.context, config.horizon, table.known))
 
     @torch.inference_mode()
     def _forecast(
@@ -128,7 +127,7 @@ class Forecaster(Predictor):
         return self.format.restore(forecast)
 
     @torch.inference_mode()
-    def errors(self, series: SeriesRows) -> ForecastErrors:
+    def errors(self, series: Series) -> ForecastErrors:
         """Of every window of the test part."""
         if series.format.columns != self.format.columns:
             raise DataError(f"the series has {series.format.columns}, and the model {self.format.columns}; give these")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.data.token_classification import Words, encode_words
+from glassformer.data.token_classification import WordPieces, encode_words
 from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.loading import load_run
@@ -56,11 +56,11 @@ class Tagger(Encoder):
             results[index] += predictions(logits[1 + torch.from_numpy(part.starts).long()], self.tags)  # 1: [CLS]
         return results
 
-    def _cut(self, index: int, words: list[str], pieces: list[list[int]]) -> list[Words]:
+    def _cut(self, index: int, words: list[str], pieces: list[list[int]]) -> list[WordPieces]:
         """Split a sentence into as few parts as possible; ``pieces`` are the ids of each word."""
-        done, parts = 0, list[Words]()
+        done, parts = 0, list[WordPieces]()
         while done < len(pieces):
-            part = Words.of(pieces[done:], self.max_length)
+            part = WordPieces.of(pieces[done:], self.max_length)
             if not len(part.starts):
                 fault = (
                     f"has the word {words[done][:20]!r}… of {len(pieces[done])} tokens, more than the "

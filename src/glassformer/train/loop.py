@@ -19,7 +19,7 @@ from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Start
 from glassformer.train.optim import learning_rate
 from glassformer.train.resume import begin, restore
 from glassformer.train.state import Counters, TrainState
-from glassformer.train.step import Step, probe_memory, train_step
+from glassformer.train.step import StepResult, probe_memory, train_step
 from glassformer.train.task import objective, without_dropout
 
 
@@ -63,7 +63,7 @@ def _train(
     if reason:
         yield _finished(state, f"nothing is left to do: {reason}; raise that to train further")
         return
-    recent: list[Step] = []
+    recent: list[StepResult] = []
     while reason is None:
         recent.append(train_step(state, run))
         counters = state.counters
@@ -184,7 +184,7 @@ def _zero_bleu(state: TrainState, value: float) -> str | None:
     )
 
 
-def _progress(state: TrainState, recent: list[Step]) -> Progress:
+def _progress(state: TrainState, recent: list[StepResult]) -> Progress:
     counters, config, width = state.counters, state.config, state.model_config.d_model
     source, target = sum(step.source_tokens for step in recent), sum(step.target_tokens for step in recent)
     seconds = sum(step.seconds for step in recent)

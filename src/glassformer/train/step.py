@@ -17,11 +17,11 @@ from glassformer.storage.run_folder import RunFolder
 from glassformer.train.loss import Loss
 from glassformer.train.optim import learning_rate, set_rate, weight_update
 from glassformer.train.state import TrainState, collect_gradients, refresh
-from glassformer.train.task import Batch
+from glassformer.train.task import TaskBatch
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """Sums over the tokens of one step."""
 
     loss: float
@@ -39,7 +39,7 @@ class Step:
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
-def train_step(state: TrainState, run: RunFolder) -> Step:
+def train_step(state: TrainState, run: RunFolder) -> StepResult:
     """One update of the weights, from ``accumulate`` batches whose gradients are normalized by all their tokens."""
     began = time.perf_counter()
     config, counters = state.config, state.counters
@@ -58,7 +58,7 @@ def train_step(state: TrainState, run: RunFolder) -> Step:
     losses = [_backward(state, batch, tokens) for batch in batches]
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
-    step = Step(
+    step = StepResult(
         loss=sum(loss.loss.item() for loss in losses),
         nll=_sum([loss.nll for loss in losses]),
         guidance=_sum([loss.guidance for loss in losses]),
@@ -92,7 +92,7 @@ def probe_memory(state: TrainState) -> None:
 
 
 @contextmanager
-def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
+def explaining_memory(state: TrainState, batch: TaskBatch) -> Iterator[None]:
     """Turns what PyTorch says when memory runs out into what can be done about it."""
     try:
         yield
@@ -104,7 +104,7 @@ def explaining_memory(state: TrainState, batch: Batch) -> Iterator[None]:
         ) from None
 
 
-def _backward(state: TrainState, batch: Batch, tokens: int) -> Loss:
+def _backward(state: TrainState, batch: TaskBatch, tokens: int) -> Loss:
     """Add the gradient of ``batch``, as its share of ``tokens``."""
     with explaining_memory(state, batch):
         loss = state.task.loss(state.compute_model, batch.to(state.device))
@@ -121,7 +121,7 @@ def _sum(values: Sequence[Tensor | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _refuse_step(state: TrainState, batches: list[Batch], run: RunFolder) -> None:
+def _refuse_step(state: TrainState, batches: list[TaskBatch], run: RunFolder) -> None:
     """Do not take the step; after too many of them stop, with the batch kept for a look."""
     counters, limit = state.counters, state.config.train.max_bad_steps
     counters.bad_steps += 1

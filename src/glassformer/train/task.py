@@ -16,7 +16,7 @@ from glassformer.train.config import RunConfig
 from glassformer.train.loss import Loss
 
 
-class Batch(Protocol):
+class TaskBatch(Protocol):
     """What one forward and backward pass is made of."""
 
     @property
@@ -126,7 +126,7 @@ class Task(Protocol):
 
     @property
     def unit(self) -> str:
-        """What ``Batch.n_targets`` counts."""
+        """What ``TaskBatch.n_targets`` counts."""
         ...
 
     @property

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from glassformer.layers.sparse import Block, Column, Window
+from glassformer.layers.sparse import BlockComponent, ColumnComponent, Window
 from glassformer.layers.sparse.pattern import Component
 
 
@@ -20,7 +20,7 @@ def products(component: Component, n: int) -> int:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kind", [Window, Block])
+@pytest.mark.parametrize("kind", [Window, BlockComponent])
 def test_cost_is_linear_in_the_length(kind: Callable[..., Component], causal: bool) -> None:
     costs = [products(kind(128, causal), n) for n in (1024, 2048, 4096, 8192)]
     assert costs[0] <= 1024 * (128 + 64) * (1 if causal else 2)
@@ -30,4 +30,4 @@ def test_cost_is_linear_in_the_length(kind: Callable[..., Component], causal: bo
 
 
 def test_cost_of_columns_is_n_root_n_at_a_stride_of_root_n() -> None:
-    assert [products(Column(root), root * root) for root in (16, 32, 64)] == [root**3 for root in (16, 32, 64)]
+    assert [products(ColumnComponent(root), root * root) for root in (16, 32, 64)] == [root**3 for root in (16, 32, 64)]

@@ -31,7 +31,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Frame:
+class LayerFrame:
     """One layer, which is there ``count`` times."""
 
     x: float
@@ -44,7 +44,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Words:
+class Caption:
     x: float
     y: float
     text: str
@@ -55,9 +55,9 @@ class Drawing:
     width: float
     height: float = 0.0
     boxes: list[Box] = field(default_factory=list)
-    frames: list[Frame] = field(default_factory=list)
+    frames: list[LayerFrame] = field(default_factory=list)
     arrows: list[str] = field(default_factory=list)
-    words: list[Words] = field(default_factory=list)
+    words: list[Caption] = field(default_factory=list)
     note: str = ""
     parts: list[tuple[str, str]] = field(default_factory=list)
     """The same as a table: each part and its parameters."""
@@ -66,7 +66,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Part:
+class BoxText:
     """A box before it has a place."""
 
     title: str
@@ -76,14 +76,14 @@ class Part:
     matrix: str = ""
 
 
-class Column:
+class BoxColumn:
     """Boxes placed upwards from the bottom, an arrow from each to the next."""
 
     def __init__(self, drawing: Drawing, x: float, bottom: float):
         self.drawing, self.x, self.y = drawing, x, bottom
         self.middle = x + WIDTH / 2
 
-    def put(self, part: Part) -> float:
+    def put(self, part: BoxText) -> float:
         """Returns the height of its middle."""
         top = self.y - HIGH
         self.drawing.boxes.append(Box(self.x, top, part.title, part.shape, part.step, part.kind, part.matrix))
@@ -92,10 +92,10 @@ class Column:
         return top + HIGH / 2
 
     def say(self, text: str) -> None:
-        self.drawing.words.append(Words(self.middle, self.y - 4, text))
+        self.drawing.words.append(Caption(self.middle, self.y - 4, text))
         self.y -= GAP + 18
 
-    def sublayer(self, parts: list[Part]) -> list[float]:
+    def sublayer(self, parts: list[BoxText]) -> list[float]:
         """Its boxes, and the residual connection from below them to the last, where the sum is."""
         entry = self.y + GAP / 2 + 2
         middles = [self.put(part) for part in parts]
@@ -106,7 +106,7 @@ class Column:
     def frame(self, bottom: float, count: int) -> None:
         left, top, width = self.x - 30, self.y + GAP - 10, WIDTH + 44
         side = left - 26 if self.x == ENCODER else left + width + 26
-        self.drawing.frames.append(Frame(left, top, width, bottom - top + 4, count, side))
+        self.drawing.frames.append(LayerFrame(left, top, width, bottom - top + 4, count, side))
 
 
 def two_stacks(example: Example) -> Drawing:
@@ -114,13 +114,13 @@ def two_stacks(example: Example) -> Drawing:
     c, shapes = example.model.config, _shapes(example)
     drawing = Drawing(ENCODER + DECODER + WIDTH + 60, _decoder_boxes(c) * PITCH + CAPTIONS)
     bottom = drawing.height - 14
-    encoder = Column(drawing, ENCODER, bottom)
+    encoder = BoxColumn(drawing, ENCODER, bottom)
     memory = _encoder(encoder, c, shapes)
-    decoder = Column(drawing, DECODER, bottom)
+    decoder = BoxColumn(drawing, DECODER, bottom)
     asked = _decoder(decoder, c, shapes)
     way = (ENCODER + WIDTH + DECODER) / 2 - 4
     drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{DECODER - 1}")
-    drawing.words.append(Words(encoder.middle, memory - 22, f"memory: {shapes.source} × {c.d_model}"))
+    drawing.words.append(Caption(encoder.middle, memory - 22, f"memory: {shapes.source} × {c.d_model}"))
     return _described(drawing, example)
 
 
@@ -130,13 +130,13 @@ def one_above_the_other(example: Example) -> Drawing:
     boxes = _decoder_boxes(c) + _encoder_boxes(c)
     drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + 2 * CAPTIONS)
     drawing.label = "The architecture: encoder below, decoder above"
-    encoder = Column(drawing, ENCODER, drawing.height - 14)
+    encoder = BoxColumn(drawing, ENCODER, drawing.height - 14)
     memory = _encoder(encoder, c, shapes)
-    decoder = Column(drawing, ENCODER, memory - 2 * GAP)
+    decoder = BoxColumn(drawing, ENCODER, memory - 2 * GAP)
     asked = _decoder(decoder, c, shapes)
     right = ENCODER + WIDTH
     drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{right + 36}V{asked}H{right + 1}")
-    drawing.words.append(Words(encoder.middle - 72, memory - 8, f"memory: {shapes.source} × {c.d_model}"))
+    drawing.words.append(Caption(encoder.middle - 72, memory - 8, f"memory: {shapes.source} × {c.d_model}"))
     return _described(drawing, example)
 
 
@@ -185,27 +185,27 @@ class _Shapes:
         return f"{self.config.d_model} → {self.config.d_ff} → {self.config.d_model}, {self.config.activation}"
 
 
-def _encoder(column: Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
+def _encoder(column: BoxColumn, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
     """Returns where the memory leaves."""
     _entry(column, c, "source", shapes.source)
     bottom = column.y + GAP
     pair = [("Multi-head attention", shapes.heads, 3), ("Feed-forward", shapes.inner, 5)]
     for title, shape, step in pair:
-        column.sublayer(_wrapped(c, Part(title, shape, step, "attention" if step == 3 else "feed"), 4))
+        column.sublayer(_wrapped(c, BoxText(title, shape, step, "attention" if step == 3 else "feed"), 4))
     column.frame(bottom, c.n_encoder_layers)
     if c.norm_order == "pre":
-        column.put(Part("Norm", shapes.stream(shapes.source), 6, "norm"))
+        column.put(BoxText("Norm", shapes.stream(shapes.source), 6, "norm"))
     return column.y + GAP - 1
 
 
-def _decoder(column: Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
+def _decoder(column: BoxColumn, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
     """Returns the height at which the memory is asked."""
     _entry(column, c, "target", shapes.target)
     bottom = column.y + GAP
     triple = [
-        Part("Masked multi-head attention", shapes.heads, 8, "attention"),
-        Part("Multi-head attention", f"{shapes.heads}, to the memory", 9, "attention"),
-        Part("Feed-forward", shapes.inner, 10, "feed"),
+        BoxText("Masked multi-head attention", shapes.heads, 8, "attention"),
+        BoxText("Multi-head attention", f"{shapes.heads}, to the memory", 9, "attention"),
+        BoxText("Feed-forward", shapes.inner, 10, "feed"),
     ]
     asked = 0.0
     for part in triple:
@@ -214,37 +214,37 @@ def _decoder(column: Column, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
             asked = middles[1 if c.norm_order == "pre" else 0]
     column.frame(bottom, c.n_decoder_layers)
     if c.norm_order == "pre":
-        column.put(Part("Norm", shapes.stream(shapes.target), 11, "norm"))
+        column.put(BoxText("Norm", shapes.stream(shapes.target), 11, "norm"))
     size = c.vocab_sizes[1]
-    column.put(Part("Linear", f"{shapes.target} × {size:,}", 12, "linear", "E" if c.tie_embeddings else "W"))
-    column.put(Part("Softmax", f"{shapes.target} × {size:,}", 12, "softmax"))
+    column.put(BoxText("Linear", f"{shapes.target} × {size:,}", 12, "linear", "E" if c.tie_embeddings else "W"))
+    column.put(BoxText("Softmax", f"{shapes.target} × {size:,}", 12, "softmax"))
     column.drawing.arrows.append(f"M{column.middle} {column.y + GAP - 1}V{column.y + 1}")
     column.say("what comes next: probabilities")
     return asked
 
 
-def _entry(column: Column, c: EncoderDecoderConfig, side: str, length: int) -> None:
+def _entry(column: BoxColumn, c: EncoderDecoderConfig, side: str, length: int) -> None:
     source = side == "source"
     column.say(f"{side}, {length} tokens" + ("" if source else ", shifted right"))
     size = c.vocab_sizes[0 if source else 1]
     matrix = "E" if c.tie_embeddings else f"E {side}"
     shape = f"{size:,} × {c.d_model}" + (f", × √{c.d_model}" if c.embedding != "normed" else "")
-    column.put(Part(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
+    column.put(BoxText(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
     if c.positions != "rotary":
         shape = f"+ {length} × {c.d_model}, {c.positions}"
-        column.put(Part("Positions", shape, 2 if source else 7, "embedding"))
+        column.put(BoxText("Positions", shape, 2 if source else 7, "embedding"))
     if c.embedding != "scaled":
-        column.put(Part("Norm", f"width {c.d_model}", 2 if source else 7, "norm"))
+        column.put(BoxText("Norm", f"width {c.d_model}", 2 if source else 7, "norm"))
 
 
-def _wrapped(c: EncoderDecoderConfig, part: Part, step: int) -> list[Part]:
+def _wrapped(c: EncoderDecoderConfig, part: BoxText, step: int) -> list[BoxText]:
     """LayerNorm after the sum, as in the paper, or before the sub-layer."""
     if c.norm_order == "post":
-        return [part, Part("Add & Norm", f"width {c.d_model}", step, "norm")]
+        return [part, BoxText("Add & Norm", f"width {c.d_model}", step, "norm")]
     return [
-        Part("Norm", f"width {c.d_model}", step, "norm"),
+        BoxText("Norm", f"width {c.d_model}", step, "norm"),
         part,
-        Part("Add", f"width {c.d_model}", step, "norm"),
+        BoxText("Add", f"width {c.d_model}", step, "norm"),
     ]
 
 

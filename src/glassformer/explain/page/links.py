@@ -34,7 +34,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LinkReading:
     """``name`` says which of the two readings of the attention it is."""
 
     name: str
@@ -49,7 +49,7 @@ class Reading:
 @dataclass(frozen=True)
 class LayerLinks:
     layer: int
-    readings: tuple[Reading, Reading]
+    readings: tuple[LinkReading, LinkReading]
 
     @property
     def rows(self) -> list[tuple[Link, Link]]:
@@ -87,12 +87,12 @@ def alignment_of(example: Example) -> Alignment | None:
     return Alignment(width, _placed(source, width), _placed(target, width), found, summary)
 
 
-def _naive(weights: Tensor) -> Reading:
-    return Reading("naive", "at the steps that predict the word", _links(weights))
+def _naive(weights: Tensor) -> LinkReading:
+    return LinkReading("naive", "at the steps that predict the word", _links(weights))
 
 
-def _shifted(weights: Tensor) -> Reading:
-    return Reading("shifted", "at the steps at which the word is the decoder's input", _links(weights))
+def _shifted(weights: Tensor) -> LinkReading:
+    return LinkReading("shifted", "at the steps at which the word is the decoder's input", _links(weights))
 
 
 def _links(weights: Tensor) -> tuple[Link, ...]:

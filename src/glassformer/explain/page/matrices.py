@@ -21,7 +21,7 @@ from glassformer.explain.page.sheets import (
     written,
 )
 from glassformer.explain.view import LARGEST, View
-from glassformer.explain.walkthrough_step import SIDES, Table
+from glassformer.explain.walkthrough_step import SIDES, TensorTable
 
 MAX_BYTES = 600_000
 """Of all matrices of a page in float32; beyond that they are written in float16."""
@@ -62,7 +62,7 @@ class Gallery:
         return len(self.sheet.rows), len(self.sheet.columns)
 
 
-def gallery_of(tables: Sequence[Table], numbers: Numbers, key: str) -> Gallery:
+def gallery_of(tables: Sequence[TensorTable], numbers: Numbers, key: str) -> Gallery:
     """Of the tables of one attention's weights, one a head."""
     first = tables[0]
     assert first.columns is not None

@@ -11,9 +11,9 @@ from glassformer.explain.page.architecture import (
     GAP,
     PITCH,
     WIDTH,
-    Column,
+    BoxColumn,
+    BoxText,
     Drawing,
-    Part,
     one_above_the_other,
     parts_of,
     two_stacks,
@@ -41,7 +41,7 @@ def _one_stack(example: Examined) -> Drawing:
     boxes = len(entry) + (6 if pre else 4) + pre + len(head)
     drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + CAPTIONS)
     drawing.label, drawing.title = "The architecture, from below", "This model, with the shapes of this example."
-    column = Column(drawing, ENCODER, drawing.height - 14)
+    column = BoxColumn(drawing, ENCODER, drawing.height - 14)
     column.say(ENTRIES[kind].format(length))
     for part in entry:
         column.put(part)
@@ -51,7 +51,7 @@ def _one_stack(example: Examined) -> Drawing:
     column.sublayer(_wrapped(feed, pre, model.config.d_model))
     column.frame(bottom, len(stack.layers))
     if pre:
-        column.put(Part("Norm", f"{length} × {model.config.d_model}", 6, "norm"))
+        column.put(BoxText("Norm", f"{length} × {model.config.d_model}", 6, "norm"))
     for part in head:
         column.put(part)
     drawing.arrows.append(f"M{column.middle} {column.y + 15}V{column.y + 1}")
@@ -61,23 +61,23 @@ def _one_stack(example: Examined) -> Drawing:
     return drawing
 
 
-def _entry(example: Examined) -> list[Part]:
+def _entry(example: Examined) -> list[BoxText]:
     c: Any = example.model.config
     length, kind = len(example.tokens("encoder")), example.trace.kind
-    added = Part("Positions", f"+ {length} × {c.d_model}, {getattr(c, 'positions', 'learned')}", 2, "embedding")
+    added = BoxText("Positions", f"+ {length} × {c.d_model}, {getattr(c, 'positions', 'learned')}", 2, "embedding")
     if kind in ("vit", "series"):
         numbers = c.n_channels * c.patch_size**2 if kind == "vit" else c.patch_length
-        patches = Part("Patches, linear", f"{c.n_patches} × {numbers} → {c.d_model}", 1, "embedding")
-        token = [Part("Class token", f"1 × {c.d_model}, put before", 2, "embedding")] if kind == "vit" else []
+        patches = BoxText("Patches, linear", f"{c.n_patches} × {numbers} → {c.d_model}", 1, "embedding")
+        token = [BoxText("Class token", f"1 × {c.d_model}, put before", 2, "embedding")] if kind == "vit" else []
         return [patches, *token, added]
-    embedding = Part("Embedding", f"{c.vocab_size:,} × {c.d_model}", 1, "embedding", "E")
+    embedding = BoxText("Embedding", f"{c.vocab_size:,} × {c.d_model}", 1, "embedding", "E")
     if kind == "bert":
-        segments = Part("Segments", f"+ {c.n_segments} × {c.d_model}", 2, "embedding")
-        return [embedding, added, segments, Part("Norm", f"width {c.d_model}", 2, "norm")]
+        segments = BoxText("Segments", f"+ {c.n_segments} × {c.d_model}", 2, "embedding")
+        return [embedding, added, segments, BoxText("Norm", f"width {c.d_model}", 2, "norm")]
     return [embedding] if c.positions == "rotary" else [embedding, added]
 
 
-def _layer(example: Examined) -> tuple[Part, Part]:
+def _layer(example: Examined) -> tuple[BoxText, BoxText]:
     c: Any = example.model.config
     keys = getattr(c, "kv_heads", c.n_heads)
     heads = f"{c.n_heads} heads of {getattr(c, 'd_head', c.d_model // c.n_heads)}"
@@ -85,30 +85,32 @@ def _layer(example: Examined) -> tuple[Part, Part]:
     gated = getattr(c, "gated", False)
     title = "Masked multi-head attention" if example.trace.kind == "gpt" else "Multi-head attention"
     inner = f"{c.d_model} → {c.d_ff} → {c.d_model}, {c.activation}"
-    return Part(title, heads, 3, "attention"), Part("Gated feed-forward" if gated else "Feed-forward", inner, 5, "feed")
+    return BoxText(title, heads, 3, "attention"), BoxText(
+        "Gated feed-forward" if gated else "Feed-forward", inner, 5, "feed"
+    )
 
 
-def _wrapped(part: Part, pre: bool, d_model: int) -> list[Part]:
+def _wrapped(part: BoxText, pre: bool, d_model: int) -> list[BoxText]:
     """Norm after the sum, or before the sub-layer."""
-    norm = Part("Norm" if pre else "Add & Norm", f"width {d_model}", 4, "norm")
-    return [norm, part, Part("Add", f"width {d_model}", 4, "norm")] if pre else [part, norm]
+    norm = BoxText("Norm" if pre else "Add & Norm", f"width {d_model}", 4, "norm")
+    return [norm, part, BoxText("Add", f"width {d_model}", 4, "norm")] if pre else [part, norm]
 
 
-def _head(example: Examined) -> list[Part]:
+def _head(example: Examined) -> list[BoxText]:
     c: Any = example.model.config
     task, width = getattr(example, "task", example.trace.kind), c.d_model
     if task == "series":
-        return [Part("Linear", f"{c.n_patches} · {width} → {c.horizon} steps", 7, "linear")]
+        return [BoxText("Linear", f"{c.n_patches} · {width} → {c.horizon} steps", 7, "linear")]
     if task == "classification":
-        before, size = [Part("Pooler", f"tanh, {width} → {width}, of [CLS]", 7, "linear")], c.n_classes
+        before, size = [BoxText("Pooler", f"tanh, {width} → {width}, of [CLS]", 7, "linear")], c.n_classes
     elif task == "masked":
-        before, size = [Part("Transform", f"{width} → {width}, {c.activation}, norm", 7, "linear")], c.vocab_size
+        before, size = [BoxText("Transform", f"{width} → {width}, {c.activation}, norm", 7, "linear")], c.vocab_size
     else:
         before, size = [], {"language": c.__dict__.get("vocab_size"), "tagging": c.__dict__.get("n_tags")}.get(task)
         size = c.n_classes if size is None else size
     tied = task == "masked" or getattr(c, "tie_embeddings", False)
-    linear = Part("Linear", f"{width} → {size:,}", 7, "linear", "E" if tied else "")
-    return [*before, linear, Part("Softmax", f"{size:,} probabilities", 7, "softmax")]
+    linear = BoxText("Linear", f"{width} → {size:,}", 7, "linear", "E" if tied else "")
+    return [*before, linear, BoxText("Softmax", f"{size:,} probabilities", 7, "softmax")]
 
 
 def _said(example: Examined) -> str:
@@ -137,9 +139,11 @@ def _recurrent(example: Example, narrow: bool) -> Drawing:
     else:
         drawing = Drawing(ENCODER + DECODER + WIDTH + 60, max(below, above) * PITCH + CAPTIONS)
     drawing.title = "This model, with the shapes of this sentence."
-    encoder = Column(drawing, ENCODER, drawing.height - 14)
+    encoder = BoxColumn(drawing, ENCODER, drawing.height - 14)
     memory = _recurrent_encoder(encoder, c, len(example.source_ids))
-    decoder = Column(drawing, ENCODER, memory - 2 * GAP) if narrow else Column(drawing, DECODER, drawing.height - 14)
+    decoder = (
+        BoxColumn(drawing, ENCODER, memory - 2 * GAP) if narrow else BoxColumn(drawing, DECODER, drawing.height - 14)
+    )
     asked = _recurrent_decoder(decoder, c, len(example.target_ids))
     way, edge = (ENCODER + WIDTH + 36, ENCODER + WIDTH + 1) if narrow else (MIDDLE, DECODER - 1)
     drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{edge}")
@@ -147,27 +151,27 @@ def _recurrent(example: Example, narrow: bool) -> Drawing:
     return drawing
 
 
-def _recurrent_encoder(encoder: Column, c: Any, length: int) -> float:
+def _recurrent_encoder(encoder: BoxColumn, c: Any, length: int) -> float:
     """Draw the encoder; return the height at which the memory leaves."""
     encoder.say(f"source, {length} tokens")
     matrix = "E" if c.tie_embeddings else ""
-    encoder.put(Part("Source embedding", f"{c.vocab_sizes[0]:,} × {c.d_model}", 1, "embedding", matrix))
+    encoder.put(BoxText("Source embedding", f"{c.vocab_sizes[0]:,} × {c.d_model}", 1, "embedding", matrix))
     for _ in range(c.n_encoder_layers):
-        encoder.put(Part("LSTM, both ways", f"{length} × {c.d_hidden}", 2, "feed"))
+        encoder.put(BoxText("LSTM, both ways", f"{length} × {c.d_hidden}", 2, "feed"))
     return encoder.y + 15
 
 
-def _recurrent_decoder(decoder: Column, c: Any, target: int) -> float:
+def _recurrent_decoder(decoder: BoxColumn, c: Any, target: int) -> float:
     """Draw the decoder; return the height at which the memory enters."""
     matrix, sizes = "E" if c.tie_embeddings else "", c.vocab_sizes
     decoder.say(f"target, {target} tokens, shifted right")
-    decoder.put(Part("Target embedding", f"{sizes[1]:,} × {c.d_model}", 3, "embedding", matrix))
-    decoder.put(Part("LSTM", f"{target} × {c.d_hidden}", 3, "feed"))
-    asked = decoder.put(Part("Attention", f"{c.n_heads} heads, to the memory", 3, "attention"))
+    decoder.put(BoxText("Target embedding", f"{sizes[1]:,} × {c.d_model}", 3, "embedding", matrix))
+    decoder.put(BoxText("LSTM", f"{target} × {c.d_hidden}", 3, "feed"))
+    asked = decoder.put(BoxText("Attention", f"{c.n_heads} heads, to the memory", 3, "attention"))
     for _ in range(c.n_decoder_layers - 1):
-        decoder.put(Part("LSTM", f"{target} × {c.d_hidden}, of both", 4, "feed"))
-    decoder.put(Part("tanh of context and state", f"{target} × {c.d_model}", 4, "norm"))
-    decoder.put(Part("Linear", f"{target} × {sizes[1]:,}", 5, "linear", matrix))
-    decoder.put(Part("Softmax", f"{target} × {sizes[1]:,}", 5, "softmax"))
+        decoder.put(BoxText("LSTM", f"{target} × {c.d_hidden}, of both", 4, "feed"))
+    decoder.put(BoxText("tanh of context and state", f"{target} × {c.d_model}", 4, "norm"))
+    decoder.put(BoxText("Linear", f"{target} × {sizes[1]:,}", 5, "linear", matrix))
+    decoder.put(BoxText("Softmax", f"{target} × {sizes[1]:,}", 5, "softmax"))
     decoder.say("what comes next: probabilities")
     return asked

@@ -13,7 +13,7 @@ from glassformer.explain.figures.svg import shown
 from glassformer.explain.notation import decimal
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.shades import shade_class
-from glassformer.explain.walkthrough_step import SIDES, Axis, Table
+from glassformer.explain.walkthrough_step import SIDES, Axis, TensorTable
 from glassformer.text.words import END_OF_WORD, JOINER
 
 TOKEN_AXES = ("position", "query", "key")
@@ -38,7 +38,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Row:
+class SheetRow:
     label: Label
     cells: Markup
     total: str = ""
@@ -52,7 +52,7 @@ class Sheet:
     rows_title: str
     columns_title: str
     columns: tuple[Label, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SheetRow, ...]
     shade: str
     largest: float
     numbers: Slice
@@ -70,7 +70,7 @@ class Titles:
     columns: str
 
 
-def sheet_of(table: Table, numbers: Numbers, failed: bool = False) -> Sheet:
+def sheet_of(table: TensorTable, numbers: Numbers, failed: bool = False) -> Sheet:
     """``failed``: something in this step is not what its formula gives, so every cell is asked which it is."""
     kind: type[np.floating] = np.float64 if table.trace[table.name].dtype == torch.float64 else np.float32
     values = np.array(table.values, dtype=kind)
@@ -106,7 +106,7 @@ def written(
     finite = np.abs(values[np.isfinite(values)])
     largest = float(finite.max()) if finite.size else 0.0
     marked = [
-        Row(
+        SheetRow(
             label,
             cells_of(line, shade, largest, {column for row, column in wrong if row == place}),
             f"{line.sum():.2f}" if totals else "",
@@ -167,7 +167,7 @@ def entropy(weights: NDArray[np.float64]) -> float:
     return float(-(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(-1).mean())
 
 
-def labels_of(table: Table, axis: Axis) -> tuple[Label, ...]:
+def labels_of(table: TensorTable, axis: Axis) -> tuple[Label, ...]:
     side = side_of(table.trace.kind, table.name, axis.name)
     return tuple(
         Label(shown(text), side, place) if side else Label(shown(text))
@@ -186,7 +186,7 @@ def side_of(kind: str, name: str, axis: str) -> str:
     return "source" if name.startswith(("encoder.", "source_embedding.", "memory")) else "target"
 
 
-def whole(table: Table, columns: Axis) -> bool:
+def whole(table: TensorTable, columns: Axis) -> bool:
     """Whether no column was left out."""
     return len(columns.labels) == table.trace[table.name].size(table.trace.axes(table.name).index(columns.name))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from glassformer.explain.figures.svg import shown
 from glassformer.explain.page.links import Alignment
 from glassformer.explain.page.sheets import Label
-from glassformer.explain.walkthrough_step import Step, Table
+from glassformer.explain.walkthrough_step import Step, TensorTable
 
 MAX_LINKS = 16
 """Maximum number of target words that the summary lists."""
@@ -57,7 +57,7 @@ def _candidates(last: Step) -> tuple[str, tuple[OutputProbability, ...]]:
     return title, tuple(sorted(found, key=lambda one: -one.probability)[:5])
 
 
-def _row(table: Table, index: int) -> int:
+def _row(table: TensorTable, index: int) -> int:
     """Row of ``table`` for this index of its axis; the last row if the table was truncated before it."""
     indices = list(table.rows.indices)
     return indices.index(index) if index in indices else len(indices) - 1

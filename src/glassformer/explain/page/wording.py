@@ -15,14 +15,14 @@ from glassformer.text.words import END_OF_WORD, JOINER
 
 
 @dataclass(frozen=True)
-class Words:
+class WordTable:
     headings: tuple[Label, ...]
     rows: tuple[tuple[Label, ...], ...]
     note: str = ""
     caption: str = ""
 
 
-def words_of(step: Step) -> Words | None:
+def words_of(step: Step) -> WordTable | None:
     if not step.words:
         return None
     first, *rest = step.words
@@ -36,11 +36,11 @@ def words_of(step: Step) -> Words | None:
         for row, line in enumerate(rest[:MAX_LABELS])
     )
     note = f"The first {MAX_LABELS} of {len(rest)} rows." if len(rest) > MAX_LABELS else ""
-    return Words(headings, rows, note, step.caption)
+    return WordTable(headings, rows, note, step.caption)
 
 
 @dataclass(frozen=True)
-class Side:
+class TokenSide:
     """A text and its tokens. A target's tokens are those that the decoder reads, then the last that it is to say."""
 
     name: str
@@ -62,7 +62,7 @@ def equation(text: str) -> Markup:
     return Markup(re.sub(r"\^(?:\(([^()]*)\)|(\w))", lambda found: f"<sup>{found[1] or found[2]}</sup>", safe))
 
 
-def sides_of(example: Examined) -> list[Side]:
+def sides_of(example: Examined) -> list[TokenSide]:
     """Source and target, or all that a model of one stack has read."""
     if not isinstance(example, Example):
         return [_side(SIDES[example.trace.kind], example.read, example.tokens("encoder"))]
@@ -81,6 +81,6 @@ def length_class(text: str) -> str:
     return next((name for name, most in (("", 60), ("long", 160), ("longer", 480)) if len(text) <= most), "longest")
 
 
-def _side(name: str, text: str, tokens: list[str]) -> Side:
+def _side(name: str, text: str, tokens: list[str]) -> TokenSide:
     labels = tuple(Label(shown(token), name, place) for place, token in enumerate(tokens))
-    return Side(name, text, direction(text), labels)
+    return TokenSide(name, text, direction(text), labels)

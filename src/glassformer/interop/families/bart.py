@@ -20,7 +20,7 @@ from glassformer.interop.families.layers import (
     of_both,
     same_in_both,
 )
-from glassformer.interop.table import Change, Row, Setting, unchanged
+from glassformer.interop.table import Change, Setting, TensorRow, unchanged
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 UNUSED = 2
@@ -42,7 +42,7 @@ OF_BOTH: tuple[tuple[str, str, Change, Change], ...] = (
 )
 
 
-def _rows(config: EncoderDecoderConfig) -> list[Row]:
+def _rows(config: EncoderDecoderConfig) -> list[TensorRow]:
     return [*embeddings(config), *(row for names in OF_BOTH for row in of_both(config, *names)), *layers(config)]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Family, Fixed, Row, Setting, linear
+from glassformer.interop.table import Family, Fixed, Setting, TensorRow, linear
 from glassformer.models.bert import BERTConfig
 
 PARTS = (
@@ -28,10 +28,10 @@ PREFIX = "bert."
 WORDS = "bert.embeddings.word_embeddings.weight"
 
 
-def _stack(config: BERTConfig) -> list[Row]:
+def _stack(config: BERTConfig) -> list[TensorRow]:
     rows = [
-        Row(("embedding.position.weight",), ("bert.embeddings.position_embeddings.weight",)),
-        Row(("embedding.segment.weight",), ("bert.embeddings.token_type_embeddings.weight",)),
+        TensorRow(("embedding.position.weight",), ("bert.embeddings.position_embeddings.weight",)),
+        TensorRow(("embedding.segment.weight",), ("bert.embeddings.token_type_embeddings.weight",)),
         *linear("embedding.norm", "bert.embeddings.LayerNorm"),
     ]
     for layer in range(config.n_layers):
@@ -40,27 +40,27 @@ def _stack(config: BERTConfig) -> list[Row]:
     return rows
 
 
-def _masked(config: BERTConfig) -> list[Row]:
+def _masked(config: BERTConfig) -> list[TensorRow]:
     return [
         *_stack(config),
-        Row(("embedding.weight",), (WORDS,), aliases=("cls.predictions.decoder.weight",)),
-        Row(("output_projection.bias",), ("cls.predictions.bias",), aliases=("cls.predictions.decoder.bias",)),
+        TensorRow(("embedding.weight",), (WORDS,), aliases=("cls.predictions.decoder.weight",)),
+        TensorRow(("output_projection.bias",), ("cls.predictions.bias",), aliases=("cls.predictions.decoder.bias",)),
         *linear("transform.dense", "cls.predictions.transform.dense"),
         *linear("transform.norm", "cls.predictions.transform.LayerNorm"),
     ]
 
 
-def _classes(config: BERTConfig) -> list[Row]:
+def _classes(config: BERTConfig) -> list[TensorRow]:
     head = [*linear("classes.pooler.dense", "bert.pooler.dense"), *linear("classes.projection", "classifier")]
-    return [*_stack(config), Row(("embedding.weight",), (WORDS,)), *head]
+    return [*_stack(config), TensorRow(("embedding.weight",), (WORDS,)), *head]
 
 
-def _tags(config: BERTConfig) -> list[Row]:
-    return [*_stack(config), Row(("embedding.weight",), (WORDS,)), *linear("tags.projection", "classifier")]
+def _tags(config: BERTConfig) -> list[TensorRow]:
+    return [*_stack(config), TensorRow(("embedding.weight",), (WORDS,)), *linear("tags.projection", "classifier")]
 
 
-def _alone(config: BERTConfig) -> list[Row]:
-    rows = [*_stack(config), Row(("embedding.weight",), (WORDS,))]
+def _alone(config: BERTConfig) -> list[TensorRow]:
+    rows = [*_stack(config), TensorRow(("embedding.weight",), (WORDS,))]
     return [replace(row, theirs=tuple(name.removeprefix(PREFIX) for name in row.theirs)) for row in rows]
 
 
@@ -97,7 +97,7 @@ def _none(config: BERTConfig) -> list[Fixed]:
     return []
 
 
-def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Row]], head: str | None) -> Family:
+def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[TensorRow]], head: str | None) -> Family:
     named = head in ("n_classes", "n_tags")
     return Family(
         model_type="bert",

@@ -13,13 +13,13 @@ from glassformer.interop.families.layers import (
     of_both,
     same_in_both,
 )
-from glassformer.interop.table import Row
+from glassformer.interop.table import TensorRow
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 POSITIONS = "embed_positions.weight"
 
 
-def _rows(config: EncoderDecoderConfig) -> list[Row]:
+def _rows(config: EncoderDecoderConfig) -> list[TensorRow]:
     return [*embeddings(config), *of_both(config, "position.weight", POSITIONS), *layers(config)]
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import Family, Fixed, Row, Setting, linear
+from glassformer.interop.table import Family, Fixed, Setting, TensorRow, linear
 from glassformer.layers.position import sinusoids
 from glassformer.models.gpt import GPTConfig
 
@@ -32,13 +32,13 @@ CLOSE = 1e-3
 """Maximum difference from exact sinusoids for a table to count as sinusoidal; a 16-bit table needs this much."""
 
 
-def _rows(config: GPTConfig) -> list[Row]:
-    embedding = Row(("embedding.weight",), ("transformer.wte.weight",))
-    rows = [Row(("embedding.position.weight",), (POSITIONS,))] if config.positions == "learned" else []
+def _rows(config: GPTConfig) -> list[TensorRow]:
+    embedding = TensorRow(("embedding.weight",), ("transformer.wte.weight",))
+    rows = [TensorRow(("embedding.position.weight",), (POSITIONS,))] if config.positions == "learned" else []
     if config.tie_embeddings:
         rows.append(replace(embedding, aliases=("lm_head.weight",)))
     else:
-        rows += [embedding, Row(("output_projection.weight",), ("lm_head.weight",))]
+        rows += [embedding, TensorRow(("output_projection.weight",), ("lm_head.weight",))]
     rows += linear("decoder.final_norm", "transformer.ln_f")
     for layer in range(config.n_layers):
         ours, theirs = f"decoder.layers.{layer}", f"transformer.h.{layer}"
@@ -51,7 +51,7 @@ def _rows(config: GPTConfig) -> list[Row]:
     return rows
 
 
-def _fused(config: GPTConfig, ours: str, theirs: str) -> list[Row]:
+def _fused(config: GPTConfig, ours: str, theirs: str) -> list[TensorRow]:
     heads, group = config.n_heads, config.n_heads // config.kv_heads
 
     def apart(tensors: list[Tensor]) -> list[Tensor]:
@@ -65,12 +65,12 @@ def _fused(config: GPTConfig, ours: str, theirs: str) -> list[Row]:
 
     kinds = ("weight", "bias") if config.bias else ("weight",)
     return [
-        Row(tuple(f"{ours}.{name}.{kind}" for name in PROJECTIONS), (f"{theirs}.{kind}",), apart, together)
+        TensorRow(tuple(f"{ours}.{name}.{kind}" for name in PROJECTIONS), (f"{theirs}.{kind}",), apart, together)
         for kind in kinds
     ]
 
 
-def _transposed(ours: str, theirs: str, bias: bool) -> list[Row]:
+def _transposed(ours: str, theirs: str, bias: bool) -> list[TensorRow]:
     return linear(ours, theirs, _turned, _turned, bias)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import Change, Family, Fixed, Row, Setting, reordered, unchanged
+from glassformer.interop.table import Change, Family, Fixed, Setting, TensorRow, reordered, unchanged
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
@@ -53,7 +53,7 @@ ROUNDED = 1e-3
 """How far a table of sines may be from the exact one, as when it was stored in 16 bits."""
 
 
-def layers(config: EncoderDecoderConfig, order: Tensor | None = None) -> list[Row]:
+def layers(config: EncoderDecoderConfig, order: Tensor | None = None) -> list[TensorRow]:
     """Every parameter of both stacks; ``order``: where theirs has each dimension of the residual stream from."""
     rows = []
     for side, count in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
@@ -71,7 +71,7 @@ def layers(config: EncoderDecoderConfig, order: Tensor | None = None) -> list[Ro
     return rows
 
 
-def embeddings(config: EncoderDecoderConfig, order: Tensor | None = None, shared: bool = True) -> list[Row]:
+def embeddings(config: EncoderDecoderConfig, order: Tensor | None = None, shared: bool = True) -> list[TensorRow]:
     """The matrices of section 3.4. ``shared``: theirs has a common one even where it goes unused."""
     rows = [_biased()] if config.output_bias else []
     if config.tie_embeddings:
@@ -90,16 +90,16 @@ def embeddings(config: EncoderDecoderConfig, order: Tensor | None = None, shared
 
 def of_both(
     config: EncoderDecoderConfig, ours: str, theirs: str, inwards: Change = unchanged, outwards: Change = unchanged
-) -> list[Row]:
+) -> list[TensorRow]:
     """A tensor of each embedding. Tied ones have one of it here, and theirs has the same one twice."""
     pairs = [(f"{side}_embedding.{ours}", f"model.{stack}.{theirs}") for side, stack in SIDES.items()]
     if not config.tie_embeddings:
-        return [Row((name,), (other,), inwards, outwards) for name, other in pairs]
+        return [TensorRow((name,), (other,), inwards, outwards) for name, other in pairs]
 
     def twice(tensors: list[Tensor]) -> list[Tensor]:
         return [*outwards(tensors), *(tensor.clone() for tensor in outwards(tensors))]
 
-    return [Row((pairs[0][0],), (pairs[0][1], pairs[1][1]), lambda tensors: inwards(tensors[:1]), twice)]
+    return [TensorRow((pairs[0][0],), (pairs[0][1], pairs[1][1]), lambda tensors: inwards(tensors[:1]), twice)]
 
 
 def same_in_both(weights: Mapping[str, Tensor], theirs: str, inwards: Change = unchanged) -> bool:
@@ -192,8 +192,8 @@ def _projects(ours: str) -> bool:
     return "_attention." in ours
 
 
-def _biased() -> Row:
-    return Row(
+def _biased() -> TensorRow:
+    return TensorRow(
         ("output_projection.bias",),
         (BIAS,),
         lambda tensors: [tensors[0].reshape(-1)],

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Change, Family, Fixed, Row, Setting, linear
+from glassformer.interop.table import Change, Family, Fixed, Setting, TensorRow, linear
 from glassformer.layers.llama import RMSNorm
 from glassformer.models.gpt import GPTConfig
 
@@ -27,13 +27,13 @@ PARTS = (
 )
 
 
-def _rows(config: GPTConfig) -> list[Row]:
-    embedding = Row(("embedding.weight",), ("model.embed_tokens.weight",))
+def _rows(config: GPTConfig) -> list[TensorRow]:
+    embedding = TensorRow(("embedding.weight",), ("model.embed_tokens.weight",))
     rows = linear("decoder.final_norm", "model.norm", bias=False)
     if config.tie_embeddings:
         rows.append(replace(embedding, aliases=("lm_head.weight",)))
     else:
-        rows += [embedding, Row(("output_projection.weight",), ("lm_head.weight",))]
+        rows += [embedding, TensorRow(("output_projection.weight",), ("lm_head.weight",))]
     for layer in range(config.n_layers):
         ours, theirs = f"decoder.layers.{layer}", f"model.layers.{layer}"
         for name, other, heads in (("query", "q_proj", config.n_heads), ("key", "k_proj", config.kv_heads)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glassformer.interop.families.layers import descendant, embeddings, layers
-from glassformer.interop.table import Row
+from glassformer.interop.table import TensorRow
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 PADDING = 1
@@ -26,16 +26,16 @@ def tensor2tensor_sinusoids(length: int, d_model: int, first: int) -> Tensor:
     return torch.nn.functional.pad(table, (0, d_model - 2 * half))
 
 
-def _rows(config: EncoderDecoderConfig) -> list[Row]:
+def _rows(config: EncoderDecoderConfig) -> list[TensorRow]:
     return [*embeddings(config), *_positions(config), *layers(config)]
 
 
-def _positions(config: EncoderDecoderConfig) -> list[Row]:
+def _positions(config: EncoderDecoderConfig) -> list[TensorRow]:
     def table(_: list[Tensor]) -> list[Tensor]:
         return [tensor2tensor_sinusoids(config.max_length, config.d_model, PADDING + 1)]
 
     sides = ["source"] if config.tie_embeddings else ["source", "target"]
-    return [Row((f"{side}_embedding.position.weight",), (), table) for side in sides]
+    return [TensorRow((f"{side}_embedding.position.weight",), (), table) for side in sides]
 
 
 M2M_100 = descendant(

@@ -9,11 +9,11 @@ from glassformer.interop.families.layers import (
     position_tables,
     sines_first,
 )
-from glassformer.interop.table import Fixed, Row
+from glassformer.interop.table import Fixed, TensorRow
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
 
-def _rows(config: EncoderDecoderConfig) -> list[Row]:
+def _rows(config: EncoderDecoderConfig) -> list[TensorRow]:
     order = sines_first(config.d_model)
     return [*embeddings(config, order), *layers(config, order)]
 

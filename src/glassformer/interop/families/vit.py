@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Family, Fixed, Row, Setting, linear
+from glassformer.interop.table import Family, Fixed, Setting, TensorRow, linear
 from glassformer.models.vit import ViTConfig
 
 PARTS = (
@@ -30,7 +30,7 @@ IN_MEMORY = {
 """What their class calls a part, and what ``save_pretrained`` does."""
 
 
-def _rows(config: ViTConfig) -> list[Row]:
+def _rows(config: ViTConfig) -> list[TensorRow]:
     patch = (config.n_channels, config.patch_size, config.patch_size)
 
     def image(tensors: list[Tensor]) -> list[Tensor]:
@@ -38,10 +38,10 @@ def _rows(config: ViTConfig) -> list[Row]:
 
     projection = "vit.embeddings.patch_embeddings.projection"
     rows = [
-        Row(("embedding.class_token",), ("vit.embeddings.cls_token",), _inside(2), _outside(2)),
-        Row(("embedding.position.weight",), ("vit.embeddings.position_embeddings",), _inside(1), _outside(1)),
-        Row(("embedding.projection.weight",), (f"{projection}.weight",), _flat, image),
-        Row(("embedding.projection.bias",), (f"{projection}.bias",)),
+        TensorRow(("embedding.class_token",), ("vit.embeddings.cls_token",), _inside(2), _outside(2)),
+        TensorRow(("embedding.position.weight",), ("vit.embeddings.position_embeddings",), _inside(1), _outside(1)),
+        TensorRow(("embedding.projection.weight",), (f"{projection}.weight",), _flat, image),
+        TensorRow(("embedding.projection.bias",), (f"{projection}.bias",)),
         *linear("encoder.final_norm", "vit.layernorm"),
         *linear("output_projection", "classifier"),
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from glassformer.errors import CheckpointError
-from glassformer.interop.parity import Inputs, Logits, Sample
+from glassformer.interop.parity import Logits, ParityInputs, Sample
 from glassformer.predict.loading import LoadedRun
 from glassformer.tasks import TASKS, resolve_name
 from glassformer.text import TokenizerPair
@@ -36,7 +36,7 @@ class TaskConversion(Protocol):
         """Their other files; a sentence for each thing that they cannot say."""
         ...
 
-    def inputs(self, held: LoadedRun) -> Inputs:
+    def inputs(self, held: LoadedRun) -> ParityInputs:
         """In the type of the model."""
         ...
 

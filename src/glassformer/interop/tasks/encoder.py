@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassformer.data.sequences import Frame, special_id
 from glassformer.errors import CheckpointError
-from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
+from glassformer.interop.parity import Logits, ParityInputs, Sample, random_rows
 from glassformer.interop.samples import compared, refuse_long
 from glassformer.interop.sentence_vectors import write_settings
 from glassformer.interop.tasks.conversion import names_of, with_names
@@ -60,13 +60,13 @@ class EncoderConversion:
             notes.append("punctuation beside a [MASK] is cut there as if a space stood between them")
         return notes
 
-    def inputs(self, held: LoadedRun) -> Inputs:
+    def inputs(self, held: LoadedRun) -> ParityInputs:
         c, tokenizer = held.model.config, held.tokenizer
         generator, longest = torch.Generator().manual_seed(1), min(9, c.max_length)
         lengths = [longest, min(5, longest), 1]
         ids, mask = random_rows(c.vocab_size, {tokenizer.pad_id}, lengths, tokenizer.pad_id, generator)
         segments = torch.randint(c.n_segments, ids.shape, generator=generator)
-        return Inputs((ids, mask, segments), None if self.task == "classification" else mask)
+        return ParityInputs((ids, mask, segments), None if self.task == "classification" else mask)
 
     def logits(self, model: Any) -> Logits:
         if self.task == "masked":

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.errors import CheckpointError, DataError
-from glassformer.interop.parity import TOLERANCES, Inputs, Logits, Sample
+from glassformer.interop.parity import TOLERANCES, Logits, ParityInputs, Sample
 from glassformer.interop.tasks.conversion import names_of, with_names
 from glassformer.interop.tokenizer_json import read_json
 from glassformer.interop.transformers_api import loaded_processor, quiet
@@ -58,10 +58,10 @@ class ImageConversion:
         (folder / PROCESSOR).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         return ["pictures of other proportions are squeezed there, and cut to the proportions of the model here"]
 
-    def inputs(self, held: LoadedRun) -> Inputs:
+    def inputs(self, held: LoadedRun) -> ParityInputs:
         c, generator = held.model.config, torch.Generator().manual_seed(1)
         images = torch.randn(3, c.n_channels, *c.image_size, generator=generator)
-        return Inputs((images.to(held.model.output_projection.weight.dtype),))
+        return ParityInputs((images.to(held.model.output_projection.weight.dtype),))
 
     def logits(self, model: Any) -> Logits:
         return lambda images: model(images)

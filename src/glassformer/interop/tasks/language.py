@@ -11,7 +11,7 @@ from torch import Tensor
 from glassformer.errors import CheckpointError
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig, SpecialTokens, continue_texts
 from glassformer.interop.decoding import GENERATION, continuing_to_ours, continuing_to_theirs, never_written
-from glassformer.interop.parity import Inputs, Logits, Sample, random_rows
+from glassformer.interop.parity import Logits, ParityInputs, Sample, random_rows
 from glassformer.interop.samples import compared, read_back, refuse_long
 from glassformer.interop.tasks.tokenizer_files import pipeline_of, write_tokenizer
 from glassformer.interop.tokenizer_json import (
@@ -70,12 +70,12 @@ class LanguageConversion:
         around: Around = "document" if _begins(held) else "nothing"
         return notes + write_tokenizer(folder, held.tokenizer, held.model.config.max_length, around)
 
-    def inputs(self, held: LoadedRun) -> Inputs:
+    def inputs(self, held: LoadedRun) -> ParityInputs:
         c, tokenizer = held.model.config, held.tokenizer
         longest = min(9, c.max_length)
         lengths = [longest, min(5, longest), 1]
         ids, mask = random_rows(c.vocab_size, set(), lengths, tokenizer.pad_id, torch.Generator().manual_seed(1))
-        return Inputs((ids, mask), mask)
+        return ParityInputs((ids, mask), mask)
 
     def logits(self, model: Any) -> Logits:
         return lambda ids, mask: model(ids, mask)

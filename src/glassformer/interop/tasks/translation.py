@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassformer.generate import TranslationDecodingConfig
 from glassformer.interop.decoding import GENERATION, decoding_to_ours, decoding_to_theirs, never_written
-from glassformer.interop.parity import Inputs, Logits, Sample
+from glassformer.interop.parity import Logits, ParityInputs, Sample
 from glassformer.interop.samples import (
     compared,
     greedy_texts,
@@ -57,7 +57,7 @@ class TranslationConversion:
             notes += write_tokenizer(place, tokenizer, config.max_length)
         return notes
 
-    def inputs(self, held: LoadedRun) -> Inputs:
+    def inputs(self, held: LoadedRun) -> ParityInputs:
         return random_inputs(held.model, held.pair)
 
     def logits(self, model: Any) -> Logits:

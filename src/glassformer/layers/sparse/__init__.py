@@ -1,8 +1,8 @@
 """Sparse attention: patterns, and attention that computes only the blocks a pattern allows."""
 
 from glassformer.layers.sparse.pattern import (
-    Block,
-    Column,
+    BlockComponent,
+    ColumnComponent,
     Global,
     Pattern,
     Summary,
@@ -12,4 +12,14 @@ from glassformer.layers.sparse.pattern import (
     strided,
 )
 
-__all__ = ["Block", "Column", "Global", "Pattern", "Summary", "Window", "fixed", "global_tokens", "strided"]
+__all__ = [
+    "BlockComponent",
+    "ColumnComponent",
+    "Global",
+    "Pattern",
+    "Summary",
+    "Window",
+    "fixed",
+    "global_tokens",
+    "strided",
+]

@@ -111,7 +111,7 @@ class Window(Component):
 
 
 @dataclass(frozen=True)
-class Block(Component):
+class BlockComponent(Component):
     """Keys in the query's own block of ``size`` positions."""
 
     size: int
@@ -129,7 +129,7 @@ class Block(Component):
 
 
 @dataclass(frozen=True)
-class Column(Component):
+class ColumnComponent(Component):
     """Every ``stride``-th key, counted from the query."""
 
     stride: int
@@ -186,12 +186,12 @@ class Global(Component):
 
 def strided(stride: int, causal: bool = False) -> Pattern:
     """Child et al. 2019: the nearest ``stride`` keys and every ``stride``-th key; costs n √n at a stride of √n."""
-    return Window(stride, causal) | Column(stride, causal)
+    return Window(stride, causal) | ColumnComponent(stride, causal)
 
 
 def fixed(size: int, count: int = 1, causal: bool = False) -> Pattern:
     """Child et al. 2019: the query's own block of ``size``, and the last ``count`` keys of every block."""
-    return Block(size, causal) | Summary(size, count, causal)
+    return BlockComponent(size, causal) | Summary(size, count, causal)
 
 
 def global_tokens(positions: tuple[int, ...], causal: bool = False) -> Pattern:

@@ -17,8 +17,8 @@ API int32_t apply_linear(const Linear* by, const float* x, int64_t rows, float* 
 // first: where each sequence begins, and the last one ends. With a cache the sequences are prompts of a decoder-only
 // model, whose keys and values go into its memory; else every token sees its whole sequence.
 API int32_t encode(
-    const Stack* stack, const RotaryTables* rotary, const int64_t* ids, float* x, const int64_t* first,
-    int64_t sequences, const KeyValueCache* cache, int64_t threads
+    const PackedStack* stack, const RotaryTables* rotary, const int64_t* ids, float* x, const int64_t* first,
+    int64_t sequences, const DecoderCache* cache, int64_t threads
 ) {
     return guarded([&] {
         const StackCall by{*stack, threads, *rotary};
@@ -31,8 +31,8 @@ API int32_t encode(
 // ids: the newest token of each row. position: its positional encoding, `stride` apart for each row (0: the same for
 // all), or null. logits: [rows, output.outputs].
 API int32_t decode(
-    const Stack* stack, const RotaryTables* rotary, const Linear* output, const int64_t* ids, const float* position,
-    int64_t stride, int64_t rows, const KeyValueCache* cache, float* logits, int64_t threads
+    const PackedStack* stack, const RotaryTables* rotary, const Linear* output, const int64_t* ids, const float* position,
+    int64_t stride, int64_t rows, const DecoderCache* cache, float* logits, int64_t threads
 ) {
     return guarded([&] {
         const StackCall by{*stack, threads, *rotary};

@@ -20,7 +20,7 @@ struct RotaryTables {  // cosines and sines of rotary positions, as in heads.h; 
     const float *cosines, *sines;
 };
 
-struct Stack {
+struct PackedStack {
     int32_t layers, d_model;
     Heads heads;
     int32_t pre_norm, activation, gated;
@@ -32,7 +32,7 @@ struct Stack {
     Norm embedded;   // of the embedding, or none
 };
 
-struct StackCall : Stack {
+struct StackCall : PackedStack {
     int64_t threads;
     RotaryTables rotary;
 };
@@ -40,7 +40,7 @@ struct StackCall : Stack {
 // Key–value cache of the decoder's hypotheses: first what is in `memory`, of the source (cross-attention) or of the
 // prompts (decoder-only), then one position for each step. `keys_values[t]` holds step t: for each layer, for each of
 // the `rows[t]` hypotheses of that step, its keys and values; hypothesis r continues the one in row beam_index[r][t].
-struct KeyValueCache {
+struct DecoderCache {
     int64_t steps;  // the newest included
     void* const* keys_values;
     const int64_t* rows;
@@ -180,7 +180,7 @@ void attend_within(const StackCall& stack, const Sequence& some, float* qkv, flo
 // Every token sees what all prompts begin with, what is before it in its own, and itself.
 template <class Unit>
 void attend_prompts(
-    const StackCall& stack, int index, const Sequence& some, const KeyValueCache& cache, const float* qkv,
+    const StackCall& stack, int index, const Sequence& some, const DecoderCache& cache, const float* qkv,
     float* context
 ) {
     const Heads& heads = stack.heads;
@@ -206,7 +206,7 @@ void attend_prompts(
 
 // Self-attention of whole sequences; with a cache, of prompts, whose keys and values go into its memory.
 void attend_sequences(
-    const StackCall& stack, int index, const Sequence& some, const KeyValueCache* cache, float* x
+    const StackCall& stack, int index, const Sequence& some, const DecoderCache* cache, float* x
 ) {
     const Layer& layer = stack.layer[index];
     const int64_t rows = some.tokens(), width = layer.query.outputs;
@@ -225,7 +225,7 @@ void attend_sequences(
 }
 
 // All layers, for as many sequences together as the cache has room for; each group on one core if there are several.
-void run_sequences(const StackCall& stack, const Sequence& all, const KeyValueCache* cache, float* x) {
+void run_sequences(const StackCall& stack, const Sequence& all, const DecoderCache* cache, float* x) {
     const int64_t share = padded(all.tokens(), stack.threads) / stack.threads;
     const int64_t enough = std::max<int64_t>(TOKENS_AT_ONCE / 4, std::min<int64_t>(TOKENS_AT_ONCE, share));
     std::vector<Sequence> groups;
@@ -248,7 +248,7 @@ void run_sequences(const StackCall& stack, const Sequence& all, const KeyValueCa
 
 // The newest token of each hypothesis sees the prompt before it (decoder-only), the steps before it, and itself.
 template <class Unit>
-void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, const KeyValueCache& cache, bool prompts) {
+void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, const DecoderCache& cache, bool prompts) {
     const Layer& layer = stack.layer[index];
     const Heads& heads = stack.heads;
     const int64_t width = heads.keys() + heads.values(), stride = layer.query.outputs;
@@ -281,7 +281,7 @@ void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, con
 }
 
 template <class Unit>
-void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, const KeyValueCache& cache) {
+void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, const DecoderCache& cache) {
     const Layer& layer = stack.layer[index];
     const Heads& heads = stack.heads;
     const int64_t width = heads.keys() + heads.values();
@@ -303,7 +303,7 @@ void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, co
 }
 
 template <class Unit>
-void run_step(const StackCall& stack, float* x, int64_t rows, const KeyValueCache& cache) {
+void run_step(const StackCall& stack, float* x, int64_t rows, const DecoderCache& cache) {
     for (int index = 0; index < stack.layers; index++) {
         const Layer& layer = stack.layer[index];
         const bool crosses = layer.cross_query.weight.value;

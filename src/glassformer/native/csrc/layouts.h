@@ -32,17 +32,17 @@ static std::string layout_of(const std::string& name) {
         F(cross_key) F(cross_value) F(cross_output) F(gate) F(inner) F(outer)
     )
     STRUCT(
-        Stack, F(layers) F(d_model) MEMBER(n_heads, heads.count) MEMBER(n_kv_heads, heads.kv_count)
+        PackedStack, F(layers) F(d_model) MEMBER(n_heads, heads.count) MEMBER(n_kv_heads, heads.kv_count)
         MEMBER(d_k, heads.d_k) MEMBER(d_v, heads.d_v) F(pre_norm) F(activation) F(gated) F(layer) F(last) F(embedding)
         F(vocabulary) F(scale) F(embedded)
     )
     STRUCT(RotaryTables, F(cosines) F(sines))
     STRUCT(
-        KeyValueCache, F(steps) F(keys_values) F(rows) F(beam_index) F(stride) F(memory) F(first) F(length)
+        DecoderCache, F(steps) F(keys_values) F(rows) F(beam_index) F(stride) F(memory) F(first) F(length)
         F(rows_per_sentence) F(shared) F(bfloat16)
     )
     STRUCT(Operand, F(data) F(across) F(along))
-    STRUCT(Product, F(rows) F(columns) F(depth) F(a) F(b) F(bias) F(result) F(threads))
+    STRUCT(MatrixProduct, F(rows) F(columns) F(depth) F(a) F(b) F(bias) F(result) F(threads))
     STRUCT(Sequences, F(data) F(batch) F(head) F(position))
     STRUCT(
         Attention, F(batch) F(heads) F(queries) F(keys) F(d_k) F(d_v) F(q) F(k) F(v) F(context) F(d_q) F(d_k_) F(d_v_)
@@ -58,7 +58,7 @@ static std::string layout_of(const std::string& name) {
         Rotation, F(batch) F(heads) F(length) F(size) MEMBER(from_, from) F(to) F(cosines) F(sines) F(bfloat16)
         F(threads) F(cu_seqlens)
     )
-    STRUCT(Mask, F(seen) F(batch) F(head) F(query) F(key))
+    STRUCT(TrainingMask, F(seen) F(batch) F(head) F(query) F(key))
     STRUCT(
         TrainedStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(kv_heads)
         F(d_k) F(d_v) F(layer) F(x) F(memory)

@@ -4,7 +4,7 @@
 #include "products.h"
 #include "rope.h"
 
-API int32_t multiply_matrices(const Product* product) {
+API int32_t multiply_matrices(const MatrixProduct* product) {
     return guarded([&] { multiply(*product); });
 }
 

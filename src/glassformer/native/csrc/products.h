@@ -5,7 +5,7 @@
 #define CACHED_STEPS 1024         // of a block of rows of A
 #define CACHED_ENTRIES (1 << 19)  // of B
 
-struct Product {
+struct MatrixProduct {
     int64_t rows, columns, depth;
     Operand a, b;
     const float* bias;  // one for each column, or null
@@ -28,7 +28,7 @@ static inline void put_sums(Floats sums, const float* bias, bool add, int64_t co
 }
 
 // Some rows of the result; A is packed where its rows are not consecutive.
-static void multiply_rows(const Product& p, const Packing& of, const float* packed, int64_t first, int64_t count) {
+static void multiply_rows(const MatrixProduct& p, const Packing& of, const float* packed, int64_t first, int64_t count) {
     Operand a = {p.a.data + first * p.a.across + of.first_step * p.a.along, p.a.across, p.a.along};
     if (TRANSPOSE_FLOATS && a.across == 1) {
         a = transposed(a.data, a.along, count, of.steps);
@@ -49,7 +49,7 @@ static void multiply_rows(const Product& p, const Packing& of, const float* pack
 }
 
 // As many columns of B at a time as the cache holds, packed: all rows pass them before the next ones.
-static void multiply(const Product& p) {
+static void multiply(const MatrixProduct& p) {
     const int64_t depth_parts = std::max<int64_t>(1, (p.depth + CACHED_STEPS - 1) / CACHED_STEPS);
     const int64_t depth = (p.depth + depth_parts - 1) / depth_parts;
     const int64_t fitting = CACHED_ENTRIES / std::max<int64_t>(1, depth) / PANEL * PANEL;

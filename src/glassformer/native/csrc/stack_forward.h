@@ -126,7 +126,7 @@ void attention_of(
         a.d_q = rows(d_queries, s.d_k, by.query_width), a.d_k_ = rows(to, s.d_k, by.key_width);
         a.d_v_ = rows(to + by.keys, s.d_v, by.key_width), a.d_context = rows(d_context, s.d_v, by.context);
     }
-    const Mask& mask = self ? s.mask : s.memory_mask;
+    const TrainingMask& mask = self ? s.mask : s.memory_mask;
     a.mask = mask.seen, a.mask_batch = mask.batch, a.mask_head = mask.head;
     a.mask_query = mask.query, a.mask_key = mask.key;
     a.log_sums = saved.log_sums, a.seed = dropout_at(s, saved.number, 0).seed + 1;

@@ -8,7 +8,7 @@
 #include "norm.h"
 #include "rope.h"
 
-struct Mask {
+struct TrainingMask {
     const uint8_t* seen;  // 1: may be seen; or null
     int64_t batch, head, query, key;
 };
@@ -18,7 +18,7 @@ struct TrainedStack {
     int64_t kv_heads, d_k, d_v;  // kv_heads: of keys and values, each for a group of heads
     const Layer* layer;
     const void *x, *memory;
-    Mask mask, memory_mask;
+    TrainingMask mask, memory_mask;
     const float *cosines, *sines, *sines_back;  // of rotary positions, or null
     void *result, *saved;
     const void* d_result;
@@ -31,7 +31,7 @@ struct TrainedStack {
 // The first position of each sequence when they lie one behind the other without padding, and the end of the last.
 // Padding is what stands behind the last position that any query may see.
 static std::vector<int64_t> cu_seqlens_of(
-    const Mask& mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys
+    const TrainingMask& mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys
 ) {
     std::vector<int64_t> cu_seqlens(batch + 1);
     for (int64_t b = 0; b < batch; b++) {

@@ -88,7 +88,7 @@ class EncoderTask(ABC):
 
 
 @dataclass(frozen=True)
-class Reading:
+class Readers:
     """How a kind of data is read: the texts a vocabulary is made of, the examples, and their batches."""
 
     texts: Callable[[Any], Iterator[str]]
@@ -99,7 +99,7 @@ class Reading:
 class ClassificationTask(EncoderTask):
     """From examples that carry what is wanted of them: the label of a text, the tags of its words."""
 
-    reading: ClassVar[Reading]
+    reading: ClassVar[Readers]
 
     def __init__(self, config: Any, origin: SourceCheckpoint | None = None):
         data, read = config.data, self.reading

@@ -12,7 +12,7 @@ from torch import Tensor
 from glassformer.data.time_series import PARTS, Part, SeriesBatch, SeriesBatches, prepare_series
 from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.metrics.forecast import forecast_errors
-from glassformer.models.series import Series, SeriesConfig
+from glassformer.models.series import SeriesConfig, SeriesModel
 from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig
 from glassformer.train.loss import Loss
 from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, sized_by_data
@@ -65,19 +65,19 @@ class Forecasting:
     def validates(self) -> bool:
         return len(self.series.windows("validation")) > 0
 
-    def new_model(self) -> Series:
-        return Series(self._model_config)
+    def new_model(self) -> SeriesModel:
+        return SeriesModel(self._model_config)
 
-    def loss(self, model: Series, batch: SeriesBatch) -> Loss:
+    def loss(self, model: SeriesModel, batch: SeriesBatch) -> Loss:
         error = model(batch.context) - batch.future
         error = torch.where(batch.future.isnan(), 0.0, error)  # what is missing was no answer
         return Loss((error.square() if self.config.train.loss == "mse" else error.abs()).sum(), None)
 
-    def validate(self, model: Series) -> dict[str, float]:
+    def validate(self, model: SeriesModel) -> dict[str, float]:
         return self.errors(model, "validation")
 
     @torch.inference_mode()
-    def errors(self, model: Series, part: Part) -> dict[str, float]:
+    def errors(self, model: SeriesModel, part: Part) -> dict[str, float]:
         """Over every window of ``part``, of standardized values."""
         found = forecast_errors(self._forecasts(model, part))
         return {"mse": found.mse, "mae": found.mae}
@@ -88,7 +88,7 @@ class Forecasting:
     def texts(self, batch: SeriesBatch) -> list[Any]:
         return batch.examples.tolist()
 
-    def _forecasts(self, model: Series, part: Part) -> Iterator[tuple[Tensor, Tensor]]:
+    def _forecasts(self, model: SeriesModel, part: Part) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in self.series.ordered(part, 4 * self.config.data.batch_size):
             batch = batch.to(model.forecast.weight.device)
             yield model(batch.context), batch.future

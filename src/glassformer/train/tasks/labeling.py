@@ -11,7 +11,7 @@ from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import masked_select
-from glassformer.train.tasks.encoder import ClassificationTask, Labeled, LabelingConfig, Reading
+from glassformer.train.tasks.encoder import ClassificationTask, Labeled, LabelingConfig, Readers
 from glassformer.train.tasks.vocabulary import check_length, check_no_dropout
 
 
@@ -37,7 +37,7 @@ class Classification(ClassificationTask):
 
     unit = "texts"
     head, stored = "n_classes", "labels"
-    reading = Reading(labeled_texts, prepare_labeled, LabeledBatches)
+    reading = Readers(labeled_texts, prepare_labeled, LabeledBatches)
 
     def texts(self, batch: LabeledBatch) -> list[Any]:
         labels = [self.names[label] for label in batch.labels.tolist()]
@@ -70,7 +70,7 @@ class Tagging(ClassificationTask):
 
     unit = "words"
     head, stored = "n_tags", "tags"
-    reading = Reading(tagged_texts, prepare_tagged, TaggedBatches)
+    reading = Readers(tagged_texts, prepare_tagged, TaggedBatches)
 
     def _labeled(self, model: BERT, batch: TaggedBatch) -> Labeled:
         assert model.tags is not None

@@ -108,7 +108,7 @@ class RecurrentRun(TranslationRun):
         return self
 
 
-class Translation:
+class TranslationTask:
     """Pairs read, accounted for and batched; tokenizers are trained where none come with ``origin``."""
 
     unit = "target tokens"
