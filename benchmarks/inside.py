@@ -19,7 +19,7 @@ import glassformer
 from benchmarks.machine import describe
 from glassformer import taps
 from glassformer.explain.report import report
-from glassformer.explain.walkthrough import walkthrough
+from glassformer.explain.walkthrough.walkthrough import walkthrough
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 
 RESULTS = Path(__file__).parent / "results" / "inside.json"

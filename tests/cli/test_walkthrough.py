@@ -10,8 +10,8 @@ from stored_models import GIVEN, TASKS, stored
 
 from glassformer import Example, examine
 from glassformer.cli.toy_example import CONTINUATIONS, SENTENCE, first_translator
-from glassformer.explain.walkthrough import walkthrough
-from glassformer.explain.walkthrough_step import Step
+from glassformer.explain.walkthrough.step import Step
+from glassformer.explain.walkthrough.walkthrough import walkthrough
 from glassformer.predict.translator import Translator
 
 Cli = Callable[..., Any]

@@ -13,9 +13,9 @@ import glassformer.train.build
 import tiny_run
 from glassformer import Translator, trace
 from glassformer.errors import ConfigError
-from glassformer.explain.attribution import Goal, integrated_gradients
-from glassformer.explain.heads import head_ablation, head_importance
-from glassformer.explain.interventions import Inputs
+from glassformer.explain.analysis.attribution import Goal, integrated_gradients
+from glassformer.explain.analysis.heads import head_ablation, head_importance
+from glassformer.explain.analysis.interventions import Inputs
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.evaluation import masked_scores
 from glassformer.predict.loading import load

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.attribution import (
+from glassformer.explain.analysis.attribution import (
     DirectAttribution,
     Goal,
     IntegratedGradients,
@@ -16,7 +16,7 @@ from glassformer.explain.attribution import (
     gradient_times_input,
     integrated_gradients,
 )
-from glassformer.explain.interventions import Inputs, run, switch_off
+from glassformer.explain.analysis.interventions import Inputs, run, switch_off
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 ORDERS = [{"norm_order": order, "tie_embeddings": tied} for order in ("post", "pre") for tied in (True, False)]

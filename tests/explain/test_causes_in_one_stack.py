@@ -7,12 +7,17 @@ from torch import Tensor
 from explain.small_examples import EXAMPLES
 from explain.small_models import SEGMENTS, TOKENS, inputs, recorded, small_model
 from glassformer import ConfigError
-from glassformer.explain.attribution import Goal, direct_logit_attribution, gradient_times_input, integrated_gradients
-from glassformer.explain.dataflow import residual_stream
-from glassformer.explain.heads import head_ablation, head_importance
-from glassformer.explain.interventions import StackInputs, run, switch_off
-from glassformer.explain.lens import logit_lens
-from glassformer.explain.rollout import attention_rollout
+from glassformer.explain.analysis.attribution import (
+    Goal,
+    direct_logit_attribution,
+    gradient_times_input,
+    integrated_gradients,
+)
+from glassformer.explain.analysis.heads import head_ablation, head_importance
+from glassformer.explain.analysis.interventions import StackInputs, run, switch_off
+from glassformer.explain.analysis.lens import logit_lens
+from glassformer.explain.analysis.rollout import attention_rollout
+from glassformer.explain.formula.dataflow import residual_stream
 
 HIDDEN = torch.tensor([[False, False, True, False, True, False]])
 GIVEN = {

@@ -16,8 +16,9 @@ import tiny_run
 from glassformer.errors import ConfigError, DataError
 from glassformer.explain import Example, examine
 from glassformer.explain.figures.attention import view_names
+from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.svg import label, number, shade, shown
-from glassformer.explain.view import SUFFIXES, Panel, View
+from glassformer.explain.figures.view import SUFFIXES, View
 from glassformer.layers.position import sinusoids
 from glassformer.predict.translator import Translator
 

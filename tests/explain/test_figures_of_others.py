@@ -9,7 +9,7 @@ import pytest
 from explain.small_examples import EXAMPLES
 from glassformer import ConfigError
 from glassformer.explain.figures.attention import view_names
-from glassformer.explain.pixels import colors, reduced
+from glassformer.explain.figures.pixels import colors, reduced
 
 WHOLE = {
     "gpt": ["positions", "mask", "norms", "logit_lens"],

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.expression import (
+from glassformer.explain.formula.expression import (
     Call,
     Difference,
     Number,
@@ -21,8 +21,8 @@ from glassformer.explain.expression import (
     Sum,
     Vector,
 )
-from glassformer.explain.formula import trace_back
-from glassformer.explain.notation import Latex, MathML, Text, write
+from glassformer.explain.formula.formula import trace_back
+from glassformer.explain.formula.notation import Latex, MathML, Text, write
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 GIVEN = {"one_hot", "mask"}

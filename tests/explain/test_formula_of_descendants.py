@@ -8,7 +8,7 @@ import torch
 
 from explain.small_models import VARIANTS, inputs, recorded, small_model
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.formula import trace_back
+from glassformer.explain.formula.formula import trace_back
 
 GIVEN = {"one_hot", "mask", "patches", "embedding.segment"}
 KNOWN = {"gpt": 50, "llama": 50, "bert": 60, "vit": 50, "series": 50, "recurrent": 25}

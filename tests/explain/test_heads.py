@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.explain.heads import HeadImportance, gate_edits, head_ablation, head_importance
-from glassformer.explain.interventions import Inputs, attentions, run, switch_off
+from glassformer.explain.analysis.heads import HeadImportance, gate_edits, head_ablation, head_importance
+from glassformer.explain.analysis.interventions import Inputs, attentions, run, switch_off
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 KINDS = [{"norm_order": order, "tie_embeddings": tied} for order in ("post", "pre") for tied in (True, False)]

@@ -9,8 +9,7 @@ from torch import Tensor
 
 import glassformer
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.dataflow import residual_stream
-from glassformer.explain.interventions import (
+from glassformer.explain.analysis.interventions import (
     Inputs,
     attentions,
     in_turn,
@@ -22,6 +21,7 @@ from glassformer.explain.interventions import (
     switch_off,
     zero_heads,
 )
+from glassformer.explain.formula.dataflow import residual_stream
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 SELF, CROSS = "decoder.layers.0.self_attention", "decoder.layers.1.cross_attention"

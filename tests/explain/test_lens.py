@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from glassformer import Trace, trace
-from glassformer.explain.dataflow import residual_stream
-from glassformer.explain.interventions import Inputs, run
-from glassformer.explain.lens import Lens, logit_lens
+from glassformer.explain.analysis.interventions import Inputs, run
+from glassformer.explain.analysis.lens import Lens, logit_lens
+from glassformer.explain.formula.dataflow import residual_stream
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 KINDS = [

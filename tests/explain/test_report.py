@@ -11,15 +11,15 @@ from explain.page_reader import Reader
 from glassformer import examine
 from glassformer.alignment.attention import one_head, strongest_links
 from glassformer.explain.example import Example
-from glassformer.explain.formula import trace_back
+from glassformer.explain.formula.formula import trace_back
 from glassformer.explain.page import matrices
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import direction, length_class
 from glassformer.explain.report import report
-from glassformer.explain.walkthrough import walkthrough
-from glassformer.explain.walkthrough_step import legend
+from glassformer.explain.walkthrough.step import legend
+from glassformer.explain.walkthrough.walkthrough import walkthrough
 from glassformer.predict.alignment import word_attention
 from random_translator import random_translator
 

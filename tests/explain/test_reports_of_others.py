@@ -13,7 +13,7 @@ from explain.small_examples import EXAMPLES, LINES, continuation
 from glassformer.explain.examined import Examined
 from glassformer.explain.page.model_line import model_line
 from glassformer.explain.report import report
-from glassformer.explain.walkthrough import walkthrough
+from glassformer.explain.walkthrough.walkthrough import walkthrough
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 THROUGH = {"gpt": "text through GPT", "vit": "image through a Vision Transformer", "recurrent": "a recurrent network"}

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.interventions import Inputs
-from glassformer.explain.rollout import attention_rollout
+from glassformer.explain.analysis.interventions import Inputs
+from glassformer.explain.analysis.rollout import attention_rollout
 from glassformer.generate import DecodingConfig, SpecialTokens, generate
 from glassformer.models.encoder_decoder import EncoderDecoder
 

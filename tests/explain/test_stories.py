@@ -8,7 +8,6 @@ import torch
 from explain.small_examples import CLASSES, EXAMPLES, FORMAT, SERIES, TAGS, continuation, series, small_bert, vocabulary
 from explain.small_models import small_model
 from glassformer import ConfigError, DataError
-from glassformer.explain import walkthrough_step
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import examine
 from glassformer.explain.reading import (
@@ -20,8 +19,9 @@ from glassformer.explain.reading import (
     examine_tags,
 )
 from glassformer.explain.report import report
-from glassformer.explain.walkthrough import walkthrough
-from glassformer.explain.walkthrough_step import checked
+from glassformer.explain.walkthrough import step as walkthrough_step
+from glassformer.explain.walkthrough.step import checked
+from glassformer.explain.walkthrough.walkthrough import walkthrough
 from random_translator import random_translator
 
 ATTENTION, MASKED = "Queries, keys, values: attention", "Masked self-attention"

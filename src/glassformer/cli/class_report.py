@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from glassformer.explain.view import View
+    from glassformer.explain.figures.view import View
     from glassformer.metrics.class_report import ClassReport, Confusion
 
 MATRIX_CLASSES = 12  # a larger matrix does not fit a terminal
@@ -58,7 +58,8 @@ def confusion_view(confusion: "Confusion", unit: str) -> "View":
 
     If the cells have no room for numbers, shares of ``BRIGHTEST`` or more have the same shade.
     """
-    from glassformer.explain.view import Panel, View
+    from glassformer.explain.figures.panels import Panel
+    from glassformer.explain.figures.view import View
 
     labels, examples = list(confusion.labels), int(confusion.counts.sum())
     title = f"confusion, accuracy {confusion.accuracy:.2%} of {examples:,} {unit}"

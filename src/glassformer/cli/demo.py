@@ -11,7 +11,7 @@ from glassformer.cli.process import prepare_training
 
 if TYPE_CHECKING:
     from glassformer.data.grammar import AlignedPair
-    from glassformer.explain.view import View
+    from glassformer.explain.figures.view import View
     from glassformer.predict.translator import Translator
     from glassformer.train import RunConfig
 

@@ -87,7 +87,7 @@ def _check_options(run: str, task: str, for_translators: bool, stride: int, figu
     if stride and task != "language":
         raise ConfigError(f"{run}: --stride is for language models, but this run has task={task}; leave it out")
     if figure is not None:
-        from glassformer.explain.view import known_suffix
+        from glassformer.explain.figures.view import known_suffix
 
         if not TASKS[task].unit:
             raise ConfigError(f"{run}: --figure draws a confusion matrix, but task={task} has no classes; leave it out")

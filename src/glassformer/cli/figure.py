@@ -30,8 +30,8 @@ def command(
     """Draw a view of what the model computed for a sentence, an image or a series."""
     from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
     from glassformer.explain.figures.attention import Choice, view
+    from glassformer.explain.figures.view import known_suffix
     from glassformer.explain.opened import Shown, examine_run
-    from glassformer.explain.view import known_suffix
 
     known_suffix(output)
     keep = "*.weights" if name.endswith("_attention") else "*"

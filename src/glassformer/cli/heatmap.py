@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from glassformer.explain.figures.svg import ink, label, number, place, shade
-from glassformer.explain.view import View
+from glassformer.explain.figures.view import View
 
 
 def table(view: View) -> Table:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from glassformer.explain.examined import Examined
-    from glassformer.explain.walkthrough_step import Pixels, Step, TensorTable
+    from glassformer.explain.walkthrough.step import Pixels, Step, TensorTable
 
 PIXELS = 32
 """Of an image, a side, at most."""
@@ -32,7 +32,7 @@ def command(
     step: Annotated[int | None, typer.Option(min=1, help="Only this step.")] = None,
 ) -> None:
     """Follow one example through the model, step by step; every number is checked against its formula."""
-    from glassformer.explain.walkthrough import walkthrough
+    from glassformer.explain.walkthrough.walkthrough import walkthrough
 
     example = _example(run, text, target)
     if html is None:
@@ -110,7 +110,7 @@ def _image(image: "Pixels") -> "RenderableType":
     from rich.style import Style
     from rich.text import Text
 
-    from glassformer.explain.pixels import colors, reduced
+    from glassformer.explain.figures.pixels import colors, reduced
 
     rows = colors(reduced(image.values, PIXELS))
     patch = image.patch if len(rows) == len(image.values) and len(rows[0]) == image.values.shape[1] else len(rows)
@@ -168,7 +168,7 @@ def _numbers(table: "TensorTable") -> "RenderableType":
 
 def _fixed(value: float) -> str:
     """Narrow enough that ten stand side by side."""
-    from glassformer.explain.notation import decimal
+    from glassformer.explain.formula.notation import decimal
 
     return decimal(value) if abs(value) >= 1000 else f"{value:.3f}".replace("-", "−")
 

@@ -9,7 +9,9 @@ from markupsafe import Markup
 
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
-from glassformer.explain.formula import Formula, trace_back
+from glassformer.explain.figures.panels import LARGEST
+from glassformer.explain.figures.pixels import paths
+from glassformer.explain.formula.formula import Formula, trace_back
 from glassformer.explain.page.architecture import HIGH, WIDTH
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
@@ -20,10 +22,8 @@ from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.sheets import Sheet, sheet_of
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import WordTable, direction, equation, length_class, sides_of, token, words_of
-from glassformer.explain.pixels import paths
-from glassformer.explain.view import LARGEST
-from glassformer.explain.walkthrough import walkthrough
-from glassformer.explain.walkthrough_step import MAX_LABELS, Pixels, Step, TensorTable, legend
+from glassformer.explain.walkthrough.step import MAX_LABELS, Pixels, Step, TensorTable, legend
+from glassformer.explain.walkthrough.walkthrough import walkthrough
 
 PAGE = "glassformer.explain.page"
 PICTURE = 320

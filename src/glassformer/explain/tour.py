@@ -3,19 +3,17 @@
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from glassformer.errors import DataError
+from glassformer.explain.examined import Examined
 from glassformer.explain.example import examine
 from glassformer.explain.opened import Shown, examine_run
 from glassformer.explain.report import report as page_of
-from glassformer.explain.walkthrough import walkthrough as steps_of
-from glassformer.explain.walkthrough_step import Step
+from glassformer.explain.walkthrough.step import Step
+from glassformer.explain.walkthrough.walkthrough import walkthrough as steps_of
 from glassformer.predict.translator import Translator
 from glassformer.text.arguments import one_text
-
-if TYPE_CHECKING:
-    from glassformer.explain.examined import Examined
 
 HEIGHT = 720
 """Height in pixels of a report in a notebook."""
@@ -75,7 +73,7 @@ def report(of: "str | Path | Translator | Examined", given: str | None = None, s
     return Page(page_of(_example(of, given, second)))
 
 
-def _example(of: "str | Path | Translator | Examined", given: str | None, second: str | None) -> "Examined":
+def _example(of: "str | Path | Translator | Examined", given: str | None, second: str | None) -> Examined:
     if not isinstance(of, str | Path | Translator):
         if given is not None or second is not None:
             raise DataError("of is an example, which has its texts; leave out given and second, or give its run")

@@ -12,46 +12,18 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
-from glassformer.explain.axes import axes_of
-from glassformer.explain.formula import Formula, explain
-from glassformer.explain.view import Panel, View
-from glassformer.layers.dropout import has_active_dropout
-from glassformer.taps import Edit, Recording, recording
+from glassformer.explain.figures.panels import Panel
+from glassformer.explain.figures.view import View
+from glassformer.explain.formula.axes import AxisRecording, axes_of
+from glassformer.explain.formula.formula import Formula, explain
+from glassformer.taps import Edit, recording
 
 
-class Trace(Recording):
+class Trace(AxisRecording):
     """The recorded tensors of ``model``, with the names of their axes.
 
     ``t[name]`` is the last tensor of that name, ``t.all(name)`` every one in order (a search records one a step).
     """
-
-    def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
-        super().__init__(model, keep, edits)
-        self.model = model
-        self.kind = str(getattr(getattr(model, "config", None), "kind", ""))
-        """Of the model, as its configuration calls it."""
-        self.dropped = has_active_dropout(model)
-        """Whether dropout was on, so that no formula gives the numbers."""
-
-    def axes(self, name: str) -> tuple[str, ...]:
-        """``("batch", "head", "query", "key")`` for attention weights."""
-        return axes_of(name, self[name], self.kind)
-
-    def at(self, name: str, **index: int) -> Tensor:
-        """What is left of ``name`` when the axes named in ``index`` are fixed; axes of one entry are when not named."""
-        place = self.place(name, index)
-        sizes = zip(self.axes(name), self[name].shape, strict=True)
-        return self[name][tuple(place.get(axis, 0 if size == 1 else slice(None)) for axis, size in sizes)]
-
-    def place(self, name: str, index: Mapping[str, int]) -> dict[str, int]:
-        """``index``, counted from 0. A ``ConfigError`` names what is not an axis of ``name``, and what lies outside."""
-        sizes = dict(zip(self.axes(name), self[name].shape, strict=True))
-        for axis, chosen in index.items():
-            if axis not in sizes:
-                raise ConfigError(f"{name} has no axis {axis!r}; its axes are {', '.join(sizes)}")
-            if not -sizes[axis] <= chosen < sizes[axis]:
-                raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {sizes[axis] - 1}")
-        return {axis: chosen % sizes[axis] for axis, chosen in index.items()}
 
     def explain(self, name: str, **index: int) -> Formula:
         """How one number came to be: ``t.explain("encoder.layers.0.self_attention.weights", head=3, query=4, key=1)``.

@@ -16,7 +16,7 @@ _CACHED_WORDS = 200_000
 _CACHED_LENGTH = 16  # in symbols; longer words are rare, or sentences of a script without spaces, which do not recur
 
 
-class Merge(NamedTuple):
+class RankedMerge(NamedTuple):
     """A possible merge: its rank (how early it was learned, from 0), where in the word, and the symbol it makes."""
 
     rank: int
@@ -32,9 +32,9 @@ class MergeTable:
 
     def __init__(self, pairs: Sequence[tuple[int, int]], merged: Sequence[int]) -> None:
         self._learned = {pair: (rank, new) for rank, (pair, new) in enumerate(zip(pairs, merged, strict=True))}
-        self._cache: dict[Symbols, list[Merge]] = {}
+        self._cache: dict[Symbols, list[RankedMerge]] = {}
 
-    def possible(self, word: Symbols) -> list[Merge]:
+    def possible(self, word: Symbols) -> list[RankedMerge]:
         """Every merge possible in a word, the earliest learned first, then the leftmost."""
         steps = self._cache.get(word)
         if steps is None:
@@ -58,12 +58,12 @@ class MergeTable:
             else:
                 return word
 
-    def _search(self, word: Symbols) -> Iterator[Merge]:
+    def _search(self, word: Symbols) -> Iterator[RankedMerge]:
         learned = self._learned
         for position, pair in enumerate(pairwise(word)):
             if pair in learned:
                 rank, symbol = learned[pair]
-                yield Merge(rank, position, symbol)
+                yield RankedMerge(rank, position, symbol)
 
 
 def dropper(dropout: float, generator: np.random.Generator) -> Callable[[], bool]:

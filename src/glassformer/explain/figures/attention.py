@@ -9,8 +9,9 @@ from torch import Tensor
 from glassformer.alignment.attention import grouped
 from glassformer.errors import ConfigError, nearest
 from glassformer.explain.examined import Examined, Written
-from glassformer.explain.model_figures import CLASS, class_attention, lens_of, mask, norms, positions
-from glassformer.explain.view import Panel, View
+from glassformer.explain.figures.model_figures import CLASS, class_attention, lens_of, mask, norms, positions
+from glassformer.explain.figures.panels import Panel
+from glassformer.explain.figures.view import View
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.text.tokenizer import Tokenizer
 

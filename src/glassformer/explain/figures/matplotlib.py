@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ft2font import FT2Font
 
+from glassformer.explain.figures.panels import Panel, Panels
+from glassformer.explain.figures.pixels import reduced
 from glassformer.explain.figures.svg import columns_of, ink, label, lines_of, number, place
-from glassformer.explain.pixels import reduced
-from glassformer.explain.view import Panel, View
 
 PITCH = 0.115  # inches of a row or column at the least: labels of 6 points do not touch
 CHARACTER = 0.06  # inches of one, in 7 points
@@ -36,7 +36,7 @@ _SETTINGS: dict[Any, Any] = {
 _METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 
 
-def draw(view: View, kind: str) -> bytes:
+def draw(view: Panels, kind: str) -> bytes:
     """The file: ``pdf`` and ``svg`` as lines and letters, ``png`` at 200 dots an inch."""
     with matplotlib.rc_context({**_SETTINGS, "font.family": _fonts()[0]}):
         figure = _figure(view)
@@ -46,7 +46,7 @@ def draw(view: View, kind: str) -> bytes:
     return file.getvalue()
 
 
-def _figure(view: View) -> Figure:
+def _figure(view: Panels) -> Figure:
     panels = view.panels
     columns, rows = (max(len(side) for side in sides) for sides in zip(*[(p.columns, p.rows) for p in panels]))
     high, wide = (
@@ -75,7 +75,7 @@ def _figure(view: View) -> Figure:
     return figure
 
 
-def _panel(view: View, panel: Panel, axes: Any, cell: float) -> Any:
+def _panel(view: Panels, panel: Panel, axes: Any, cell: float) -> Any:
     """One matrix with its labels, and its numbers where they have room."""
     image = axes.imshow(panel.values, vmin=view.low, vmax=max(view.high, view.low + 1e-9), aspect="auto")
     axes.set_title(_letters(panel.title))

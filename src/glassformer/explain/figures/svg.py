@@ -3,13 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
 from unicodedata import combining, east_asian_width
 
-from glassformer.explain.pixels import paths as pixel_paths
-
-if TYPE_CHECKING:
-    from glassformer.explain.view import Panel, View
+from glassformer.explain.figures.panels import Panel, Panels
+from glassformer.explain.figures.pixels import paths as pixel_paths
 
 # Samples of cividis (Nuñez, Anderton & Renslow 2018), a palette that color-blind readers see as everybody does.
 CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"]
@@ -75,7 +72,7 @@ def lines_of(panels: int, most: int) -> tuple[int, int]:
     return lines, -(-panels // lines)
 
 
-def svg(view: "View") -> str:
+def svg(view: Panels) -> str:
     """The panels of ``view`` in lines, the titles of the axes once, the color bar at the right."""
     grid = _grid(view)
     width = max(grid.width + 34 + 96, 8 * len(view.title) + 44)
@@ -125,7 +122,7 @@ class _Grid:
         return self.block_height * self.lines
 
 
-def _grid(view: "View") -> _Grid:
+def _grid(view: Panels) -> _Grid:
     panels = view.panels
     columns, rows = (max(len(side) for side in sides) for sides in zip(*[(p.columns, p.rows) for p in panels]))
     wide, high = (
@@ -144,7 +141,7 @@ def _grid(view: "View") -> _Grid:
     return _Grid(cell, cell_height, left, top, block_width, block_height, per_line, lines, turned, numbers)
 
 
-def _panel(view: "View", panel: "Panel", grid: _Grid, x: float, y: float) -> list[str]:
+def _panel(view: Panels, panel: Panel, grid: _Grid, x: float, y: float) -> list[str]:
     """Labels, then all cells of one shade as one path, so that a large matrix stays a small file, then numbers."""
     x, y = x + grid.left, y + grid.top
     parts = ['<g class="ink" fill="#16181d">']
@@ -176,13 +173,13 @@ def _panel(view: "View", panel: "Panel", grid: _Grid, x: float, y: float) -> lis
     return [*parts, "</g>"]
 
 
-def _cells(panel: "Panel") -> Iterator[tuple[int, int, float]]:
+def _cells(panel: Panel) -> Iterator[tuple[int, int, float]]:
     for i, row in enumerate(panel.values):
         for j, value in enumerate(row):
             yield i, j, float(value)
 
 
-def _color_bar(view: "View", x: float, y: float, height: float) -> list[str]:
+def _color_bar(view: Panels, x: float, y: float, height: float) -> list[str]:
     step = height / SHADES
     parts = ['<g shape-rendering="crispEdges">']
     for level in range(SHADES):

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from glassformer.explain.examined import Examined
 from glassformer.explain.figures import attention
+from glassformer.explain.figures.panels import LARGEST
 from glassformer.explain.figures.svg import shown
+from glassformer.explain.figures.view import View
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.sheets import (
     Label,
@@ -20,8 +22,7 @@ from glassformer.explain.page.sheets import (
     whole,
     written,
 )
-from glassformer.explain.view import LARGEST, View
-from glassformer.explain.walkthrough_step import SIDES, TensorTable
+from glassformer.explain.walkthrough.step import SIDES, TensorTable
 
 MAX_BYTES = 600_000
 """Of all matrices of a page in float32; beyond that they are written in float16."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from glassformer.explain.examined import Examined
-from glassformer.explain.walkthrough_step import SIDES
+from glassformer.explain.walkthrough.step import SIDES
 
 THROUGH = {
     "encoder_decoder": "a Transformer",

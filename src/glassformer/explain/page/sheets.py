@@ -10,10 +10,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from glassformer.explain.figures.svg import shown
-from glassformer.explain.notation import decimal
+from glassformer.explain.formula.notation import decimal
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.shades import shade_class
-from glassformer.explain.walkthrough_step import SIDES, Axis, TensorTable
+from glassformer.explain.walkthrough.step import SIDES, Axis, TensorTable
 from glassformer.text.words import END_OF_WORD, JOINER
 
 TOKEN_AXES = ("position", "query", "key")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from glassformer.explain.figures.svg import shown
 from glassformer.explain.page.links import Alignment
 from glassformer.explain.page.sheets import Label
-from glassformer.explain.walkthrough_step import Step, TensorTable
+from glassformer.explain.walkthrough.step import Step, TensorTable
 
 MAX_LINKS = 16
 """Maximum number of target words that the summary lists."""

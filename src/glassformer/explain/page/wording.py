@@ -10,7 +10,7 @@ from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.figures.svg import shown
 from glassformer.explain.page.sheets import Label
-from glassformer.explain.walkthrough_step import MAX_LABELS, SIDES, Step
+from glassformer.explain.walkthrough.step import MAX_LABELS, SIDES, Step
 from glassformer.text.words import END_OF_WORD, JOINER
 
 

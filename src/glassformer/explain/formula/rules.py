@@ -5,10 +5,10 @@ A rule's equation is in LaTeX; with it goes the section or equation of the paper
 
 from collections.abc import Callable
 
-from glassformer.explain import embedding_rules as read
-from glassformer.explain import layer_rules as layer
-from glassformer.explain import output_rules as out
-from glassformer.explain.operands import Derivation, Operands
+from glassformer.explain.formula import embedding_rules as read
+from glassformer.explain.formula import layer_rules as layer
+from glassformer.explain.formula import output_rules as out
+from glassformer.explain.formula.operands import Derivation, Operands
 
 Rule = Callable[[Operands], Derivation]
 

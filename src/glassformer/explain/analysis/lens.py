@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.explain.dataflow import residual_stream
+from glassformer.explain.formula.dataflow import residual_stream
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder

@@ -4,8 +4,8 @@ import math
 
 from torch import nn
 
-from glassformer.explain.dataflow import input_of, keys_of, normalized, residual
-from glassformer.explain.expression import (
+from glassformer.explain.formula.dataflow import input_of, keys_of, normalized, residual
+from glassformer.explain.formula.expression import (
     Call,
     Difference,
     Dot,
@@ -20,7 +20,7 @@ from glassformer.explain.expression import (
     Total,
     Vector,
 )
-from glassformer.explain.operands import Derivation, Operands, given
+from glassformer.explain.formula.operands import Derivation, Operands, given
 from glassformer.layers.block import Stack
 from glassformer.layers.llama import GatedFeedForward, RMSNorm
 from glassformer.layers.rotary import Rotary

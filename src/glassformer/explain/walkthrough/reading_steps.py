@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from glassformer.explain.examined import Examined
-from glassformer.explain.walkthrough_step import (
+from glassformer.explain.walkthrough.step import (
     Axis,
     Step,
     StepCheck,

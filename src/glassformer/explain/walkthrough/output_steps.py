@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from glassformer.explain.examined import Examined
-from glassformer.explain.formula import explain
+from glassformer.explain.formula.formula import explain
 from glassformer.explain.trace import Trace
-from glassformer.explain.walkthrough_step import (
+from glassformer.explain.walkthrough.step import (
     SHOWN_DIMENSIONS,
     Axis,
     Step,

@@ -3,8 +3,8 @@
 import torch
 
 from glassformer.errors import ConfigError
-from glassformer.explain.expression import Call, Number, Product, Quotient, Root, Sum
-from glassformer.explain.operands import Derivation, Operands, given
+from glassformer.explain.formula.expression import Call, Number, Product, Quotient, Root, Sum
+from glassformer.explain.formula.operands import Derivation, Operands, given
 from glassformer.layers.position import Sinusoidal
 
 UNSCALED = 1.0

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.explain.dataflow import embedding_of, sublayers
-from glassformer.explain.interventions import AnyInputs, check_repeatable
+from glassformer.explain.analysis.interventions import AnyInputs, check_repeatable
+from glassformer.explain.formula.dataflow import embedding_of, sublayers
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Block

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Protocol
 
-from glassformer.explain.expression import (
+from glassformer.explain.formula.expression import (
     Call,
     Difference,
     Dot,

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.explain.dataflow import embedding_of, residual_stream, stacks
+from glassformer.explain.analysis.lens import logit_lens
 from glassformer.explain.examined import Examined
-from glassformer.explain.lens import logit_lens
-from glassformer.explain.view import Panel, View
+from glassformer.explain.figures.panels import Panel
+from glassformer.explain.figures.view import View
+from glassformer.explain.formula.dataflow import embedding_of, residual_stream, stacks
 
 DIMENSIONS = 64
 CLASS = "class_attention"

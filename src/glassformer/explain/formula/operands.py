@@ -1,16 +1,13 @@
 """What rules read and give: the operands of a recorded number, and its derivation from them."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.explain.expression import Dot, Expression, Number, Sum, TensorIndex, Vector
-
-if TYPE_CHECKING:
-    from glassformer.explain.trace import Trace
+from glassformer.explain.formula.axes import AxisRecording
+from glassformer.explain.formula.expression import Dot, Expression, Number, Sum, TensorIndex, Vector
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class Derivation:
 class Operands:
     """The numbers that rules read: recorded ones, and parameters of the model."""
 
-    def __init__(self, trace: "Trace", place: TensorIndex):
+    def __init__(self, trace: AxisRecording, place: TensorIndex):
         self.trace, self.model, self.place = trace, trace.model, place
         self.path, _, self.tap = place.name.rpartition(".")
         self.index = dict(place.index)

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from glassformer.errors import ConfigError, nearest
-from glassformer.explain.expression import (
+from glassformer.explain.formula.axes import AxisRecording
+from glassformer.explain.formula.expression import (
     Call,
     Dot,
     Expression,
@@ -22,12 +22,9 @@ from glassformer.explain.expression import (
     evaluate,
     leaves,
 )
-from glassformer.explain.notation import Latex, MathML, Text, decimal, write
-from glassformer.explain.operands import Operands
-from glassformer.explain.rules import RULES
-
-if TYPE_CHECKING:
-    from glassformer.explain.trace import Trace
+from glassformer.explain.formula.notation import Latex, MathML, Text, decimal, write
+from glassformer.explain.formula.operands import Operands
+from glassformer.explain.formula.rules import RULES
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Of the magnitude of the expression, by the type that the model computed in. The check itself is in float64."""
@@ -104,7 +101,7 @@ class Formula:
         return f"<figure>{self.mathml()}<figcaption>{self.title}: {self.reference}; {self.check}</figcaption></figure>"
 
 
-def explain(trace: "Trace", name: str, **index: int) -> Formula:
+def explain(trace: AxisRecording, name: str, **index: int) -> Formula:
     """The formula of ``name`` at ``index``, one number for each axis; ``batch`` is 0 when not given.
 
     Raises ``ConfigError`` for a name that was not recorded, an axis that it lacks, an index outside it, a tensor that
@@ -132,7 +129,7 @@ def explain(trace: "Trace", name: str, **index: int) -> Formula:
     return Formula(place, value, derivation.equation, derivation.reference, derivation.expression, tolerance)
 
 
-def trace_back(trace: "Trace", formula: Formula) -> Iterator[Formula]:
+def trace_back(trace: AxisRecording, formula: Formula) -> Iterator[Formula]:
     """``formula``, then that of its operand with the greatest part in it, down to what the model was given.
 
     A probability of a word leads so through logits, layers and attention to a row of the embedding and its one-hot;
@@ -162,7 +159,7 @@ def _greatest(expression: Expression) -> TensorIndex | None:
     return next((leaf.place for leaf in leaves(expression) if leaf.place is not None), None)
 
 
-def _place(trace: "Trace", name: str, index: dict[str, int]) -> TensorIndex:
+def _place(trace: AxisRecording, name: str, index: dict[str, int]) -> TensorIndex:
     found = {"batch": 0, **trace.place(name, index)}
     for axis, size in zip(trace.axes(name), trace[name].shape, strict=True):
         if axis not in found:

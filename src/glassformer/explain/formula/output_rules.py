@@ -1,8 +1,8 @@
 """Rules of what comes out: the memory, logits and probabilities, pooled texts, forecasts."""
 
-from glassformer.explain.dataflow import output_of
-from glassformer.explain.expression import Call, Dot, Number, Product, Quotient, Softmax, Sum, Total
-from glassformer.explain.operands import Derivation, Operands
+from glassformer.explain.formula.dataflow import output_of
+from glassformer.explain.formula.expression import Call, Dot, Number, Product, Quotient, Softmax, Sum, Total
+from glassformer.explain.formula.operands import Derivation, Operands
 
 READ = {"bert": "transform.normed", "vit": "memory", "recurrent": "decoder.combined"}
 """What the output projection is applied to; elsewhere what leaves the decoder."""

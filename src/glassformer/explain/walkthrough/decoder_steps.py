@@ -1,8 +1,8 @@
 """Steps 7 to 12 of the walkthrough: from the target, shifted right, to the word that is chosen."""
 
-from glassformer.explain.dataflow import embedded, output_of
 from glassformer.explain.example import Example
-from glassformer.explain.layer_steps import (
+from glassformer.explain.formula.dataflow import embedded, output_of
+from glassformer.explain.walkthrough.layer_steps import (
     add_and_norm,
     ending,
     feed_forward,
@@ -13,8 +13,8 @@ from glassformer.explain.layer_steps import (
     sums_to_one,
     whole_law,
 )
-from glassformer.explain.output_steps import NextTokens, next_words
-from glassformer.explain.walkthrough_step import Step, StepCheck, TensorTable, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough.output_steps import NextTokens, next_words
+from glassformer.explain.walkthrough.step import Step, StepCheck, TensorTable, checked, tokens_axis, vectors
 
 
 def shifted_target(example: Example) -> Step:

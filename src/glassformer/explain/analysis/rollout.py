@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.explain.dataflow import stacks
+from glassformer.explain.formula.dataflow import stacks
 from glassformer.explain.trace import Trace
 
 

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from glassformer.explain import decoder_steps as decoder
-from glassformer.explain import encoder_steps as encoder
-from glassformer.explain import layer_steps as layer
-from glassformer.explain import one_stack_steps as own
-from glassformer.explain import output_steps as output
-from glassformer.explain import reading_steps as reading
-from glassformer.explain import recurrent_steps as recurrent
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
-from glassformer.explain.walkthrough_step import Step
+from glassformer.explain.walkthrough import decoder_steps as decoder
+from glassformer.explain.walkthrough import encoder_steps as encoder
+from glassformer.explain.walkthrough import layer_steps as layer
+from glassformer.explain.walkthrough import one_stack_steps as own
+from glassformer.explain.walkthrough import output_steps as output
+from glassformer.explain.walkthrough import reading_steps as reading
+from glassformer.explain.walkthrough import recurrent_steps as recurrent
+from glassformer.explain.walkthrough.step import Step
 
 
 def walkthrough(example: Examined) -> list[Step]:

@@ -1,8 +1,8 @@
 """Steps of the model that the Transformer replaced: LSTMs that read and write, with attention between them."""
 
 from glassformer.explain.example import Example
-from glassformer.explain.layer_steps import strongest, sums_to_one
-from glassformer.explain.walkthrough_step import Step, StepCheck, TensorTable, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough.layer_steps import strongest, sums_to_one
+from glassformer.explain.walkthrough.step import Step, StepCheck, TensorTable, checked, tokens_axis, vectors
 
 
 def read_both_ways(example: Example, number: int) -> Step:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from glassformer.explain.formula import explain
-from glassformer.explain.output_steps import RANKED, best_of, of_the_best, probabilities_sum_to_one
+from glassformer.explain.formula.formula import explain
 from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
-from glassformer.explain.walkthrough_step import (
+from glassformer.explain.walkthrough.output_steps import RANKED, best_of, of_the_best, probabilities_sum_to_one
+from glassformer.explain.walkthrough.step import (
     MAX_LABELS,
     Axis,
     Pixels,

@@ -4,11 +4,11 @@ import math
 
 import torch
 
-from glassformer.explain.dataflow import is_pre, output_of, residual_stream
 from glassformer.explain.examined import Examined
-from glassformer.explain.formula import Formula, explain
+from glassformer.explain.formula.dataflow import is_pre, output_of, residual_stream
+from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.trace import Trace
-from glassformer.explain.walkthrough_step import (
+from glassformer.explain.walkthrough.step import (
     SIDES,
     Axis,
     Step,

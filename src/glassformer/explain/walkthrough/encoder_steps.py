@@ -1,9 +1,9 @@
 """What is the encoder's own among steps 1 to 6 of the translation: the source, and the memory."""
 
 from glassformer.explain.example import Example
-from glassformer.explain.layer_steps import ending, final_norm, is_what_leaves, stream_sizes, whole_law
-from glassformer.explain.reading_steps import TextInput
-from glassformer.explain.walkthrough_step import Step, checked, tokens_axis, vectors
+from glassformer.explain.walkthrough.layer_steps import ending, final_norm, is_what_leaves, stream_sizes, whole_law
+from glassformer.explain.walkthrough.reading_steps import TextInput
+from glassformer.explain.walkthrough.step import Step, checked, tokens_axis, vectors
 
 
 def source(example: Example) -> TextInput:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from glassformer.errors import ConfigError
-from glassformer.explain.formula import Check, Formula, explain
+from glassformer.explain.formula.formula import Check, Formula, explain
 from glassformer.explain.trace import Trace
 from glassformer.text.words import END_OF_WORD, JOINER
 

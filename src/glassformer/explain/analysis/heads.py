@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.explain.interventions import AnyInputs, Off, Predictor, attentions, run, switch_off
+from glassformer.explain.analysis.interventions import AnyInputs, Off, Predictor, attentions, run, switch_off
 from glassformer.taps import Edit
 
 

@@ -1,0 +1,1 @@
+"""The steps of a walkthrough, as data that the terminal and the report draw."""
