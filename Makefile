@@ -17,7 +17,7 @@ demo: setup
 	$(BIN)/glassformer demo
 
 # Once more without the kernels: PyTorch does it all.
-WITHOUT_KERNELS := tests/equivalence tests/generate tests/layers tests/train/test_step.py tests/test_translator.py \
+WITHOUT_KERNELS := tests/equivalence tests/generate tests/layers tests/train/test_step.py tests/predict/test_translator.py \
 	--ignore tests/equivalence/test_descendants.py --ignore tests/equivalence/test_sparse_attention.py
 
 test: setup

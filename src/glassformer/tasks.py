@@ -27,7 +27,7 @@ class TaskRecord:
     conversion: str = ""
     """Conversion from and to models of Hugging Face."""
     evaluation: str = ""
-    """Function that evaluates a predictor: (predictor, files) → scores. Translation has corpus metrics instead."""
+    """Function that evaluates a run: (loader, files) → scores. Translation has corpus metrics instead."""
     unit: str = ""
     """What a class is predicted for; empty if the task predicts no classes."""
 

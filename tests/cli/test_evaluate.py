@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file
+from stored_models import stored
 
 import glassformer
+import glassformer.predict
 from glassformer.cli.class_report import confusion_text, confusion_view, rates_table
 from glassformer.metrics.class_report import Confusion
 from glassformer.metrics.spans import span_report
+from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.storage.run_folder import resolve
 from tiny_run import TinyRun, run_to_the_end, write_lines
 from tiny_tasks import TinyTask, made
@@ -70,7 +74,7 @@ def test_evaluate_reports_the_selected_metrics_in_order(
     cli: Cli, tiny: TinyRun, score: Callable[..., dict[str, Any]]
 ) -> None:
     file = tiny.folder / "validation"
-    report = score(file, "--metrics", "exact,wer,ter,cer", "--against", tiny.run)
+    report = score(file, "--metrics", "exact,wer,ter,cer", "--baseline", tiny.run)
     assert list(report) == ["exact", "wer", "ter", "cer", "sentences", "against"]
     assert report["wer"]["signature"] == "nrefs:1|case:mixed|unit:word|norm:no"
     assert report["against"]["cer"]["first"] == report["against"]["cer"]["second"] == report["cer"]["score"]
@@ -182,3 +186,41 @@ def test_evaluate_figure_needs_classes_and_a_known_format(
     assert "no kind of figure" in refused("evaluate", task("tagging").run, file, "--figure", tmp_path / "x.jpg")
     told = refused("evaluate", task("tagging").run, file, "--figure", tmp_path / "none" / "x.svg")
     assert "cannot be written" in told
+
+
+def as_task(checkpoint: Path, task: str) -> Path:
+    """The same checkpoint, of another task."""
+    config, other = json.loads((checkpoint / "config.json").read_text()), checkpoint.with_name(task)
+    weights, tokenizer = load_file(checkpoint / "model.safetensors"), (checkpoint / "tokenizer.json").read_bytes()
+    save_checkpoint(other, config={**config, "task": task}, tokenizer=tokenizer, weights=weights)
+    return other
+
+
+def test_evaluate_refuses_tasks_that_have_no_scores(refused: Refused, tmp_path: Path) -> None:
+    run = as_task(stored(tmp_path, "masked"), "embedding")
+    told = refused("evaluate", run, "text.txt")
+    assert told.startswith(f"{run}: a run of task=embedding has no scores; evaluate a run of translation, language, ")
+    assert "task=embedding has no classes" in refused("evaluate", run, "text.txt", "--figure", "x.svg")
+    run = as_task(stored(tmp_path, "language"), "dreaming")
+    assert "task='dreaming' is not a task" in refused("evaluate", run, "text.txt")
+    assert "task=dreaming has no classes" in refused("evaluate", run, "text.txt", "--figure", "x.svg")
+
+
+def test_evaluate_images_needs_no_settings_of_a_training(
+    cli: Cli, task: Callable[[str], TinyTask], tmp_path: Path
+) -> None:
+    images = task("images")
+    checkpoint = shutil.copytree(resolve(images.run), tmp_path / "copy" / "images")
+    (tmp_path / "config.toml").write_text("[other]\nkey = 1\n")
+    assert cli("evaluate", checkpoint, images.folder / "train.npz", "--json").code == 0
+
+
+@pytest.mark.parametrize("name", ["language", "tagging", "forecasting"])
+def test_evaluate_checks_its_files_before_it_loads_the_model(
+    refused: Refused, task: Callable[[str], TinyTask], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = shutil.copytree(resolve(task(name).run), tmp_path / "elsewhere" / "copy")
+    monkeypatch.setattr(glassformer.predict, "load", lambda *_, **__: pytest.fail("the model was loaded"))
+    files = ["a.csv", "b.csv"] if name == "forecasting" else []
+    told = refused("evaluate", checkpoint, *files)
+    assert "no file is named" in told or "2 tables are named" in told

@@ -42,11 +42,11 @@ def test_generate_goes_on_behind_a_prompt(cli: Callable[..., tuple[int, str, str
 
 def test_generate_refuses_what_it_cannot_read(refused: Callable[..., str], task: Task) -> None:
     run = task("language").run
-    told = refused("generate", run, "the dog runs. the dog sleeps.", "--refuse-long", "-o", "/nowhere/x")
+    told = refused("generate", run, "the dog runs. the dog sleeps.", "--no-truncate", "-o", "/nowhere/x")
     assert told.startswith("/nowhere/x: cannot be written")
-    told = refused("generate", run, "--json", "--refuse-long", stdin="the dog runs. the dog sleeps.")
+    told = refused("generate", run, "--json", "--no-truncate", stdin="the dog runs. the dog sleeps.")
     assert told.startswith("standard input, line 1: has 29 tokens, and the model sees 16")
-    told = refused("generate", run, "the dog runs. the dog sleeps.", "--refuse-long")
+    told = refused("generate", run, "the dog runs. the dog sleeps.", "--no-truncate")
     assert told.startswith("prompt 1 has 29 tokens, and the model sees 16")
     assert refused("generate", run, "the", "-s", "top_p") == "'top_p' is not key=value; write for example beam_size=5"
 
@@ -73,7 +73,9 @@ def test_fill_shows_the_text_as_it_was_given(cli: Callable[..., tuple[int, str, 
 def test_embed(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:
     run, file = task("classification").run, write_lines(tmp_path / "t.txt", ["the dog", "a cat sings"])
     rows = [json.loads(line) for line in cli("embed", run, file, "--pooling", "cls")[1].splitlines()]
-    code, out, err = cli("embed", run, "--pooling", "cls", "--npy", tmp_path / "v.npy", stdin="the dog\na cat sings\n")
+    code, out, err = cli(
+        "embed", run, "--pooling", "cls", "--format", "npy", "-o", tmp_path / "v.npy", stdin="the dog\na cat sings\n"
+    )
     assert (code, out) == (0, "") and "2 vectors of 16 numbers" in err
     np.testing.assert_allclose(np.load(tmp_path / "v.npy", allow_pickle=False), rows, atol=1e-5)
     lines = cli("embed", run, file, "--pooling", "max", "--normalize")[1].splitlines()
@@ -147,7 +149,7 @@ def test_evaluate_measures_on_the_test_of_the_run(
 def test_evaluate_refuses_what_does_not_go_with_the_task(
     refused: Callable[..., str], task: Task, tiny: TinyRun, tmp_path: Path
 ) -> None:
-    assert "--against, --set, --metrics, --tokenize and --comet are for translators" in refused(
+    assert "--baseline, --set, --metrics, --tokenize and --comet are for translators" in refused(
         "evaluate", task("language").run, "x.txt", "--tokenize", "13a"
     )
     assert "--stride is for language models" in refused("evaluate", task("tagging").run, "x", "--stride", 2)
@@ -208,9 +210,11 @@ def test_a_forecast_names_its_own_options(refused: Callable[..., str], task: Tas
 def test_an_array_of_vectors_is_whole_or_not_there(refused: Callable[..., str], task: Task, tmp_path: Path) -> None:
     (tmp_path / "v.npy").write_text("before")
     lines = b"the dog\n" * 600 + b"\xff\n"
-    assert "line 601: not valid" in refused("embed", task("masked").run, "--npy", tmp_path / "v.npy", stdin=lines)
+    assert "line 601: not valid" in refused(
+        "embed", task("masked").run, "--format", "npy", "-o", tmp_path / "v.npy", stdin=lines
+    )
     assert [file.name for file in tmp_path.iterdir()] == ["v.npy"] and (tmp_path / "v.npy").read_text() == "before"
-    told = refused("embed", task("masked").run, "--npy", tmp_path / "none" / "v.npy", stdin="the dog")
+    told = refused("embed", task("masked").run, "--format", "npy", "-o", tmp_path / "none" / "v.npy", stdin="the dog")
     assert "there is no folder" in told
 
 

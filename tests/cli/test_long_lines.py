@@ -57,12 +57,10 @@ def test_translate_truncates_or_refuses_long_lines(cli: Cli, refused: Refused, t
     assert long["long"] == {"tokens": len(tiny.translator.tokenizers.source.encode(LONG)) + 1, "limit": 10}
     assert long["source"] == LONG
     file = write_lines(tmp_path / "text", ["I", LONG])
-    line = cli("translate", tiny.run, file, "--refuse-long", "-o", tmp_path / "out").err.splitlines()[-1]
+    line = cli("translate", tiny.run, file, "--no-truncate", "-o", tmp_path / "out").err.splitlines()[-1]
     fault = rf"glassformer: error: {file}, line 2: has \d+ tokens, more than the limit of 256; shorten .*"
     assert re.fullmatch(fault, line)
     assert not (tmp_path / "out").exists()
-    both = refused("translate", tiny.run, "--truncate", "--refuse-long", stdin="I")
-    assert both == "--truncate and --refuse-long exclude each other; leave out one"
     assert "max_source=1: input should be greater than 1" in refused("translate", tiny.run, "--max-source", 1)
 
 

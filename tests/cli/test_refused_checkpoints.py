@@ -99,7 +99,7 @@ def test_others_that_translate_not_are_refused(
     sides = [f"{tiny.folder}/validation.en", f"{tiny.folder}/validation.fr"]
     told = f"{other}: is a run of task=masked, but this is for translation; use glassformer fill"
     assert refused("translate", tiny.run, "--ensemble", other) == told
-    assert refused("evaluate", tiny.run, *sides, "--against", other) == told
+    assert refused("evaluate", tiny.run, *sides, "--baseline", other) == told
 
 
 def test_what_cannot_be_averaged(refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:

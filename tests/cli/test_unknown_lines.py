@@ -74,7 +74,7 @@ def test_translate_names_the_prefix_file_with_unknown_text(cli: Cli, tiny: TinyR
 
 def test_evaluate_warns_of_unknown_source_text(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     source, target = write_lines(tmp_path / "s", LINES), write_lines(tmp_path / "t", ["le chat"] * 5)
-    result = cli("evaluate", tiny.run, source, target, "--against", tiny.run)
+    result = cli("evaluate", tiny.run, source, target, "--baseline", tiny.run)
     assert result.err.splitlines() == messages_about(source)
 
 

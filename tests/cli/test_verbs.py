@@ -218,7 +218,7 @@ def test_scored_tokens_are_told_as_they_are_written(cli: Cli, tiny: TinyRun, tmp
 
 def test_evaluate_is_the_score_of_translate(cli: Cli, tiny: TinyRun) -> None:
     sides = [f"{tiny.folder}/validation.en", f"{tiny.folder}/validation.fr"]
-    result = cli("evaluate", tiny.run, *sides, "--json", "-s", "beam_size=1", "--against", tiny.run)
+    result = cli("evaluate", tiny.run, *sides, "--json", "-s", "beam_size=1", "--baseline", tiny.run)
     report = json.loads(result.out)
     sources, references = (Path(side).read_text().splitlines() for side in sides)
     found = tiny.translator.translate(sources, beam_size=1)

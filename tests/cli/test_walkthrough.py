@@ -137,7 +137,9 @@ def test_a_pair_of_texts_has_two_segments(cli: Cli, tmp_path: Path) -> None:
 
 def test_what_another_run_cannot_follow_is_said(refused: Callable[..., str], tmp_path: Path) -> None:
     language, images, series = (stored(tmp_path, task) for task in ("language", "images", "forecasting"))
-    assert "step=8 is outside this story; choose from 1 to 7" in refused("walkthrough", language, "a", "--step", 8)
+    assert "step=8 is outside this walkthrough; choose from 1 to 7" in refused(
+        "walkthrough", language, "a", "--step", 8
+    )
     told = refused("walkthrough", language, "a", "--target", "b")
     assert told.endswith("this is a run of language, which has no second text; leave --target out")
     assert "there is no such picture; this run reads PNG and JPEG files" in refused("walkthrough", images, "no.png")

@@ -129,7 +129,7 @@ def test_where_it_makes_no_sense_it_is_refused_and_says_what_works() -> None:
         (lambda: gradient_times_input(bert.model, GIVEN["bert"], Goal(0, 0)), "BERT does not say a next word; attribu"),
         (
             lambda: logit_lens(series, torch.tensor([[1]])),
-            "Series says none here; it works with encoder_decoder",
+            "SeriesModel says none here; it works with encoder_decoder",
         ),
         (
             lambda: attention_rollout(lstm),
@@ -137,7 +137,7 @@ def test_where_it_makes_no_sense_it_is_refused_and_says_what_works() -> None:
         ),
         (
             lambda: run(series.model, StackInputs(inputs("series")[0])),
-            "Series is not asked for probabilities",
+            "SeriesModel is not asked for probabilities",
         ),
     ]:
         with pytest.raises(ConfigError, match=message):

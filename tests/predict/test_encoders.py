@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.data.classification_config import LabeledConfig, TaggedConfig
+from glassformer.data.classification_config import LabeledConfig
 from glassformer.errors import CheckpointError, ConfigError, DataError
+from glassformer.metrics.class_report import Confusion
 from glassformer.predict import Classifier, Filler, Tagger
-from glassformer.predict.evaluation import classification_scores, label_scores, tagging_scores
+from glassformer.predict.evaluation import ClassEvaluation, EvaluationFiles, evaluate_classification, evaluate_tagging
 from tiny_run import write_lines
 from tiny_tasks import SENTENCES, TinyTask, made
 
@@ -160,24 +161,29 @@ def test_every_word_has_its_tag_together_as_alone(tagger: Tagger) -> None:
 def test_scores_on_files(classifier: Classifier, tagger: Tagger, masked: TinyTask) -> None:
     path = write_lines(masked.folder / "test.tsv", ["text\tlabel", "the dog runs.\tquiet", "the bird sings.\tloud"])
     config = LabeledConfig(train=[path])
-    scores = classification_scores(classifier, config, [path])
+
+    def evaluated(file: str) -> ClassEvaluation:
+        return evaluate_classification(lambda: classifier, EvaluationFiles("run", [file], lambda: config))
+
     found = [one.label for one in classifier.classify(["the dog runs.", "the bird sings."])]
-    assert scores == label_scores(found, ["quiet", "loud"], "texts")
+    assert evaluated(path).scores["accuracy"] == np.mean([one == two for one, two in zip(found, ["quiet", "loud"])])
+    assert evaluated(path).scores["texts"] == 2
     faulty = write_lines(masked.folder / "faulty.tsv", ["text\tlabel", "the dog\tlod"])
     with pytest.raises(DataError, match=r"faulty.tsv, line 2: label 'lod' does not occur in .*; did you mean loud\?"):
-        classification_scores(classifier, config, [faulty])
+        evaluated(faulty)
     tagged = write_lines(masked.folder / "test.conll", ["the DET", "dog NOUN", "", "cat NOUN"])
-    assert tagging_scores(tagger, TaggedConfig(train=[tagged]), [tagged])["words"] == 3
+    assert evaluate_tagging(lambda: tagger, EvaluationFiles("run", [tagged])).scores["words"] == 3
     wrong = write_lines(masked.folder / "wrong.conll", ["the DET", "dog NUON"])
     with pytest.raises(DataError, match=r"wrong.conll, line 1: tag 'NUON' does not occur .*; did you mean NOUN\?"):
-        tagging_scores(tagger, TaggedConfig(train=[wrong]), [wrong])
+        evaluate_tagging(lambda: tagger, EvaluationFiles("run", [wrong]))
 
 
 def test_macro_f1_is_the_mean_over_labels() -> None:
     """a: 2 · 1 / (1 + 2); b: 2 · 1 / (2 + 1)."""
-    scores = label_scores(["a", "b", "b"], ["a", "a", "b"], "texts")
+    scores = ClassEvaluation(Confusion.of(["a", "b", "b"], ["a", "a", "b"]), "texts").scores
     assert scores == {"accuracy": pytest.approx(2 / 3), "macro_f1": pytest.approx(2 / 3), "texts": 3}
-    assert np.isclose(label_scores(["a", "a"], ["a", "b"], "texts")["macro_f1"], (2 / 3 + 0) / 2)
+    scores = ClassEvaluation(Confusion.of(["a", "a"], ["a", "b"]), "texts").scores
+    assert np.isclose(scores["macro_f1"], (2 / 3 + 0) / 2)
 
 
 def test_a_run_of_another_task_is_refused(masked: TinyTask) -> None:

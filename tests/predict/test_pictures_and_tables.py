@@ -11,7 +11,7 @@ from glassformer.data.time_series_files import read_table
 from glassformer.errors import DataError
 from glassformer.predict import Forecaster, ImageClassifier
 from glassformer.predict.dates import continued
-from glassformer.predict.evaluation import image_scores
+from glassformer.predict.evaluation import EvaluationFiles, evaluate_images
 from tiny_run import write_lines
 from tiny_tasks import TinyTask, made
 
@@ -41,7 +41,8 @@ def test_pictures_have_their_classes_together_as_alone(classifier: ImageClassifi
         images, labels = arrays["images"], arrays["labels"]
     together = classifier.classify(list(images))
     right = np.mean([one.label == label for one, label in zip(together, labels, strict=True)])
-    scores = image_scores(classifier, [str(pictures.folder / "train.npz")])
+    files = EvaluationFiles("run", [str(pictures.folder / "train.npz")])
+    scores = evaluate_images(lambda: classifier, files).scores
     assert scores["accuracy"] == right > 0.9 and scores["images"] == 24
     (alone,) = classifier.classify([images[3, :, :, None]])
     assert alone.probabilities == pytest.approx(together[3].probabilities, abs=1e-5)

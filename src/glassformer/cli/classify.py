@@ -27,7 +27,7 @@ def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a classifier.")],
     what: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[TEXT|FILE]...", help="A text, or a file of texts, one a line; or pictures."),
+        typer.Argument(metavar="TEXT|FILE", help="A text, or a file of texts, one a line; or pictures."),
     ] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
     top: Annotated[int, typer.Option(min=1, help="Number of labels to report.")] = 1,

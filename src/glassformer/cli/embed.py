@@ -9,7 +9,7 @@ import typer
 
 from glassformer.cli.io import appearing, chunks, explaining, note, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
+from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision, former_option
 from glassformer.cli.process import loading
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder of an encoder (BERT).")],
     file: Annotated[str, typer.Argument(help="Texts, one a line; - for stdin.")] = "-",
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write JSON lines to, - for stdout.")] = "-",
+    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    form: Annotated[
+        Literal["jsonl", "npy"],
+        typer.Option("--format", help="A JSON list a line, or one NumPy array [texts, d_model] of float32."),
+    ] = "jsonl",
     pooling: Annotated[
         Literal["mean", "cls", "max"] | None,
         typer.Option(help="Mean or maximum of token vectors, or the [CLS] vector. [default: the run's own, else mean]"),
@@ -31,7 +35,7 @@ def command(
         bool | None,
         typer.Option("--normalize/--no-normalize", help="Scale each vector to length 1. [default: the run's own]"),
     ] = None,
-    npy: Annotated[Path | None, typer.Option(help="Write one array [texts, d_model] of float32 there instead.")] = None,
+    npy: Annotated[Path | None, typer.Option(hidden=True)] = None,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
     engine: Engine = "auto",
@@ -41,12 +45,14 @@ def command(
     from glassformer.errors import ConfigError
     from glassformer.predict.encoder import Encoder
 
-    if npy is not None and output != "-":
-        raise ConfigError("--npy and --output are both given; keep one of them")
+    if former_option("--npy", "--format npy --output", npy is not None, output != "-"):
+        form, output = "npy", str(npy)
+    if form == "npy" and output == "-":
+        raise ConfigError("--format npy writes a file; name it with --output")
     options: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
     with loading():
         encoder = Encoder.load(run, device=device, engine=engine, precision=precision)
-    if npy is None:
+    if form == "jsonl":
         with writing(output) as stream:
             for part in _vectors(encoder, chunks(file, 512, max_line_bytes), file, options):
                 for vector in part.tolist():
@@ -56,13 +62,13 @@ def command(
     import numpy as np
 
     width = encoder.model.config.d_model
-    with appearing(npy) as place:
+    with appearing(Path(output)) as place:
         batches = chunks(file, 512, max_line_bytes)
         parts = [part.numpy() for part in _vectors(encoder, batches, file, options)]
         array = np.concatenate([np.zeros((0, width), np.float32), *parts])
-        with explaining(str(npy)), place.open("wb") as file_of_array:
+        with explaining(output), place.open("wb") as file_of_array:
             np.save(file_of_array, array, allow_pickle=False)
-    note(f"{npy} is written: {len(array):,} vectors of {width} numbers")
+    note(f"{output} is written: {len(array):,} vectors of {width} numbers")
 
 
 def _vectors(

@@ -1,13 +1,14 @@
 """``glassformer evaluate``: how good a run is on text, tables or pictures that it has not seen."""
 
 import json
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.io import say, settings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, MaxLineBytes, former_option
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 from glassformer.tasks import TASKS
 
@@ -33,11 +34,12 @@ def command(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE]...",
+            metavar="FILE",
             help="Source and reference lines, or a .tsv or .jsonl with both; other tasks: files as for training.",
         ),
     ] = None,
-    against: Annotated[str | None, typer.Option(help="A second translator, compared by paired bootstrap.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="A second translator, compared by paired bootstrap.")] = None,
+    against: Annotated[str | None, typer.Option(hidden=True)] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: beam_size=5")
     ] = None,
@@ -56,14 +58,16 @@ def command(
     """
     from glassformer.predict.loading import task_at
 
+    if former_option("--against", "--baseline", against is not None, baseline is not None):
+        baseline = against
     task = task_at(run)
-    _check_options(run, task, bool(against or setting or tokenize or metrics or comet), stride, figure)
+    _check_options(run, task, bool(baseline or setting or tokenize or metrics or comet), stride, figure)
     if task == "translation":
         from glassformer.cli.translation_report import Scoring, read_test_pairs, report
 
         scoring = Scoring(metrics, tokenize, comet)
         pairs = read_test_pairs(run, files or [], max_line_bytes)
-        say(report(run, pairs, device, against, settings(setting), scoring, as_json))
+        say(report(run, pairs, device, baseline, settings(setting), scoring, as_json))
         return
     with in_words(WITHOUT_SETTINGS):
         found = _evaluated(run, device, files or [], stride, max_line_bytes)
@@ -81,7 +85,7 @@ def _check_options(run: str, task: str, for_translators: bool, stride: int, figu
 
     if for_translators and task != "translation":
         raise ConfigError(
-            f"{run}: --against, --set, --metrics, --tokenize and --comet are for translators, "
+            f"{run}: --baseline, --set, --metrics, --tokenize and --comet are for translators, "
             f"but this run has task={task}; leave them out"
         )
     if stride and task != "language":
@@ -89,7 +93,7 @@ def _check_options(run: str, task: str, for_translators: bool, stride: int, figu
     if figure is not None:
         from glassformer.explain.figures.view import known_suffix
 
-        if not TASKS[task].unit:
+        if task not in TASKS or not TASKS[task].unit:
             raise ConfigError(f"{run}: --figure draws a confusion matrix, but task={task} has no classes; leave it out")
         known_suffix(figure)
 
@@ -103,19 +107,19 @@ def _evaluated(
     from glassformer.predict.loading import task_at
     from glassformer.tasks import resolve_name
 
-    task, own = task_at(run), _config(run)
+    task, load = task_at(run), partial(predict.load, run, device=device)
     if task in TASKS and not TASKS[task].evaluation:
         known = ", ".join(name for name, record in TASKS.items() if record.evaluation)
         raise ConfigError(f"{run}: a run of task={task} has no scores; evaluate a run of translation, {known}")
-    settings = None if own is None else own.data
-    data = EvaluationFiles(run, files or list(getattr(settings, "test", [])), settings, stride, max_line_bytes)
-    model = predict.load(run, device=device)
-    found: dict[str, float] | ClassEvaluation = resolve_name(TASKS[task].evaluation)(model, data)
+    if task not in TASKS:
+        load()  # its error names the known tasks
+    data = EvaluationFiles(run, files, cache(partial(_data_settings, run)), stride, max_line_bytes)
+    found: dict[str, float] | ClassEvaluation = resolve_name(TASKS[task].evaluation)(load, data)
     return found
 
 
-def _config(run: str) -> Any:
-    """The configuration of the run; None for a checkpoint elsewhere."""
+def _data_settings(run: str) -> Any:
+    """The data section of the training of ``run``; None for a checkpoint elsewhere."""
     from pathlib import Path
 
     from glassformer.storage.run_folder import resolve
@@ -123,7 +127,7 @@ def _config(run: str) -> Any:
 
     places = [Path(run), *resolve(run).absolute().parents[:2]]
     found = next((place / "config.toml" for place in places if (place / "config.toml").is_file()), None)
-    return None if found is None else read_config(found)
+    return None if found is None else read_config(found).data
 
 
 def _draw(found: "ClassEvaluation", file: str) -> None:

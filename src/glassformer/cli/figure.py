@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.io import explaining
+from glassformer.cli.options import Device
 
 
 def command(
@@ -26,17 +27,18 @@ def command(
         bool,
         typer.Option("--shifted", help="Name steps of cross-attention by what they read, not by what they predict."),
     ] = False,
+    device: Device = "cpu",
 ) -> None:
     """Draw a view of what the model computed for a sentence, an image or a series."""
     from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
     from glassformer.explain.figures.attention import Choice, view
     from glassformer.explain.figures.view import known_suffix
-    from glassformer.explain.opened import Shown, examine_run
+    from glassformer.explain.opened import ExampleInput, examine_run
 
     known_suffix(output)
     keep = "*.weights" if name.endswith("_attention") else "*"
     with in_words(WITHOUT_SETTINGS):
-        example = examine_run(run, Shown(text, target, keep))
+        example = examine_run(run, ExampleInput(text, target, keep, device))
     picture = view(example, name, Choice(head, average, words, specials, shifted))
     with explaining(output):
         picture.save(output)

@@ -7,7 +7,7 @@ import typer
 
 from glassformer.cli.io import chunks, given, settings, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, MaxLineBytes, former_option
 from glassformer.cli.process import keep_freed_memory, loading
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from glassformer.predict import Generated, Generator
 
 _AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per prompt: scores, tokens, finish_reason.")]
-_RefuseLong = Annotated[
-    bool, typer.Option("--refuse-long", help="Refuse a prompt longer than the context. [default: keep its end]")
+_Truncate = Annotated[
+    bool | None,
+    typer.Option(
+        "--truncate/--no-truncate",
+        help="Keep the end of a prompt longer than the context, or refuse it. [default: truncate]",
+    ),
 ]
 
 
@@ -38,10 +42,14 @@ def command(
         list[str] | None, typer.Option(metavar="TEXT", help="Stop the text before this string; may be repeated.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
-    sample: Annotated[bool | None, typer.Option("--sample/--search", help="Draw tokens, or search for them.")] = None,
+    sample: Annotated[
+        bool | None, typer.Option("--sample/--no-sample", help="Draw tokens, or search for them.")
+    ] = None,
     beam_size: Annotated[int | None, typer.Option(help="Hypotheses kept; more than 1 is a search.")] = None,
     n_best: Annotated[int | None, typer.Option(help="Continuations of each prompt.")] = None,
-    refuse_long: _RefuseLong = False,
+    truncate: _Truncate = None,
+    refuse_long: Annotated[bool, typer.Option("--refuse-long", hidden=True)] = False,
+    search: Annotated[bool, typer.Option("--search", hidden=True)] = False,
     as_json: _AsJson = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
@@ -49,6 +57,11 @@ def command(
     """Continue text: the prompt and what follows it, as it comes."""
     from glassformer.predict import Generator
 
+    if former_option("--refuse-long", "--no-truncate", refuse_long, truncate is not None):
+        truncate = False
+    if former_option("--search", "--no-sample", search, sample is not None):
+        sample = False
+    refuse = truncate is False
     drawing = given(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample, stop=stop or None)
     options = settings(setting) | drawing | given(max_length=max_length, beam_size=beam_size, n_best=n_best)
     keep_freed_memory()
@@ -59,11 +72,11 @@ def command(
     with writing(output) as stream:
         if prompt is not None and not several and not as_json:
             with unknown.watched(1):
-                _stream(stream, prompt, generator.stream(prompt, refuse_long, **options))
+                _stream(stream, prompt, generator.stream(prompt, refuse, **options))
             return
         for prompts in chunks("-", 64, max_line_bytes) if prompt is None else [[prompt]]:
             with telling_lines("-" if prompt is None else None, done), unknown.watched(len(prompts)):
-                continued = generator.continuations(prompts, refuse_long, **options)
+                continued = generator.continuations(prompts, refuse, **options)
             for line, found in zip(prompts, continued, strict=True):
                 number, done = done if several else None, done + 1
                 flags = unknown.flags(done)

@@ -12,7 +12,7 @@ from glassformer.cli.io import say
 def command(
     what: Annotated[str, typer.Argument(metavar="RUN|CONFIG", help="Run folder, checkpoint folder or configuration.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings over a configuration.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings over a configuration.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
 ) -> None:

@@ -57,7 +57,7 @@ def first_config(corpus: Path) -> "RunConfig":
     return parse_config(values, "the first example")
 
 
-def first_translator(run: Path = Path("runs/first")) -> "Translator":
+def first_translator(run: Path = Path("runs/first"), device: str = "cpu") -> "Translator":
     """The example's model; trained in seconds when there is none yet."""
     from glassformer.cli.io import note
     from glassformer.cli.process import prepare_training
@@ -75,4 +75,4 @@ def first_translator(run: Path = Path("runs/first")) -> "Translator":
         for event in train(config, folder):
             if isinstance(event, Finished):
                 note(f"trained in {event.seconds:.1f} s")
-    return Translator.load(run)
+    return Translator.load(run, device=device)

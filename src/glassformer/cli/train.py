@@ -26,7 +26,7 @@ REFRESH_SECONDS = 0.1
 def command(
     config: Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings over it: train.max_steps=200")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings over it: train.max_steps=200")
     ] = None,
     run: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/NAME-OF-CONFIG]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped, exactly.")] = False,

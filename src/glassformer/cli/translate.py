@@ -10,7 +10,7 @@ import typer
 
 from glassformer.cli.io import chunks, given, read_text, settings, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.options import Device, MaxLineBytes, former_option
 from glassformer.cli.process import keep_freed_memory, loading
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
@@ -23,7 +23,12 @@ _Setting = Annotated[
 _MaxSource = Annotated[
     int | None, typer.Option(help="Tokens read at once; a longer text is split. [default: the longest in training]")
 ]
-_Truncate = Annotated[bool, typer.Option("--truncate", help="Truncate a text that is too long.")]
+_Truncate = Annotated[
+    bool | None,
+    typer.Option(
+        "--truncate/--no-truncate", help="Truncate a text that is too long, or refuse it. [default: split it]"
+    ),
+]
 _AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per line: scores, tokens, finish_reason.")]
 
 
@@ -38,8 +43,8 @@ def command(
     sample: Annotated[bool, typer.Option("--sample", help="Draw tokens instead of searching.")] = False,
     seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
     max_source: _MaxSource = None,
-    truncate: _Truncate = False,
-    refuse_long: Annotated[bool, typer.Option("--refuse-long", help="Refuse a text that is too long.")] = False,
+    truncate: _Truncate = None,
+    refuse_long: Annotated[bool, typer.Option("--refuse-long", hidden=True)] = False,
     prefix: Annotated[str | None, typer.Option(help="File with the beginning of each translation.")] = None,
     alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2")] = False,
     as_json: _AsJson = False,
@@ -50,8 +55,10 @@ def command(
     """Translate text, line by line."""
     from glassformer.errors import DataError
 
-    _check(attention and not as_json, prefix == file == "-", truncate and refuse_long)
-    long_source = "truncate" if truncate else "refuse" if refuse_long else None
+    _check(attention and not as_json, prefix == file == "-")
+    if former_option("--refuse-long", "--no-truncate", refuse_long, truncate is not None):
+        truncate = False
+    long_source = None if truncate is None else "truncate" if truncate else "refuse"
     options = settings(setting) | given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     options |= given(max_source=max_source, long_source=long_source)
     keep_freed_memory()
@@ -78,7 +85,7 @@ def command(
     reported.summarize()
 
 
-def _check(attention_alone: bool, stdin_twice: bool, both_lengths: bool) -> None:
+def _check(attention_alone: bool, stdin_twice: bool) -> None:
     """Refuse options that exclude each other."""
     from glassformer.errors import ConfigError, DataError
 
@@ -86,8 +93,6 @@ def _check(attention_alone: bool, stdin_twice: bool, both_lengths: bool) -> None
         raise ConfigError("--attention requires --json; for a figure see glassformer figure --help")
     if stdin_twice:
         raise DataError("standard input cannot be both files; name a file for one of them")
-    if both_lengths:
-        raise ConfigError("--truncate and --refuse-long exclude each other; leave out one")
 
 
 @dataclass(frozen=True)

@@ -72,12 +72,12 @@ def report(
     run: str,
     pairs: EvaluationPairs,
     device: str,
-    against: str | None,
+    baseline: str | None,
     options: dict[str, Any],
     scoring: Scoring,
     as_json: bool,
 ) -> str:
-    """Score a run on ``pairs``, and compare it with the run ``against``, as text or as JSON."""
+    """Score a run on ``pairs``, and compare it with the run ``baseline``, as text or as JSON."""
     import time
 
     from glassformer.metrics import corpus_scores, paired_bootstrap
@@ -85,8 +85,8 @@ def report(
     from glassformer.predict.translator import Translator
     from glassformer.text.errors import without_text_warnings
 
-    if against is not None:
-        check_task(against, ("translation",))
+    if baseline is not None:
+        check_task(baseline, ("translation",))
     sources, references, file = pairs
     keep_freed_memory()
     with loading():
@@ -102,9 +102,9 @@ def report(
     scores = corpus_scores(metrics, translations, references)
     values: dict[str, Any] = {name: score._asdict() for name, score in scores.items()}
     values |= {"sentences": len(sources), "seconds": round(seconds, 3)}
-    if against is not None:
+    if baseline is not None:
         with without_text_warnings():
-            others = Translator.load(against, device=device).translate(sources, **options)
+            others = Translator.load(baseline, device=device).translate(sources, **options)
         compared = paired_bootstrap(references, translations, others, metrics=metrics)
         values["against"] = {name: comparison._asdict() for name, comparison in compared.items()}
     return json.dumps(values, ensure_ascii=False) if as_json else _text(values)

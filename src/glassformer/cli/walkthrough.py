@@ -7,6 +7,7 @@ import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.io import console, explaining, note, writing
+from glassformer.cli.options import Device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +31,12 @@ def command(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the whole as one HTML file instead.")] = None,
     step: Annotated[int | None, typer.Option(min=1, help="Only this step.")] = None,
+    device: Device = "cpu",
 ) -> None:
     """Follow one example through the model, step by step; every number is checked against its formula."""
     from glassformer.explain.walkthrough.walkthrough import walkthrough
 
-    example = _example(run, text, target)
+    example = _example(run, text, target, device)
     if html is None:
         steps = walkthrough(example)
         _check(step, len(steps))
@@ -49,23 +51,25 @@ def command(
     note(f"{html} is written; a browser opens it, and it needs nothing else")
 
 
-def _example(run: str, text: str, target: str | None) -> "Examined":
+def _example(run: str, text: str, target: str | None, device: str) -> "Examined":
     from glassformer.cli.toy_example import SENTENCE, first_translator
     from glassformer.errors import DataError
     from glassformer.explain import examine
-    from glassformer.explain.opened import Shown, examine_run
+    from glassformer.explain.opened import ExampleInput, examine_run
 
     if run and not text.strip():
         raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
     with in_words(WITHOUT_SETTINGS):
-        return examine_run(run, Shown(text, target)) if run else examine(first_translator(), text or SENTENCE, target)
+        if run:
+            return examine_run(run, ExampleInput(text, target, device=device))
+        return examine(first_translator(device=device), text or SENTENCE, target)
 
 
 def _check(step: int | None, count: int) -> None:
     from glassformer.errors import ConfigError
 
     if step is not None and step > count:
-        raise ConfigError(f"step={step} is outside this story; choose from 1 to {count}")
+        raise ConfigError(f"step={step} is outside this walkthrough; choose from 1 to {count}")
 
 
 def _print(example: "Examined", steps: "list[Step]") -> None:

@@ -2,7 +2,7 @@
 
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example, examine
-from glassformer.explain.opened import Shown, examine_run
+from glassformer.explain.opened import ExampleInput, examine_run
 from glassformer.explain.trace import Trace, trace
 
-__all__ = ["Examined", "Example", "Shown", "Trace", "examine", "examine_run", "trace"]
+__all__ = ["Examined", "Example", "ExampleInput", "Trace", "examine", "examine_run", "trace"]

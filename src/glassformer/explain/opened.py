@@ -23,60 +23,65 @@ from glassformer.tasks import TASKS, resolve_name
 
 
 @dataclass(frozen=True)
-class Shown:
-    """``given`` is a text, or the path of a picture or a table; ``second`` a translation, or the text of a pair."""
+class ExampleInput:
+    """An example to trace: ``text`` is a text, or the path of an image or a table; ``second`` is a translation, or the
+    second text of a pair. ``keep`` is a glob of the tensors to record, ``device`` where the model computes."""
 
-    given: str
+    text: str
     second: str | None = None
     keep: str = "*"
+    device: str = "cpu"
 
 
-def examine_run(run: str | Path, shown: Shown) -> Examined:
+def examine_run(run: str | Path, example: ExampleInput) -> Examined:
     """Trace the model of ``run`` over the example, as its task does."""
     task = task_at(run)
     if task not in TASKS or not TASKS[task].example:
         known = ", ".join(name for name, record in TASKS.items() if record.example)
         raise CheckpointError(f"{run}: task={task!r} cannot be followed; known: {known}")
-    if shown.second is not None and task not in ("translation", "classification"):
+    if example.second is not None and task not in ("translation", "classification"):
         raise ConfigError(f"{run}: this is a run of {task}, which has no second text; leave --target out")
-    examined: Examined = resolve_name(TASKS[task].example)(run, shown)
+    examined: Examined = resolve_name(TASKS[task].example)(run, example)
     return examined
 
 
-def examine_translation(run: str | Path, shown: Shown) -> Examined:
-    return examine(Translator.load(run), shown.given, shown.second, shown.keep)
+def examine_translation(run: str | Path, example: ExampleInput) -> Examined:
+    return examine(Translator.load(run, device=example.device), example.text, example.second, example.keep)
 
 
-def examine_language(run: str | Path, shown: Shown) -> Examined:
-    loaded = load_run(run)
-    return examine_continuation(loaded.model, loaded.tokenizer, shown.given, shown.keep)
+def examine_language(run: str | Path, example: ExampleInput) -> Examined:
+    loaded = load_run(run, device=example.device)
+    return examine_continuation(loaded.model, loaded.tokenizer, example.text, example.keep)
 
 
-def examine_masked_text(run: str | Path, shown: Shown) -> Examined:
-    loaded = load_run(run)
-    return examine_masked(loaded.model, loaded.tokenizer, shown.given, shown.keep)
+def examine_masked_text(run: str | Path, example: ExampleInput) -> Examined:
+    loaded = load_run(run, device=example.device)
+    return examine_masked(loaded.model, loaded.tokenizer, example.text, example.keep)
 
 
-def examine_classification(run: str | Path, shown: Shown) -> Examined:
-    loaded, texts = load_run(run), [shown.given, *([] if shown.second is None else [shown.second])]
-    return examine_class(loaded.model, loaded.tokenizer, texts, loaded.setting("labels"), shown.keep)
+def examine_classification(run: str | Path, example: ExampleInput) -> Examined:
+    loaded, texts = (
+        load_run(run, device=example.device),
+        [example.text, *([] if example.second is None else [example.second])],
+    )
+    return examine_class(loaded.model, loaded.tokenizer, texts, loaded.setting("labels"), example.keep)
 
 
-def examine_tagging(run: str | Path, shown: Shown) -> Examined:
-    loaded = load_run(run)
-    return examine_tags(loaded.model, loaded.tokenizer, shown.given, loaded.setting("tags"), shown.keep)
+def examine_tagging(run: str | Path, example: ExampleInput) -> Examined:
+    loaded = load_run(run, device=example.device)
+    return examine_tags(loaded.model, loaded.tokenizer, example.text, loaded.setting("tags"), example.keep)
 
 
-def examine_image_file(run: str | Path, shown: Shown) -> Examined:
-    loaded = load_run(run)
+def examine_image_file(run: str | Path, example: ExampleInput) -> Examined:
+    loaded = load_run(run, device=example.device)
     format = ImageFormat.parse(loaded.setting("format"), "format")
-    if not Path(shown.given).is_file():
-        raise DataError(f"{shown.given}: there is no such picture; this run reads PNG and JPEG files")
-    return examine_image(loaded.model, format, shown.given, shown.keep)
+    if not Path(example.text).is_file():
+        raise DataError(f"{example.text}: there is no such picture; this run reads PNG and JPEG files")
+    return examine_image(loaded.model, format, example.text, example.keep)
 
 
-def examine_table(run: str | Path, shown: Shown) -> Examined:
-    loaded = load_run(run)
+def examine_table(run: str | Path, example: ExampleInput) -> Examined:
+    loaded = load_run(run, device=example.device)
     format = SeriesFormat.parse(loaded.setting("format"), "format")
-    table = read_table(shown.given, date="", columns=list(format.columns))
-    return examine_series(loaded.model, format, table.values, shown.keep)
+    table = read_table(example.text, date="", columns=list(format.columns))
+    return examine_series(loaded.model, format, table.values, example.keep)

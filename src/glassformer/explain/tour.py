@@ -8,7 +8,7 @@ from typing import Self
 from glassformer.errors import DataError
 from glassformer.explain.examined import Examined
 from glassformer.explain.example import examine
-from glassformer.explain.opened import Shown, examine_run
+from glassformer.explain.opened import ExampleInput, examine_run
 from glassformer.explain.report import report as page_of
 from glassformer.explain.walkthrough.step import Step
 from glassformer.explain.walkthrough.walkthrough import walkthrough as steps_of
@@ -86,4 +86,4 @@ def _example(of: "str | Path | Translator | Examined", given: str | None, second
         one_text(second, "second")
     if isinstance(of, Translator):
         return examine(of, str(given), second)
-    return examine_run(of, Shown(str(given), second))
+    return examine_run(of, ExampleInput(str(given), second))

@@ -144,11 +144,11 @@ def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: 
     use = conversion_of(family.task)
     if own:
         pair = TokenizerPair.from_json(own["tokenizer"], str(folder / OWN)) if "tokenizer" in own else None
-        held = LoadedRun(model, own.get("values", {}), pair)
+        held = LoadedRun(model, own.get("values", {}), pair, folder)
         if _agree(use.settings(held), whole):
             return held
     values, pair = use.read(folder, whole, model.config)
-    return LoadedRun(model, values, pair)
+    return LoadedRun(model, values, pair, folder)
 
 
 def _pooled(held: LoadedRun, root: Path, folder: Path) -> tuple[LoadedRun, list[str]]:

@@ -1,6 +1,6 @@
 """Evaluation of a trained model on files that it has not seen, for ``glassformer evaluate``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,24 +36,30 @@ C = TypeVar("C", bound=Config)
 
 @dataclass(frozen=True)
 class EvaluationFiles:
-    """Files to evaluate ``run`` on; ``settings`` is the data section of its training, None if that is unknown."""
+    """Files to evaluate ``run`` on; without any, those of its ``data.test``.
+
+    ``settings`` reads the data section of its training, None if that is unknown.
+    """
 
     run: str
     files: list[str]
-    settings: Any = None
+    settings: Callable[[], Any] = lambda: None
     stride: int = 0
     max_line_bytes: int = MAX_LINE_BYTES
 
+    @property
     def named(self) -> list[str]:
         """The files; ``DataError`` if there are none."""
-        if not self.files:
+        files = self.files or list(getattr(self.settings(), "test", []))
+        if not files:
             raise DataError(f"no file is named; give one like those that {self.run} was trained on")
-        return self.files
+        return files
 
     def config(self, kind: type[C]) -> C:
         """How training read its files (columns, keys, documents), for these; the defaults where it is not known."""
-        values = {} if self.settings is None else self.settings.model_dump()
-        unseen: dict[str, Any] = {"train": self.named(), "validation": [], "test": [], "weights": []}
+        settings = self.settings()
+        values = {} if settings is None else settings.model_dump()
+        unseen: dict[str, Any] = {"train": self.named, "validation": [], "test": [], "weights": []}
         unseen["validation_share"] = 0.0
         if self.max_line_bytes != MAX_LINE_BYTES:  # else the value from training
             unseen["max_line_bytes"] = self.max_line_bytes
@@ -79,36 +85,44 @@ class ClassEvaluation:
         return by_class if self.spans is None else {**by_class, "spans": self.spans.as_json()}
 
 
-def evaluate_language(generator: Generator, data: EvaluationFiles) -> dict[str, float]:
-    return language_scores(generator, data.config(StreamConfig), data.files, data.stride)
+def evaluate_language(load: Callable[[], Generator], data: EvaluationFiles) -> dict[str, float]:
+    config = data.config(StreamConfig)
+    return language_scores(load(), config, data.named, data.stride)
 
 
-def evaluate_masked(filler: Filler, data: EvaluationFiles) -> dict[str, float]:
-    return masked_scores(filler, data.config(MaskedConfig), data.files)
+def evaluate_masked(load: Callable[[], Filler], data: EvaluationFiles) -> dict[str, float]:
+    config = data.config(MaskedConfig)
+    return masked_scores(load(), config, data.named)
 
 
-def evaluate_classification(classifier: Classifier, data: EvaluationFiles) -> ClassEvaluation:
-    labels = classified(classifier, data.config(LabeledConfig), data.files)
+def evaluate_classification(load: Callable[[], Classifier], data: EvaluationFiles) -> ClassEvaluation:
+    config = data.config(LabeledConfig)
+    classifier = load()
+    labels = classified(classifier, config, data.named)
     return ClassEvaluation(Confusion.of(*labels, classifier.labels), TASKS["classification"].unit)
 
 
-def evaluate_tagging(tagger: Tagger, data: EvaluationFiles) -> ClassEvaluation:
+def evaluate_tagging(load: Callable[[], Tagger], data: EvaluationFiles) -> ClassEvaluation:
     """With scores of spans if the tags mark spans (``B-PER``)."""
-    sentences = tagged(tagger, data.config(TaggedConfig), data.files)
+    config = data.config(TaggedConfig)
+    tagger = load()
+    sentences = tagged(tagger, config, data.named)
     spans = span_report(*sentences) if mark_spans(tagger.tags) else None
     return ClassEvaluation(Confusion.of(*of_words(sentences), tagger.tags), TASKS["tagging"].unit, spans)
 
 
-def evaluate_images(classifier: ImageClassifier, data: EvaluationFiles) -> ClassEvaluation:
-    labels = classified_images(classifier, data.named())
+def evaluate_images(load: Callable[[], ImageClassifier], data: EvaluationFiles) -> ClassEvaluation:
+    files = data.named
+    classifier = load()
+    labels = classified_images(classifier, files)
     return ClassEvaluation(Confusion.of(*labels, classifier.format.classes), TASKS["images"].unit)
 
 
-def evaluate_forecasting(forecaster: Forecaster, data: EvaluationFiles) -> dict[str, float]:
+def evaluate_forecasting(load: Callable[[], Forecaster], data: EvaluationFiles) -> dict[str, float]:
     """On a table, or on the test part of the series that the run was trained on."""
-    settings = data.settings
     if len(data.files) > 1:
         raise DataError(f"{len(data.files)} tables are named; a forecaster is measured on one; name that")
+    settings, forecaster = data.settings(), load()
     if data.files:
         known = settings is not None and not settings.date
         errors = forecaster.errors_in_file(
@@ -171,11 +185,6 @@ def masked_scores(filler: Filler, config: MaskedConfig, files: list[str]) -> dic
     return {**found, "hidden_tokens": tokens}
 
 
-def classification_scores(classifier: Classifier, config: LabeledConfig, files: list[str]) -> dict[str, float]:
-    """Accuracy and macro-F1 on labeled texts; an invalid record is an error."""
-    return label_scores(*classified(classifier, config, files), "texts")
-
-
 def classified(classifier: Classifier, config: LabeledConfig, files: list[str]) -> Labels:
     """Predicted and true label of every text; an invalid record is an error."""
     texts: list[Any] = []
@@ -190,11 +199,6 @@ def classified(classifier: Classifier, config: LabeledConfig, files: list[str]) 
             true.append(record.label)
     _check_some(true, files, "labeled text")
     return Labels([one.label for one in classifier.classify(texts)], true)
-
-
-def tagging_scores(tagger: Tagger, config: TaggedConfig, files: list[str]) -> dict[str, float]:
-    """Accuracy and macro-F1 over the words of tagged sentences."""
-    return label_scores(*of_words(tagged(tagger, config, files)), "words")
 
 
 def tagged(tagger: Tagger, config: TaggedConfig, files: list[str]) -> TaggedSentences:
@@ -219,11 +223,6 @@ def of_words(sentences: TaggedSentences) -> Labels:
     return Labels(predicted, true)
 
 
-def image_scores(classifier: ImageClassifier, files: list[str]) -> dict[str, float]:
-    """Accuracy and macro-F1 on labeled images, in any form that training reads."""
-    return label_scores(*classified_images(classifier, files), "images")
-
-
 def classified_images(classifier: ImageClassifier, files: list[str]) -> Labels:
     """Predicted and true class of every image."""
     format = classifier.format
@@ -234,13 +233,6 @@ def classified_images(classifier: ImageClassifier, files: list[str]) -> Labels:
         predicted += [one.label for one in classifier.predictions(batch.images)]
         true += [format.classes[label] for label in batch.labels.tolist()]
     return Labels(predicted, true)
-
-
-def label_scores(predicted: Sequence[str], true: Sequence[str], unit: str) -> dict[str, float]:
-    """Accuracy, macro-F1 over the labels that occur, and the number of examples under the name ``unit``."""
-    confusion = Confusion.of(predicted, true)
-    macro = confusion.report().averages["macro"]
-    return {"accuracy": confusion.accuracy, "macro_f1": macro.f1, unit: len(true)}
 
 
 def _check(label: str, known: tuple[str, ...], where: str) -> None:

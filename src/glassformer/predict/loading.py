@@ -35,13 +35,13 @@ LARGEST_DECODING = {"beam_size": 1_000, "n_best": 1_000}
 class LoadedRun:
     """A trained model with its tokenizers.
 
-    ``settings`` is its ``config.json`` without the model; ``path`` is the checkpoint, None if there is none yet.
+    ``settings`` is its ``config.json`` without the model; ``path`` is the folder that it was loaded from.
     """
 
     model: Any
     settings: dict[str, Any]
-    tokenizers: TokenizerPair | None = None
-    path: Path | None = None
+    tokenizers: TokenizerPair | None
+    path: Path
 
     @property
     def task(self) -> str:
@@ -51,7 +51,7 @@ class LoadedRun:
     def pair(self) -> TokenizerPair:
         """Both tokenizers; ``CheckpointError`` if the checkpoint has none."""
         if self.tokenizers is None:
-            raise CheckpointError(f"{self._origin}has no tokenizer, which reading text needs; restore the original")
+            raise CheckpointError(f"{self.path}: has no tokenizer, which reading text needs; restore the original")
         return self.tokenizers
 
     @property
@@ -62,12 +62,8 @@ class LoadedRun:
     def setting(self, key: str) -> Any:
         """A setting that prediction needs; ``CheckpointError`` if ``config.json`` has none."""
         if key not in self.settings:
-            raise CheckpointError(f"{self._origin}config.json has no {key!r}, which prediction needs; train it again")
+            raise CheckpointError(f"{self.path}: config.json has no {key!r}, which prediction needs; train it again")
         return self.settings[key]
-
-    @property
-    def _origin(self) -> str:
-        return "" if self.path is None else f"{self.path}: "
 
     def save(self, path: Path) -> None:
         """Write a checkpoint."""

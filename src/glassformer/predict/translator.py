@@ -105,7 +105,7 @@ class Translator:
         reading = HeadReading(**first.settings.get("guided_alignment", {}))
         models = [run.model for run in loaded]
         translator = cls(models, first.pair, decoding, first.settings.get("bleu_tokenize", "13a"), reading)
-        translator.checkpoints = tuple(run.path for run in loaded if run.path)
+        translator.checkpoints = tuple(run.path for run in loaded)
         translator.longest_source = min(
             (run.settings["max_length"] for run in loaded if "max_length" in run.settings), default=None
         )
@@ -365,8 +365,8 @@ class Translator:
 
 def _load_translating(path: str | Path, device: str) -> LoadedRun:
     run = load_run(path, device=device)
-    if run.task != "translation":
-        raise CheckpointError(f"{run.path}: was trained for {run.task}, not for translation; use load()")
+    if (task := run.settings.get("task", "translation")) != "translation":
+        raise CheckpointError(f"{run.path}: was trained for {task}, not for translation; use load()")
     if not hasattr(run.model.config, "vocab_sizes"):
         raise CheckpointError(f"{run.path}: a model of kind {run.model.config.kind} does not translate; use load()")
     if run.tokenizers is None:

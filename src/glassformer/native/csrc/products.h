@@ -28,7 +28,9 @@ static inline void put_sums(Floats sums, const float* bias, bool add, int64_t co
 }
 
 // Some rows of the result; A is packed where its rows are not consecutive.
-static void multiply_rows(const MatrixProduct& p, const Packing& of, const float* packed, int64_t first, int64_t count) {
+static void multiply_rows(
+    const MatrixProduct& p, const Packing& of, const float* packed, int64_t first, int64_t count
+) {
     Operand a = {p.a.data + first * p.a.across + of.first_step * p.a.along, p.a.across, p.a.along};
     if (TRANSPOSE_FLOATS && a.across == 1) {
         a = transposed(a.data, a.along, count, of.steps);
