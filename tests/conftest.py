@@ -9,6 +9,7 @@ import torch
 from jaxtyping import install_import_hook
 
 from shape_checker import modules_with_shapes
+from slow_tests import listed
 
 if TYPE_CHECKING:
     from glassformer.models.encoder_decoder import EncoderDecoder
@@ -23,6 +24,33 @@ torch.set_num_threads(1)
 
 REQUIRED_IN_CI = ("Chromium", "playwright", "axe-core", "compiler", "there are no kernels")
 """Words in skip reasons that make a skipped test fail if ``CI=true``."""
+
+
+MARKED = {
+    "browser": ("explain/test_report_in_a_browser", "explain/test_reports_of_others"),
+    "kill": (
+        "train/test_killed",
+        "storage/test_run_folder_killed",
+        "cli/test_interrupt",
+        "cli/test_ending",
+        "cli/test_endless_input",
+        "data/test_corpus_cache",
+    ),
+    "peer": ("interop/",),
+}
+"""Markers of whole files and folders."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests as ``slow`` (``slow_tests.txt``), and by what they need."""
+    slow = listed()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        if function in slow:
+            item.add_marker("slow")
+        for marker, places in MARKED.items():
+            if function.removeprefix("tests/").startswith(places):
+                item.add_marker(marker)
 
 
 @pytest.hookimpl(wrapper=True)
