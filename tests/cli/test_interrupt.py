@@ -61,7 +61,17 @@ def saves():
         time.sleep(0.2)
     print(caught == [signal.SIGINT], file=sys.stderr, flush=True)
 
-for verb in (ends, fails, twice, saves):
+class Swallowing:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+
+def swallowed():
+    sys.unraisablehook = lambda lost: print(f"lost {lost.exc_type.__name__}", file=sys.stderr, flush=True)
+    Swallowing()
+    raise DataError("no such text")
+
+for verb in (ends, fails, twice, saves, swallowed):
     app.app.command(name=verb.__name__)(verb)
 main()
 """
@@ -73,6 +83,7 @@ main()
         ("ends", 130, ""),
         ("fails", 130, "glassformer: error: no such text\n"),
         ("twice", 130, "cleaned up\n"),
+        ("swallowed", 130, "lost KeyboardInterrupt\nglassformer: error: no such text\n"),
         ("saves", 0, "saving after this step; once more to stop at once\nTrue\n"),
     ],
 )

@@ -26,6 +26,8 @@ _CHANGED = r"(?m)^(Anonymous|Swap|Private_Hugetlb|Shared_Hugetlb): +[1-9]"
 """Code that was written to in memory, as by a debugger, even if swapped out since; or huge pages."""
 
 _loading: list[bool] = []
+_raised: list[bool] = []
+"""Not empty once Ctrl-C has raised KeyboardInterrupt, which code between here and ``main`` may swallow."""
 
 
 def shorten_waiting() -> None:
@@ -131,10 +133,15 @@ def interrupt_where_it_can_be() -> None:
 
 
 def end_at_interrupt() -> bool:
-    """Let Ctrl-C end the process at once from now on; return True if one is pending."""
+    """Let Ctrl-C end the process at once from now on; return True if one was pressed and is not acted on yet.
+
+    An exception in a destructor or in a callback of C code is printed and lost: Ctrl-C there ends the command here.
+    """
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, _end)
-    return _ask_again_in(0)
+    pressed = _ask_again_in(0) or bool(_raised)
+    _raised.clear()
+    return pressed
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -149,6 +156,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     _ask_again_in(0)  # two presses raise one KeyboardInterrupt
     now = signal.getsignal(signal.SIGINT)
     if now is _interrupt or not callable(now):
+        _raised.append(True)
         raise KeyboardInterrupt
     now(signal.SIGINT, frame)  # a handler installed since Ctrl-C was pressed
 
