@@ -365,9 +365,10 @@ def test_nan_among_the_logits_comes_last(made: Kernels) -> None:
 
 
 def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler = copying_compiler(tmp_path)  # before the cache is another one, which would get this library too
     monkeypatch.setenv("GLASSFORMER_ENGINE", "jit")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("CXX", str(copying_compiler(tmp_path)))
+    monkeypatch.setenv("CXX", str(compiler))
     assert isinstance(built.load(), Kernels)
     (library,) = tmp_path.glob("glassformer/**/*.so")
     whole = library.read_bytes()
