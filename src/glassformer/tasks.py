@@ -15,7 +15,7 @@ class TaskRecord:
     """One task. Code that does not exist for it is an empty string."""
 
     commands: tuple[str, ...]
-    """Verbs of the command line that use a trained run; the first is the one that messages recommend."""
+    """Commands that use a trained run; messages recommend the first."""
     predictor: str
     """Class that ``glassformer.load`` returns."""
     training: str = ""
@@ -112,7 +112,7 @@ DEFAULT_TASKS = {kind: name for name, record in reversed(TASKS.items()) for kind
 
 
 def tasks_with(command: str) -> tuple[str, ...]:
-    """Tasks whose runs a verb of the command line takes; empty for other verbs."""
+    """Tasks that a command accepts runs of; empty if the command takes no run of a task."""
     return tuple(name for name, record in TASKS.items() if command in record.commands)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from glassformer.cli.io import appearing, chunks, explaining, note, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision, former_option
+from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision, renamed_option
 from glassformer.cli.process import loading
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
@@ -45,7 +45,8 @@ def command(
     from glassformer.errors import ConfigError
     from glassformer.predict.encoder import Encoder
 
-    if former_option("--npy", "--format npy --output", npy is not None, output != "-"):
+    renamed_option("--npy", "--format npy --output", npy, None if output == "-" else Path(output))
+    if npy is not None:
         form, output = "npy", str(npy)
     if form == "npy" and output == "-":
         raise ConfigError("--format npy writes a file; name it with --output")

@@ -8,7 +8,7 @@ import typer
 
 from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
 from glassformer.cli.io import say, settings
-from glassformer.cli.options import Device, MaxLineBytes, former_option
+from glassformer.cli.options import Device, MaxLineBytes, renamed_option
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 from glassformer.tasks import TASKS
 
@@ -58,8 +58,7 @@ def command(
     """
     from glassformer.predict.loading import task_at
 
-    if former_option("--against", "--baseline", against is not None, baseline is not None):
-        baseline = against
+    baseline = renamed_option("--against", "--baseline", against, baseline)
     task = task_at(run)
     _check_options(run, task, bool(baseline or setting or tokenize or metrics or comet), stride, figure)
     if task == "translation":

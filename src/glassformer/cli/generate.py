@@ -7,7 +7,7 @@ import typer
 
 from glassformer.cli.io import chunks, given, settings, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes, former_option
+from glassformer.cli.options import Device, MaxLineBytes, renamed_option
 from glassformer.cli.process import keep_freed_memory, loading
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from glassformer.predict import Generated, Generator
 
 _AsJson = Annotated[bool, typer.Option("--json", help="One JSON object per prompt: scores, tokens, finish_reason.")]
+_Setting = Annotated[
+    list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: min_p=0.1")
+]
+_Stop = Annotated[
+    list[str] | None, typer.Option(metavar="TEXT", help="Stop the text before this string; may be repeated.")
+]
+_Sample = Annotated[bool | None, typer.Option("--sample/--no-sample", help="Draw tokens, or search for them.")]
 _Truncate = Annotated[
     bool | None,
     typer.Option(
@@ -31,20 +38,14 @@ def command(
     run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a language model.")],
     prompt: Annotated[str | None, typer.Argument(help="How the text begins; none: a prompt a line from stdin.")] = None,
     output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
-    setting: Annotated[
-        list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="Any decoding setting: min_p=0.1")
-    ] = None,
+    setting: _Setting = None,
     max_length: Annotated[int | None, typer.Option(help="New tokens at most.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Softmax temperature for sampling; 0: greedy.")] = None,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k most probable.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="Stop the text before this string; may be repeated.")
-    ] = None,
+    stop: _Stop = None,
     seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
-    sample: Annotated[
-        bool | None, typer.Option("--sample/--no-sample", help="Draw tokens, or search for them.")
-    ] = None,
+    sample: _Sample = None,
     beam_size: Annotated[int | None, typer.Option(help="Hypotheses kept; more than 1 is a search.")] = None,
     n_best: Annotated[int | None, typer.Option(help="Continuations of each prompt.")] = None,
     truncate: _Truncate = None,
@@ -57,11 +58,8 @@ def command(
     """Continue text: the prompt and what follows it, as it comes."""
     from glassformer.predict import Generator
 
-    if former_option("--refuse-long", "--no-truncate", refuse_long, truncate is not None):
-        truncate = False
-    if former_option("--search", "--no-sample", search, sample is not None):
-        sample = False
-    refuse = truncate is False
+    refuse = renamed_option("--refuse-long", "--no-truncate", False if refuse_long else None, truncate) is False
+    sample = renamed_option("--search", "--no-sample", False if search else None, sample)
     drawing = given(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample, stop=stop or None)
     options = settings(setting) | drawing | given(max_length=max_length, beam_size=beam_size, n_best=n_best)
     keep_freed_memory()

@@ -1,10 +1,12 @@
 """Options that several commands have, and former spellings."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
 from glassformer.cli.io import note
+
+T = TypeVar("T")
 
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda (a GPU), or auto, a GPU where there is one.")]
 Engine = Annotated[
@@ -16,16 +18,17 @@ Precision = Annotated[
 MaxLineBytes = Annotated[int, typer.Option(min=1, help="Maximum bytes of a line; a longer line is an error.")]
 
 
-def former_option(former: str, present: str, given: bool, both: bool) -> bool:
-    """Whether a former spelling was given, and say so on stderr; ``ConfigError`` if the present one was given too.
+def renamed_option(former: str, present: str, former_value: T | None, value: T | None) -> T | None:
+    """The value of an option that was renamed, given by its present or its former spelling.
 
-    Former spellings are hidden options. They keep working for a release.
+    The former spelling is a hidden option. It keeps working for a release, with a note on stderr. ``ConfigError`` if
+    both are given.
     """
-    if not given:
-        return False
-    if both:
+    if former_value is None:
+        return value
+    if value is not None:
         from glassformer.errors import ConfigError
 
         raise ConfigError(f"{former} is now {present}; give one of them")
     note(f"glassformer: warning: {former} is now {present}; the former spelling will be removed")
-    return True
+    return former_value

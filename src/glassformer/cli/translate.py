@@ -10,7 +10,7 @@ import typer
 
 from glassformer.cli.io import chunks, given, read_text, settings, telling_lines, writing
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes, former_option
+from glassformer.cli.options import Device, MaxLineBytes, renamed_option
 from glassformer.cli.process import keep_freed_memory, loading
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
@@ -56,8 +56,7 @@ def command(
     from glassformer.errors import DataError
 
     _check(attention and not as_json, prefix == file == "-")
-    if former_option("--refuse-long", "--no-truncate", refuse_long, truncate is not None):
-        truncate = False
+    truncate = renamed_option("--refuse-long", "--no-truncate", False if refuse_long else None, truncate)
     long_source = None if truncate is None else "truncate" if truncate else "refuse"
     options = settings(setting) | given(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     options |= given(max_source=max_source, long_source=long_source)

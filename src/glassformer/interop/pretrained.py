@@ -37,7 +37,7 @@ def _no_name(source: str) -> CheckpointError:
 
 
 def _why(name: str, error: Exception) -> str:
-    """What was asked where, and the way out."""
+    """Why fetching a model failed, and the way out."""
     hub, cache = constants.ENDPOINT, constants.HF_HUB_CACHE
     if isinstance(error, errors.GatedRepoError):
         return f"{hub}/{name} is only for who accepts its terms; accept them there, then: hf auth login"

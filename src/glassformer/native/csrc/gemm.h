@@ -189,7 +189,7 @@ static void sum_columns(const U* a, int64_t steps, float* to) {
     UNROLL for (int j = 0; j < COLUMN_BLOCK / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
 }
 
-// The transpose of a [steps, columns], whose rows begin `stride` apart.
+// The transpose of a [steps, columns], with row stride `stride`.
 template <class U>
 static OperandOf<U> transposed(const U* a, int64_t stride, int64_t columns, int64_t steps) {
     // An odd multiple of 16, lest rows fall into few sets of the cache.

@@ -15,13 +15,12 @@ from glassformer.train.tasks.encoder import ClassificationTask, Labeled, Labelin
 from glassformer.train.tasks.vocabulary import check_length, check_no_dropout
 
 
-class ClassificationRun(RunConfig):
-    """Everything one training of a classifier of texts depends on; ``model.masked_tokens`` is false by default."""
+class LabelingRun(RunConfig):
+    """Settings that classifiers and taggers share; ``model.masked_tokens`` is false by default."""
 
-    task: Literal["classification"] = "classification"
     model: LabelingConfig = BERTConfig(masked_tokens=False)
     text: TextConfig = TextConfig()
-    data: LabeledConfig
+    data: LabeledConfig | TaggedConfig
     train: PlainTrainConfig = PlainTrainConfig()
     validation: AccuracyValidation = AccuracyValidation()
 
@@ -30,6 +29,13 @@ class ClassificationRun(RunConfig):
         check_length(self.data.max_length, self.model.max_length)
         check_no_dropout(self.text)
         return self
+
+
+class ClassificationRun(LabelingRun):
+    """Everything one training of a classifier of texts depends on; ``model.masked_tokens`` is false by default."""
+
+    task: Literal["classification"] = "classification"
+    data: LabeledConfig
 
 
 class Classification(ClassificationTask):
@@ -48,21 +54,11 @@ class Classification(ClassificationTask):
         return model.classes(model.hidden(batch.tokens, batch.mask, batch.segments)), batch.labels
 
 
-class TaggingRun(RunConfig):
+class TaggingRun(LabelingRun):
     """Everything one training of a tagger depends on; ``model.masked_tokens`` is false by default."""
 
     task: Literal["tagging"] = "tagging"
-    model: LabelingConfig = BERTConfig(masked_tokens=False)
-    text: TextConfig = TextConfig()
     data: TaggedConfig
-    train: PlainTrainConfig = PlainTrainConfig()
-    validation: AccuracyValidation = AccuracyValidation()
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        check_length(self.data.max_length, self.model.max_length)
-        check_no_dropout(self.text)
-        return self
 
 
 class Tagging(ClassificationTask):
