@@ -45,18 +45,27 @@ TRANSLATORS: list[tuple[str, dict[str, Any]]] = [
     ("post-norm, sinusoidal, untied, GELU", {"tie_embeddings": False, "activation": "gelu"}),
     ("pre-norm, sinusoidal", {"norm_order": "pre"}),
     ("pre-norm, learned", {"norm_order": "pre", "positions": "learned"}),
-    ("post-norm, embedding normalized", {"positions": "learned", "embedding": "normed", "activation": "gelu"}),
+    (
+        "post-norm, embedding normalized",
+        {"positions": "learned", "scale_embeddings": False, "norm_embeddings": True, "activation": "gelu"},
+    ),
     (
         "post-norm, embedding scaled and normalized, untied",
-        {"positions": "learned", "embedding": "scaled_normed", "tie_embeddings": False},
+        {"positions": "learned", "norm_embeddings": True, "tie_embeddings": False},
     ),
     (
         "pre-norm, embedding scaled and normalized",
-        {"norm_order": "pre", "positions": "learned", "embedding": "scaled_normed"},
+        {"norm_order": "pre", "positions": "learned", "norm_embeddings": True},
     ),
     (
         "pre-norm, embedding normalized, untied",
-        {"norm_order": "pre", "positions": "learned", "embedding": "normed", "tie_embeddings": False},
+        {
+            "norm_order": "pre",
+            "positions": "learned",
+            "scale_embeddings": False,
+            "norm_embeddings": True,
+            "tie_embeddings": False,
+        },
     ),
 ]
 

@@ -56,10 +56,7 @@ class PlainModel(nn.Module):
         super().__init__()
         self.kind, self.config = c.kind, c
         llama = c.kind == "gpt" and c.gated
-        on_weights = {"gpt": lambda: c.attention.dropout, "vit": lambda: c.attention_dropout}.get(
-            c.kind, lambda: None
-        )()
-        rate = c.dropout if on_weights is None else on_weights
+        rate = c.dropout if c.attention_dropout is None else c.attention_dropout
         bias = c.bias if c.kind == "gpt" else True
         pre = c.kind != "bert"
         self.layers = nn.ModuleList([PlainBlock(c, pre, bias, llama, c.activation, rate) for _ in range(c.n_layers)])

@@ -5,8 +5,9 @@ The models themselves live beside what they configure; this file only knows how 
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -17,27 +18,34 @@ from glassformer.storage.regular_files import MEGABYTE, UnsuitableFileError, rea
 
 LARGEST_FILE = 16 * MEGABYTE
 
+FormerKeys = Mapping[str, str | Mapping[str | bool, dict[str, Any]]]
+"""Keys of earlier versions: the present key of each, or present keys and values for each of its values.
+
+A former key may be one of a section, as ``attention.dropout``.
+"""
+
 
 class Config(BaseModel):
     """Base of every configuration: immutable; an unknown key and a number that is not finite are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    former_keys: ClassVar[FormerKeys] = {}
 
     @classmethod
     def parse(cls, values: dict[str, Any], origin: str = "configuration") -> Self:
         """Validate ``values``; a ``ConfigError`` says in one line what is wrong, where, and what would be right."""
         try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigError(f"{origin}: {_describe(error.errors()[0], cls)}") from None
+            return cls._validate(values)
+        except _FaultsError as error:
+            raise ConfigError(f"{origin}: {error.faults[0]}") from None
 
     @classmethod
     def parse_stored(cls, values: dict[str, Any], origin: str) -> Self:
         """``parse`` for values stored as JSON: ``true`` is not a number, and ``"8"`` and ``8.0`` are not integers."""
         try:
-            return cls.model_validate_json(json.dumps(values), strict=True)
-        except ValidationError as error:
-            raise ConfigError(f"{origin}: {_describe(error.errors()[0], cls)}") from None
+            return cls._validate(values, stored=True)
+        except _FaultsError as error:
+            raise ConfigError(f"{origin}: {error.faults[0]}") from None
 
     @classmethod
     def read(cls, path: str | Path, overrides: list[str] | None = None) -> Self:
@@ -46,9 +54,9 @@ class Config(BaseModel):
         for override in overrides or []:
             apply_override(values, override)
         try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            fault = _describe(error.errors()[0], cls)
+            return cls._validate(values)
+        except _FaultsError as error:
+            fault = error.faults[0]
             raise ConfigError(f"{cls._origin(path, overrides or [], fault)}: {fault}") from None
 
     @classmethod
@@ -57,18 +65,89 @@ class Config(BaseModel):
         values, origin = read_toml(path), str(path)
         for override in [*overrides, ""]:
             try:
-                cls.model_validate(values)
-            except ValidationError as error:
-                if fault in [_describe(one, cls) for one in error.errors()]:
+                cls._validate(values)
+            except _FaultsError as error:
+                if fault in error.faults:
                     break
             if override:
                 apply_override(values, override)
                 origin = repr(override)
         return origin
 
+    @classmethod
+    def _validate(cls, values: dict[str, Any], stored: bool = False) -> Self:
+        try:
+            values = cls.migrate(values)
+            return cls.model_validate_json(json.dumps(values), strict=True) if stored else cls.model_validate(values)
+        except ValidationError as error:
+            raise _FaultsError([_describe(one, cls) for one in error.errors()]) from None
+
+    @classmethod
+    def migrate(cls, values: dict[str, Any], within: str = "") -> dict[str, Any]:
+        """``values``, and those of its sections, with the present key for each former one.
+
+        ``within``: path of these values in the whole configuration, for errors.
+        """
+        for key in [key for key in cls.former_keys if _holds(values, key)]:
+            values, value = _without(values, key.split("."))
+            for name, present in _present(key, value, cls.former_keys[key], within).items():
+                if name in values:
+                    fault = f"{within}{key} is the former name of {name}, and both are set"
+                    raise _FaultsError([f"{fault}; leave {within}{key} out"])
+                values[name] = present
+        sections = {
+            key: _section(cls.model_fields[key].annotation, values[key]) for key in values.keys() & cls.model_fields
+        }
+        return {
+            key: section.migrate(values[key], f"{within}{key}.") if (section := sections.get(key)) else values[key]
+            for key in values
+        }
+
     def write(self, path: str | Path) -> None:
         """Write every value, defaults included, as TOML. ``None`` has no TOML form, so such keys are left out."""
         Path(path).write_bytes(to_toml(self.model_dump(mode="json")).encode())
+
+
+class _FaultsError(Exception):
+    """Errors of a configuration, one line each."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__(faults)
+        self.faults = faults
+
+
+def _section(annotation: Any, values: Any) -> type[Config] | None:
+    """The class that validates ``values`` of a field: of several, the one of their ``kind``."""
+    classes = [one for one in get_args(annotation) or [annotation] if isinstance(one, type) and issubclass(one, Config)]
+    if not classes or not isinstance(values, dict):
+        return None
+    kinds = {one.model_fields["kind"].default: one for one in classes if "kind" in one.model_fields}
+    return kinds.get(values.get("kind"), classes[0])
+
+
+def _present(key: str, value: Any, now: str | Mapping[str | bool, dict[str, Any]], within: str) -> dict[str, Any]:
+    """Present keys and values of a former key."""
+    if isinstance(now, str):
+        return {now: value}
+    if isinstance(value, str | bool) and value in now:
+        return now[value]
+    keys = " and ".join(f"{within}{name}" for name in next(iter(now.values())))
+    raise _FaultsError([f"{within}{key}={value!r} is not a value that it had; set {keys} instead"])
+
+
+def _holds(values: Any, key: str) -> bool:
+    first, _, rest = key.partition(".")
+    return isinstance(values, dict) and first in values and (not rest or _holds(values[first], rest))
+
+
+def _without(values: dict[str, Any], path: list[str]) -> tuple[dict[str, Any], Any]:
+    """A copy of nested ``values`` without the key at ``path``, and the value of that key."""
+    first, *rest = path
+    others = {key: value for key, value in values.items() if key != first}
+    if not rest:
+        return others, values[first]
+    section, value = _without(values[first], rest)
+    return others | {first: section}, value
 
 
 def to_toml(values: dict[str, Any]) -> str:

@@ -68,9 +68,10 @@ def test_weights_of_a_tied_model_with_learned_positions_and_no_other_change() ->
 def test_weights_of_a_normalized_embedding_and_no_other_change() -> None:
     """Tied ones have one norm."""
     norms = [f"{side}_embedding.norm.{name}" for side in ("source", "target") for name in ("weight", "bias")]
-    for embedding in ("normed", "scaled_normed"):
-        assert set(names_of(embedding=embedding)) - set(names_of()) == set(norms[:2])
-        untied = names_of(embedding=embedding, tie_embeddings=False)
+    for scaled in (False, True):
+        values = {"scale_embeddings": scaled, "norm_embeddings": True}
+        assert set(names_of(**values)) - set(names_of()) == set(norms[:2])
+        untied = names_of(**values, tie_embeddings=False)
         assert set(untied) - set(names_of(tie_embeddings=False)) == set(norms)
 
 

@@ -19,7 +19,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "tensor-names.md"
 SYMBOLS = SpecialTokens(pad=0, start=1, end=2)
 MODELS = "encoder–decoder", "GPT", "BERT", "ViT", "series", "recurrent"
 SMALL = {"vocab_size": 12, "d_model": 16, "n_heads": 2, "d_ff": 24, "n_encoder_layers": 1, "n_decoder_layers": 1}
-FORMS: list[dict[str, str]] = [{}, {"norm_order": "pre"}, {"positions": "rotary"}, {"embedding": "normed"}]
+FORMS: list[dict[str, str]] = [
+    {},
+    {"norm_order": "pre"},
+    {"positions": "rotary"},
+    {"scale_embeddings": False, "norm_embeddings": True},
+]
 
 
 class Tap(NamedTuple):

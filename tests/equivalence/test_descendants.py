@@ -193,7 +193,7 @@ def llama(n_kv_heads: int, head_dim: int) -> tuple[Any, Any]:
     attention = {"n_kv_heads": n_kv_heads, "d_head": head_dim, "rope_theta": 500.0}
     kinds = {"norm": "rms", "positions": "rotary", "activation": "silu", "gated": True, "bias": False}
     ours = GPTConfig.parse(
-        {"vocab_size": 12, "tie_embeddings": False, "norm_epsilon": 1e-6, "attention": attention, **kinds, **OURS}
+        {"vocab_size": 12, "tie_embeddings": False, "norm_eps": 1e-6, "attention": attention, **kinds, **OURS}
     )
     return copied(GPT(ours), other, llama_rows(2, 4, n_kv_heads)), other
 
@@ -263,7 +263,7 @@ def test_vit() -> None:
     config = theirs.ViTConfig(image_size=(8, 12), patch_size=4, num_channels=2, num_labels=5, **SIZES)
     other = random_weights(theirs.ViTForImageClassification(config))
     ours = ViT(ViTConfig.parse({"image_size": (8, 12), "patch_size": 4, "n_channels": 2, "n_classes": 5, **OURS,
-                                "norm_epsilon": config.layer_norm_eps}))  # fmt: skip
+                                "norm_eps": config.layer_norm_eps}))  # fmt: skip
     model, images = copied(ours, other, vit_rows(2)), torch.randn(3, 2, 8, 12, dtype=torch.float64)
     compare(model(images), other(images).logits)
     compare(model.hidden(images), other.vit(images).last_hidden_state)

@@ -78,7 +78,7 @@ def test_a_second_device_calls_fused_attention_once_for_each_attention(
 def test_a_language_model_passes_shared_heads_to_fused_attention(
     calls: list[dict[str, Any]], meta: None, training: bool
 ) -> None:
-    model = GPT(GPTConfig(**SIZES, n_layers=2, attention={"n_kv_heads": 2, "dropout": 0.5})).train(training)
+    model = GPT(GPTConfig(**SIZES, n_layers=2, attention_dropout=0.5, attention={"n_kv_heads": 2})).train(training)
     model(ids(5)).sum().backward()
     assert [(call["is_causal"], call["enable_gqa"], call["attn_mask"]) for call in calls] == [(True, True, None)] * 2
     assert {call["dropout_p"] for call in calls} == {0.5 if training else 0.0}

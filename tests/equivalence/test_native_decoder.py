@@ -48,8 +48,13 @@ KINDS = {
     },
     "gelu": {"activation": "gelu", "norm_order": "pre"},
     "silu": {"activation": "silu", "d_ff": 21},
-    "normalized embedding": {"embedding": "normed", "positions": "learned", "tie_embeddings": False},
-    "scaled and normalized embedding": {"embedding": "scaled_normed", "positions": "learned", "norm_order": "pre"},
+    "normalized embedding": {
+        "scale_embeddings": False,
+        "norm_embeddings": True,
+        "positions": "learned",
+        "tie_embeddings": False,
+    },
+    "scaled and normalized embedding": {"norm_embeddings": True, "positions": "learned", "norm_order": "pre"},
 }
 
 
@@ -264,9 +269,9 @@ def test_a_model_that_the_kernels_do_not_decode_is_searched_by_pytorch(make_mode
         accelerate(make_model().float(), "torch", "int8")
 
 
-@pytest.mark.parametrize("embedding", ["normed", "scaled_normed"])
-def test_a_normalized_embedding_is_decoded_as_by_pytorch(make_model: Maker, made: Kernels, embedding: str) -> None:
-    model = make_model(embedding=embedding, positions="learned").float()
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_normalized_embedding_is_decoded_as_by_pytorch(make_model: Maker, made: Kernels, scaled: bool) -> None:
+    model = make_model(scale_embeddings=scaled, norm_embeddings=True, positions="learned").float()
     config = DecodingConfig(max_extra=9)
     found = [flat(generate(accelerate(model, engine), SOURCES, SYMBOLS, config)) for engine in ("native", "torch")]
     assert [one.tokens for one in found[0]] == [one.tokens for one in found[1]]

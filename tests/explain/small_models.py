@@ -13,7 +13,7 @@ from glassformer.models.registry import build_model
 STACK = {"d_model": 16, "n_heads": 4, "d_ff": 24, "n_layers": 2}
 LLAMA = {
     "norm": "rms",
-    "norm_epsilon": 1e-6,
+    "norm_eps": 1e-6,
     "positions": "rotary",
     "activation": "silu",
     "gated": True,

@@ -26,8 +26,9 @@ KINDS = [
     for positions, bias in (("sinusoidal", False), ("learned", True), ("rotary", True))
 ]
 KINDS += [
-    {**order, "positions": "learned", "output_bias": False, "attention_bias": True, "embedding": embedding}
-    for order, embedding in ((ORDERS[0], "normed"), (ORDERS[3], "scaled_normed"))
+    {**order, "positions": "learned", "output_bias": False, "attention_bias": True}
+    | {"scale_embeddings": scaled, "norm_embeddings": True}
+    for order, scaled in ((ORDERS[0], False), (ORDERS[3], True))
 ]
 GOALS = ["logit", "log_probability"]
 
@@ -79,7 +80,7 @@ def test_every_part_is_named_once(make_model: Callable[..., EncoderDecoder], kin
     counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
     biases = 2 * (3 + 1 + 2 * kind["attention_bias"]) + kind["output_bias"] + (kind["norm_order"] == "pre")
     biases -= 6 * (kind["norm_order"] == "pre")  # those norms stand before the sub-layers
-    biases += "embedding" in kind
+    biases += "norm_embeddings" in kind
     rotary = kind["positions"] == "rotary"
     assert counts == {
         "embedding": 1,

@@ -30,8 +30,8 @@ VARIANTS: dict[str, dict[str, object]] = {
     "the paper's": {},
     "pre-norm, untied, learned positions": {"norm_order": "pre", "tie_embeddings": False, "positions": "learned"},
     "rotary, gelu": {"positions": "rotary", "activation": "gelu"},
-    "BART's": {"embedding": "normed", "positions": "learned"},
-    "scaled and normalized, rotary": {"embedding": "scaled_normed", "positions": "rotary", "tie_embeddings": False},
+    "BART's": {"scale_embeddings": False, "norm_embeddings": True, "positions": "learned"},
+    "scaled and normalized, rotary": {"norm_embeddings": True, "positions": "rotary", "tie_embeddings": False},
     "silu, no attention biases, output bias": {"activation": "silu", "attention_bias": False, "output_bias": True},
 }
 

@@ -174,8 +174,8 @@ def test_of_twenty_words_and_six_layers_the_page_is_under_two_megabytes() -> Non
         ({}, ["Add & Norm", "E is one matrix", "Positions"], ["pre-norm"]),
         ({"norm_order": "pre"}, ["pre-norm", "Norm", "Add"], ["Add & Norm: step"]),
         ({"positions": "rotary"}, ["they turn the queries and keys"], ["Positions, +"]),
-        ({"embedding": "normed"}, ["| Norm, width 16"], ["√16"]),
-        ({"embedding": "scaled_normed"}, ["| Norm, width 16", "× √16"], []),
+        ({"scale_embeddings": False, "norm_embeddings": True}, ["| Norm, width 16"], ["√16"]),
+        ({"norm_embeddings": True}, ["| Norm, width 16", "× √16"], []),
         ({"tie_embeddings": False}, ["a matrix of their own each", "E source", "W"], ["E is one matrix"]),
     ],
 )
@@ -188,18 +188,19 @@ def test_figure_1_is_drawn_to_the_configuration(values: dict[str, object], held:
     boxes = read.having("class", "box")
     assert len(boxes) % 2 == 0  # one diagram for wide windows, one for narrow windows
     assert len(boxes) // 2 == {"pre": 21, "post": 14}[str(values.get("norm_order", "post"))] + 2 * (
-        (values.get("positions") != "rotary") + ("embedding" in values)
+        (values.get("positions") != "rotary") + ("norm_embeddings" in values)
     )
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
-@pytest.mark.parametrize("embedding", ["normed", "scaled_normed"])
-def test_a_normalized_embedding_is_told_as_it_is(embedding: str, positions: str) -> None:
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_normalized_embedding_is_told_as_it_is(scaled: bool, positions: str) -> None:
     """In steps 1, 2 and 7, whose every number is checked, and in the formula that leads down to the one-hot."""
-    example = examine(random_translator(LINES, embedding=embedding, positions=positions), *LINES)
+    example = examine(
+        random_translator(LINES, scale_embeddings=scaled, norm_embeddings=True, positions=positions), *LINES
+    )
     steps = walkthrough(example)
     assert all(step.passed for step in steps)
-    scaled = embedding == "scaled_normed"
     assert ("√d_model" in steps[0].equation) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
     assert "LayerNorm(x + PE)" in steps[1].equation if positions == "learned" else "LayerNorm(x)" in steps[1].equation
     assert "normalized" in steps[1].what and steps[1].tables[-1].name == "source_embedding.normed"

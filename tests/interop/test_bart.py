@@ -90,7 +90,7 @@ def test_two_tables_are_one_where_they_are_equal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("table", ["embed_positions.weight", "layernorm_embedding.weight"])
 def test_what_training_there_has_parted_comes_back_untied(table: str, tmp_path: Path) -> None:
-    ours = checkpoint(tmp_path / "ours", positions="learned", embedding="normed")
+    ours = checkpoint(tmp_path / "ours", positions="learned", scale_embeddings=False, norm_embeddings=True)
     theirs = export_folder(ours, tmp_path / "theirs").path
     weights = load_file(theirs / "model.safetensors")
     weights[f"model.decoder.{table}"][3] += 1

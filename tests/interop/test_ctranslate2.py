@@ -16,9 +16,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "post": {},
     "pre, rotary": {"norm_order": "pre", "positions": "rotary", "activation": "silu", "output_bias": True},
     "learned, untied": {"positions": "learned", "tie_embeddings": False, "activation": "gelu"},
-    "normed, tied": {"embedding": "normed", "positions": "learned"},
+    "normed, tied": {"scale_embeddings": False, "norm_embeddings": True, "positions": "learned"},
     "normed with the factor, untied": {
-        "embedding": "scaled_normed",
+        "norm_embeddings": True,
         "positions": "learned",
         "norm_order": "pre",
         "tie_embeddings": False,

@@ -31,10 +31,16 @@ MODELS: dict[str, dict[str, Any]] = {
     "pegasus": {"norm_order": "pre", "kind": "char"},
     "pegasus, untied": {"norm_order": "pre", "tie_embeddings": False, "d_model": 21, "activation": "gelu"},
     "blenderbot": {"norm_order": "pre", "positions": "learned", "output_bias": True},
-    "bart": {"positions": "learned", "embedding": "normed", "activation": "gelu"},
-    "bart, untied": {"positions": "learned", "embedding": "scaled_normed", "tie_embeddings": False},
-    "mbart": {"norm_order": "pre", "positions": "learned", "embedding": "scaled_normed", "output_bias": True},
-    "mbart, untied": {"norm_order": "pre", "positions": "learned", "embedding": "normed", "tie_embeddings": False},
+    "bart": {"positions": "learned", "scale_embeddings": False, "norm_embeddings": True, "activation": "gelu"},
+    "bart, untied": {"positions": "learned", "norm_embeddings": True, "tie_embeddings": False},
+    "mbart": {"norm_order": "pre", "positions": "learned", "norm_embeddings": True, "output_bias": True},
+    "mbart, untied": {
+        "norm_order": "pre",
+        "positions": "learned",
+        "scale_embeddings": False,
+        "norm_embeddings": True,
+        "tie_embeddings": False,
+    },
     "blenderbot, untied": {"norm_order": "pre", "positions": "learned", "tie_embeddings": False, "d_ff": 7},
 }
 
@@ -100,7 +106,7 @@ def test_a_penalty_that_nothing_heeds_is_not_written(decoding: dict[str, Any], t
 REFUSED: dict[str, dict[str, Any]] = {
     "model.positions='rotary'": {"positions": "rotary"},
     "model.positions='learned'": {"positions": "learned"},
-    "model.embedding='normed'": {"embedding": "normed"},
+    "model.scale_embeddings=False": {"scale_embeddings": False, "norm_embeddings": True},
     "model.d_k=4, model.d_v=6": {"d_k": 4},
     "model.vocab_size=": {"norm_order": "pre", "joint": False},
 }

@@ -14,7 +14,7 @@ from interop.small_checkpoint import checkpoint
 
 def test_the_graphs_are_the_model(tmp_path: Path) -> None:
     """One export: PyTorch takes most of ten seconds for it, however small the model."""
-    model = {"n_encoder_layers": 1, "norm_order": "pre", "d_k": 4, "output_bias": True, "embedding": "scaled_normed"}
+    model = {"n_encoder_layers": 1, "norm_order": "pre", "d_k": 4, "output_bias": True, "norm_embeddings": True}
     ours = checkpoint(tmp_path / "ours", **model)
     found = export_onnx(ours, tmp_path / "theirs")
     assert found.parity.differences["float32"] <= 1e-5

@@ -233,7 +233,7 @@ def test_a_wrong_row_is_refused(
     assert [item.name for item in tmp_path.iterdir()] == ["ours"]
 
 
-@pytest.mark.parametrize("wrong", ["norm_epsilon", "rope_theta"])
+@pytest.mark.parametrize("wrong", ["norm_eps", "rope_theta"])
 def test_a_setting_that_hardly_matters_is_still_refused(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,8 +242,8 @@ def test_a_setting_that_hardly_matters_is_still_refused(
 
     def told(config: Any) -> dict[str, Any]:
         theirs = llama.further_to_theirs(config)
-        if wrong == "norm_epsilon":
-            return {**theirs, "rms_norm_eps": config.norm_epsilon * 1.001}
+        if wrong == "norm_eps":
+            return {**theirs, "rms_norm_eps": config.norm_eps * 1.001}
         return {**theirs, "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta + 1e-3}}
 
     monkeypatch.setitem(FAMILIES, "LlamaForCausalLM", replace(llama, further_to_theirs=told))

@@ -47,11 +47,6 @@ def test_settings_of_earlier_days_are_in_the_configuration(tmp_path: Path) -> No
 
 STACKS: list[tuple[str, dict[str, Any], str]] = [
     ("GPT2LMHeadModel", {"embd_pdrop": 0.2}, "left out: embd_pdrop=0.2 (config.json)"),
-    (
-        "BertForMaskedLM",
-        {"attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.3},
-        "attention_probs_dropout_prob=0.0 (config.json)",
-    ),
     ("BertForTokenClassification", {"classifier_dropout": 0.3}, "left out: classifier_dropout=0.3 (config.json)"),
 ]
 

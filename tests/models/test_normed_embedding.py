@@ -11,16 +11,17 @@ from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderCon
 from glassformer.models.registry import weights_of
 
 Maker = Callable[..., EncoderDecoder]
-FACTORS = {"normed": 1.0, "scaled_normed": 4.0}
+FACTORS = {False: 1.0, True: 4.0}
+"""Factor of the embeddings at width 16, by ``scale_embeddings``."""
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("embedding", FACTORS)
-def test_it_is_the_layer_norm_of_token_and_position(make_model: Maker, embedding: str, tied: bool) -> None:
-    model = make_model(embedding=embedding, positions="learned", tie_embeddings=tied)
+@pytest.mark.parametrize("scaled", FACTORS)
+def test_it_is_the_layer_norm_of_token_and_position(make_model: Maker, scaled: bool, tied: bool) -> None:
+    model = make_model(scale_embeddings=scaled, norm_embeddings=True, positions="learned", tie_embeddings=tied)
     ids = torch.tensor([[5, 3, 11]])
     for one in (model.source_embedding, model.target_embedding):
-        total = one.weight[ids[0]] * FACTORS[embedding] + one.position.weight[2:5]
+        total = one.weight[ids[0]] * FACTORS[scaled] + one.position.weight[2:5]
         expected = F.layer_norm(total, (16,), one.norm.weight, one.norm.bias)
         torch.testing.assert_close(one(ids, offset=2)[0], expected, atol=1e-12, rtol=1e-12)
     shared = model.source_embedding.norm.weight is model.target_embedding.norm.weight
@@ -28,7 +29,7 @@ def test_it_is_the_layer_norm_of_token_and_position(make_model: Maker, embedding
 
 
 def test_tied_norms_stay_one_when_moved_and_trained(make_model: Maker) -> None:
-    model = make_model(embedding="normed").float().double()
+    model = make_model(scale_embeddings=False, norm_embeddings=True).float().double()
     source, target = model.source_embedding.norm, model.target_embedding.norm
     assert source is not target and source.bias is target.bias
     model(torch.tensor([[5, 3]]), torch.tensor([[1, 4]])).sin().sum().backward()
@@ -38,16 +39,19 @@ def test_tied_norms_stay_one_when_moved_and_trained(make_model: Maker) -> None:
 
 def test_older_configurations_have_the_paper_s(make_model: Maker) -> None:
     values = EncoderDecoderConfig(vocab_size=12).model_dump(mode="json")
-    assert values.pop("embedding") == "scaled"
-    assert EncoderDecoderConfig.parse(values).embedding == "scaled"
-    older, newer = make_model(), make_model(embedding="scaled")
+    assert values.pop("scale_embeddings") and not values.pop("norm_embeddings")
+    config = EncoderDecoderConfig.parse(values)
+    assert config.scale_embeddings and not config.norm_embeddings
+    older, newer = make_model(), make_model(scale_embeddings=True, norm_embeddings=False)
     for name, tensor in weights_of(older).items():
         assert torch.equal(tensor, weights_of(newer)[name])
 
 
-@pytest.mark.parametrize("embedding", FACTORS)
-def test_a_search_with_a_cache_is_one_without(make_model: Maker, embedding: str) -> None:
-    model = make_model(embedding=embedding, positions="learned", norm_order="pre", tie_embeddings=False)
+@pytest.mark.parametrize("scaled", FACTORS)
+def test_a_search_with_a_cache_is_one_without(make_model: Maker, scaled: bool) -> None:
+    model = make_model(
+        scale_embeddings=scaled, norm_embeddings=True, positions="learned", norm_order="pre", tie_embeddings=False
+    )
     sources, symbols = [[5, 3, 11, 2], [7, 2]], SpecialTokens(pad=0, start=1, end=2)
     found = [
         generate(model, sources, symbols, DecodingConfig(max_extra=8, use_cache=use_cache))
@@ -59,7 +63,7 @@ def test_a_search_with_a_cache_is_one_without(make_model: Maker, embedding: str)
 
 
 def test_padding_reaches_nothing(make_model: Maker) -> None:
-    model = make_model(embedding="normed", positions="learned", tie_embeddings=False)
+    model = make_model(scale_embeddings=False, norm_embeddings=True, positions="learned", tie_embeddings=False)
     source, target = torch.tensor([[5, 3, 11, 0, 0]]), torch.tensor([[1, 4, 7]])
     alone = model(source[:, :3], target)
     with torch.no_grad():

@@ -44,7 +44,7 @@ def test_normalized_it_follows_a_change_of_level_and_of_scale(build: Build) -> N
     seen = series()
     model = build("series")
     torch.testing.assert_close(model(7 + 3 * seen), 7 + 3 * model(seen), atol=1e-3, rtol=1e-4)
-    plain = build("series", normalise=False)
+    plain = build("series", normalize=False)
     assert not torch.allclose(plain(7 + 3 * seen), 7 + 3 * plain(seen), atol=1e-1)
 
 

@@ -21,9 +21,15 @@ VARIANTS = {
     "silu": {"activation": "silu", "norm_order": "pre"},
     "no attention biases": {"attention_bias": False},
     "output bias": {"output_bias": True, "n_encoder_layers": 1, "n_decoder_layers": 3},
-    "BART": {"embedding": "normed", "positions": "learned", "activation": "gelu", "tie_embeddings": False},
-    "BART, tied": {"embedding": "normed", "positions": "learned"},
-    "mBART": {"embedding": "scaled_normed", "positions": "learned", "norm_order": "pre"},
+    "BART": {
+        "scale_embeddings": False,
+        "norm_embeddings": True,
+        "positions": "learned",
+        "activation": "gelu",
+        "tie_embeddings": False,
+    },
+    "BART, tied": {"scale_embeddings": False, "norm_embeddings": True, "positions": "learned"},
+    "mBART": {"norm_embeddings": True, "positions": "learned", "norm_order": "pre"},
     "two vocabularies": {"vocab_size": (12, 15), "tie_embeddings": False},
 }
 

@@ -29,7 +29,7 @@ def expected(variant: str, model: Any) -> Tensors:
         n_layers=config.n_layers,
         n_heads=config.n_heads,
         n_kv_heads=getattr(config, "kv_heads", config.n_heads),
-        epsilon=config.norm_epsilon,
+        epsilon=config.norm_eps,
         activation=config.activation,
         pre_norm=variant != "bert",
         causal=variant in ("gpt", "llama"),

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_serializer, field_validator, model_validator
 
-from glassformer.config import Config
+from glassformer.config import Config, FormerKeys
 from glassformer.errors import DataError
 
 FinishReason = Literal["end", "length", "stop"]
@@ -16,6 +16,7 @@ FinishReason = Literal["end", "length", "stop"]
 class DecodingConfig(Config):
     """Section 6.1: beam 4 with length penalty α = 0.6, at most source + 50 tokens."""
 
+    former_keys: ClassVar[FormerKeys] = {"compiled": {True: {"engine": "auto"}, False: {"engine": "torch"}}}
     beam_size: int = Field(4, gt=0)
     """1 is greedy."""
     n_best: int = Field(1, gt=0, description="translations of each text")
@@ -51,16 +52,6 @@ class DecodingConfig(Config):
     batch_tokens: int = Field(4096, gt=0)
     """Maximum padded source tokens of a batch, times hypotheses; in the kernels at most 1,024 source tokens. It changes
     the speed, never the text."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _migrate(cls, values: Any) -> Any:
-        """Read ``compiled``, the setting before ``engine``."""
-        if not isinstance(values, dict) or not isinstance(values.get("compiled"), bool):
-            return values
-        others = {key: value for key, value in values.items() if key != "compiled"}
-        torch = not values["compiled"] and others.get("engine", "auto") == "auto"
-        return others | ({"engine": "torch"} if torch else {})
 
     @field_validator("logit_bias", mode="before")
     @classmethod

@@ -71,10 +71,10 @@ def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
     target = weights["target_embedding.weight"]
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = weights["source_embedding.weight"], target
     for side, name, read in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
-        side.scale_embeddings = c.embedding != "normed"
+        side.scale_embeddings = c.scale_embeddings
         if c.positions != "rotary":
             side.position_encodings.encodings = _table(c, weights, read)
-        if c.embedding != "scaled":
+        if c.norm_embeddings:
             _fill_norm(side.layernorm_embedding, weights, f"{read}_embedding.norm")
         for index, layer in enumerate(side.layer):
             _fill_layer(layer, weights, f"{name}.layers.{index}.")
@@ -106,7 +106,7 @@ def _copies(model: EncoderDecoder) -> Weights:
 def _empty(c: EncoderDecoderConfig) -> Any:
     activations = specs.Activation
     activation = {"relu": activations.RELU, "gelu": activations.GELU, "silu": activations.SWISH}[c.activation]
-    normed = c.embedding != "scaled"
+    normed = c.norm_embeddings
     shape: dict[str, Any] = {"pre_norm": c.norm_order == "pre", "activation": activation, "layernorm_embedding": normed}
     if c.positions == "rotary":
         shape |= {"rotary_dim": 0, "rotary_interleave": True}

@@ -3,14 +3,14 @@
 It learns to tell masked tokens from what stands around them; heads on top of it classify texts and tag tokens.
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config
+from glassformer.config import Config, FormerKeys
 from glassformer.errors import ConfigError
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
@@ -30,15 +30,18 @@ Pooling = Literal["mean", "cls", "max"]
 class BERTConfig(Config):
     """BERT base by default. ``vocab_size`` is the tokenizer's when not given; it has the heads that are asked for."""
 
+    former_keys: ClassVar[FormerKeys] = {"norm_epsilon": "norm_eps"}
     kind: Literal["bert"] = "bert"
     vocab_size: int | None = Field(None, gt=0, description="entries of the vocabulary")
     d_model: int = Field(768, gt=0, description="width of the residual stream")
     n_heads: int = Field(12, gt=0, description="attention heads")
     d_ff: int = Field(3072, gt=0, description="inner width of the feed-forward layers")
     n_layers: int = Field(12, gt=0, description="encoder layers")
-    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings, attention weights and sub-layer outputs")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
+    attention_dropout: float | None = Field(None, ge=0, lt=0.99)
+    """Dropout of the attention weights; ``dropout`` if not set."""
     activation: Activation = Field("gelu", description="of the feed-forward layers")
-    norm_epsilon: float = Field(1e-12, gt=0, description="added to the variance")
+    norm_eps: float = Field(1e-12, gt=0, description="added to the variance")
     n_segments: int = Field(2, gt=0, description="texts that a row may hold")
     max_length: int = Field(512, gt=0, description="learned positions")
     masked_tokens: bool = Field(True, description="the head that predicts masked tokens")
@@ -58,7 +61,7 @@ class MaskedTokenTransform(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.d_model, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
-        self.norm = LayerNorm(config.d_model, config.norm_epsilon)
+        self.norm = LayerNorm(config.d_model, config.norm_eps)
 
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         return tap(self, "normed", self.norm(tap(self, "activated", self.activation(self.dense(x)))))
@@ -181,11 +184,12 @@ class BERT(nn.Module):
         return tap(self, "embedded", total / seen.sum(1, keepdim=True).clamp(min=1))
 
     def _norm(self) -> LayerNorm:
-        return LayerNorm(self.config.d_model, self.config.norm_epsilon)
+        return LayerNorm(self.config.d_model, self.config.norm_eps)
 
     def _block(self) -> Block:
         c = self.config
         d_head = head_size(c.d_model, c.n_heads)
-        attention = MultiHeadAttention(c.d_model, c.n_heads, d_head, d_head, Dropout(c.dropout))
+        on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
+        attention = MultiHeadAttention(c.d_model, c.n_heads, d_head, d_head, Dropout(on_weights))
         feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
         return Block(attention, feed_forward, lambda: AddNorm(self._norm(), Dropout(c.dropout), pre=False))

@@ -1,13 +1,13 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017): an encoder and a decoder stack."""
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config
+from glassformer.config import Config, FormerKeys
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import DecoderState, StackCache
@@ -25,6 +25,13 @@ from glassformer.taps import tap
 class EncoderDecoderConfig(Config):
     """Table 3's columns. ``vocab_size`` may be a pair (source, target), and is the tokenizer's when not given."""
 
+    former_keys: ClassVar[FormerKeys] = {
+        "embedding": {
+            "scaled": {"scale_embeddings": True, "norm_embeddings": False},
+            "normed": {"scale_embeddings": False, "norm_embeddings": True},
+            "scaled_normed": {"scale_embeddings": True, "norm_embeddings": True},
+        }
+    }
     kind: Literal["encoder_decoder"] = "encoder_decoder"
     vocab_size: int | tuple[int, int] | None = Field(None, description="entries; a pair for separate vocabularies")
     d_model: int = Field(512, gt=0, description="width of the residual stream")
@@ -36,17 +43,17 @@ class EncoderDecoderConfig(Config):
     n_decoder_layers: int = Field(6, gt=0, description="N of the decoder")
     dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
     attention_dropout: float | None = Field(None, ge=0, lt=0.99)
-    """Of the attention weights; that of everything else when not given."""
+    """Dropout of the attention weights; ``dropout`` if not set."""
     norm_order: Literal["post", "pre"] = Field(
         "post", description="LayerNorm after the sum (the paper) or before the sub-layer"
     )
     positions: Literal["sinusoidal", "learned", "rotary"] = Field(
         "sinusoidal", description="how the order of tokens is told"
     )
-    embedding: Literal["scaled", "normed", "scaled_normed"] = "scaled"
-    """``scaled``: × √d_model (section 3.4). ``normed``: without that, and LayerNorm of the sum with the position (BART,
-    Lewis et al. 2020, arXiv:1910.13461; its positions are learned, and sinusoids would drown the tokens).
-    ``scaled_normed``: the factor and LayerNorm (mBART, Liu et al. 2020, arXiv:2001.08210)."""
+    scale_embeddings: bool = True
+    """Multiply embeddings by √d_model (section 3.4). BART does not (Lewis et al. 2020, arXiv:1910.13461): its positions
+    are learned. Sinusoids would be larger than such embeddings."""
+    norm_embeddings: bool = Field(False, description="LayerNorm of the sum of embedding and position, as in BART")
     activation: Literal["relu", "gelu", "silu"] = Field("relu", description="of the feed-forward layers")
     attention_bias: bool = Field(True, description="biases in the four projections")
     output_bias: bool = Field(False, description="bias before the softmax")
@@ -165,8 +172,8 @@ class EncoderDecoder(nn.Module):
         c = self.config
         kinds = {"sinusoidal": Sinusoidal, "learned": Learned}
         position = kinds[c.positions](c.max_length, c.d_model) if c.positions in kinds else None
-        scale = 1.0 if c.embedding == "normed" else None
-        norm = None if c.embedding == "scaled" else LayerNorm(c.d_model)
+        scale = None if c.scale_embeddings else 1.0
+        norm = LayerNorm(c.d_model) if c.norm_embeddings else None
         return TokenEmbedding(vocab_size, c.d_model, position, Dropout(c.dropout), scale, norm=norm)
 
     def _stack(self, n_layers: int, cross_attention: bool) -> Stack:

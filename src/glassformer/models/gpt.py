@@ -6,14 +6,14 @@ positions, a gated feed-forward with SiLU, fewer heads of keys and values, no bi
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config
+from glassformer.config import Config, FormerKeys
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
@@ -35,8 +35,6 @@ class AttentionConfig(Config):
 
     n_kv_heads: int | None = Field(None, gt=0, description="heads of keys and values; as many as n_heads if not given")
     d_head: int | None = Field(None, gt=0, description="width of a head; d_model / n_heads when not given")
-    dropout: float | None = Field(None, ge=0, lt=0.99)
-    """Of the attention weights; that of everything else when not given. A sparse pattern trains fast with 0 only."""
     rope_theta: float = Field(10000.0, gt=0, description="of rotary positions; larger turns more slowly")
     pattern: Literal["dense", "window", "strided", "fixed"] = "dense"
     """All of the past is seen; the nearest ``span`` positions; those and every ``span``-th (Child et al. 2019); or a
@@ -56,6 +54,7 @@ class AttentionConfig(Config):
 class GPTConfig(Config):
     """GPT-2's smallest by default. ``vocab_size`` is the tokenizer's when not given."""
 
+    former_keys: ClassVar[FormerKeys] = {"norm_epsilon": "norm_eps", "attention.dropout": "attention_dropout"}
     kind: Literal["gpt"] = "gpt"
     vocab_size: int | None = Field(None, gt=0, description="entries of the vocabulary")
     d_model: int = Field(768, gt=0, description="width of the residual stream")
@@ -64,8 +63,10 @@ class GPTConfig(Config):
     d_ff: int = Field(3072, gt=0, description="inner width of the feed-forward layers")
     n_layers: int = Field(12, gt=0, description="decoder layers")
     dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
+    attention_dropout: float | None = Field(None, ge=0, lt=0.99)
+    """Dropout of the attention weights; ``dropout`` if not set. A sparse pattern trains fast with 0 only."""
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm, before each sub-layer")
-    norm_epsilon: float = Field(1e-5, gt=0, description="added to the variance")
+    norm_eps: float = Field(1e-5, gt=0, description="added to the variance")
     positions: Literal["learned", "sinusoidal", "rotary"] = Field("learned", description="how the order is told")
     activation: Activation = Field("gelu_tanh", description="of the feed-forward layers")
     gated: bool = Field(False, description="a second product as a gate: SwiGLU with silu, GEGLU with gelu")
@@ -161,12 +162,12 @@ class GPT(nn.Module):
 
     def _norm(self) -> nn.Module:
         kind = {"layer": LayerNorm, "rms": RMSNorm}[self.config.norm]
-        return kind(self.config.d_model, self.config.norm_epsilon)
+        return kind(self.config.d_model, self.config.norm_eps)
 
     def _block(self) -> Block:
         c = self.config
         rotary = Rotary(c.d_head, c.attention.rope_theta) if c.positions == "rotary" else None
-        on_weights = Dropout(c.dropout if c.attention.dropout is None else c.attention.dropout)
+        on_weights = Dropout(c.dropout if c.attention_dropout is None else c.attention_dropout)
         heads, sizes = (c.n_heads, c.kv_heads), (c.d_head, c.d_head)
         attention = MultiHeadAttention(c.d_model, heads, *sizes, on_weights, c.bias, rotary, self.pattern)
         kind = GatedFeedForward if c.gated else FeedForward

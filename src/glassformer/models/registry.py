@@ -48,6 +48,12 @@ def _kind(values: dict[str, Any], origin: str) -> tuple[type[Config], type[nn.Mo
     return MODELS[kind]
 
 
+def migrate_model(values: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration, of a kind in ``MODELS``, with the present keys of this version."""
+    config, _ = MODELS[values["kind"]]
+    return config.migrate(values)
+
+
 def build_undrawn(values: dict[str, Any], origin: str) -> Any:
     """Likewise, its weights not initialized but for ``load_weights`` to fill; no random number is drawn."""
     with _Undrawn():

@@ -3,13 +3,13 @@
 arXiv:2211.14730. Differs from the paper: LayerNorm where it has batch normalization, before the sub-layers.
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config
+from glassformer.config import Config, FormerKeys
 from glassformer.errors import DataError
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
@@ -28,6 +28,7 @@ EPSILON = 1e-5
 class SeriesConfig(Config):
     """PatchTST/42 by default: 336 steps in 42 patches. ``n_variables`` is that of the data when not given."""
 
+    former_keys: ClassVar[FormerKeys] = {"normalise": "normalize"}
     kind: Literal["series"] = "series"
     n_variables: int | None = Field(None, gt=0, description="series observed together")
     context: int = Field(336, gt=0, description="steps that are seen")
@@ -38,10 +39,12 @@ class SeriesConfig(Config):
     n_heads: int = Field(16, gt=0, description="attention heads")
     d_ff: int = Field(256, gt=0, description="inner width of the feed-forward layers")
     n_layers: int = Field(3, gt=0, description="encoder layers")
-    dropout: float = Field(0.2, ge=0, lt=0.99, description="of embeddings, attention weights and sub-layer outputs")
+    dropout: float = Field(0.2, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
+    attention_dropout: float | None = Field(None, ge=0, lt=0.99)
+    """Dropout of the attention weights; ``dropout`` if not set."""
     head_dropout: float = Field(0.0, ge=0, lt=0.99, description="before the last linear transformation")
     activation: Activation = Field("gelu", description="of the feed-forward layers")
-    normalise: bool = Field(True, description="each series to mean 0 and deviation 1, and back (Kim et al. 2022)")
+    normalize: bool = Field(True, description="each series to mean 0 and deviation 1, and back (Kim et al. 2022)")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -96,7 +99,7 @@ class SeriesModel(nn.Module):
 
     def _scale(self, rows: Float[Tensor, "rows time"]) -> tuple[Tensor, Tensor]:
         """Mean and deviation of each row (RevIN, Kim et al. 2022, without its learned scale), or 0 and 1."""
-        if not self.config.normalise:
+        if not self.config.normalize:
             return rows.new_zeros(1), rows.new_ones(1)
         mean = tap(self, "mean", rows.mean(-1, keepdim=True))
         return mean, tap(self, "deviation", (rows.var(-1, keepdim=True, correction=0) + EPSILON).sqrt())
@@ -104,6 +107,7 @@ class SeriesModel(nn.Module):
     def _block(self) -> Block:
         c = self.config
         d_head = head_size(c.d_model, c.n_heads)
-        attention = MultiHeadAttention(c.d_model, c.n_heads, d_head, d_head, Dropout(c.dropout))
+        on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
+        attention = MultiHeadAttention(c.d_model, c.n_heads, d_head, d_head, Dropout(on_weights))
         feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
         return Block(attention, feed_forward, lambda: AddNorm(LayerNorm(c.d_model), Dropout(c.dropout), pre=True))

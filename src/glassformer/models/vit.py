@@ -1,12 +1,12 @@
 """The Vision Transformer: an image is a sequence of patches (Dosovitskiy et al. 2021, arXiv:2010.11929)."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from glassformer.config import Config
+from glassformer.config import Config, FormerKeys
 from glassformer.errors import DataError
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
@@ -25,6 +25,7 @@ Pixels = Annotated[int, Field(gt=0)]
 class ViTConfig(Config):
     """ViT-B/16 by default. ``n_classes`` is that of the labels when not given."""
 
+    former_keys: ClassVar[FormerKeys] = {"norm_epsilon": "norm_eps"}
     kind: Literal["vit"] = "vit"
     n_classes: int | None = Field(None, gt=0, description="classes of an image")
     image_size: tuple[Pixels, Pixels] = Field((224, 224), description="height and width in pixels")
@@ -37,7 +38,7 @@ class ViTConfig(Config):
     dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
     attention_dropout: float = Field(0.0, ge=0, lt=0.99, description="of the attention weights")
     activation: Activation = Field("gelu", description="of the feed-forward layers")
-    norm_epsilon: float = Field(1e-6, gt=0, description="added to the variance")
+    norm_eps: float = Field(1e-6, gt=0, description="added to the variance")
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -90,7 +91,7 @@ class ViT(nn.Module):
         return tap(self, "memory", self.encoder(x).to(x.dtype))
 
     def _norm(self) -> LayerNorm:
-        return LayerNorm(self.config.d_model, self.config.norm_epsilon)
+        return LayerNorm(self.config.d_model, self.config.norm_eps)
 
     def _block(self) -> Block:
         c = self.config

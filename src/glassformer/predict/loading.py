@@ -1,7 +1,7 @@
 """Loading a trained run: its checkpoint is verified and compared with its settings before weights are read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from glassformer.errors import CheckpointError, nearest
 from glassformer.models.device import choose_device
-from glassformer.models.registry import build_undrawn, check_stored, load_weights, shortened, weights_of
+from glassformer.models.registry import (
+    build_undrawn,
+    check_stored,
+    load_weights,
+    migrate_model,
+    shortened,
+    weights_of,
+)
 from glassformer.storage.checkpoint import (
     CONFIG,
     CONTAINERS,
@@ -199,8 +206,13 @@ class _Stored(BaseModel):
 
 
 def load_checked(path: str | Path, *, training: bool = False) -> Checkpoint:
-    """Load a checkpoint; a ``config.json`` that does not match the weights is refused before they are read."""
-    return load_checkpoint(path, training=training, check=partial(check_settings, origin=f"{path}/{CONFIG}"))
+    """Load a checkpoint; a ``config.json`` that does not match the weights is refused before they are read.
+
+    Former keys of the model are returned under their present names.
+    """
+    checkpoint = load_checkpoint(path, training=training, check=partial(check_settings, origin=f"{path}/{CONFIG}"))
+    model = migrate_model(checkpoint.config.get("model", {}))
+    return replace(checkpoint, config={**checkpoint.config, "model": model})
 
 
 def check_settings(config: dict[str, Any], stored: Mapping[str, TensorInfo], origin: str) -> None:

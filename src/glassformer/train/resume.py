@@ -66,6 +66,7 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     sections = {"model", "data", "train", "optimizer", "validation"}
     if not isinstance(before, dict) or not all(isinstance(before.get(name), dict) for name in sections):
         raise CheckpointError(f"{found.path}: training_state has no configuration; start a new run")
+    before = config.migrate(before)
     if config.train.start_from:  # this run may have copied settings from there
         config, _ = with_sizes_of(config, before.get("model"), str(found.path))
     overrides = _overrides(config, before, found.step)
@@ -203,5 +204,5 @@ def _measured(config: dict[str, Any], bleu_tokenize: str | None) -> list[Any]:
     decoding = config.get("decoding")
     if decoding is not None:  # by default, keys of later versions change no score
         added = LanguageDecodingConfig().model_dump(mode="json") | TranslationDecodingConfig().model_dump(mode="json")
-        decoding = {key: value for key, value in (added | decoding).items() if key not in ("engine", "compiled")}
+        decoding = {key: value for key, value in (added | decoding).items() if key != "engine"}
     return [how, bleu_tokenize, config["data"].get("validation"), decoding]

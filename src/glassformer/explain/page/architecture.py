@@ -149,7 +149,7 @@ def _described(drawing: Drawing, example: Example) -> Drawing:
 def _encoder_boxes(c: EncoderDecoderConfig) -> int:
     """Number of boxes in the encoder: two sub-layers, the embedding, and with pre-norm the last norm."""
     pre = c.norm_order == "pre"
-    return (6 if pre else 4) + 1 + (c.positions != "rotary") + (c.embedding != "scaled") + pre
+    return (6 if pre else 4) + 1 + (c.positions != "rotary") + (c.norm_embeddings) + pre
 
 
 def _decoder_boxes(c: EncoderDecoderConfig) -> int:
@@ -228,12 +228,12 @@ def _entry(column: BoxColumn, c: EncoderDecoderConfig, side: str, length: int) -
     column.say(f"{side}, {length} tokens" + ("" if source else ", shifted right"))
     size = c.vocab_sizes[0 if source else 1]
     matrix = "E" if c.tie_embeddings else f"E {side}"
-    shape = f"{size:,} × {c.d_model}" + (f", × √{c.d_model}" if c.embedding != "normed" else "")
+    shape = f"{size:,} × {c.d_model}" + (f", × √{c.d_model}" if c.scale_embeddings else "")
     column.put(BoxText(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
     if c.positions != "rotary":
         shape = f"+ {length} × {c.d_model}, {c.positions}"
         column.put(BoxText("Positions", shape, 2 if source else 7, "embedding"))
-    if c.embedding != "scaled":
+    if c.norm_embeddings:
         column.put(BoxText("Norm", f"width {c.d_model}", 2 if source else 7, "norm"))
 
 

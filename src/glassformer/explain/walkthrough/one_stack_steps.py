@@ -173,10 +173,10 @@ def series_to_patches(example: SeriesExample, number: int) -> Step:
         number,
         "A series as a sequence of patches",
         f"Each of {len(example.columns)} variables is read for itself"
-        + (", brought to mean 0 and deviation 1" if config.normalise else "")
+        + (", brought to mean 0 and deviation 1" if config.normalize else "")
         + f" and cut into {config.n_patches} patches of {length} steps, one every {stride}.",
         "A single moment says little; a stretch of time has a shape, and there are fewer of them to attend to.",
-        "x_p = patch_p · W + b, of (series − μ) / σ" if config.normalise else "x_p = patch_p · W + b",
+        "x_p = patch_p · W + b, of (series − μ) / σ" if config.normalize else "x_p = patch_p · W + b",
         "Nie et al. 2023, section 3.1",
         tables,
         (checked(*tables), _patches_are_the_series(example)),
@@ -215,7 +215,7 @@ def _patches_are_the_series(example: SeriesExample) -> StepCheck:
     """Mean, deviation and patches, computed again from what was read."""
     t, config = example.trace, example.model.config
     rows = example.seen.T
-    if config.normalise:
+    if config.normalize:
         centered = rows - rows.mean(-1, keepdims=True)
         rows = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + 1e-5)
     padded = np.pad(rows, ((0, 0), (0, config.patch_stride)), mode="edge")

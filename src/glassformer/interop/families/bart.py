@@ -57,13 +57,13 @@ def _renamed(name: str) -> str:
     return f"model.{name}" if re.match(r"(shared|encoder|decoder)\.", name) else name
 
 
-_OURS = {"kind": "encoder_decoder", "positions": "learned", "embedding": ("normed", "scaled_normed")}
+_OURS = {"kind": "encoder_decoder", "positions": "learned", "norm_embeddings": True}
 
 BART = descendant(
     model_type="bart",
     architecture="BartForConditionalGeneration",
     other_architectures=("BartModel",),
-    settings=(*SETTINGS, Setting("embedding", ("scale_embedding",), {False: "normed", True: "scaled_normed"})),
+    settings=(*SETTINGS, Setting("scale_embeddings", ("scale_embedding",))),
     our_values={**_OURS, "norm_order": "post"},
     their_values={},
     rows=_rows,

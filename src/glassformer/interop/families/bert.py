@@ -22,7 +22,7 @@ PARTS = (
     ("feed_forward.outer", "output.dense"),
     ("feed_forward_norm.norm", "output.LayerNorm"),
 )
-DROPOUT = "hidden_dropout_prob"
+DROPOUT, ATTENTION_DROPOUT = "hidden_dropout_prob", "attention_probs_dropout_prob"
 PREFIX = "bert."
 """Prefix of the stack in classes with a head."""
 WORDS = "bert.embeddings.word_embeddings.weight"
@@ -72,11 +72,12 @@ def _no_pooler(config: BERTConfig) -> list[Fixed]:
 
 
 def _to_ours(head: str | None, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    dropout = {"attention_dropout": theirs[ATTENTION_DROPOUT]}
     if head in (None, "masked_tokens"):
-        return {"masked_tokens": head is not None}
+        return {**dropout, "masked_tokens": head is not None}
     if theirs.get("problem_type") not in (None, "single_label_classification"):
         raise ConfigError(f"problem_type={theirs['problem_type']!r}: only single_label_classification is imported")
-    return {"masked_tokens": False, str(head): len(theirs.get("id2label") or {})}
+    return {**dropout, "masked_tokens": False, str(head): len(theirs.get("id2label") or {})}
 
 
 def _to_theirs(head: str | None, config: BERTConfig) -> dict[str, Any]:
@@ -85,7 +86,8 @@ def _to_theirs(head: str | None, config: BERTConfig) -> dict[str, Any]:
         said = ", ".join(f"model.{name}={getattr(config, name)}" for name in heads)
         needed = f"only the head of its task, {head}" if head else "no head for task embedding"
         raise ConfigError(f"{said}: a BERT of Hugging Face has {needed}; train with that")
-    return {"attention_probs_dropout_prob": config.dropout, "is_decoder": False}
+    rate = config.dropout if config.attention_dropout is None else config.attention_dropout
+    return {ATTENTION_DROPOUT: rate, "is_decoder": False}
 
 
 def _renamed(name: str) -> str:
@@ -111,7 +113,7 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Tens
             Setting("n_layers", ("num_hidden_layers",)),
             Setting("dropout", (DROPOUT,)),
             Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
-            Setting("norm_epsilon", ("layer_norm_eps",)),
+            Setting("norm_eps", ("layer_norm_eps",)),
             Setting("n_segments", ("type_vocab_size",)),
             Setting("max_length", ("max_position_embeddings",)),
         ),
@@ -128,9 +130,7 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Tens
         further_to_theirs=partial(_to_theirs, head),
         ignored_weights={r"bert\.embeddings\.position_ids": ""},
         canonical_name=_renamed,
-        training_only=dict.fromkeys(
-            ["attention_probs_dropout_prob", *(["classifier_dropout"] if named else [])], DROPOUT
-        ),
+        training_only={"classifier_dropout": DROPOUT} if named else {},
     )
 
 

@@ -80,7 +80,7 @@ def _turned(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    sizes = {"d_ff": theirs.get("n_inner") or 4 * theirs["n_embd"], "attention.dropout": theirs["attn_pdrop"]}
+    sizes = {"d_ff": theirs.get("n_inner") or 4 * theirs["n_embd"], "attention_dropout": theirs["attn_pdrop"]}
     return {**sizes, "bias": True, "positions": "learned"}
 
 
@@ -91,7 +91,7 @@ def _to_theirs(config: GPTConfig) -> dict[str, Any]:
             f"model.attention.d_head={config.d_head}: the heads of a GPT-2 of Hugging Face are "
             f"d_model/n_heads={usual:g} wide; train with that"
         )
-    dropout = config.dropout if config.attention.dropout is None else config.attention.dropout
+    dropout = config.dropout if config.attention_dropout is None else config.attention_dropout
     return {"n_inner": config.d_ff, "attn_pdrop": dropout, "embd_pdrop": config.dropout}
 
 
@@ -154,7 +154,7 @@ GPT2 = Family(
         Setting("n_layers", ("n_layer",)),
         Setting("max_length", ("n_positions",)),
         Setting("dropout", ("resid_pdrop",)),
-        Setting("norm_epsilon", ("layer_norm_epsilon",)),
+        Setting("norm_eps", ("layer_norm_epsilon",)),
         Setting("activation", ("activation_function",), ACTIVATIONS),
         Setting("tie_embeddings", ("tie_word_embeddings",)),
     ),

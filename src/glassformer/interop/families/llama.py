@@ -99,7 +99,7 @@ def _to_theirs(config: GPTConfig) -> dict[str, Any]:
         "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta},
         "num_key_value_heads": config.kv_heads,
         "head_dim": config.d_head,
-        "attention_dropout": config.dropout if config.attention.dropout is None else config.attention.dropout,
+        "attention_dropout": config.dropout if config.attention_dropout is None else config.attention_dropout,
     }
 
 
@@ -122,11 +122,11 @@ _SETTINGS = (
     Setting("n_heads", ("num_attention_heads",)),
     Setting("attention.n_kv_heads", ("num_key_value_heads",)),
     Setting("attention.d_head", ("head_dim",)),
-    Setting("attention.dropout", ("attention_dropout",)),
+    Setting("attention_dropout", ("attention_dropout",)),
     Setting("d_ff", ("intermediate_size",)),
     Setting("n_layers", ("num_hidden_layers",)),
     Setting("max_length", ("max_position_embeddings",)),
-    Setting("norm_epsilon", ("rms_norm_eps",)),
+    Setting("norm_eps", ("rms_norm_eps",)),
     Setting("activation", ("hidden_act",), {"silu": "silu", **ACTIVATIONS}),
     Setting("tie_embeddings", ("tie_word_embeddings",)),
 )

@@ -41,7 +41,13 @@ def _positions(config: EncoderDecoderConfig) -> list[TensorRow]:
 M2M_100 = descendant(
     model_type="m2m_100",
     architecture="M2M100ForConditionalGeneration",
-    our_values={"kind": "encoder_decoder", "norm_order": "pre", "positions": "learned", "embedding": "scaled"},
+    our_values={
+        "kind": "encoder_decoder",
+        "norm_order": "pre",
+        "positions": "learned",
+        "scale_embeddings": True,
+        "norm_embeddings": False,
+    },
     their_values={"scale_embedding": True, "pad_token_id": PADDING},
     rows=_rows,
     exported=False,

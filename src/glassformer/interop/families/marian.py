@@ -35,7 +35,13 @@ def _to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
 MARIAN = descendant(
     model_type="marian",
     architecture="MarianMTModel",
-    our_values={"kind": "encoder_decoder", "norm_order": "post", "positions": "sinusoidal", "embedding": "scaled"},
+    our_values={
+        "kind": "encoder_decoder",
+        "norm_order": "post",
+        "positions": "sinusoidal",
+        "scale_embeddings": True,
+        "norm_embeddings": False,
+    },
     their_values={"scale_embedding": True},
     rows=_rows,
     fixed=_fixed,

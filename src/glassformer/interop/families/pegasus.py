@@ -25,7 +25,13 @@ def _fixed(config: EncoderDecoderConfig) -> list[Fixed]:
 PEGASUS = descendant(
     model_type="pegasus",
     architecture="PegasusForConditionalGeneration",
-    our_values={"kind": "encoder_decoder", "norm_order": "pre", "positions": "sinusoidal", "embedding": "scaled"},
+    our_values={
+        "kind": "encoder_decoder",
+        "norm_order": "pre",
+        "positions": "sinusoidal",
+        "scale_embeddings": True,
+        "norm_embeddings": False,
+    },
     their_values={"scale_embedding": True},
     rows=_rows,
     fixed=_fixed,

@@ -108,7 +108,7 @@ VIT = Family(
         Setting("dropout", ("hidden_dropout_prob",)),
         Setting("attention_dropout", ("attention_probs_dropout_prob",)),
         Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
-        Setting("norm_epsilon", ("layer_norm_eps",)),
+        Setting("norm_eps", ("layer_norm_eps",)),
     ),
     our_values={"kind": "vit"},
     their_values={"qkv_bias": True},
