@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 from safetensors.torch import load_file
 
-from glassformer.data.grammar import sample_corpus
+from glassformer.demo_corpus.grammar import sample_corpus
 from glassformer.predict.translator import Translator
 from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.storage.run_folder import RunFolder

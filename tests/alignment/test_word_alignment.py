@@ -10,7 +10,7 @@ from glassformer.alignment import read_pharaoh, symmetrize
 from glassformer.alignment.attention import grouped, strongest_links, word_weights
 from glassformer.alignment.links import SYMMETRIZATIONS
 from glassformer.cli.demo import best_cross_attention
-from glassformer.data.syntax import AlignedPair
+from glassformer.demo_corpus.syntax import AlignedPair
 from glassformer.errors import ConfigError, DataError
 from glassformer.generate import DecodingConfig
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from glassformer.alignment import alignment_error_rate, read_pharaoh, write_pharaoh
-from glassformer.data.grammar import sample_corpus
+from glassformer.demo_corpus.grammar import sample_corpus
 from glassformer.predict.translator import Translator
 from tiny_run import TinyRun, run_to_the_end, write_lines
 

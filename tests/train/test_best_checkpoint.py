@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import glassformer.train.loop
-from glassformer.data.grammar import sample_corpus
+from glassformer.demo_corpus.grammar import sample_corpus
 from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.storage.run_folder import RunFolder, resolve
 from glassformer.train import Started, Validated

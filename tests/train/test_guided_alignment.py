@@ -11,7 +11,7 @@ import torch
 
 from glassformer.alignment import alignment_error_rate, write_pharaoh
 from glassformer.data import Batch
-from glassformer.data.grammar import sample_corpus
+from glassformer.demo_corpus.grammar import sample_corpus
 from glassformer.errors import ConfigError
 from glassformer.native.library import kernels
 from glassformer.predict.translator import Translator

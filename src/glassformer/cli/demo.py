@@ -10,7 +10,7 @@ from glassformer.cli.io import console, explaining, note, say
 from glassformer.cli.process import prepare_training
 
 if TYPE_CHECKING:
-    from glassformer.data.grammar import AlignedPair
+    from glassformer.demo_corpus.grammar import AlignedPair
     from glassformer.explain.figures.view import View
     from glassformer.predict.translator import Translator
     from glassformer.train import RunConfig
@@ -57,7 +57,7 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     from rich.markup import escape
 
     from glassformer.cli.heatmap import table
-    from glassformer.data.grammar import DEMO_PAIR, DEMO_SENTENCE
+    from glassformer.demo_corpus.grammar import DEMO_PAIR, DEMO_SENTENCE
     from glassformer.metrics import bleu, exact_match
     from glassformer.predict.alignment import links_of_heads
 
@@ -143,7 +143,7 @@ def best_cross_attention(translator: "Translator", pair: "AlignedPair", translat
 def write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":
     """Training, validation and held-out files, with the gold alignments of the last; the held-out pairs."""
     from glassformer.alignment import write_pharaoh
-    from glassformer.data.grammar import DEMO_SENTENCE, sample_corpus
+    from glassformer.demo_corpus.grammar import DEMO_SENTENCE, sample_corpus
 
     pairs = [pair for pair in sample_corpus(TRAINING + HELD_OUT + 201, seed) if pair.source != DEMO_SENTENCE]
     parts = {"test": pairs[:HELD_OUT], "validation": pairs[HELD_OUT : HELD_OUT + 200]}

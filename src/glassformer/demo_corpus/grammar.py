@@ -8,9 +8,9 @@ is drawn, here.
 import random
 from dataclasses import replace
 
-from glassformer.data import lexicon
-from glassformer.data.lexicon import Preposition, Pronoun
-from glassformer.data.syntax import AlignedPair, Clause, NounPhrase, translate
+from glassformer.demo_corpus import lexicon
+from glassformer.demo_corpus.lexicon import Preposition, Pronoun
+from glassformer.demo_corpus.syntax import AlignedPair, Clause, NounPhrase, translate
 from glassformer.errors import DataError
 
 DEMO_PAIR = AlignedPair("I love you", "je t' aime", ((0, 0), (1, 2), (2, 1)))

@@ -11,8 +11,8 @@ has one.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glassformer.data import lexicon
-from glassformer.data.lexicon import Adjective, Noun, Person, Preposition, Pronoun, Verb
+from glassformer.demo_corpus import lexicon
+from glassformer.demo_corpus.lexicon import Adjective, Noun, Person, Preposition, Pronoun, Verb
 
 Piece = tuple[str, tuple[int, ...]]  # a French word and the English words that it renders
 

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from glassformer.data import lexicon
-from glassformer.data.grammar import DEMO_PAIR, MAX_WORDS, MIN_WORDS, AlignedPair, sample_corpus
-from glassformer.data.syntax import Clause, NounPhrase, translate
+from glassformer.demo_corpus import lexicon
+from glassformer.demo_corpus.grammar import DEMO_PAIR, MAX_WORDS, MIN_WORDS, AlignedPair, sample_corpus
+from glassformer.demo_corpus.syntax import Clause, NounPhrase, translate
 from glassformer.errors import DataError
 
 VERBS = {verb.english: verb for verb in (*lexicon.TRANSITIVE, *lexicon.OBLIQUE, *lexicon.INTRANSITIVE)}

@@ -1,0 +1,1 @@
+"""The corpus of the demonstration: a synchronous grammar of English and French with word alignments."""
