@@ -2,9 +2,7 @@
 
 import csv
 import io
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -36,13 +34,9 @@ def command(
 
     with loading():
         forecaster = Forecaster.load(run, device=device, engine=engine, precision=precision)
-    with (
-        _named(file, max_line_bytes) as path,
-        in_words(WITHOUT_SETTINGS),
-        in_words(OPTIONS),
-        in_words(_name(path, file)),
-    ):
-        forecast = forecaster.forecast_file(path, date, missing)
+    piped = file == "-" or Path(file).is_fifo()
+    with in_words(WITHOUT_SETTINGS), in_words(OPTIONS):
+        forecast = forecaster.forecast_file(file, date, missing, max_line_bytes if piped else None)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())
     with writing(output) as stream:
@@ -56,26 +50,3 @@ OPTIONS = {
     "set data.date=''": "give --date ''",
 }
 """Where this verb has an option instead of the setting."""
-
-
-def _name(path: str, file: str) -> dict[str, str]:
-    if path == file:
-        return {}
-    return {re.escape(path): "standard input" if file == "-" else file}
-
-
-@contextmanager
-def _named(file: str, max_line_bytes: int) -> Iterator[str]:
-    """Path of a file that can be read twice; standard input and pipes are copied."""
-    import tempfile
-    from pathlib import Path
-
-    from glassformer.data.files import raw_lines
-
-    if file != "-" and not Path(file).is_fifo():
-        yield file
-        return
-    with tempfile.NamedTemporaryFile(suffix=".csv") as copy:
-        copy.writelines(raw_lines(Path(file), ends=True, limit=max_line_bytes, setting="--max-line-bytes"))
-        copy.flush()
-        yield copy.name

@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from glassformer.data.batches import Batches, ordered_batches
     from glassformer.data.classification_config import LabeledConfig, TaggedConfig
     from glassformer.data.config import DataConfig
-    from glassformer.data.files import parallel_lines, read_lines, read_pairs, read_texts
     from glassformer.data.image_config import AugmentConfig, ImageConfig
     from glassformer.data.images import ImageBatch, ImageBatches, ImageFormat, ordered_images, prepare_images
     from glassformer.data.masking import MaskedBatch, MaskedSequences
     from glassformer.data.masking_config import MaskedConfig
     from glassformer.data.pairs import Batch, Corpus, TokenLinks, collate
+    from glassformer.data.parallel_text import read_pairs, read_texts
     from glassformer.data.preparation import prepare
     from glassformer.data.read_report import REASONS, FileReadReport, ReadReport, TokenReadReport
+    from glassformer.data.readers import parallel_lines, read_lines
     from glassformer.data.text_classification import LabeledBatch, LabeledBatches, prepare_labeled
     from glassformer.data.time_series import SeriesBatch, SeriesBatches, SeriesFormat, prepare_series
     from glassformer.data.time_series_config import SeriesDataConfig
@@ -64,17 +65,17 @@ _HOMES = {
     "collate": "pairs",
     "ordered_batches": "batches",
     "ordered_images": "images",
-    "parallel_lines": "files",
+    "parallel_lines": "readers",
     "prepare": "preparation",
     "prepare_images": "images",
     "prepare_labeled": "text_classification",
     "prepare_series": "time_series",
     "prepare_stream": "token_stream",
     "prepare_tagged": "token_classification",
-    "read_lines": "files",
-    "read_pairs": "files",
+    "read_lines": "readers",
+    "read_pairs": "parallel_text",
     "read_table": "time_series_files",
-    "read_texts": "files",
+    "read_texts": "parallel_text",
 }
 
 __all__ = [

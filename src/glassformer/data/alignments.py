@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.alignment.links import read_links
-from glassformer.data.files import Record, raw_lines, regular
 from glassformer.data.pairs import Batch, TokenLinks
+from glassformer.data.parallel_text import Record
+from glassformer.data.readers import raw_lines, regular
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
 

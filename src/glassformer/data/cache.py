@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.data.config import DataConfig
-from glassformer.data.files import find_files, regular, unreadable
 from glassformer.data.pairs import Corpus, Side
+from glassformer.data.parallel_text import find_files
 from glassformer.data.read_report import ReadReport
+from glassformer.data.readers import regular, unreadable
 from glassformer.errors import DataError
 from glassformer.storage.manifest import digested, parse_digested
 from glassformer.text import TokenizerPair

@@ -1,15 +1,14 @@
 """Text of one language as it lies on disk: documents, given piece by piece, so that none need fit the memory."""
 
 import glob
-import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from glassformer.data.files import Fault, raw_lines, regular
 from glassformer.data.held_out import Part
+from glassformer.data.readers import Fault, json_row, raw_lines, regular, require_unicode
 from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 
@@ -180,18 +179,13 @@ def _by_blank_line(lines: Iterator[_Line], bounds: range) -> Iterator[Piece]:
 
 
 def _jsonl(lines: Iterator[_Line], bounds: range, key: str) -> Iterator[Piece]:
+    def parse(value: Any) -> str:
+        require_unicode(text := value[key])
+        return str(text)
+
     for piece in _by_line(lines, bounds):
         if piece.fault or not piece.text.strip():
             yield piece
             continue
-        try:
-            text = json.loads(piece.text)[key]
-            if not isinstance(text, str):
-                raise TypeError
-            text.encode()
-        except UnicodeEncodeError:  # "\ud800" is valid JSON and no text
-            yield piece._replace(text="", fault="invalid_utf8")
-        except (ValueError, RecursionError, KeyError, TypeError):
-            yield piece._replace(text="", fault="malformed")
-        else:
-            yield piece._replace(text=text)
+        row = json_row(piece.line, piece.text, parse, "")
+        yield piece._replace(text=row.value, fault=row.fault)

@@ -1,6 +1,5 @@
 """Labeled images as they lie on disk: IDX as MNIST is distributed, NumPy arrays, a folder a class."""
 
-import gzip
 import hashlib
 import zipfile
 import zlib
@@ -10,14 +9,14 @@ from functools import cached_property
 from math import prod
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.data.files import unreadable
 from glassformer.data.input_errors import way_out
 from glassformer.data.pictures import SUFFIXES, read_pictures
+from glassformer.data.readers import open_bytes, unreadable
 from glassformer.errors import DataError
 
 _A_PATH_IS = (
@@ -188,12 +187,9 @@ def _beside(images: Path, names: list[str]) -> Path:
 
 def _read_idx(path: Path, what: str, dimensions: tuple[int, ...]) -> NDArray[np.uint8]:
     compressed = path.suffix == ".gz"
-    try:
-        with cast(BinaryIO, gzip.open(path) if compressed else path.open("rb")) as file:
-            shape, offset = _idx_shape(file, path, what, dimensions), file.tell()
-            content = _at_most(file, prod(shape) + 1) if compressed else b""
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
+    with open_bytes(path, pipes=False) as file:
+        shape, offset = _idx_shape(file, path, what, dimensions), file.tell()
+        content = _at_most(file, prod(shape) + 1) if compressed else b""
     n_bytes, n_found = prod(shape), len(content) if compressed else path.stat().st_size - offset
     if n_found != n_bytes:
         found = "more" if n_found > n_bytes else n_found

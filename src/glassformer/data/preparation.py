@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from glassformer.data import cache
 from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
-from glassformer.data.files import Record, read_records
 from glassformer.data.held_out import Part, nothing_held_out, of_part
 from glassformer.data.pairs import Corpus
+from glassformer.data.parallel_text import Record, read_records
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair

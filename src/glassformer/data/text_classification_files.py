@@ -1,16 +1,16 @@
 """Labeled texts as they lie on disk: CSV, TSV or JSONL, plain or gzip."""
 
 import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glassformer.data.classification_config import LabeledConfig
-from glassformer.data.files import NO_TAB, Fault, raw_lines, regular
+from glassformer.data.parallel_text import NO_TAB
+from glassformer.data.readers import Fault, is_unicode, json_row, raw_lines, regular
 from glassformer.errors import DataError, nearest
 
-Row = tuple[int, list[str]]  # its first line, 1-based, and its fields
+Cells = tuple[int, list[str]]  # its first line, 1-based, and its fields
 
 
 class LabeledRecord(NamedTuple):
@@ -48,7 +48,7 @@ def _lines(config: LabeledConfig, path: str) -> Iterator[str]:
         yield raw.decode(errors="surrogateescape")
 
 
-def _csv_rows(config: LabeledConfig, path: str) -> Iterator[Row]:
+def _csv_rows(config: LabeledConfig, path: str) -> Iterator[Cells]:
     reader = csv.reader(_lines(config, path), strict=True)
     while True:
         line = reader.line_num + 1
@@ -69,13 +69,13 @@ def _csv_rows(config: LabeledConfig, path: str) -> Iterator[Row]:
         yield line, fields
 
 
-def _tsv_rows(config: LabeledConfig, path: str) -> Iterator[Row]:
+def _tsv_rows(config: LabeledConfig, path: str) -> Iterator[Cells]:
     for line, text in enumerate(_lines(config, path), start=1):
         text = text.removesuffix("\n")
         yield line, text.split("\t") if text else []
 
 
-def _from_table(config: LabeledConfig, path: str, rows: Iterator[Row]) -> Iterator[LabeledRecord]:
+def _from_table(config: LabeledConfig, path: str, rows: Iterator[Cells]) -> Iterator[LabeledRecord]:
     _, header = next(rows, (1, []))
     places = [_place(path, header, name) for name in _columns(config)]
     for line, fields in rows:
@@ -90,7 +90,7 @@ def _from_table(config: LabeledConfig, path: str, rows: Iterator[Row]) -> Iterat
 def _place(path: str, header: list[str], name: str) -> int:
     if not header:
         raise DataError(f"{path}: is empty; its first line names the columns")
-    if not _is_text("".join(header)):
+    if not is_unicode("".join(header)):
         raise DataError(f"{path}, line 1: the names of the columns are not valid UTF-8; convert the file to it")
     if header.count(name) > 1:
         raise DataError(f"{path}, line 1: {header.count(name)} columns are named {name!r}; rename all but one")
@@ -107,35 +107,20 @@ def _place(path: str, header: list[str], name: str) -> int:
 
 
 def _from_json_lines(config: LabeledConfig, path: str) -> Iterator[LabeledRecord]:
-    for line, text in enumerate(_lines(config, path), start=1):
-        if not text.strip():
-            yield LabeledRecord(line, ("",), "")
-            continue
-        try:
-            value = json.loads(text)
-            found = [value[name] for name in _columns(config)]
-        except (ValueError, RecursionError, KeyError, TypeError):
-            yield LabeledRecord(line, ("",), "", "malformed" if _is_text(text) else "invalid_utf8")
-            continue
-        if isinstance(found[-1], int) and not isinstance(found[-1], bool):
-            found[-1] = str(found[-1])
-        if all(isinstance(field, str) for field in found):
-            yield _record(line, found)
-        else:
-            yield LabeledRecord(line, ("",), "", "malformed")
+    def parse(value: Any) -> LabeledRecord:
+        *texts, label = [value[name] for name in _columns(config)]
+        label = str(label) if isinstance(label, int) and not isinstance(label, bool) else label
+        return _record(0, [*texts, label])
+
+    blank = LabeledRecord(0, ("",), "")
+    for number, text in enumerate(_lines(config, path), start=1):
+        row = json_row(number, text, parse, blank)
+        yield row.value._replace(line=row.line, fault=row.fault or row.value.fault)
 
 
 def _record(line: int, fields: list[str]) -> LabeledRecord:
     *texts, label = fields
-    if not _is_text("".join(fields)):
+    if not is_unicode("".join(fields)):
         return LabeledRecord(line, ("",), "", "invalid_utf8")
     label = label.strip()
     return LabeledRecord(line, tuple(texts), label, None if label else "malformed")
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -1,10 +1,8 @@
 """A table of numbers over time, as it lies on disk: CSV with a header, every cell accounted for."""
 
 import csv
-import gzip
 import io
 import math
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,16 +10,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.data.files import unreadable
 from glassformer.data.input_errors import SAMPLE_BYTES, refuse_wide_encoding
+from glassformer.data.readers import display_name, open_bytes, raw_lines
 from glassformer.data.time_series_config import Missing
 from glassformer.errors import DataError, nearest
-from glassformer.storage.regular_files import MAX_LINE_BYTES, open_regular
+from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
 LARGEST = float(np.finfo(np.float32).max)
@@ -36,25 +34,35 @@ class Table:
     values: NDArray[np.float64]  # rows variables
     lines: NDArray[np.int64]  # of the file, where each row stands; 0 for one that was left out there
     known: NDArray[np.bool_]  # rows variables; False: missing there, and the last known value before it here
+    header: tuple[str, ...] = ()  # of the file
+    date: str = ""  # its column of dates; empty: there is none
+    dates: tuple[str, ...] = ()  # the cells of that column
 
 
 def read_table(
     path: str,
-    date: str = "date",
+    date: str | None = "date",
     columns: list[str] | None = None,
     missing: Missing = "refuse",
+    max_line_bytes: int | None = None,
 ) -> Table:
-    """Read ``columns`` (all but ``date`` when not given) of a CSV file, plain or ``.gz``.
+    """Read ``columns`` (all but ``date`` when not given) of a CSV file, plain or ``.gz``, once.
+
+    Without a ``date``, the column of dates is ``date``, or else the only one that is not in ``columns``. With
+    ``max_line_bytes``, the file may be a pipe, or standard input (``-``), and a line has at most as many bytes.
 
     Raises ``DataError`` naming line and column of what is no finite number; where dates go back or a date is left out;
     and for columns that are not there.
     """
-    lines = _csv_lines(Path(path))
+    lines = _csv_lines(Path(path), max_line_bytes)
+    path = display_name(path)
     _, header = next(lines, (0, list[str]()))
+    if date is None:
+        date = _only_further(header, columns or [])
     names = _columns(path, header, date, columns or [])
     place_of = {name: place for place, name in enumerate(header)}
     places, date_place = [place_of[name] for name in names], place_of[date] if date else None
-    rows, numbers, moments = list[list[float]](), list[int](), list[float]()
+    rows, numbers, dates, moments = list[list[float]](), list[int](), list[str](), list[float]()
     for number, cells in lines:
         if len(cells) != len(header):
             raise DataError(
@@ -63,47 +71,56 @@ def read_table(
         rows.append([_value(path, number, header[place], cells[place], missing) for place in places])
         numbers.append(number)
         if date_place is not None:
-            moments.append(_moment(path, number, date, cells[date_place]))
+            dates.append(cells[date_place])
+            moments.append(_moment(path, number, date, dates[-1]))
     if not rows:
         raise DataError(f"{path}: has no line of numbers under its header; give at least one")
     values = np.array(rows, np.float64)
-    table = Table(names, values, np.array(numbers), np.isfinite(values))
+    table = Table(names, values, np.array(numbers), np.isfinite(values), tuple(header), date, tuple(dates))
     if date:
         table = _evenly_spaced(path, table, np.array(moments), missing)
     return _carried_forward(path, table)
 
 
-def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _csv_lines(path: Path, max_line_bytes: int | None = None) -> Iterator[tuple[int, list[str]]]:
     """The cells of every line that is not empty, with the number of the line."""
     try:
-        with open_regular(path) as file, _text(file, path) as text:
-            reader = csv.reader(_text_lines(path, text), strict=True)
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, [cell.strip() for cell in cells]
+        lines = _regular_lines(path) if max_line_bytes is None else _piped_lines(path, max_line_bytes)
+        reader = csv.reader(lines, strict=True)
+        for cells in reader:
+            if cells:
+                yield reader.line_num, [cell.strip() for cell in cells]
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not valid UTF-8 ({error.reason}); save it as UTF-8") from None
+        raise DataError(f"{display_name(path)}: not valid UTF-8 ({error.reason}); save it as UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: invalid CSV ({error}); fix the line") from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
-    except OSError as error:
-        raise unreadable(path, error) from None
+        raise DataError(f"{display_name(path)}, line {reader.line_num}: invalid CSV ({error}); fix the line") from None
 
 
-def _text(file: BinaryIO, path: Path) -> io.TextIOWrapper:
-    content = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else cast(io.BufferedReader, file)
-    refuse_wide_encoding(path, content.peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
-    return io.TextIOWrapper(cast(BinaryIO, content), "utf-8-sig", newline="")
-
-
-def _text_lines(path: Path, text: io.TextIOWrapper) -> Iterator[str]:
+def _regular_lines(path: Path) -> Iterator[str]:
     """The lines with their ends; ``DataError`` for a line of more than ``MAX_LINE_BYTES`` characters."""
-    for number, line in enumerate(iter(partial(text.readline, MAX_LINE_BYTES + 1), ""), start=1):
-        if len(line) > MAX_LINE_BYTES:
-            fault = f"has more than {MAX_LINE_BYTES:,} characters; check that it is a CSV table"
-            raise DataError(f"{path}, line {number}: {fault}")
-        yield line
+    with open_bytes(path, pipes=False) as file:
+        refuse_wide_encoding(path, cast(io.BufferedReader, file).peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        for number, line in enumerate(iter(partial(text.readline, MAX_LINE_BYTES + 1), ""), start=1):
+            if len(line) > MAX_LINE_BYTES:
+                fault = f"has more than {MAX_LINE_BYTES:,} characters; check that it is a CSV table"
+                raise DataError(f"{path}, line {number}: {fault}")
+            yield line
+
+
+def _piped_lines(path: Path, max_line_bytes: int) -> Iterator[str]:
+    """Lines of a pipe or standard input; a lone carriage return ends a line too, as it does in a file."""
+    for raw in raw_lines(path, ends=True, limit=max_line_bytes, setting="--max-line-bytes"):
+        yield from io.StringIO(raw.decode(), newline="")
+
+
+def _only_further(header: list[str], columns: list[str]) -> str:
+    """The column of dates in ``header``: ``date``, or the only one that is not in ``columns``; else empty."""
+    known = set(columns)
+    others = [name for name in header if name not in known]
+    if "date" in others:
+        return "date"
+    return others[0] if len(others) == 1 else ""
 
 
 def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tuple[str, ...]:
@@ -183,7 +200,7 @@ def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missin
     places = np.concatenate(([0], np.cumsum(times.astype(np.int64))))
     values, lines = np.full((places[-1] + 1, len(table.columns)), np.nan), np.zeros(places[-1] + 1, np.int64)
     values[places], lines[places] = table.values, table.lines
-    return Table(table.columns, values, lines, np.isfinite(values))
+    return replace(table, values=values, lines=lines, known=np.isfinite(values))
 
 
 def _carried_forward(path: str, table: Table) -> Table:

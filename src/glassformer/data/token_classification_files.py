@@ -1,13 +1,12 @@
 """Tagged sentences as they lie on disk: columns as in CoNLL, or JSONL, plain or gzip."""
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glassformer.data.classification_config import TaggedConfig
-from glassformer.data.files import Fault, raw_lines, regular
+from glassformer.data.readers import Fault, json_rows, raw_lines, regular, require_unicode
 from glassformer.errors import DataError
 
 DOCUMENT_MARK = "-DOCSTART-"
@@ -28,13 +27,13 @@ class TaggedRecord(NamedTuple):
 
 def read_tagged(config: TaggedConfig, path: str) -> Iterator[TaggedRecord]:
     """Every sentence of ``path`` in order, those with faults included."""
-    lines = enumerate(raw_lines(regular(Path(path)), limit=config.max_line_bytes), start=1)
+    lines = raw_lines(regular(Path(path)), limit=config.max_line_bytes)
     return _jsonl(lines, config) if path.removesuffix(".gz").endswith(".jsonl") else _columns(lines, path)
 
 
-def _columns(lines: Iterator[tuple[int, bytes]], path: str) -> Iterator[TaggedRecord]:
+def _columns(lines: Iterator[bytes], path: str) -> Iterator[TaggedRecord]:
     sentence, begun = TaggedRecord(0, [], []), False
-    for line, raw in lines:
+    for line, raw in enumerate(lines, start=1):
         if not begun and raw.strip() and not raw.startswith(b"#"):
             begun = True
             _refuse_conll_u(raw, f"{path}, line {line}")
@@ -72,20 +71,14 @@ def _refuse_conll_u(raw: bytes, where: str) -> None:
         )
 
 
-def _jsonl(lines: Iterator[tuple[int, bytes]], config: TaggedConfig) -> Iterator[TaggedRecord]:
-    for line, raw in lines:
-        if not raw.strip():
-            yield TaggedRecord(line, [], [])
-            continue
-        try:
-            value = json.loads(raw.decode())
-            words, tags = value[config.tokens_key], value[config.tags_key]
-            "".join([*words, *tags]).encode()
-        except UnicodeError:
-            yield TaggedRecord(line, [], [], "invalid_utf8")
-        except (ValueError, RecursionError, KeyError, TypeError):
-            yield TaggedRecord(line, [], [], "malformed")
-        else:
-            whole = isinstance(words, list) and isinstance(tags, list) and len(words) == len(tags)
-            record = TaggedRecord(line, words, tags, lines_a_word=0)
-            yield record if whole else TaggedRecord(line, [], [], "malformed")
+def _jsonl(lines: Iterator[bytes], config: TaggedConfig) -> Iterator[TaggedRecord]:
+    def parse(value: Any) -> tuple[list[str], list[str]]:
+        words, tags = value[config.tokens_key], value[config.tags_key]
+        require_unicode(*words, *tags)
+        if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
+            raise ValueError("give a tag for each word")
+        return words, tags
+
+    blank: tuple[list[str], list[str]] = ([], [])
+    for row in json_rows(lines, parse, blank):
+        yield TaggedRecord(row.line, *row.value, row.fault, lines_a_word=0 if row.value[0] else 1)

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from glassformer.data import cache
 from glassformer.data.documents import Piece, read_pieces, text_files, text_form
-from glassformer.data.files import regular
 from glassformer.data.held_out import Part
 from glassformer.data.pairs import Side
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
+from glassformer.data.readers import regular
 from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer

@@ -4,10 +4,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
-
-from glassformer.data.time_series_files import _csv_lines as csv_lines
-from glassformer.errors import DataError
 
 FORMS = (
     "%Y-%m-%d %H:%M:%S",
@@ -19,27 +15,11 @@ FORMS = (
 )
 
 
-def read_header(path: str) -> tuple[str, ...]:
-    """The names of the columns of a CSV file."""
-    _, header = next(csv_lines(Path(path)), (0, list[str]()))
-    if not header:
-        raise DataError(f"{path}: is empty; give a table with a header")
-    return tuple(header)
-
-
-def dates_after(path: str, column: str, count: int) -> tuple[str, ...]:
-    """The ``count`` dates after the last one of ``column``, written as it is; none where they are not regular.
-
-    The table was read, so its steps are even; with ``missing="previous"`` some may be left out, and the smallest
-    step is the one that goes on.
-    """
-    lines = csv_lines(Path(path))
-    place = next(lines)[1].index(column)
-    return continued([cells[place] for _, cells in lines], count)
-
-
 def continued(cells: Sequence[str], count: int) -> tuple[str, ...]:
-    """The ``count`` cells after those that are there; none where it is not clear what they are."""
+    """The ``count`` dates after the last of ``cells``, written as it is; none where they are not regular.
+
+    Some dates of a table may be left out; the smallest step continues.
+    """
     if len(cells) < 2:
         return ()
     with suppress(ValueError):

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
+from glassformer.data.readers import display_name
 from glassformer.data.time_series import Series, SeriesFormat
 from glassformer.data.time_series_config import Missing
 from glassformer.data.time_series_files import read_table
@@ -17,7 +18,7 @@ from glassformer.metrics.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import SeriesModel
 from glassformer.models.size import summary
 from glassformer.native import Engine, Precision
-from glassformer.predict.dates import dates_after, read_header
+from glassformer.predict.dates import continued
 from glassformer.predict.loading import load_run
 from glassformer.predict.predictor import Predictor
 
@@ -64,22 +65,23 @@ class Forecaster(Predictor):
         form = SeriesFormat.parse_stored(run.setting("format"), f"{run.path}/config.json")
         return cls(run.model, form, path=run.path, engine=engine, precision=precision)
 
-    def forecast_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> Forecast:
-        """What comes after a CSV file of at least ``context`` rows.
+    def forecast_file(
+        self, path: str, date: str | None = None, missing: Missing = "refuse", max_line_bytes: int | None = None
+    ) -> Forecast:
+        """Forecast from a CSV file of at least ``context`` rows.
 
         ``date`` is the column of dates, empty for none; when not given ``date``, or else the only further column.
+        With ``max_line_bytes``, ``path`` may be a pipe, or ``-`` for standard input.
         """
-        header = read_header(path)
-        date = self._date(header) if date is None else date
-        table = read_table(path, date, self.format.columns, missing)
+        table = read_table(path, date, self.format.columns, missing, max_line_bytes)
+        path = display_name(path)
         if len(table.values) < self.model.config.context:
             raise DataError(
                 f"{path}: has {len(table.values)} rows, but the model reads context={self.model.config.context}; "
                 f"provide {self.model.config.context} or more"
             )
         values = self._forecast(self.format.standardize_table(path, table)[None, -self.model.config.context :])[0]
-        dates = dates_after(path, date, len(values)) if date else ()
-        return Forecast(table.columns, values, header, date, dates)
+        return Forecast(table.columns, values, table.header, table.date, continued(table.dates, len(values)))
 
     @torch.inference_mode()
     def forecast(
@@ -100,7 +102,7 @@ class Forecaster(Predictor):
 
     def errors_in_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> ForecastErrors:
         """MSE and MAE, of standardized values that are known, of every window in a CSV file."""
-        table = read_table(path, self._date(read_header(path)) if date is None else date, self.format.columns, missing)
+        table = read_table(path, date, self.format.columns, missing)
         config, rows = self.model.config, len(table.values)
         if rows < config.context + config.horizon:
             raise DataError(
@@ -137,10 +139,3 @@ class Forecaster(Predictor):
             return found.cpu()
 
         return forecast_errors((of(one.context), one.future) for one in series.ordered("test", BATCH_SIZE))
-
-    def _date(self, header: tuple[str, ...]) -> str:
-        known = set(self.format.columns)
-        others = [name for name in header if name not in known]
-        if "date" in others:
-            return "date"
-        return others[0] if len(others) == 1 else ""

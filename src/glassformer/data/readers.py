@@ -1,0 +1,216 @@
+"""Lines of files, plain, gzip or standard input, within a limit of bytes; rows of JSONL.
+
+A line ends at ``\\n`` and nowhere else: U+2028, ``\\x0b`` or ``\\x85`` inside a sentence must not shift one side of a
+parallel corpus against the other.
+"""
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Generic, Literal, NamedTuple, TypeVar, cast
+
+from glassformer.data.input_errors import missing, refuse_wide_encoding, way_out
+from glassformer.errors import DataError
+from glassformer.storage.regular_files import MAX_LINE_BYTES, open_regular
+
+Fault = Literal["invalid_utf8", "malformed"]
+V = TypeVar("V")
+
+STDIN = "-"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+CHUNK_BYTES = 1 << 16
+
+
+class Row(NamedTuple, Generic[V]):
+    """The value of one line, or the fault for which it has none."""
+
+    line: int  # 1-based
+    value: V
+    fault: Fault | None = None
+
+
+def json_row(line: int, text: str, parse: Callable[[Any], V], blank: V) -> Row[V]:
+    """Parse one line of JSONL. A blank line, or one with a fault, has the value ``blank``.
+
+    ``parse`` takes the JSON value. It raises ``KeyError``, ``TypeError`` or ``ValueError`` if that is malformed, and
+    ``UnicodeError`` (by ``require_unicode``) for text that is not valid Unicode.
+    """
+    if not text.strip():
+        return Row(line, blank)
+    try:
+        return Row(line, parse(json.loads(text)))
+    except UnicodeError:
+        return Row(line, blank, "invalid_utf8")
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return Row(line, blank, "malformed" if is_unicode(text) else "invalid_utf8")
+
+
+def text_row(line: int, raw: bytes) -> Row[str]:
+    """Decode one line. If it is not valid UTF-8, the row has a fault and no text."""
+    try:
+        return Row(line, raw.decode())
+    except UnicodeDecodeError:
+        return Row(line, "", "invalid_utf8")
+
+
+def json_rows(lines: Iterator[bytes], parse: Callable[[Any], V], blank: V) -> Iterator[Row[V]]:
+    """``json_row`` of each of ``lines``."""
+    for number, raw in enumerate(lines, start=1):
+        line, text, fault = text_row(number, raw)
+        yield Row(line, blank, fault) if fault else json_row(line, text, parse, blank)
+
+
+def require_unicode(*texts: Any) -> None:
+    r"""Raise ``TypeError`` for a value that is no text, ``UnicodeError`` for lone surrogates.
+
+    The surrogate "\ud800" is valid JSON and no text.
+    """
+    "".join(texts).encode()
+
+
+def is_unicode(text: str) -> bool:
+    """True if ``text`` has no lone surrogates."""
+    try:
+        require_unicode(text)
+    except UnicodeError:
+        return False
+    return True
+
+
+def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """The lines of one file, plain or ``.gz``; ``-`` is standard input. An empty file is not an error.
+
+    A line of more than ``limit`` bytes is a ``DataError``, raised before the rest of the line is read.
+    """
+    name = display_name(path)
+    for number, raw in enumerate(raw_lines(Path(path), limit=limit, setting="--max-line-bytes"), start=1):
+        try:
+            yield raw.decode()
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{name}, line {number}: not valid UTF-8 ({error.reason}); "
+                "fix the line, or convert the text: iconv -f LATIN1 -t UTF-8"
+            ) from None
+
+
+def parallel_lines(source: str | Path, target: str | Path, limit: int = MAX_LINE_BYTES) -> tuple[list[str], list[str]]:
+    """The lines of two files that belong together; ``DataError`` names both counts when they differ."""
+    if str(source) == str(target) == STDIN:
+        raise DataError("standard input cannot be both files; name a file for one of them")
+    sources, targets = list(read_lines(source, limit)), list(read_lines(target, limit))
+    if len(sources) != len(targets):
+        shorter, line = (source, len(sources)) if len(sources) < len(targets) else (target, len(targets))
+        raise DataError(
+            f"{source} has {len(sources):,} lines and {target} {len(targets):,}; "
+            f"the first without a partner is line {line + 1}, which {shorter} does not have"
+        )
+    return sources, targets
+
+
+def raw_lines(
+    path: Path, ends: bool = False, limit: int = MAX_LINE_BYTES, setting: str = "data.max_line_bytes"
+) -> Iterator[bytes]:
+    """The undecoded lines of one file, plain or ``.gz``, without a byte order mark.
+
+    With ``ends`` each line keeps its line end, as ``\\n``. A line of more than ``limit`` bytes is a
+    ``DataError`` that suggests raising ``setting``.
+    """
+    try:
+        with open_bytes(path) as file:
+            lines = _split(file, ends, limit)
+            opening = list[bytes]()
+            for line in islice(lines, 2):  # the first may be empty, so that only the second shows the encoding
+                opening.append(line.removesuffix(b"\n"))
+                refuse_wide_encoding(display_name(path), b"\n".join(opening))
+                yield line
+            yield from lines
+    except _LongLineError as error:
+        fault = f"has more than {limit:,} bytes; break the line, or raise {setting}"
+        raise DataError(f"{display_name(path)}, line {error.line}: {fault}") from None
+
+
+@contextmanager
+def open_bytes(path: Path, pipes: bool = True) -> Iterator[BinaryIO]:
+    """Open a file, plain or ``.gz``, or standard input (``-``) for reading. Errors of reading become ``DataError``.
+
+    Without ``pipes``, only a regular file is opened, and ``-`` is a file of that name.
+    """
+    try:
+        if pipes and str(path) == STDIN:
+            yield sys.stdin.buffer
+            return
+        with path.open("rb") if pipes else open_regular(path) as file:
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+class _LongLineError(Exception):
+    """Error for a line, numbered from 1, that exceeds the length limit."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+def _split(file: BinaryIO, ends: bool, limit: int) -> Iterator[bytes]:
+    """Split chunks into lines; ``file.readline`` with a limit would take longer than all other steps."""
+    end = b"\n" if ends else b""
+    size = min(CHUNK_BYTES, limit)  # then only a line that began in an earlier chunk can be too long
+    number, mark = 1, BYTE_ORDER_MARK
+    begun, length = list[bytes](), 0  # parts of an unfinished line, joined once
+    while chunk := file.read1(size):  # type: ignore[attr-defined]
+        first, *others = chunk.split(b"\n")
+        begun.append(first)
+        length += len(first)
+        if length > limit:
+            _check_length(b"".join(begun), limit, number)
+        if not others:
+            continue
+        yield b"".join(begun).removesuffix(b"\r").removeprefix(mark) + end
+        rest = others.pop()
+        begun, length = [rest], len(rest)
+        for line in others:
+            yield line.removesuffix(b"\r") + end
+        number, mark = number + 1 + len(others), b""
+    if length:
+        yield b"".join(begun).removesuffix(b"\r").removeprefix(mark)
+
+
+def _check_length(line: bytes, limit: int, number: int) -> None:
+    if len(line) > limit and len(line.removesuffix(b"\r")) > limit:
+        raise _LongLineError(number)
+
+
+def regular(path: Path) -> Path:
+    """Raise ``DataError`` unless ``path`` is a regular file.
+
+    Text is read for its vocabulary, its fingerprint and its tokens, and a pipe cannot be read twice.
+    """
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder; name a file")
+    if path.exists():
+        raise DataError(f"{path}: is not a regular file; store the text in one")
+    raise missing(path)
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    """Error for a file that cannot be read."""
+    hint = "choose a readable file"
+    if isinstance(error, FileNotFoundError):
+        hint = way_out(path, hint)
+    return DataError(f"{display_name(path)}: cannot be read ({error.strerror or error}); {hint}")
+
+
+def display_name(path: str | Path) -> str:
+    """The path as messages name it."""
+    return "standard input" if str(path) == STDIN else str(path)
