@@ -10,7 +10,7 @@ import torch
 import tiny_run
 from glassformer.cli.app import app
 from glassformer.errors import ConfigError
-from glassformer.interop.optional import required
+from glassformer.interop import require
 from tiny_tasks import made
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -67,7 +67,7 @@ def test_extras_page_reads_a_curve_from_metrics(workplace: Path) -> None:
 
 def test_extras_page_decodes_with_ctranslate2(workplace: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     try:
-        required("ctranslate2", "ctranslate2")
+        require("ctranslate2", "ctranslate2")
     except ConfigError as error:
         pytest.skip(str(error))
     from glassformer.interop.to_ctranslate2 import export_ctranslate2

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
-from glassformer.interop.optional import required
+from glassformer.interop import require
 from glassformer.layers.llama import RMSNorm
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.models.vit import ViT, ViTConfig
 
 try:
-    theirs: Any = required("transformers", "huggingface")
+    theirs: Any = require("transformers", "huggingface")
 except ConfigError:
     pytest.skip("transformers is not installed", allow_module_level=True)
 

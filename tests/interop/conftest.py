@@ -1,7 +1,7 @@
-"""Where one of the other libraries is not installed, what needs it is not collected, and nothing else."""
+"""Skip the tests that need a library that is not installed."""
 
 from glassformer.errors import ConfigError
-from glassformer.interop.optional import required
+from glassformer.interop import require
 
 NEEDED = {
     "ctranslate2": ["test_ctranslate2.py"],
@@ -23,6 +23,6 @@ NEEDED = {
 collect_ignore_glob: list[str] = []
 for _library, _files in NEEDED.items():
     try:
-        required(_library, _library)
+        require(_library, _library)
     except ConfigError:
         collect_ignore_glob += _files

@@ -132,10 +132,10 @@ def translator(path: Path, kind: str = "marian", **changes: Any) -> Path:
     sizes = {"d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 10, "decoder_ffn_dim": 10}
     heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 3}
     symbols = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
-    whole = {"vocab_size": 300, "scale_embedding": True, "max_position_embeddings": 90, "forced_eos_token_id": None}
+    common = {"vocab_size": 300, "scale_embedding": True, "max_position_embeddings": 90, "forced_eos_token_id": None}
     config, model = (getattr(transformers, name) for name in TRANSLATORS[kind])
     torch.manual_seed(1)
-    built = model(config(**{**sizes, **heads, **symbols, **whole, **changes})).eval()
+    built = model(config(**{**sizes, **heads, **symbols, **common, **changes})).eval()
     fill(built, without=["position"])
     if hasattr(built, "final_logits_bias"):
         built.final_logits_bias.normal_()

@@ -1,4 +1,4 @@
-"""BART and mBART with their own tokenizers and habits: two tables of positions, a start that is the end, languages."""
+"""BART and mBART with their tokenizers: two tables of positions, a start that is the end, language tokens."""
 
 import json
 from pathlib import Path
@@ -19,43 +19,43 @@ from interop.small_folders import byte_level, translator
 
 BART = {"decoder_start_token_id": 2, "forced_eos_token_id": 2, "scale_embedding": False}
 PLAIN = LINES[:4]
-"""In what is left a symbol stands as text, which theirs takes for the symbol."""
+"""Lines without the text of a special token, which their tokenizers take for the token."""
 
 
 def their_tokenizer() -> Any:
-    """As ``facebook/bart-base`` has it: RoBERTa's."""
+    """Tokenizer of ``facebook/bart-base``, which is that of RoBERTa."""
     model = json.loads(byte_level(["<s>", "<pad>", "</s>", "<unk>", "<mask>"]).to_str())["model"]
     merges = [tuple(pair) for pair in model["merges"]]
     return transformers.BartTokenizer(vocab=model["vocab"], merges=merges)
 
 
 def language_tokenizer(name: str) -> Any:
-    """mBART's, with pieces of our lines."""
+    """Tokenizer of mBART with pieces of our lines."""
     pieces = tokenizers.SentencePieceUnigramTokenizer()
     pieces.train_from_iterator(LINES, vocab_size=120, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False)
-    found = [(piece, score) for piece, score in json.loads(pieces.to_str())["model"]["vocab"] if piece != "<unk>"]
-    vocabulary = [(symbol, 0.0) for symbol in ("<s>", "<pad>", "</s>", "<unk>")] + found
+    entries = [(piece, score) for piece, score in json.loads(pieces.to_str())["model"]["vocab"] if piece != "<unk>"]
+    vocabulary = [(symbol, 0.0) for symbol in ("<s>", "<pad>", "</s>", "<unk>")] + entries
     return getattr(transformers, name)(vocab=vocabulary, src_lang="en_XX", tgt_lang="ro_RO")
 
 
-def retold(folder: Path, file: str, **values: Any) -> None:
-    """``values`` over what a JSON file says."""
+def replace_values(folder: Path, file: str, **values: Any) -> None:
+    """Replace ``values`` in a JSON file."""
     path = folder / file
-    told = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**told, **values}))
+    values_before = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps({**values_before, **values}))
 
 
 @pytest.mark.parametrize("kind", ["bart", "bare bart"])
 def test_its_own_tokenizer_and_generation(kind: str, tmp_path: Path) -> None:
-    """The bare model is what the first BARTs are saved as. A token that theirs forces is told, and not forced here."""
+    """The first BARTs are saved as bare models. A forced token is reported, and not forced here."""
     theirs, reader = translator(tmp_path / "theirs", kind, **BART), their_tokenizer()
     reader.save_pretrained(theirs)
-    told = {"forced_bos_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
+    generation = {"forced_bos_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1}
     lengths = {"min_length": 5, "max_length": 30, "no_repeat_ngram_size": 3, "num_beams": 4, "length_penalty": 2.0}
-    (theirs / "generation_config.json").write_text(json.dumps(told | lengths))
+    (theirs / "generation_config.json").write_text(json.dumps(generation | lengths))
     imported = import_folder(str(theirs), tmp_path / "ours", PLAIN)
     assert imported.notes == ["left out: forced_bos_token_id=0 (generation_config.json)"]
-    assert all(sample.ours == sample.theirs for sample in imported.parity.samples)
+    assert all(sample.our_output == sample.their_output for sample in imported.parity.samples)
     ours = Translator.load(tmp_path / "ours")
     assert ours.symbols == SpecialTokens(pad=1, start=2, end=2)
     tokenizer = ours.tokenizers.source
@@ -73,7 +73,7 @@ def test_its_own_tokenizer_and_generation(kind: str, tmp_path: Path) -> None:
 
 
 def test_two_tables_are_one_where_they_are_equal(tmp_path: Path) -> None:
-    """But for the rows that nothing looks up."""
+    """Two equal tables are tied, whatever their unused rows contain."""
     theirs = translator(tmp_path / "theirs", "bart", **BART)
     weights = load_file(theirs / "model.safetensors")
     for name in ("embed_positions.weight", "layernorm_embedding.weight", "layernorm_embedding.bias"):
@@ -89,7 +89,7 @@ def test_two_tables_are_one_where_they_are_equal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["embed_positions.weight", "layernorm_embedding.weight"])
-def test_what_training_there_has_parted_comes_back_untied(table: str, tmp_path: Path) -> None:
+def test_tables_that_training_elsewhere_changed_come_back_untied(table: str, tmp_path: Path) -> None:
     ours = checkpoint(tmp_path / "ours", positions="learned", scale_embeddings=False, norm_embeddings=True)
     theirs = export_folder(ours, tmp_path / "theirs").path
     weights = load_file(theirs / "model.safetensors")
@@ -101,11 +101,11 @@ def test_what_training_there_has_parted_comes_back_untied(table: str, tmp_path: 
 
 
 def test_a_language_before_the_text(tmp_path: Path) -> None:
-    """mBART-50's; the language to write in is one that theirs forces, here the beginning of a translation."""
+    """Tokenizer of mBART-50; the forced target language there is the beginning of a translation here."""
     reader = language_tokenizer("MBart50Tokenizer")
     theirs = translator(tmp_path / "theirs", "mbart", vocab_size=len(reader), decoder_start_token_id=2)
     reader.save_pretrained(theirs)
-    retold(theirs, "generation_config.json", forced_bos_token_id=reader.convert_tokens_to_ids("ro_RO"))
+    replace_values(theirs, "generation_config.json", forced_bos_token_id=reader.convert_tokens_to_ids("ro_RO"))
     imported = import_folder(str(theirs), tmp_path / "ours", PLAIN)
     assert "forced_bos_token_id=" in imported.notes[0]
     tokenizer = Translator.load(tmp_path / "ours").tokenizers.source
@@ -115,7 +115,7 @@ def test_a_language_before_the_text(tmp_path: Path) -> None:
 
 
 def test_a_language_behind_the_end_is_refused(tmp_path: Path) -> None:
-    """mBART's first form."""
+    """The first tokenizer of mBART puts the language after the end token."""
     reader = language_tokenizer("MBartTokenizer")
     theirs = translator(tmp_path / "theirs", "mbart", vocab_size=len(reader), decoder_start_token_id=2)
     reader.save_pretrained(theirs)
@@ -124,7 +124,7 @@ def test_a_language_behind_the_end_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "ours").exists()
 
 
-def test_what_old_folders_have_besides(tmp_path: Path) -> None:
+def test_import_ignores_extra_tensors_of_old_folders(tmp_path: Path) -> None:
     theirs = translator(tmp_path / "theirs", "bart", **BART)
     weights = load_file(theirs / "model.safetensors")
     weights |= {f"model.{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")}

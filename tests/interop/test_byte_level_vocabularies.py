@@ -9,7 +9,8 @@ import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, processors, trainers
 
 import glassformer
-from glassformer.interop.huggingface import OWN, export_folder, import_folder
+from glassformer.interop.folder import SETTINGS_FILE
+from glassformer.interop.huggingface import export_folder, import_folder
 from glassformer.interop.transformers_api import quiet, transformers
 from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.text import Tokenizer, TokenizerPair
@@ -76,7 +77,7 @@ def test_byte_level_vocabularies_survive_import_and_export(family: str, tmp_path
         folder(theirs, "GPT2LMHeadModel" if family == "gpt2" else "LlamaForCausalLM")
     import_folder(str(theirs), tmp_path / "ours", ["a do"])
     export_folder(tmp_path / "ours", tmp_path / "again", ["a do"])
-    (tmp_path / "again" / OWN).unlink()  # like a folder from another tool
+    (tmp_path / "again" / SETTINGS_FILE).unlink()  # like a folder from another tool
     import_folder(str(tmp_path / "again"), tmp_path / "back", ["a do"])
     readers = [transformers.AutoTokenizer.from_pretrained(tmp_path / name) for name in ("theirs", "again")]
     ours = [tokenizer_of(tmp_path / name) for name in ("ours", "back")]
@@ -94,9 +95,9 @@ def test_byte_level_vocabularies_survive_import_and_export(family: str, tmp_path
 def test_imported_byte_level_tokens_are_readable(tmp_path: Path) -> None:
     import_folder(str(llama_3_folder(tmp_path / "theirs")), tmp_path / "ours", ["a do"])
     tokenizer = tokenizer_of(tmp_path / "ours")
-    shown = tokenizer.tokens(tokenizer.encode("A dog ж\n"))
-    assert shown[0] == START
-    assert "".join(shown[1:]) == "A dog <0xD0><0xB6>\n"
+    tokens = tokenizer.tokens(tokenizer.encode("A dog ж\n"))
+    assert tokens[0] == START
+    assert "".join(tokens[1:]) == "A dog <0xD0><0xB6>\n"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

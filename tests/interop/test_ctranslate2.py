@@ -1,4 +1,4 @@
-"""CTranslate2 says what we say, by its own search."""
+"""CTranslate2 computes the same probabilities, and its search gives the same texts."""
 
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,14 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tiny_run.TinyRun:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_probabilities_and_texts_are_the_same(name: str, tmp_path: Path) -> None:
-    found = export_ctranslate2(checkpoint(tmp_path / "ours", **MODELS[name]), tmp_path / "theirs")
-    assert found.parity.differences["float32"] <= 1e-5
-    assert all(sample.ours == sample.theirs for sample in found.parity.samples)
+    exported = export_ctranslate2(checkpoint(tmp_path / "ours", **MODELS[name]), tmp_path / "theirs")
+    assert exported.parity.differences["float32"] <= 1e-5
+    assert all(sample.our_output == sample.their_output for sample in exported.parity.samples)
 
 
 @pytest.mark.parametrize("quantization", ["float32", "int8"])
 def test_its_search_finds_our_tokens(quantization: Any, tiny: tiny_run.TinyRun, tmp_path: Path) -> None:
-    """With files alone: text to tokens by ``source.json``, and tokens to text by ``target.json``.
+    """Encode with ``source.json`` and decode with ``target.json``.
 
     A beam there ends as soon as it has enough hypotheses, so ours, where it goes on, may find a better one.
     """
@@ -54,17 +54,17 @@ def test_its_search_finds_our_tokens(quantization: Any, tiny: tiny_run.TinyRun, 
     tokens = [source.encode(text).tokens for text in texts]
     limits = {"max_decoding_length": 30, "min_decoding_length": 0, "return_scores": True}
     for beam in (1, 4) if quantization == "float32" else (1,):
-        found = theirs.translate_batch(tokens, beam_size=beam, length_penalty=1, **limits)
-        said = [target.decode([target.token_to_id(token) for token in one.hypotheses[0]]) for one in found]
+        results = theirs.translate_batch(tokens, beam_size=beam, length_penalty=1, **limits)
+        outputs = [target.decode([target.token_to_id(token) for token in one.hypotheses[0]]) for one in results]
         settings = {"beam_size": beam, "length_penalty": "average", "alpha": 1.0, "max_length": 30}
         ours = [several[0] for several in tiny.translator.hypotheses(texts, **settings, precision=quantization)]
-        same = [a == b.text for a, b in zip(said, ours, strict=True)]
+        same = [a == b.text for a, b in zip(outputs, ours, strict=True)]
         if quantization == "int8":
             assert sum(same) >= len(texts) - 3
         elif beam == 1:
             assert all(same)
         else:
-            scores = zip(same, ours, found, strict=True)
+            scores = zip(same, ours, results, strict=True)
             assert all(equal or one.score > other.scores[0] for equal, one, other in scores)
             assert sum(same) > len(texts) // 4
 
@@ -73,18 +73,18 @@ def test_eight_bits_leave_the_run_alone(tiny: tiny_run.TinyRun, tmp_path: Path) 
     first = export_ctranslate2(tiny.run, tmp_path / "int8", "int8").parity
     second = export_ctranslate2(tiny.run, tmp_path / "float32").parity
     assert 1e-5 < first.differences["int8"] < 1
-    assert [sample.ours for sample in first.samples] == [sample.ours for sample in second.samples]
+    assert [sample.our_output for sample in first.samples] == [sample.our_output for sample in second.samples]
     weights = [(tmp_path / name / "model.bin").stat().st_size for name in ("int8", "float32")]
     assert weights[0] < weights[1]
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [([" "], "no text to compare on: each is empty"), (["a " * 70], "has 141 tokens, and there are 60 positions")],
 )
-def test_texts_that_cannot_be_compared(texts: list[str], said: str, tmp_path: Path) -> None:
+def test_texts_that_cannot_be_compared(texts: list[str], message: str, tmp_path: Path) -> None:
     ours = checkpoint(tmp_path / "ours", positions="learned", max_length=60)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         export_ctranslate2(ours, tmp_path / "theirs", texts=texts)
     assert not (tmp_path / "theirs").exists()
 

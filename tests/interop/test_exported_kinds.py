@@ -1,4 +1,4 @@
-"""Which models go to which library, said as it is before any of the libraries is asked."""
+"""Models that CTranslate2 and ONNX do not support, with the remedy in the error."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from glassformer.interop.folder import load_translator
 
 
 @pytest.mark.parametrize(("task", "kind"), [("language", "gpt"), ("masked", "bert"), ("images", "vit")])
-def test_what_another_library_takes_is_sent_there(task: str, kind: str, tmp_path: Path) -> None:
+def test_export_names_the_library_that_supports_the_kind(task: str, kind: str, tmp_path: Path) -> None:
     run = stored(tmp_path, task)
     with pytest.raises(ConfigError) as caught:
         load_translator(run)
-    told = f"model.kind={kind!r} is not exported there; encoder_decoder is; use --to huggingface"
-    assert str(caught.value) == f"{run}: {told}"
+    message = f"model.kind={kind!r} is not exported there; encoder_decoder is; use --to huggingface"
+    assert str(caught.value) == f"{run}: {message}"
 
 
-def test_what_none_takes_is_not_sent_to_one_that_refuses_it(tmp_path: Path) -> None:
+def test_export_of_a_kind_without_a_library_names_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_translator(stored(tmp_path, "forecasting"))
     assert str(caught.value).endswith(

@@ -1,4 +1,4 @@
-"""A model that is named and not there: what was asked where, and what to do, whatever the hub answers."""
+"""Errors for models that cannot be downloaded, with the hub, the reason and the remedy."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Answered]:
-    """What is said where every request is answered with this status and this error code."""
+    """Refusal by an import from a hub that answers every request with a status and an error code."""
     answer: list[tuple[int, str]] = []
 
     class Hub(BaseHTTPRequestHandler):
@@ -57,16 +57,16 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_pat
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed:
         hub = f"http://127.0.0.1:{closed.server_port}"
     monkeypatch.setattr(constants, "ENDPOINT", hub)
-    way = "name a local folder that save_pretrained has written, or go online"
+    remedy = "name a local folder that save_pretrained has written, or go online"
     assert refusal(NAME, tmp_path) == (
-        f"{NAME}: there is no such folder, and {hub} cannot be reached, nor is it in {cache}; {way}"
+        f"{NAME}: there is no such folder, and {hub} cannot be reached, nor is it in {cache}; {remedy}"
     )
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert f"{hub} may not be asked (HF_HUB_OFFLINE is set), nor is it in {cache}; " in refusal(NAME, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "told"),
+    ("status", "code", "reason"),
     [
         (
             404,
@@ -77,12 +77,12 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_pat
         (418, "", "refuses it (HTTP 418); try again later, or name a local folder"),
     ],
 )
-def test_what_the_hub_answers(answered: Answered, status: int, code: str, told: str) -> None:
-    said = answered(status, code)
-    assert said.startswith(f"{NAME}: there is no such folder, and {constants.ENDPOINT}") and told in said
+def test_error_gives_the_reason_of_the_hub(answered: Answered, status: int, code: str, reason: str) -> None:
+    message = answered(status, code)
+    assert message.startswith(f"{NAME}: there is no such folder, and {constants.ENDPOINT}") and reason in message
 
 
 @pytest.mark.parametrize("name", ["a b", "one/two/three", "./here", "owner/-"])
-def test_what_is_no_name_is_asked_of_nobody(name: str, tmp_path: Path) -> None:
-    told = "there is no such folder; name one, or a model of the hub (owner/name)"
-    assert refusal(name, tmp_path) == f"{name}: {told}"
+def test_invalid_name_is_refused_without_a_request(name: str, tmp_path: Path) -> None:
+    message = "there is no such folder; name one, or a model of the hub (owner/name)"
+    assert refusal(name, tmp_path) == f"{name}: {message}"

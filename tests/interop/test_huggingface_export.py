@@ -1,4 +1,4 @@
-"""What is exported loads with Hugging Face's own classes, says the same, and comes back bit for bit."""
+"""Exports load with the classes of transformers, give the same outputs, and come back bit for bit."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,8 @@ import torch
 
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES
-from glassformer.interop.huggingface import OWN, export_folder, import_folder, transformers
+from glassformer.interop.folder import SETTINGS_FILE
+from glassformer.interop.huggingface import export_folder, import_folder, transformers
 from glassformer.models.recurrent import Recurrent, RecurrentConfig
 from glassformer.models.registry import weights_of
 from glassformer.predict.translator import Translator
@@ -52,8 +53,8 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
     assert exported.kind == name.split(",")[0]
     assert exported.parity.differences["float32"] <= 1e-5
     assert exported.parity.differences["float64"] <= 1e-12
-    assert all(sample.ours == sample.theirs for sample in exported.parity.samples)
-    assert any(sample.ours for sample in exported.parity.samples)
+    assert all(sample.our_output == sample.their_output for sample in exported.parity.samples)
+    assert any(sample.our_output for sample in exported.parity.samples)
 
     imported = import_folder(str(exported.path), tmp_path / "back")
     first, second = load_checkpoint(ours), load_checkpoint(imported.path)
@@ -61,43 +62,43 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
     assert (first.config["model"], first.tokenizer) == (second.config["model"], second.tokenizer)
     assert second.config["decoding"]["max_length"] == 12
 
-    (exported.path / OWN).unlink()  # as if someone else had made the folder
+    (exported.path / SETTINGS_FILE).unlink()  # as if someone else had made the folder
     bare = load_checkpoint(import_folder(str(exported.path), tmp_path / "bare").path)
-    further = bare.weights.keys() - first.weights.keys()
-    assert not further or not first.config["model"]["attention_bias"]
+    added = bare.weights.keys() - first.weights.keys()
+    assert not added or not first.config["model"]["attention_bias"]
     assert all(torch.equal(bare.weights[name], tensor) for name, tensor in first.weights.items())
     assert Translator.load(tmp_path / "bare").translate(LINES) == Translator.load(ours).translate(LINES)
 
 
 @pytest.mark.parametrize("name", ["marian", "marian, two vocabularies"])
 def test_generate_alone_gives_our_text(name: str, tmp_path: Path) -> None:
-    """``AutoModelForSeq2SeqLM`` and ``AutoTokenizer`` and nothing of ours."""
+    """Only ``AutoModelForSeq2SeqLM`` and ``AutoTokenizer`` are used."""
     ours = checkpoint(tmp_path / "ours", **MODELS[name], decoding={"beam_size": 1, "max_length": 12})
     folder = export_folder(ours, tmp_path / "theirs").path
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     reader = transformers.AutoTokenizer.from_pretrained(folder / "target") if "two" in name else tokenizer
-    found = model.generate(**tokenizer(list(LINES), return_tensors="pt", padding=True))
-    assert reader.batch_decode(found, skip_special_tokens=True) == Translator.load(ours).translate(LINES)
+    generated = model.generate(**tokenizer(list(LINES), return_tensors="pt", padding=True))
+    assert reader.batch_decode(generated, skip_special_tokens=True) == Translator.load(ours).translate(LINES)
 
 
-def test_what_theirs_cannot_say_is_told(tmp_path: Path) -> None:
+def test_export_notes_settings_without_a_counterpart(tmp_path: Path) -> None:
     plain = export_folder(checkpoint(tmp_path / "a"), tmp_path / "b")
     assert any("gnmt" in note for note in plain.notes)
     decoding = {"length_penalty": "average", "alpha": 0.7, "beam_size": 5, "max_length": 9, "no_repeat_ngram": 3}
-    told = export_folder(checkpoint(tmp_path / "c", decoding=decoding), tmp_path / "d")
-    assert told.notes == ["positions end there: texts of more than 90 tokens cannot be read"]
-    written = json.loads((tmp_path / "d" / "generation_config.json").read_text())
-    assert (written["num_beams"], written["length_penalty"], written["no_repeat_ngram_size"]) == (5, 0.7, 3)
-    (tmp_path / "d" / OWN).unlink()
+    exported = export_folder(checkpoint(tmp_path / "c", decoding=decoding), tmp_path / "d")
+    assert exported.notes == ["positions end there: texts of more than 90 tokens cannot be read"]
+    generation = json.loads((tmp_path / "d" / "generation_config.json").read_text())
+    assert (generation["num_beams"], generation["length_penalty"], generation["no_repeat_ngram_size"]) == (5, 0.7, 3)
+    (tmp_path / "d" / SETTINGS_FILE).unlink()
     import_folder(str(tmp_path / "d"), tmp_path / "e")
     stored = load_checkpoint(tmp_path / "e").config["decoding"]
     assert {name: stored[name] for name in decoding} == decoding
 
 
 @pytest.mark.parametrize("decoding", [{"beam_size": 1, "length_penalty": "none"}, {"sample": True, "alpha": 0.5}])
-def test_a_penalty_that_nothing_heeds_is_not_written(decoding: dict[str, Any], tmp_path: Path) -> None:
-    """Theirs refuses to write one without a beam."""
+def test_length_penalty_without_a_beam_is_not_exported(decoding: dict[str, Any], tmp_path: Path) -> None:
+    """Their class rejects a length penalty without a beam."""
     exported = export_folder(checkpoint(tmp_path / "ours", decoding=decoding), tmp_path / "theirs")
     assert "length_penalty" not in json.loads((exported.path / "generation_config.json").read_text())
     assert not any("length_penalty" in note for note in exported.notes)
@@ -112,11 +113,11 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_a_model_without_a_counterpart_is_refused(said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_model_without_a_counterpart_is_refused(message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        export_folder(checkpoint(tmp_path / "ours", **REFUSED[said]), tmp_path / "theirs")
-    assert str(caught.value).startswith(said)
+        export_folder(checkpoint(tmp_path / "ours", **REFUSED[message]), tmp_path / "theirs")
+    assert str(caught.value).startswith(message)
     assert [item.name for item in tmp_path.iterdir()] == ["ours"]
 
 
@@ -128,7 +129,7 @@ def test_a_conversion_that_differs_leaves_nothing(tmp_path: Path, monkeypatch: p
     assert [item.name for item in tmp_path.iterdir()] == ["ours"]
 
 
-def test_a_model_of_nobody_elses_is_refused(tmp_path: Path) -> None:
+def test_model_without_a_family_is_refused(tmp_path: Path) -> None:
     ours = load_checkpoint(checkpoint(tmp_path / "ours"))
     sizes = ours.config["model"]["vocab_size"]
     built = Recurrent(RecurrentConfig.parse({"vocab_size": sizes, "d_model": 4, "d_hidden": 4}))
@@ -146,14 +147,17 @@ def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
 
 
 def _with_swapped_keys(family: Any) -> Any:
-    """A table in which a query and a key of the same shape have changed places."""
+    """Family in which the rows of a query and a key of the same shape are swapped."""
 
     def rows(config: Any) -> list[Any]:
-        found = family.rows(config)
-        places = [i for i, row in enumerate(found) if row.ours[0].startswith("encoder.layers.0.self_attention.")]
-        query, key = places[0], places[2]
-        swapped = replace(found[query], theirs=found[key].theirs), replace(found[key], theirs=found[query].theirs)
-        found[query], found[key] = swapped
-        return found
+        table = family.rows(config)
+        indices = [i for i, row in enumerate(table) if row.our_names[0].startswith("encoder.layers.0.self_attention.")]
+        query, key = indices[0], indices[2]
+        swapped = (
+            replace(table[query], their_names=table[key].their_names),
+            replace(table[key], their_names=table[query].their_names),
+        )
+        table[query], table[key] = swapped
+        return table
 
     return replace(family, rows=rows)

@@ -47,11 +47,11 @@ def test_both_sides_are_the_same(kind: str, changes: dict[str, Any], made: Calla
     assert imported.parity.differences["float32"] <= 1e-5
     assert imported.parity.differences["float64"] <= 1e-12
     assert [sample.source for sample in imported.parity.samples] == list(LINES)
-    assert all(sample.ours == sample.theirs for sample in imported.parity.samples)
+    assert all(sample.our_output == sample.their_output for sample in imported.parity.samples)
     tokenizer = Translator.load(tmp_path / "ours").tokenizers.source
     assert [tokenizer.decode(tokenizer.encode(line)) for line in LINES] == list(LINES)
     if kind == "m2m_100":
-        return  # its way back is Blenderbot's
+        return  # exported as a Blenderbot
     exported = load_file(export_folder(tmp_path / "ours", tmp_path / "again").path / "model.safetensors")
     for name, tensor in load_file(folder / "model.safetensors").items():
         if name.endswith("embed_positions.weight") and "bart" in kind:
@@ -93,8 +93,8 @@ def refusal(folder: Path | str, tmp_path: Path, kind: type[Exception] = Checkpoi
 def test_no_pickle_is_read(made: Callable[..., Path], tmp_path: Path) -> None:
     folder = made()
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    said = refusal(folder, tmp_path)
-    assert "pytorch_model.bin is a pickle" in said and "safe_serialization=True" in said
+    message = refusal(folder, tmp_path)
+    assert "pytorch_model.bin is a pickle" in message and "safe_serialization=True" in message
     (folder / "pytorch_model.bin").unlink()
     assert "has no model.safetensors" in refusal(folder, tmp_path)
 
@@ -106,23 +106,23 @@ def test_every_fault_of_the_weights_is_listed(made: Callable[..., Path], tmp_pat
     weights["model.encoder.layers.1.fc2.bias"] = torch.zeros(5)
     weights["model.encoder.layers.2.fc2.bias"] = torch.zeros(12)
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    said = refusal(folder, tmp_path)
-    assert "model.encoder.layers.0.fc1.weight is missing" in said
-    assert "model.decoder.layers.0.encoder_attn.k_proj.bias is missing" in said
-    assert "model.encoder.layers.1.fc2.bias is [5], not [12]" in said
-    assert "model.encoder.layers.2.fc2.bias is not known" in said
+    message = refusal(folder, tmp_path)
+    assert "model.encoder.layers.0.fc1.weight is missing" in message
+    assert "model.decoder.layers.0.encoder_attn.k_proj.bias is missing" in message
+    assert "model.encoder.layers.1.fc2.bias is [5], not [12]" in message
+    assert "model.encoder.layers.2.fc2.bias is not known" in message
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"activation_function": "gelu_new"}, "activation_function='gelu_new'"),
         ({"scale_embedding": False}, "scale_embedding=False"),
         ({"decoder_attention_heads": 2}, "decoder_attention_heads=2"),
     ],
 )
-def test_the_setting_is_named(changes: dict[str, Any], said: str, made: Callable[..., Path], tmp_path: Path) -> None:
-    assert said in refusal(made("marian", **changes), tmp_path, ConfigError)
+def test_the_setting_is_named(changes: dict[str, Any], message: str, made: Callable[..., Path], tmp_path: Path) -> None:
+    assert message in refusal(made("marian", **changes), tmp_path, ConfigError)
 
 
 def test_dropout_of_the_attention_weights_and_shortest_texts_are_read(
@@ -131,9 +131,9 @@ def test_dropout_of_the_attention_weights_and_shortest_texts_are_read(
     folder = made("marian", dropout=0.2, attention_dropout=0.3)
     (folder / "generation_config.json").write_text('{"min_new_tokens": 3, "max_length": 40}')
     import_folder(str(folder), tmp_path / "ours")
-    told = load_checkpoint(tmp_path / "ours").config
-    assert (told["model"]["dropout"], told["model"]["attention_dropout"]) == (0.2, 0.3)
-    assert (told["decoding"]["min_length"], told["decoding"]["max_length"]) == (3, 39)
+    stored_values = load_checkpoint(tmp_path / "ours").config
+    assert (stored_values["model"]["dropout"], stored_values["model"]["attention_dropout"]) == (0.2, 0.3)
+    assert (stored_values["decoding"]["min_length"], stored_values["decoding"]["max_length"]) == (3, 39)
     again = export_folder(tmp_path / "ours", tmp_path / "again").path
     assert json.loads((again / "config.json").read_text())["attention_dropout"] == 0.3
 
@@ -141,10 +141,10 @@ def test_dropout_of_the_attention_weights_and_shortest_texts_are_read(
 def test_models_that_are_not_known(made: Callable[..., Path], tmp_path: Path) -> None:
     assert "layernorm_embedding" in refusal(made("blenderbot-small"), tmp_path, ConfigError)
     (tmp_path / "theirs" / "config.json").write_text('{"model_type": "xyz"}')
-    said = refusal(tmp_path / "theirs", tmp_path, ConfigError)
+    message = refusal(tmp_path / "theirs", tmp_path, ConfigError)
     assert (
-        "model_type='xyz'" in said
-        and "bart, bert, blenderbot, gpt2, llama, m2m_100, marian, mbart, mistral, pegasus, plbart, vit" in said
+        "model_type='xyz'" in message
+        and "bart, bert, blenderbot, gpt2, llama, m2m_100, marian, mbart, mistral, pegasus, plbart, vit" in message
     )
 
 
@@ -155,14 +155,14 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["m2m_100", "marian"])
 def test_a_start_that_is_the_end(kind: str, made: Callable[..., Path], tmp_path: Path) -> None:
-    """As in M2M100 and NLLB: both sides write the same texts, and neither is kept from ending one."""
+    """In M2M100 and NLLB the start is the end: both sides write the same texts, and can end them."""
     imported = import_folder(str(made(kind, decoder_start_token_id=2)), tmp_path / "ours", LINES)
-    assert all(sample.ours == sample.theirs for sample in imported.parity.samples)
+    assert all(sample.our_output == sample.their_output for sample in imported.parity.samples)
     assert Translator.load(tmp_path / "ours").symbols == SpecialTokens(pad=1, start=2, end=2)
     if kind == "marian":
         again = export_folder(tmp_path / "ours", tmp_path / "again", LINES).path
-        told = json.loads((again / "generation_config.json").read_text())
-        assert told["suppress_tokens"] == [1]
+        stored_values = json.loads((again / "generation_config.json").read_text())
+        assert stored_values["suppress_tokens"] == [1]
 
 
 def test_import_keeps_biases_that_the_stored_config_denies(made: Callable[..., Path], tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ def test_the_verbs_say_what_was_compared(
 ) -> None:
     (tmp_path / "lines.txt").write_text("A dog.\n\nRuns!\n")
     import_.command(str(made()), tmp_path / "ours", str(tmp_path / "lines.txt"))
-    told = capsys.readouterr()
-    assert told.out == f"{tmp_path / 'ours'}\n"
-    assert "largest difference in float64: " in told.err and "'A dog.': here " in told.err
+    stored_values = capsys.readouterr()
+    assert stored_values.out == f"{tmp_path / 'ours'}\n"
+    assert "largest difference in float64: " in stored_values.err and "'A dog.': here " in stored_values.err
     export.command(str(tmp_path / "ours"), tmp_path / "again", "huggingface")
     assert capsys.readouterr().out == f"{tmp_path / 'again'}\n"
     with pytest.raises(ConfigError, match="goes with --to ctranslate2"):

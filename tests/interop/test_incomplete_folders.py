@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's from which files are missing: what is missing is named, in our own words."""
+"""Errors for folders of transformers with missing files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -38,11 +38,11 @@ def refusal(folder: Path, tmp_path: Path) -> str:
         ("translation", "tokenizer.json"),
         ("translation", "tokenizer_config.json"),
         ("masked", "tokenizer.json"),
-        ("trained", "tokenizer_config.json"),  # whose entries another class of theirs cannot read a text with
+        ("trained", "tokenizer_config.json"),  # another class there cannot tokenize with these entries
     ],
 )
 def test_without_a_tokenizer(exported: Exported, task: str, file: str, tmp_path: Path) -> None:
-    """Ours is in what we exported, and theirs has to be there to be compared with it."""
+    """Our tokenizer is stored in the export, but the comparison needs theirs."""
     folder = exported(task)
     (folder / file).unlink()
     assert refusal(folder, tmp_path) == (
@@ -51,17 +51,19 @@ def test_without_a_tokenizer(exported: Exported, task: str, file: str, tmp_path:
     )
 
 
-def test_without_our_own_record_either(exported: Exported, tmp_path: Path) -> None:
+def test_import_without_settings_file_or_tokenizer_is_refused(exported: Exported, tmp_path: Path) -> None:
     folder = exported("masked")
     for name in ("tokenizer.json", "glassformer.json"):
         (folder / name).unlink()
-    told = "has neither tokenizer.json nor vocab.txt nor vocab.json; copy the tokenizer's files there, or save them: "
-    assert f"{folder}: {told}AutoTokenizer.from_pretrained(MODEL)." in refusal(folder, tmp_path)
+    message = (
+        "has neither tokenizer.json nor vocab.txt nor vocab.json; copy the tokenizer's files there, or save them: "
+    )
+    assert f"{folder}: {message}AutoTokenizer.from_pretrained(MODEL)." in refusal(folder, tmp_path)
     (folder / "vocab.json").write_text("{}")
     assert "has no tokenizer.json, so AutoTokenizer cannot read a text; copy" in refusal(folder, tmp_path)
 
 
-def test_without_what_says_how_pixels_become_numbers(exported: Exported, tmp_path: Path) -> None:
+def test_import_without_preprocessor_config_is_refused(exported: Exported, tmp_path: Path) -> None:
     folder = exported("images")
     (folder / "preprocessor_config.json").unlink()
     assert refusal(folder, tmp_path) == (
@@ -74,8 +76,8 @@ def test_half_a_file_of_weights(exported: Exported, tmp_path: Path) -> None:
     weights = exported("images") / "model.safetensors"
     for size in (100, 0, weights.stat().st_size - 4):
         weights.write_bytes(weights.read_bytes()[:size] if size else b"{")
-        told = "is damaged: it is not a complete safetensors file; copy it again"
-        assert f"{weights}: {told}" == refusal(weights.parent, tmp_path)
+        message = "is damaged: it is not a complete safetensors file; copy it again"
+        assert f"{weights}: {message}" == refusal(weights.parent, tmp_path)
 
 
 def test_a_vocabulary_without_text_is_asked_for_texts(exported: Exported, tmp_path: Path) -> None:

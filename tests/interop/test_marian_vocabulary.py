@@ -44,14 +44,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def symbols(folder: Path) -> dict[str, int]:
+def special_ids(folder: Path) -> dict[str, int]:
     pad = json.loads((folder / "vocab.json").read_text())["<pad>"]
     return {"pad_token_id": pad, "eos_token_id": 0, "decoder_start_token_id": pad}
 
 
 def test_text_is_cut_as_sentencepiece_cuts_it(folder: Path) -> None:
     ids = json.loads((folder / "vocab.json").read_text())
-    pair = read_tokenizers(folder, symbols(folder), (len(ids) + 2,) * 2)
+    pair = read_tokenizers(folder, special_ids(folder), (len(ids) + 2,) * 2)
     names = list(ids)
     generator = random.Random(1)
     drawn = ["".join(generator.choices("abcde ▁.,-ɸß日😀\t\u200b", k=15)) for _ in range(100)]
@@ -60,8 +60,8 @@ def test_text_is_cut_as_sentencepiece_cuts_it(folder: Path) -> None:
         for text in (*TEXTS[:-1], "<unk> </s> <pad>", *drawn):
             expected = [ids.get(piece, 1) for piece in model.encode(text, out_type=str)]
             assert ours.encode(text) == expected, text
-            said = model.decode_pieces([names[i] for i in expected if i != 1])
-            assert ours.decode(expected) == said.replace("▁", " ").strip(), text
+            decoded = model.decode_pieces([names[i] for i in expected if i != 1])
+            assert ours.decode(expected) == decoded.replace("▁", " ").strip(), text
     assert pair.source.encode(">>fra<< Hi!")[0] == ids[">>fra<<"]
 
 
@@ -78,7 +78,7 @@ def test_a_whole_model_comes_and_goes(folder: Path, separate: bool, tmp_path: Pa
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 120}
     kinds = {"scale_embedding": True, "vocab_size": size, "decoder_vocab_size": size, "activation_function": "swish"}
     shared = {"share_encoder_decoder_embeddings": not separate}
-    config = transformers.MarianConfig(**sizes, **heads, **kinds, **shared, **symbols(folder))
+    config = transformers.MarianConfig(**sizes, **heads, **kinds, **shared, **special_ids(folder))
     torch.manual_seed(1)
     model = transformers.MarianMTModel(config)
     fill(model, without=["position"])

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 
 import glassformer
 from glassformer.errors import CheckpointError, ConfigError, GlassformerError
-from glassformer.interop.huggingface import OWN, export_folder, import_folder
+from glassformer.interop.folder import SETTINGS_FILE
+from glassformer.interop.huggingface import export_folder, import_folder
 from glassformer.interop.transformers_api import transformers
 from glassformer.models.registry import MODELS
 from glassformer.predict.classifier import Classifier
@@ -24,7 +25,7 @@ from interop.small_folders import folder
 from tiny_run import run_to_the_end, write_lines
 
 TEXTS = [*LINES[:4], "", "a", "A dog runs.", "a dog runs. " * 20]
-"""Without names of special tokens: here they are text, in transformers they are tokens."""
+"""Texts without names of special tokens, which are text here and tokens in transformers."""
 FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
 OLD = "sentence_transformers.models."
 
@@ -35,7 +36,10 @@ def sentence_folder(path: Path, pooling: Any = "mean", normalize: bool = True, m
     steps = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")][: 2 + normalize]
     write(
         path / "modules.json",
-        [{"idx": i, "name": str(i), "path": place, "type": OLD + kind} for i, (kind, place) in enumerate(steps)],
+        [
+            {"idx": i, "name": str(i), "path": subfolder, "type": OLD + kind}
+            for i, (kind, subfolder) in enumerate(steps)
+        ],
     )
     settings = {"pooling_mode": pooling}
     if isinstance(pooling, list):
@@ -64,8 +68,8 @@ def reference(path: Path, pooling: str, normalize: bool, max_length: int = 16) -
         inputs = reader(text, truncation=True, max_length=max_length, return_tensors="pt")
         hidden = model(**inputs).last_hidden_state[0]
         rows.append({"mean": hidden.mean(0), "cls": hidden[0], "max": hidden.max(0).values}[pooling])
-    found = torch.stack(rows)
-    return found / found.norm(dim=1, keepdim=True) if normalize else found
+    vectors = torch.stack(rows)
+    return vectors / vectors.norm(dim=1, keepdim=True) if normalize else vectors
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -119,7 +123,7 @@ def test_export_writes_the_pooling_configuration(tmp_path: Path) -> None:
     for name in ("back", "bare"):
         import_folder(str(exported.path), tmp_path / name)
         assert load_checkpoint(tmp_path / name).config.items() >= {"pooling": "cls", "normalize": True}.items()
-        (exported.path / OWN).unlink(missing_ok=True)  # like a folder from another tool
+        (exported.path / SETTINGS_FILE).unlink(missing_ok=True)  # like a folder from another tool
 
 
 def test_import_reads_a_pooling_changed_after_export(tmp_path: Path) -> None:
@@ -131,7 +135,7 @@ def test_import_reads_a_pooling_changed_after_export(tmp_path: Path) -> None:
 
 
 def test_plain_bert_is_imported_without_a_head(tmp_path: Path) -> None:
-    """Without a pooling configuration, the mean is used, and every position."""
+    """The defaults without a pooling configuration are the mean and all positions."""
     theirs = folder(tmp_path / "theirs", "BertModel")
     notes = import_folder(str(theirs), tmp_path / "ours").notes
     assert notes == ["the pooler, which text vectors do not use, is left out"]

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from glassformer.data.sequences import Frame
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import FAMILIES
-from glassformer.interop.huggingface import OWN, export_folder, import_folder
+from glassformer.interop.folder import SETTINGS_FILE
+from glassformer.interop.huggingface import export_folder, import_folder
 from glassformer.interop.table import unchanged
 from glassformer.interop.transformers_api import quiet, transformers
 from glassformer.models.registry import build_model, weights_of
@@ -51,7 +52,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 def checkpoint(path: Path, model: dict[str, Any], values: dict[str, Any], kind: str) -> Path:
-    """Every weight large enough to matter."""
+    """Write a checkpoint whose weights are all large enough to matter."""
     pair, stored = None, {**values, "model": model}
     if kind:
         marks = ("[CLS]", "[SEP]", "[MASK]") if model["kind"] == "bert" else ()
@@ -81,14 +82,16 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
     exported = export_folder(ours, tmp_path / "theirs", texts)
     assert exported.parity.differences["float32"] <= 1e-5
     assert exported.parity.differences["float64"] <= 1e-12
-    assert exported.parity.samples and all(sample.ours == sample.theirs for sample in exported.parity.samples)
+    assert exported.parity.samples and all(
+        sample.our_output == sample.their_output for sample in exported.parity.samples
+    )
 
     first = load_checkpoint(ours)
     back = load_checkpoint(import_folder(str(exported.path), tmp_path / "back", texts).path)
     assert fingerprint(first.weights) == fingerprint(back.weights)
     assert (first.config, first.tokenizer) == (back.config, back.tokenizer)
 
-    (exported.path / OWN).unlink()  # like a folder from another tool
+    (exported.path / SETTINGS_FILE).unlink()  # like a folder from another tool
     bare = load_checkpoint(import_folder(str(exported.path), tmp_path / "bare", texts).path)
     assert fingerprint(first.weights) == fingerprint(bare.weights)
     for key in ("labels", "tags", "format", "documents"):
@@ -125,7 +128,7 @@ def test_gpt2_export_writes_missing_parts_as_constants(name: str, tmp_path: Path
     assert fingerprint(first.weights) == fingerprint(back.weights)
     assert first.config == back.config
 
-    (exported.path / OWN).unlink()  # like a folder from another tool
+    (exported.path / SETTINGS_FILE).unlink()  # like a folder from another tool
     bare = load_checkpoint(import_folder(str(exported.path), tmp_path / "bare", ["A dog runs"]).path)
     assert bare.config["model"]["bias"] is True
     assert bare.config["model"]["positions"] == "learned"
@@ -160,21 +163,21 @@ def test_a_pair_of_texts_and_a_mask(tmp_path: Path) -> None:
     reader = transformers.AutoTokenizer.from_pretrained(folder)
     pair = [tokenizer.encode(text) for text in ("A dog runs.", "Nobody sees it?")]
     tokens, _, segments = Frame.of(tokenizer).rows([[np.array(ids) for ids in pair]])
-    found = reader("A dog runs.", "Nobody sees it?")
-    assert (found["input_ids"], found["token_type_ids"]) == (tokens[0].tolist(), segments[0].tolist())
+    encoding = reader("A dog runs.", "Nobody sees it?")
+    assert (encoding["input_ids"], encoding["token_type_ids"]) == (tokens[0].tolist(), segments[0].tolist())
     assert reader("A [MASK] runs")["input_ids"].count(tokenizer.special_tokens["[MASK]"]) == 1
     assert (reader.cls_token, reader.sep_token, reader.mask_token) == ("[CLS]", "[SEP]", "[MASK]")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "classes"])
 def test_pipelines_alone(name: str, tmp_path: Path) -> None:
-    """Nothing of ours, and nothing said but the folder."""
+    """Only the pipelines of transformers are used, with the folder as their argument."""
     folder = export_folder(checkpoint(tmp_path / "ours", *MODELS[name]), tmp_path / "theirs").path
     kind = "text-generation" if name == "gpt2" else "text-classification"
     with quiet():
         pipeline = transformers.pipeline(kind, model=str(folder), device="cpu")
-        found = pipeline("A dog", max_new_tokens=3) if name == "gpt2" else pipeline("A dog")
-    assert found[0]["generated_text"].startswith("A dog") if name == "gpt2" else found[0]["label"] in ("good", "bad")
+        output = pipeline("A dog", max_new_tokens=3) if name == "gpt2" else pipeline("A dog")
+    assert output[0]["generated_text"].startswith("A dog") if name == "gpt2" else output[0]["label"] in ("good", "bad")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -191,33 +194,36 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("said", REFUSED)
-def test_a_model_without_a_counterpart_is_refused(said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", REFUSED)
+def test_a_model_without_a_counterpart_is_refused(message: str, tmp_path: Path) -> None:
     with pytest.raises((ConfigError, CheckpointError)) as caught:
-        export_folder(checkpoint(tmp_path / "ours", *REFUSED[said]), tmp_path / "theirs")
-    assert str(caught.value).removeprefix(f"{tmp_path}/ours: ").startswith(said)
+        export_folder(checkpoint(tmp_path / "ours", *REFUSED[message]), tmp_path / "theirs")
+    assert str(caught.value).removeprefix(f"{tmp_path}/ours: ").startswith(message)
     assert [item.name for item in tmp_path.iterdir()] == ["ours"]
 
 
 def swapped(rows: list[Any]) -> list[Any]:
-    """A query and a key of the same shape have changed places."""
-    places = [i for i, row in enumerate(rows) if row.ours[0].endswith((".query.weight", ".key.weight"))][:2]
-    query, key = (rows[place] for place in places)
-    rows[places[0]], rows[places[1]] = replace(query, theirs=key.theirs), replace(key, theirs=query.theirs)
+    """Rows with a query and a key of the same shape swapped."""
+    indices = [i for i, row in enumerate(rows) if row.our_names[0].endswith((".query.weight", ".key.weight"))][:2]
+    query, key = (rows[index] for index in indices)
+    rows[indices[0]], rows[indices[1]] = (
+        replace(query, their_names=key.their_names),
+        replace(key, their_names=query.their_names),
+    )
     return rows
 
 
-def unturned(rows: list[Any]) -> list[Any]:
-    """Of heads that are turned in halves, as if they were turned in pairs."""
+def unpermuted(rows: list[Any]) -> list[Any]:
+    """Rows without the permutation of rotary dimensions."""
     return [
-        replace(row, to_ours=unchanged, to_theirs=unchanged) if row.ours[0].endswith("query.weight") else row
+        replace(row, on_import=unchanged, on_export=unchanged) if row.our_names[0].endswith("query.weight") else row
         for row in rows
     ]
 
 
 @pytest.mark.parametrize(
     ("name", "model", "wrong"),
-    [("BertForMaskedLM", "masked", swapped), ("LlamaForCausalLM", "llama", unturned)],
+    [("BertForMaskedLM", "masked", swapped), ("LlamaForCausalLM", "llama", unpermuted)],
 )
 def test_a_wrong_row_is_refused(
     name: str,
@@ -237,25 +243,28 @@ def test_a_wrong_row_is_refused(
 def test_a_setting_that_hardly_matters_is_still_refused(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What float32 cannot tell apart, float64 does: their side computes by what it was told, not by what ours is."""
+    """A difference below the resolution of float32 is detected in float64."""
     llama = FAMILIES["LlamaForCausalLM"]
 
-    def told(config: Any) -> dict[str, Any]:
-        theirs = llama.further_to_theirs(config)
+    def export_settings(config: Any) -> dict[str, Any]:
+        exported = llama.export_settings(config)
         if wrong == "norm_eps":
-            return {**theirs, "rms_norm_eps": config.norm_eps * 1.001}
-        return {**theirs, "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta + 1e-3}}
+            return {**exported, "rms_norm_eps": config.norm_eps * 1.001}
+        return {
+            **exported,
+            "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta + 1e-3},
+        }
 
-    monkeypatch.setitem(FAMILIES, "LlamaForCausalLM", replace(llama, further_to_theirs=told))
+    monkeypatch.setitem(FAMILIES, "LlamaForCausalLM", replace(llama, export_settings=export_settings))
     with pytest.raises(CheckpointError, match=r"the two sides differ by .* in float64, more than 1e-10; nothing was"):
         export_folder(checkpoint(tmp_path / "ours", *MODELS["llama"]), tmp_path / "theirs")
 
 
-def test_names_that_were_changed_there_are_read_from_there(tmp_path: Path) -> None:
-    """What we said beside is then no longer so."""
+def test_class_names_edited_after_the_export_are_imported(tmp_path: Path) -> None:
+    """The stored settings no longer agree then."""
     folder = export_folder(checkpoint(tmp_path / "ours", *MODELS["classes"]), tmp_path / "theirs").path
-    told = json.loads((folder / "config.json").read_text())
+    their_config = json.loads((folder / "config.json").read_text())
     names = {"id2label": {"0": "fine", "1": "dull"}, "label2id": {"fine": 0, "dull": 1}}
-    (folder / "config.json").write_text(json.dumps({**told, **names}))
+    (folder / "config.json").write_text(json.dumps({**their_config, **names}))
     import_folder(str(folder), tmp_path / "back")
     assert load_checkpoint(tmp_path / "back").config["labels"] == ["fine", "dull"]

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models
 
 from glassformer.errors import CheckpointError, ConfigError, DataError
-from glassformer.interop.huggingface import OWN, export_folder, import_folder
+from glassformer.interop.folder import SETTINGS_FILE
+from glassformer.interop.huggingface import export_folder, import_folder
 from glassformer.interop.transformers_api import transformers
 from glassformer.storage.checkpoint import fingerprint, load_checkpoint
 from glassformer.text import TokenizerPair
@@ -51,14 +52,14 @@ def test_both_sides_are_the_same(name: str, tmp_path: Path) -> None:
     assert imported.kind == theirs_type(theirs) and not imported.notes
     assert imported.parity.differences["float32"] <= 1e-5
     assert imported.parity.differences["float64"] <= 1e-12
-    assert all(sample.ours == sample.theirs for sample in imported.parity.samples)
-    if name.startswith("mistral, d"):  # its way back is Llama's
+    assert all(sample.our_output == sample.their_output for sample in imported.parity.samples)
+    if name.startswith("mistral, d"):  # exported as a Llama
         assert export_folder(ours, again).kind == "llama"
         return
     export_folder(ours, again)
     first, second = (load_file(path / "model.safetensors") for path in (theirs, again))
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
-    (again / OWN).unlink()  # as if someone else had made the folder
+    (again / SETTINGS_FILE).unlink()  # as if someone else had made the folder
     import_folder(str(again), tmp_path / "back")
     checkpoints = [load_checkpoint(path) for path in (ours, tmp_path / "back")]
     assert fingerprint(checkpoints[0].weights) == fingerprint(checkpoints[1].weights)
@@ -95,7 +96,7 @@ def of_words() -> tokenizers.Tokenizer:
     return tokenizer
 
 
-NAMED = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "<end>"}
+TOKEN_NAMES = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "<end>"}
 
 
 @pytest.mark.parametrize("where", ["tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"])
@@ -105,14 +106,14 @@ def test_import_reads_special_tokens_named_only_by_the_tokenizer(where: str, tmp
     values = json.loads((theirs / "config.json").read_text())
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         values.pop(name, None)
-    tokenizer, settings = of_words(), {"tokenizer_class": "PreTrainedTokenizerFast", **NAMED}
+    tokenizer, settings = of_words(), {"tokenizer_class": "PreTrainedTokenizerFast", **TOKEN_NAMES}
     if where == "tokenizer.json":  # then config.json must name the end token
         values["eos_token_id"] = 2
         tokenizer.enable_padding(pad_id=0, pad_token="<pad>")
         settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
     elif where == "special_tokens_map.json":
         settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
-        (theirs / where).write_text(json.dumps(NAMED))
+        (theirs / where).write_text(json.dumps(TOKEN_NAMES))
     (theirs / "config.json").write_text(json.dumps(values))
     (theirs / "tokenizer_config.json").write_text(json.dumps(settings))
     tokenizer.save(str(theirs / "tokenizer.json"))
@@ -185,7 +186,7 @@ def refusal(path: Path, tmp_path: Path, kind: type[Exception] = CheckpointError)
 
 
 @pytest.mark.parametrize(
-    ("model", "changes", "said"),
+    ("model", "changes", "message"),
     [
         ("GPT2LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
         ("GPT2LMHeadModel", {"activation_function": "gelu_fast"}, "activation_function='gelu_fast'"),
@@ -198,11 +199,11 @@ def refusal(path: Path, tmp_path: Path, kind: type[Exception] = CheckpointError)
         ("ViTForImageClassification", {"patch_size": [4, 2]}, "patch_size=[4, 2]"),
     ],
 )
-def test_the_setting_is_named(model: str, changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_the_setting_is_named(model: str, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     theirs = folder(tmp_path / "theirs", model)
-    told = json.loads((theirs / "config.json").read_text())
-    (theirs / "config.json").write_text(json.dumps({**told, **changes}))
-    assert said in refusal(theirs, tmp_path, ConfigError)
+    their_config = json.loads((theirs / "config.json").read_text())
+    (theirs / "config.json").write_text(json.dumps({**their_config, **changes}))
+    assert message in refusal(theirs, tmp_path, ConfigError)
 
 
 def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
@@ -210,9 +211,9 @@ def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
         del weights["transformer.h.0.attn.c_attn.weight"], weights["transformer.ln_f.bias"]
         return weights | {"transformer.h.1.mlp.c_fc.weight": torch.zeros(20, 24), "further": torch.zeros(1)}
 
-    said = refusal(rewritten(folder(tmp_path / "theirs", "GPT2LMHeadModel"), damaged), tmp_path)
-    assert "transformer.h.0.attn.c_attn.weight is missing" in said and "transformer.ln_f.bias is missing" in said
-    assert "transformer.h.1.mlp.c_fc.weight is [20, 24], not [24, 20]" in said and "further is not known" in said
+    message = refusal(rewritten(folder(tmp_path / "theirs", "GPT2LMHeadModel"), damaged), tmp_path)
+    assert "transformer.h.0.attn.c_attn.weight is missing" in message and "transformer.ln_f.bias is missing" in message
+    assert "transformer.h.1.mlp.c_fc.weight is [20, 24], not [24, 20]" in message and "further is not known" in message
 
 
 def test_folders_with_a_part_missing(tmp_path: Path) -> None:

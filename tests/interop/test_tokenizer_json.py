@@ -1,4 +1,4 @@
-"""One file of the ``tokenizers`` library that does what our vocabularies do, and vocabularies that others have made."""
+"""Our tokenizers as ``tokenizer.json`` with the same ids and texts, and tokenizers of other libraries here."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,11 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.interop.optional import required
+from glassformer.interop import require
 from glassformer.interop.sentencepiece import read_sentencepiece
 from glassformer.interop.tokenizer_json import read_tokenizers, to_tokenizer_json
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
-from glassformer.text.pretrained import ForeignConfig, PretrainedTokenizer
+from glassformer.text.pretrained import PretrainedConfig, PretrainedTokenizer
 from interop.small_checkpoint import LINES
 
 TEXTS = (
@@ -35,37 +35,37 @@ def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path:
     config = TextConfig.parse({"kind": kind, "vocab_size": 400, "min_frequency": 1, "pre_tokenizer": pre_tokenizer})
     ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
     to_tokenizer_json(ours).save(str(tmp_path / "tokenizer.json"))
-    whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    whole.encode_special_tokens = True  # the one property that the file does not hold
+    converted = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    converted.encode_special_tokens = True  # the one property that the file does not hold
     for text in TEXTS:
-        ids = whole.encode(text).ids
+        ids = converted.encode(text).ids
         assert ids == [*ours.encode(text), ours.end_id], text
-        assert whole.decode(ids) == ours.decode(ids), text
+        assert converted.decode(ids) == ours.decode(ids), text
     for id in range(ours.vocab_size):  # also what no text is encoded as
         for ids in ([id], [id, id], [5, id, 6], [ours.start_id, id, ours.end_id]):
-            assert whole.decode(ids) == ours.decode(ids)
+            assert converted.decode(ids) == ours.decode(ids)
 
 
 def test_portable_tokenizer_matches_byte_fallback(tmp_path: Path) -> None:
     config = TextConfig.parse({"byte_fallback": True, "vocab_size": 400})
     ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
     to_tokenizer_json(ours).save(str(tmp_path / "tokenizer.json"))
-    whole = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    whole.encode_special_tokens = True
+    converted = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    converted.encode_special_tokens = True
     for text in (*TEXTS, "<0x41> <0xE2>"):
-        ids = whole.encode(text).ids
+        ids = converted.encode(text).ids
         assert ids == [*ours.encode(text), ours.end_id], text
-        assert whole.decode(ids) == ours.decode(ids), text
+        assert converted.decode(ids) == ours.decode(ids), text
         assert ours.unknown_id not in ids
 
 
-def test_a_foreign_vocabulary_is_kept_as_it_is(tmp_path: Path) -> None:
-    whole = tokenizers.Tokenizer(models.WordLevel({"[U]": 0, "[P]": 1, "[E]": 2, "[L]": 3, "a": 5, "b": 6}, "[U]"))
-    whole.pre_tokenizer = pre_tokenizers.Whitespace()
-    whole.decoder = decoders.WordPiece()
-    whole.add_special_tokens(["[P]", "[E]", "[L]"])
-    whole.post_processor = processors.TemplateProcessing("[L] $A [E]", "[L] $A $B [E]", [("[L]", 3), ("[E]", 2)])
-    whole.save(str(tmp_path / "tokenizer.json"))
+def test_pretrained_vocabulary_is_unchanged(tmp_path: Path) -> None:
+    converted = tokenizers.Tokenizer(models.WordLevel({"[U]": 0, "[P]": 1, "[E]": 2, "[L]": 3, "a": 5, "b": 6}, "[U]"))
+    converted.pre_tokenizer = pre_tokenizers.Whitespace()
+    converted.decoder = decoders.WordPiece()
+    converted.add_special_tokens(["[P]", "[E]", "[L]"])
+    converted.post_processor = processors.TemplateProcessing("[L] $A [E]", "[L] $A $B [E]", [("[L]", 3), ("[E]", 2)])
+    converted.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"unk_token": "[U]"}')
     config = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     pair = read_tokenizers(tmp_path, config, (8, 8))
@@ -77,7 +77,7 @@ def test_a_foreign_vocabulary_is_kept_as_it_is(tmp_path: Path) -> None:
     assert tokenizer.tokens([5, 0]) == ["a", "[U]"]
     assert tokenizer.word_of([3, 5, 6]) == [-1, 0, 1]
     again = TokenizerPair.from_json(json.loads(json.dumps(pair.to_json())))
-    assert isinstance(again.config, ForeignConfig) and isinstance(again.source, PretrainedTokenizer)
+    assert isinstance(again.config, PretrainedConfig) and isinstance(again.source, PretrainedTokenizer)
     assert again.fingerprint == pair.fingerprint
     assert again.source.encode("b b a") == [3, 6, 6, 5]
     edited = pair.to_json() | {"target": pair.source.to_json()}
@@ -85,12 +85,12 @@ def test_a_foreign_vocabulary_is_kept_as_it_is(tmp_path: Path) -> None:
         TokenizerPair.from_json(edited)
 
 
-def test_a_library_that_is_not_there_is_named_with_its_extra() -> None:
+def test_missing_library_is_named_with_its_extra() -> None:
     with pytest.raises(ConfigError, match=r"no_such_library is not installed; pip install 'glassformer\[onnx\]'"):
-        required("no_such_library", "onnx")
+        require("no_such_library", "onnx")
 
 
-def test_what_is_damaged_is_refused(tmp_path: Path) -> None:
+def test_damaged_tokenizer_files_are_refused(tmp_path: Path) -> None:
     config = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     with pytest.raises(CheckpointError, match=r"has neither tokenizer\.json nor source\.spm"):
         read_tokenizers(tmp_path, config, (8, 8))

@@ -37,7 +37,7 @@ def report(found: "Conversion") -> None:
     for dtype, difference in found.parity.differences.items():
         note(f"largest difference in {dtype}: {difference:.1e}")
     for sample in found.parity.samples:
-        note(f"{sample.source!r}: here {sample.ours!r}, there {sample.theirs!r}")
+        note(f"{sample.source!r}: here {sample.our_output!r}, there {sample.their_output!r}")
     for sentence in found.notes:
         note(f"note: {sentence}")
     say(str(found.path))

@@ -1,4 +1,4 @@
-"""How text is generated, in Hugging Face's words and in ours."""
+"""Decoding settings: conversion between ``generation_config.json`` of Hugging Face and our configuration."""
 
 from typing import Any
 
@@ -19,20 +19,20 @@ GENERATION: dict[str, Any] = {
     "exponential_decay_length_penalty": None,
     "diversity_penalty": 0.0,
 }
-"""Their settings that change the generated text, each with the value that does not; None never does."""
+"""Settings of Hugging Face that change the generated text, each with its neutral value; None is neutral too."""
 
 
-def never_written(tokenizer: Tokenizer) -> list[int]:
-    """What a search here never writes, and theirs must be told so: padding and start, unless one is the end."""
+def suppressed_ids(tokenizer: Tokenizer) -> list[int]:
+    """Tokens that a search never produces here: padding and start, unless one is the end."""
     return sorted({tokenizer.pad_id, tokenizer.start_id} - {tokenizer.end_id})
 
 
-def decoding_to_theirs(decoding: DecodingConfig, max_length: int) -> tuple[dict[str, Any], list[str]]:
-    """``generation_config.json``, and a sentence for each setting that it cannot say.
+def export_decoding(decoding: DecodingConfig, max_length: int) -> tuple[dict[str, Any], list[str]]:
+    """Values of ``generation_config.json``, and a note on each setting without a counterpart.
 
     A length is absolute there, so the limit is that of the positions.
     """
-    penalty, notes = _penalty_to_theirs(decoding)
+    penalty, notes = _export_penalty(decoding)
     if decoding.max_length is None:
         notes.append(f"max_extra={decoding.max_extra} is not said there; max_length={max_length} is")
     values: dict[str, Any] = {
@@ -44,7 +44,7 @@ def decoding_to_theirs(decoding: DecodingConfig, max_length: int) -> tuple[dict[
         "do_sample": draws(decoding),
         **_repetition(decoding),
     }
-    notes += _not_written(decoding)
+    notes += _unexported_notes(decoding)
     if decoding.min_length:
         values["min_new_tokens"] = decoding.min_length
     if draws(decoding):
@@ -62,39 +62,39 @@ def _repetition(decoding: DecodingConfig) -> dict[str, Any]:
     return {} if decoding.repetition_penalty == 1 else {"repetition_penalty": decoding.repetition_penalty}
 
 
-def _not_written(decoding: DecodingConfig) -> list[str]:
+def _unexported_notes(decoding: DecodingConfig) -> list[str]:
     """Notes on settings that hold text, while those of Hugging Face hold ids or need the tokenizer."""
     stop = decoding.stop if isinstance(decoding, LanguageDecodingConfig) else ()
     settings = {"logit_bias": decoding.logit_bias, "stop": list(stop)}
     return [f"{name}={value} is not exported; set it when you generate" for name, value in settings.items() if value]
 
 
-def _penalty_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
-    """Theirs divides by |y|^α as our ``average``, and refuses to write what only a beam heeds where there is none."""
+def _export_penalty(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
+    """Length penalty; theirs divides by |y|^α as our ``average``, and is rejected there without a beam."""
     if decoding.sample or decoding.beam_size == 1:
         return {}, []
     if decoding.length_penalty == "gnmt":
-        said = "length_penalty=gnmt has no counterpart there; length_penalty=1.0 is written, which is average"
-        return {"length_penalty": 1.0}, [said]
+        note = "length_penalty=gnmt has no counterpart there; length_penalty=1.0 is written, which is average"
+        return {"length_penalty": 1.0}, [note]
     return {"length_penalty": decoding.alpha if decoding.length_penalty == "average" else 0.0}, []
 
 
-def decoding_to_ours(theirs: dict[str, Any]) -> DecodingConfig:
-    """What ``generation_config.json`` says, as far as ours knows it; the lengths of theirs count the start."""
-    values = _searched(theirs)
-    longest, least = theirs.get("max_length"), theirs.get("min_length")
+def import_decoding(settings: dict[str, Any]) -> DecodingConfig:
+    """Our decoding settings for ``generation_config.json``, whose lengths include the start token."""
+    values = _import_search(settings)
+    longest, least = settings.get("max_length"), settings.get("min_length")
     if longest is not None and longest > 1:
         values["max_length"] = longest - 1
-    if new := theirs.get("max_new_tokens"):
+    if new := settings.get("max_new_tokens"):
         values["max_length"] = new
     if least is not None and least - 1 > values.get("min_length", 0):
         values["min_length"] = least - 1
     return DecodingConfig.parse(values, "generation_config.json")
 
 
-def continuing_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
-    """Of a language model, where both count the new tokens."""
-    penalty, notes = _penalty_to_theirs(decoding)
+def export_continuation(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
+    """Values of ``generation_config.json`` for a language model; both limits count new tokens."""
+    penalty, notes = _export_penalty(decoding)
     values: dict[str, Any] = {
         "num_beams": 1 if decoding.sample else decoding.beam_size,
         **penalty,
@@ -103,7 +103,7 @@ def continuing_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list
         "do_sample": draws(decoding),
         **_repetition(decoding),
     }
-    notes += _not_written(decoding)
+    notes += _unexported_notes(decoding)
     if decoding.min_length:
         values["min_new_tokens"] = decoding.min_length
     if draws(decoding):
@@ -112,28 +112,45 @@ def continuing_to_theirs(decoding: DecodingConfig) -> tuple[dict[str, Any], list
     return values, notes
 
 
-def continuing_to_ours(theirs: dict[str, Any]) -> LanguageDecodingConfig:
-    """Decoding settings of a language model."""
-    values = _searched(theirs)
-    if longest := theirs.get("max_new_tokens"):
+def import_continuation(settings: dict[str, Any]) -> LanguageDecodingConfig:
+    """Our decoding settings of a language model for ``generation_config.json``."""
+    values = _import_search(settings)
+    if longest := settings.get("max_new_tokens"):
         values["max_length"] = longest
     return LanguageDecodingConfig.parse(values, "generation_config.json")
 
 
-def _searched(theirs: dict[str, Any]) -> dict[str, Any]:
-    """Greedy where it says nothing; ``top_k`` is 50 there when text is drawn, unless it is said."""
-    sample = bool(theirs.get("do_sample"))
-    values: dict[str, Any] = {"sample": sample, "beam_size": 1 if sample else theirs.get("num_beams") or 1}
+def _import_search(settings: dict[str, Any]) -> dict[str, Any]:
+    """Search settings with the defaults of transformers: greedy search, or a ``top_k`` of 50 when sampling."""
+    sample = bool(settings.get("do_sample"))
+    values: dict[str, Any] = {"sample": sample, "beam_size": 1 if sample else settings.get("num_beams") or 1}
     values |= {"length_penalty": "average", "alpha": 1.0}
-    if (penalty := theirs.get("length_penalty")) is not None and penalty >= 0:
+    if (penalty := settings.get("length_penalty")) is not None and penalty >= 0:
         values["alpha"] = penalty
     if sample:
-        values["top_k"] = 50 if theirs.get("top_k") is None else theirs["top_k"]
-        values |= {name: theirs[name] for name in ("temperature", "top_p", "min_p") if theirs.get(name) is not None}
-    if least := theirs.get("min_new_tokens"):
+        values["top_k"] = 50 if settings.get("top_k") is None else settings["top_k"]
+        values |= {name: settings[name] for name in ("temperature", "top_p", "min_p") if settings.get(name) is not None}
+    if least := settings.get("min_new_tokens"):
         values["min_length"] = least
-    if (penalty := theirs.get("repetition_penalty") or 1) >= 1:
+    if (penalty := settings.get("repetition_penalty") or 1) >= 1:
         values["repetition_penalty"] = penalty
-    if ngram := theirs.get("no_repeat_ngram_size"):
+    if ngram := settings.get("no_repeat_ngram_size"):
         values["no_repeat_ngram"] = ngram
     return values
+
+
+def unsupported_generation(settings: dict[str, Any], neutral: dict[str, Any], suppressed: set[int]) -> dict[str, Any]:
+    """Settings of ``generation_config.json`` without a counterpart, except bans of tokens in ``suppressed``."""
+    unsupported = {name: settings[name] for name in neutral if settings.get(name) not in (None, [], neutral[name])}
+    if unsupported.get("repetition_penalty", 0) > 1:
+        del unsupported["repetition_penalty"]
+    for name in ("bad_words_ids", "suppress_tokens", "begin_suppress_tokens"):
+        if all(_ids(word) <= suppressed and len(_ids(word)) == 1 for word in unsupported.get(name, ())):
+            unsupported.pop(name, None)
+    if (settings.get("length_penalty") or 0) < 0 and (settings.get("num_beams") or 1) > 1:
+        unsupported["length_penalty"] = settings["length_penalty"]
+    return unsupported
+
+
+def _ids(word: int | list[int]) -> set[int]:
+    return {word} if isinstance(word, int) else set(word)

@@ -1,4 +1,4 @@
-"""Folders of other libraries: what can be exported there, and how a folder is written whole or not at all."""
+"""Export folders: written completely or not at all, from runs that the other library supports."""
 
 import os
 import secrets
@@ -15,18 +15,21 @@ from glassformer.storage.checkpoint import UNFINISHED
 from glassformer.storage.manifest import refusing
 from glassformer.storage.run_folder import resolve
 
-TRANSLATING = "encoder_decoder"
-"""The kind of model that ``load_translator`` takes."""
+TRANSLATION_KIND = "encoder_decoder"
+"""Kind of model that CTranslate2 and ONNX exports support."""
+SETTINGS_FILE = "glassformer.json"
+"""File of our own settings in an exported folder, with which an import restores the original run."""
 
 
 def refuse_existing(path: Path) -> None:
+    """Raise ``CheckpointError`` if ``path`` exists."""
     if os.path.lexists(path):
         raise CheckpointError(f"{path}: exists already; name a new folder")
 
 
 @contextmanager
-def written_aside(path: Path) -> Iterator[Path]:
-    """The folder to write into; it becomes ``path`` at the end, and goes where anything fails."""
+def write_atomically(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` at the end, and is removed if anything fails."""
     refuse_existing(path)
     unfinished = path.with_name(f"{UNFINISHED}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
@@ -40,14 +43,14 @@ def written_aside(path: Path) -> Iterator[Path]:
 
 
 def load_translator(run: str | Path) -> tuple[Path, Translator]:
-    """The checkpoint of ``run`` and its translator; ``ConfigError`` for a model of another kind."""
+    """Load the checkpoint path and the translator of ``run``; ``ConfigError`` for another kind of model."""
     path = resolve(run)
     kind = load_checked(path).config.get("model", {}).get("kind")
-    if kind != TRANSLATING:
-        way = (
+    if kind != TRANSLATION_KIND:
+        remedy = (
             "use --to huggingface"
             if kind in KINDS
             else f"--to huggingface takes {', '.join(KINDS)} alone; use the run itself"
         )
-        raise ConfigError(f"{path}: model.kind={kind!r} is not exported there; {TRANSLATING} is; {way}")
+        raise ConfigError(f"{path}: model.kind={kind!r} is not exported there; {TRANSLATION_KIND} is; {remedy}")
     return path, Translator.load(path)

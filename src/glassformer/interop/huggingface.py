@@ -1,6 +1,7 @@
-"""Import models of Hugging Face's ``transformers`` as checkpoints, and export checkpoints to it."""
+"""Import models of ``transformers`` as checkpoints, and export checkpoints to it."""
 
 import json
+import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,157 +12,179 @@ from torch import Tensor
 
 from glassformer.config import Config
 from glassformer.errors import CheckpointError, ConfigError
+from glassformer.interop.decoding import suppressed_ids, unsupported_generation
 from glassformer.interop.families import family_for, family_of
-from glassformer.interop.folder import refuse_existing, written_aside
+from glassformer.interop.folder import SETTINGS_FILE, refuse_existing, write_atomically
 from glassformer.interop.parity import Conversion, Parity, largest_difference
-from glassformer.interop.pretrained import WHOLE, fetched, read_weights
+from glassformer.interop.pretrained import WEIGHTS_FILE, fetch, read_weights
 from glassformer.interop.sentence_vectors import read_settings, transformer_folder
 from glassformer.interop.table import (
     Family,
-    current,
+    canonical_weights,
+    export_config,
+    export_weights,
     expresses,
-    settings_to_ours,
-    settings_to_theirs,
-    to_ours,
-    to_theirs,
+    import_config,
+    import_weights,
 )
 from glassformer.interop.tasks.conversion import TaskConversion, conversion_of
 from glassformer.interop.tasks.encoder import EncoderConversion
-from glassformer.interop.tokenizer_json import read_json
-from glassformer.interop.transformers_api import loaded, transformers
-from glassformer.interop.unsupported_settings import unsupported_settings
+from glassformer.interop.tokenizer_json import generation_file, read_json
+from glassformer.interop.transformers_api import load_model, transformers
 from glassformer.models.registry import MODELS, build_undrawn, load_weights, weights_of
 from glassformer.predict.loading import LoadedRun, load_run
 from glassformer.text import TokenizerPair
 
 
 def compare(
-    held: LoadedRun, use: TaskConversion, family: Family, folder: Path, texts: Sequence[str] | None = None
+    run: LoadedRun, conversion: TaskConversion, family: Family, folder: Path, texts: Sequence[str] | None = None
 ) -> Parity:
-    """Both in float32, then both in float64, where also the ``texts`` go through both."""
-    theirs, model = loaded(use.loader, folder), held.model
-    inputs = use.inputs(held)
-    differences = {"float32": largest_difference(use.logits(model), use.their_logits(theirs), inputs)}
+    """Compare both models in float32, then in float64, with ``texts`` in float64 only."""
+    theirs, model = load_model(conversion.loader, folder), run.model
+    inputs = conversion.inputs(run)
+    differences = {"float32": largest_difference(conversion.logits(model), conversion.their_logits(theirs), inputs)}
     model.double()  # and back, which changes no bit; a copy would take as much memory again
     try:
         family.make_exact(theirs.double(), model.config)
-        ours, other = use.logits(model), use.their_logits(theirs)
-        differences["float64"] = largest_difference(ours, other, use.inputs(held))
-        return Parity(differences, use.samples(held, theirs, folder, texts))
+        logits = conversion.logits(model), conversion.their_logits(theirs)
+        differences["float64"] = largest_difference(*logits, conversion.inputs(run))
+        return Parity(differences, conversion.samples(run, theirs, folder, texts))
     finally:
         model.float()
 
 
-OWN = "glassformer.json"
-"""What an exported folder says beside: our configuration and tokenizers, so that it comes back as it was."""
-
-
 def import_folder(source: str, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
-    """Make a checkpoint of a folder that ``save_pretrained`` wrote, or of a model of the hub.
+    """Import a folder that ``save_pretrained`` wrote, or a model of the hub, as a checkpoint.
 
-    Logits of both sides are compared, and what they make of ``texts`` (random ones where none are given).
-    ``CheckpointError`` where they differ, ``ConfigError`` for a setting without a counterpart; nothing is written then.
+    Logits of both models are compared, and their outputs for ``texts`` (random ones by default). Nothing is written if
+    they differ (``CheckpointError``) or if a setting has no counterpart (``ConfigError``).
     """
-    destination, root = Path(destination), Path(source) if Path(source).is_dir() else fetched(source)
+    destination, root = Path(destination), Path(source) if Path(source).is_dir() else fetch(source)
     refuse_existing(destination)
     folder = transformer_folder(root)
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: has no config.json; name a folder that save_pretrained has written")
-    theirs = read_json(folder / "config.json")
-    family = family_of(theirs, str(folder))
-    weights, notes = current(family, read_weights(folder))
-    own = read_json(folder / OWN) if (folder / OWN).is_file() else {}
-    whole = _with_defaults(theirs, str(folder))
-    config = _configuration(family, whole, weights, own, str(folder))
+    their_config = read_json(folder / "config.json")
+    family = family_of(their_config, str(folder))
+    weights, notes = canonical_weights(family, read_weights(folder))
+    stored = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    their_config = _with_defaults(their_config, str(folder))
+    config = _configuration(family, their_config, weights, stored, str(folder))
     model = build_undrawn(config.model_dump(), str(folder)).eval()
-    load_weights(model, to_ours(family, config, weights, weights_of(model), str(folder)), str(folder))
-    held = _held(family, model, folder, whole, own)
+    load_weights(model, import_weights(family, config, weights, weights_of(model), str(folder)), str(folder))
+    run = _imported_run(family, model, folder, their_config, stored)
     if isinstance(conversion_of(family.task), EncoderConversion):
-        held, left = _pooled(held, root, folder)
-        notes += left
-    parity = compare(held, conversion_of(family.task), family, folder, texts)
-    parity.refuse(source)
-    notes += unsupported_settings(family, whole, folder, held)
-    held.save(destination)
+        run, pooling_notes = _with_pooling(run, root, folder)
+        notes += pooling_notes
+    parity = compare(run, conversion_of(family.task), family, folder, texts)
+    parity.check(source)
+    notes += unsupported_settings(family, their_config, folder, run)
+    run.save(destination)
     return Conversion(destination, family.model_type, parity, notes)
 
 
 def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
-    """Write what their ``AutoModelFor…`` and ``AutoTokenizer`` or ``AutoImageProcessor`` load; compared as it then is,
-    as for an import."""
+    """Export ``run`` as a folder for ``AutoModelFor…`` and ``AutoTokenizer`` or ``AutoImageProcessor``.
+
+    The written folder is loaded and compared as in an import.
+    """
     destination = Path(destination)
-    held = load_run(run)
-    config = held.model.config
-    family = family_for(config, held.task)
-    use, settings = conversion_of(family.task), settings_to_theirs(family, config)
-    with written_aside(destination) as folder:
-        tensors = to_theirs(family, config, {name: w.detach() for name, w in weights_of(held.model).items()})
-        described = transformers.AutoConfig.for_model(
-            family.model_type, architectures=[family.architecture], dtype="float32", **settings, **use.settings(held)
-        )
-        described.save_pretrained(folder)
-        save_file(tensors, folder / WHOLE, metadata={"format": "pt"})
-        notes = family.notes(config) + use.write(folder, held)
-        own = {"model": config.model_dump(mode="json"), "values": held.settings}
-        tokenizer = {} if held.tokenizers is None else {"tokenizer": held.tokenizers.to_json()}
-        _write_json(folder / OWN, {**own, **tokenizer})
-        parity = compare(held, use, family, folder, texts)
-        parity.refuse(str(held.path))
+    loaded = load_run(run)
+    config = loaded.model.config
+    family = family_for(config, loaded.task)
+    conversion = conversion_of(family.task)
+    settings = {**export_config(family, config), **conversion.settings(loaded)}
+    with write_atomically(destination) as folder:
+        weights = export_weights(family, config, {name: w.detach() for name, w in weights_of(loaded.model).items()})
+        transformers.AutoConfig.for_model(
+            family.model_type, architectures=[family.architecture], dtype="float32", **settings
+        ).save_pretrained(folder)
+        save_file(weights, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        notes = family.notes(config) + conversion.write(folder, loaded)
+        stored = {"model": config.model_dump(mode="json"), "values": loaded.settings}
+        tokenizer = {} if loaded.tokenizers is None else {"tokenizer": loaded.tokenizers.to_json()}
+        _write_json(folder / SETTINGS_FILE, {**stored, **tokenizer})
+        parity = compare(loaded, conversion, family, folder, texts)
+        parity.check(str(loaded.path))
     return Conversion(destination, family.model_type, parity, notes)
 
 
-def _with_defaults(theirs: dict[str, Any], origin: str) -> dict[str, Any]:
+def unsupported_settings(family: Family, their_config: dict[str, Any], folder: Path, run: LoadedRun) -> list[str]:
+    """Report settings without a counterpart, with their values and files, in at most one note."""
+    unsupported: list[str] = []
+    if neutral := conversion_of(family.task).generation:
+        file = generation_file(folder)
+        settings = unsupported_generation(read_json(file), neutral, set(suppressed_ids(run.pair.target)))
+        unsupported += [f"{_shortened(name, value)} ({file.name})" for name, value in settings.items()]
+    for name, neutral_value in family.training_only.items():
+        value = their_config.get(name)
+        expected = their_config[neutral_value] if isinstance(neutral_value, str) else neutral_value
+        if value is not None and value != expected:
+            unsupported.append(f"{_shortened(name, value)} (config.json)")
+    return [f"left out: {', '.join(unsupported)}"] if unsupported else []
+
+
+def _shortened(name: str, value: Any) -> str:
+    """Setting and value, with long lists abbreviated."""
+    return f"{name}={reprlib.repr(value)}"
+
+
+def _with_defaults(their_config: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Add the defaults of their configuration class."""
     try:
-        return {**transformers.AutoConfig.for_model(**theirs).to_dict(), **theirs}
-    except Exception as error:  # their checks raise kinds of their own
-        said = " ".join(str(error).split())[:300]
+        return {**transformers.AutoConfig.for_model(**their_config).to_dict(), **their_config}
+    except Exception as error:  # their checks raise classes of their own
+        message = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"{origin}: config.json is not usable ({said}); fix it there, or save the model again"
+            f"{origin}: config.json is not usable ({message}); fix it there, or save the model again"
         ) from None
 
 
 def _configuration(
-    family: Family, whole: dict[str, Any], weights: dict[str, Tensor], own: dict[str, Any], origin: str
+    family: Family, their_config: dict[str, Any], weights: dict[str, Tensor], stored: dict[str, Any], origin: str
 ) -> Any:
-    """Theirs in our words; what we exported is what it was, where the two still agree."""
+    """Our configuration: the stored one of an export if both still agree, otherwise a conversion of theirs."""
     try:
-        values = settings_to_ours(family, whole, weights)
+        values = import_config(family, their_config, weights)
     except ConfigError as error:
         raise ConfigError(f"{origin}: {error}") from None
     kind: type[Config] = MODELS[values["kind"]][0]
-    found: Any = kind.parse(values, origin)
-    if own:
-        stored: Any = kind.parse(own.get("model", {}), f"{origin}/{OWN}")
-        tied = [getattr(config, "tie_embeddings", None) for config in (found, stored)]  # training can part what was one
-        agrees = tied[0] == tied[1] and _agree(settings_to_theirs(family, stored), whole)
-        if agrees and expresses(family, stored, weights):  # else training has changed a constant
-            return stored
-    return found
+    imported: Any = kind.parse(values, origin)
+    if stored:
+        config: Any = kind.parse(stored.get("model", {}), f"{origin}/{SETTINGS_FILE}")
+        tied = [getattr(one, "tie_embeddings", None) for one in (imported, config)]  # training can untie embeddings
+        agrees = tied[0] == tied[1] and _agree(export_config(family, config), their_config)
+        if agrees and expresses(family, config, weights):  # else training has changed a constant
+            return config
+    return imported
 
 
-def _held(family: Family, model: Any, folder: Path, whole: dict[str, Any], own: dict[str, Any]) -> LoadedRun:
-    """What is beside the weights: as we exported it, where ``config.json`` still says so, or read from their files."""
-    use = conversion_of(family.task)
-    if own:
-        pair = TokenizerPair.from_json(own["tokenizer"], str(folder / OWN)) if "tokenizer" in own else None
-        held = LoadedRun(model, own.get("values", {}), pair, folder)
-        if _agree(use.settings(held), whole):
-            return held
-    values, pair = use.read(folder, whole, model.config)
+def _imported_run(
+    family: Family, model: Any, folder: Path, their_config: dict[str, Any], stored: dict[str, Any]
+) -> LoadedRun:
+    """The model with settings and tokenizers: the stored ones if ``config.json`` agrees, or those of the folder."""
+    conversion = conversion_of(family.task)
+    if stored:
+        tokenizer = stored.get("tokenizer")
+        pair = None if tokenizer is None else TokenizerPair.from_json(tokenizer, str(folder / SETTINGS_FILE))
+        run = LoadedRun(model, stored.get("values", {}), pair, folder)
+        if _agree(conversion.settings(run), their_config):
+            return run
+    values, pair = conversion.read(folder, their_config, model.config)
     return LoadedRun(model, values, pair, folder)
 
 
-def _pooled(held: LoadedRun, root: Path, folder: Path) -> tuple[LoadedRun, list[str]]:
-    """``held`` with the current pooling of ``root``, and notes on unsupported settings."""
-    settings, left = read_settings(root, folder, held.tokenizer, held.model.config.max_length)
-    values = {name: value for name, value in held.settings.items() if name not in ("pooling", "normalize")}
-    return replace(held, settings={**values, **settings}), left
+def _with_pooling(run: LoadedRun, root: Path, folder: Path) -> tuple[LoadedRun, list[str]]:
+    """``run`` with the current pooling of ``root``, and notes on unsupported settings."""
+    settings, notes = read_settings(root, folder, run.tokenizer, run.model.config.max_length)
+    values = {name: value for name, value in run.settings.items() if name not in ("pooling", "normalize")}
+    return replace(run, settings={**values, **settings}), notes
 
 
-def _agree(settings: dict[str, Any], whole: dict[str, Any]) -> bool:
-    """As JSON says them, where the numbers of classes are words."""
-    said = json.loads(json.dumps(settings))
-    return all(name in whole and whole[name] == value for name, value in said.items())
+def _agree(settings: dict[str, Any], their_config: dict[str, Any]) -> bool:
+    """True if ``their_config`` contains ``settings`` as JSON, in which the indices of classes are strings."""
+    values = json.loads(json.dumps(settings))
+    return all(name in their_config and their_config[name] == value for name, value in values.items())
 
 
 def _write_json(path: Path, document: dict[str, Any]) -> None:

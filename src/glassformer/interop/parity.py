@@ -1,4 +1,4 @@
-"""Parity of two models: logits of the same random inputs, and what each makes of the same texts."""
+"""Parity of two models: logits for the same random inputs, and outputs for the same texts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,41 +12,41 @@ from glassformer.errors import CheckpointError
 
 TOLERANCES = {"float32": 1e-4, "float64": 1e-10}
 LONGEST = 20
-"""Tokens of a compared text that is generated."""
+"""Maximum tokens of a generated text that is compared."""
 
 Logits = Callable[..., Tensor]
-"""The inputs of a model → logits."""
+"""Function from the inputs of a model to its logits."""
 
 
 @dataclass(frozen=True)
 class ParityInputs:
-    """What both sides are given, and where their logits are compared: everywhere, or where ``judged`` is True."""
+    """Inputs of both models, and the positions where logits are compared: all, or those where ``compared`` is True."""
 
-    given: tuple[Tensor, ...]
-    judged: Bool[Tensor, "*places"] | None = None
+    tensors: tuple[Tensor, ...]
+    compared: Bool[Tensor, "*positions"] | None = None
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One text, and what ours and theirs make of it in float64: by greedy search, or the likeliest label."""
+    """One text and the output of both models in float64: greedy search, or the most probable label."""
 
     source: str
-    ours: str
-    theirs: str
+    our_output: str
+    their_output: str
 
 
 @dataclass(frozen=True)
 class Parity:
-    """The largest difference of logits in each type, over the largest logit where that is above 1.
+    """Largest difference of logits for each dtype, relative to the largest logit if that is above 1.
 
-    A type without a tolerance (weights in eight bits) is measured and not judged.
+    A dtype without a tolerance (8-bit weights) is measured, not checked.
     """
 
     differences: dict[str, float]
     samples: list[Sample]
 
-    def refuse(self, origin: str) -> None:
-        """A ``CheckpointError`` where the two sides are not the same."""
+    def check(self, origin: str) -> None:
+        """Raise ``CheckpointError`` if the two models differ."""
         if not self.differences.keys() <= TOLERANCES.keys():
             return
         for dtype, difference in self.differences.items():
@@ -56,18 +56,16 @@ class Parity:
                     "nothing was written"
                 )
         for sample in self.samples:
-            if sample.ours != sample.theirs:
-                raise CheckpointError(
-                    f"{origin}: {sample.source!r} becomes {sample.ours!r} here and {sample.theirs!r} there; "
-                    "nothing was written"
-                )
+            if sample.our_output != sample.their_output:
+                outputs = f"{sample.our_output!r} here and {sample.their_output!r} there"
+                raise CheckpointError(f"{origin}: {sample.source!r} becomes {outputs}; nothing was written")
 
 
 def random_rows(
-    size: int, never: set[int], lengths: list[int], pad: int, generator: torch.Generator
+    size: int, excluded: set[int], lengths: list[int], pad: int, generator: torch.Generator
 ) -> tuple[Int[Tensor, "rows longest"], Bool[Tensor, "rows longest"]]:
-    """Ids below ``size`` but those of ``never``, padded on the right, and where they are no padding."""
-    allowed = torch.tensor([i for i in range(size) if i not in never])
+    """Draw ids below ``size``, except those in ``excluded``, padded on the right; and their mask."""
+    allowed = torch.tensor([i for i in range(size) if i not in excluded])
     longest = max(lengths)
     drawn = torch.randint(len(allowed), (len(lengths), longest), generator=generator)
     mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
@@ -75,11 +73,11 @@ def random_rows(
 
 
 @torch.inference_mode()
-def largest_difference(ours: Logits, theirs: Logits, inputs: ParityInputs) -> float:
-    """Over all that is judged."""
-    a, b = (side(*inputs.given) for side in (ours, theirs))
-    if inputs.judged is not None:
-        a, b = a[inputs.judged], b[inputs.judged]
+def largest_difference(our_logits: Logits, their_logits: Logits, inputs: ParityInputs) -> float:
+    """Largest difference of the compared logits, relative to the largest logit if that is above 1."""
+    a, b = (logits(*inputs.tensors) for logits in (our_logits, their_logits))
+    if inputs.compared is not None:
+        a, b = a[inputs.compared], b[inputs.compared]
     if a.shape != b.shape or not (a.isfinite().all() and b.isfinite().all()):
         return float("inf")
     return float((a - b).abs().max() / a.abs().max().clamp(min=1))
@@ -87,7 +85,7 @@ def largest_difference(ours: Logits, theirs: Logits, inputs: ParityInputs) -> fl
 
 @dataclass(frozen=True)
 class Conversion:
-    """``notes``: what the other side cannot say, or what its user must know, a sentence each."""
+    """Result of an import or export; ``notes`` are settings without a counterpart, and remarks for the user."""
 
     path: Path
     kind: str

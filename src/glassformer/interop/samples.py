@@ -1,4 +1,4 @@
-"""Inputs that both sides of a conversion are compared by: texts, random tokens, greedy translations."""
+"""Inputs for the comparison of two models: texts, random tokens, greedy translations."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,17 +15,17 @@ from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.pretrained import UNNAMED
 
 
-def compared(texts: Sequence[str] | None, tokenizer: Tokenizer) -> list[str]:
-    """Those given that say something (of nothing ours makes nothing, without asking the model), or random ones."""
+def comparison_texts(texts: Sequence[str] | None, tokenizer: Tokenizer) -> list[str]:
+    """Texts to compare on: ``texts`` without empty ones, which never reach the model, or random ones."""
     if texts is None:
-        return sentences(tokenizer)
-    if not (given := [text for text in texts if text.strip()]):
+        return random_texts(tokenizer)
+    if not (nonempty := [text for text in texts if text.strip()]):
         raise DataError("no text to compare on: each is empty; give one that says something, or leave them out")
-    return given
+    return nonempty
 
 
-def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
-    """Texts made of random entries, for models whose language nobody has said."""
+def random_texts(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
+    """Draw texts of random vocabulary entries, for models of an unknown language."""
     generator = torch.Generator().manual_seed(seed)
     special = {tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, tokenizer.unknown_id}
     special |= set(tokenizer.special_tokens.values())
@@ -45,29 +45,29 @@ def sentences(tokenizer: Tokenizer, count: int = 4, seed: int = 1) -> list[str]:
 
 
 def read_back(reader: Any, tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """Decode by ``reader``; incomplete characters by ``tokenizer``, as the two may differ in the number of U+FFFD."""
+    """Decode with ``reader``; incomplete characters by ``tokenizer``, as the two may differ in the number of U+FFFD."""
     text = str(reader.decode(ids, skip_special_tokens=True))
     return tokenizer.decode(ids) if "\ufffd" in text else text
 
 
 def refuse_long(text: str, tokens: int, limit: int) -> None:
-    """Where the other side ends after ``limit`` positions, so must what is compared."""
+    """Raise ``DataError`` if ``text`` is longer than the positions of the other model."""
     if tokens > limit:
         raise DataError(f"{text!r} has {tokens} tokens, and there are {limit} positions; compare shorter texts")
 
 
 def random_inputs(model: EncoderDecoder, tokenizers: TokenizerPair, seed: int = 1) -> ParityInputs:
-    """Ids of all that is neither padding nor start, in rows of 9, 5 and 1 tokens; a target begins with the start."""
+    """Draw ids except padding and start, in rows of 9, 5 and 1 tokens; a target begins with the start token."""
     generator = torch.Generator().manual_seed(seed)
     c, source, target = model.config, tokenizers.source, tokenizers.target
     longest = min(9, c.max_length)
     lengths = [longest, min(5, longest), 1], [min(4, longest), longest, min(2, longest)]
     ids, mask = random_rows(c.vocab_sizes[0], {source.pad_id, source.start_id}, lengths[0], source.pad_id, generator)
-    words, judged = random_rows(
+    words, compared = random_rows(
         c.vocab_sizes[1], {target.pad_id, target.start_id}, lengths[1], target.pad_id, generator
     )
     words[:, 0] = target.start_id
-    return ParityInputs((ids, mask, words), judged)
+    return ParityInputs((ids, mask, words), compared)
 
 
 def logits_of(model: EncoderDecoder) -> Logits:
@@ -75,7 +75,7 @@ def logits_of(model: EncoderDecoder) -> Logits:
 
 
 def greedy_texts(model: EncoderDecoder, tokenizers: TokenizerPair, texts: Sequence[str]) -> list[str]:
-    """Ours, at most ``LONGEST`` tokens and what learned positions allow."""
+    """Translate with our model greedily, at most ``LONGEST`` tokens and within the learned positions."""
     config: dict[str, Any] = {"beam_size": 1, "max_length": longest_text(model), "length_penalty": "none"}
     return Translator([model], tokenizers, DecodingConfig.parse(config)).translate(texts)
 

@@ -22,12 +22,12 @@ FLAGS = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""Setting for each kind of pooling in folders of older versions."""
-KNOWN = ("mean", "cls", "max")
+"""Setting for each kind of pooling in older folders."""
+SUPPORTED = ("mean", "cls", "max")
 
 
 def transformer_folder(root: Path) -> Path:
-    """The folder of the Transformer: ``root``, or ``0_Transformer`` in folders of older versions."""
+    """The folder of the Transformer: ``root``, or ``0_Transformer`` in older folders."""
     if (root / MODULES).is_file() and not (root / "config.json").is_file():
         return _inside(root, _steps(root)[0][1])
     return root
@@ -43,8 +43,8 @@ def read_settings(root: Path, folder: Path, tokenizer: Tokenizer, positions: int
     (first, _), *steps = _steps(root)
     kinds = [kind for kind, _ in steps]
     if first != "Transformer" or kinds not in (["Pooling"], ["Pooling", "Normalize"]):
-        shown = ", ".join([first, *kinds])
-        raise ConfigError(f"{root}: {MODULES} lists {shown}; only Transformer, Pooling and Normalize are imported")
+        listed = ", ".join([first, *kinds])
+        raise ConfigError(f"{root}: {MODULES} lists {listed}; only Transformer, Pooling and Normalize are imported")
     if len(steps) == 2:
         _refuse_other_input(_inside(root, steps[1][1]))
     limits = read_json(folder / LIMITS) if (folder / LIMITS).is_file() else {}
@@ -96,30 +96,30 @@ def _inside(root: Path, name: str) -> Path:
 def _pooling(folder: Path) -> str:
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder}: has no config.json, which names the pooling; copy it too")
-    found = read_json(folder / "config.json")
-    named = found.get("pooling_mode") or [kind for kind, flag in FLAGS.items() if found.get(flag)] or "mean"
-    modes = [named] if isinstance(named, str) else list(named)
-    if len(modes) != 1 or modes[0] not in KNOWN:
-        shown = " and ".join(map(str, modes))
-        raise ConfigError(f"{folder}: pooling by {shown} is not imported; choose a model with {', '.join(KNOWN)}")
+    settings = read_json(folder / "config.json")
+    pooling = settings.get("pooling_mode") or [kind for kind, flag in FLAGS.items() if settings.get(flag)] or "mean"
+    modes = [pooling] if isinstance(pooling, str) else list(pooling)
+    if len(modes) != 1 or modes[0] not in SUPPORTED:
+        listed = " and ".join(map(str, modes))
+        raise ConfigError(f"{folder}: pooling by {listed} is not imported; choose a model with {', '.join(SUPPORTED)}")
     return str(modes[0])
 
 
 def _refuse_other_input(folder: Path) -> None:
     settings = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    if (given := settings.get("module_input_name", "sentence_embedding")) != "sentence_embedding":
-        raise ConfigError(f"{folder}: module_input_name={given!r}: only sentence_embedding can be normalized")
+    if (name := settings.get("module_input_name", "sentence_embedding")) != "sentence_embedding":
+        raise ConfigError(f"{folder}: module_input_name={name!r}: only sentence_embedding can be normalized")
 
 
 def _max_length(limits: dict[str, Any], folder: Path, positions: int) -> int:
     """Maximum tokens of a text, [CLS] and [SEP] included; at most the positions of the model."""
     tokenizer = folder / "tokenizer_config.json"
-    named = limits.get("max_seq_length") or (tokenizer.is_file() and read_json(tokenizer).get("model_max_length"))
-    if not named:
+    limit = limits.get("max_seq_length") or (tokenizer.is_file() and read_json(tokenizer).get("model_max_length"))
+    if not limit:
         return positions
-    if not isinstance(named, int | float) or named < 2:
-        raise CheckpointError(f"{folder}: maximum length {named!r} is invalid; [CLS] and [SEP] alone are two tokens")
-    return int(min(named, positions))
+    if not isinstance(limit, int | float) or limit < 2:
+        raise CheckpointError(f"{folder}: maximum length {limit!r} is invalid; [CLS] and [SEP] alone are two tokens")
+    return int(min(limit, positions))
 
 
 def _ignores_case(tokenizer: Tokenizer) -> bool:
@@ -129,8 +129,8 @@ def _ignores_case(tokenizer: Tokenizer) -> bool:
 def _prompts(root: Path) -> list[str]:
     settings = read_json(root / PROMPTS) if (root / PROMPTS).is_file() else {}
     prompts = settings.get("prompts") if isinstance(settings.get("prompts"), dict) else {}
-    shown = ", ".join(f"{name}: {prompt!r}" for name, prompt in (prompts or {}).items() if prompt)
-    return [f"left out: prompts ({shown}); prepend them to the texts yourself"] if shown else []
+    listed = ", ".join(f"{name}: {prompt!r}" for name, prompt in (prompts or {}).items() if prompt)
+    return [f"left out: prompts ({listed}); prepend them to the texts yourself"] if listed else []
 
 
 def _write(path: Path, document: Any) -> None:

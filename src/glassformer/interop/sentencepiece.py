@@ -1,4 +1,4 @@
-"""A SentencePiece model file read by hand (a protocol buffer of three parts), and the pipeline that does the same.
+"""SentencePiece model files, parsed as protocol buffers, and the equivalent pipeline of ``tokenizers``.
 
 The wire format: https://protobuf.dev/programming-guides/encoding/; the fields: sentencepiece_model.proto.
 """
@@ -18,17 +18,17 @@ UNIGRAM, NORMAL, UNKNOWN, USER_DEFINED = 1, 1, 2, 4
 
 @dataclass(frozen=True)
 class SentencePiece:
-    """``scores`` of the pieces that text may be cut into: log-probabilities (Kudo 2018, arXiv:1804.10959)."""
+    """Unigram model: ``scores`` are log-probabilities of pieces (Kudo 2018, arXiv:1804.10959)."""
 
     scores: dict[str, float]
     characters: bytes
-    """The compiled map of characters that normalization applies; empty for none."""
+    """Compiled character map of the normalization; empty for none."""
     dummy_prefix: bool
     merges_spaces: bool
 
 
 def read_sentencepiece(path: Path) -> SentencePiece:
-    """``CheckpointError`` where the file is damaged, or is of another algorithm than unigram."""
+    """Read a model file; ``CheckpointError`` if it is damaged or not a unigram model."""
     try:
         return _read(path.read_bytes(), path)
     except OSError as error:
@@ -37,11 +37,10 @@ def read_sentencepiece(path: Path) -> SentencePiece:
         raise CheckpointError(f"{path}: is not a SentencePiece model; copy it again") from None
 
 
-def pipeline(model: SentencePiece, entries: list[str], unknown: int) -> dict[str, Any]:
-    """The JSON document of a ``tokenizers.Tokenizer`` whose ids are those of ``entries``.
+def unigram_pipeline(model: SentencePiece, entries: list[str], unknown: int) -> dict[str, Any]:
+    """JSON document of a ``tokenizers.Tokenizer`` with the ids of ``entries``.
 
-    An entry that the model never cuts text into has a name that text cannot have; pieces that are no entry come after
-    all entries.
+    An entry without a piece gets a name that no text contains. Pieces without an entry follow all entries.
     """
     least = min(model.scores.values())
     known = set(entries)
@@ -95,34 +94,34 @@ def _read(data: bytes, path: Path) -> SentencePiece:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """(number, value) of each field of a message: a number, or bytes."""
-    place = 0
-    while place < len(data):
-        key, place = _varint(data, place)
+    """Yield (number, value) of each field of a message; a value is an integer or bytes."""
+    offset = 0
+    while offset < len(data):
+        key, offset = _varint(data, offset)
         wire = key & 7
         if wire == 0:
-            value, place = _varint(data, place)
+            value, offset = _varint(data, offset)
             yield key >> 3, value
             continue
         if wire not in (1, 2, 5):
             raise ValueError(wire)
         size = {1: 8, 5: 4}.get(wire)
         if size is None:
-            size, place = _varint(data, place)
-        if place + size > len(data):
+            size, offset = _varint(data, offset)
+        if offset + size > len(data):
             raise ValueError(size)
-        yield key >> 3, data[place : place + size]
-        place += size
+        yield key >> 3, data[offset : offset + size]
+        offset += size
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
+        byte = data[offset]
         value |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 128:
-            return value, place
+            return value, offset
 
 
 def _bytes(value: bytes | int) -> bytes:

@@ -1,6 +1,6 @@
-"""The two-way table between our names and another library's: of tensors, of settings, and of what has no counterpart.
+"""Two-way tables between our names and those of Hugging Face: tensors, settings, and constants without a counterpart.
 
-A family of models is one small file in ``families``: a ``Family``, whose rows are read in both directions.
+The rows of a ``Family`` are read in both directions.
 """
 
 import re
@@ -17,6 +17,9 @@ from glassformer.errors import CheckpointError, ConfigError
 
 Change = Callable[[list[Tensor]], list[Tensor]]
 
+SINUSOID_TOLERANCE = 1e-3
+"""Maximum difference from exact sinusoids for a table to count as sinusoidal; a 16-bit table needs this much."""
+
 
 def unchanged(tensors: list[Tensor]) -> list[Tensor]:
     return tensors
@@ -24,181 +27,184 @@ def unchanged(tensors: list[Tensor]) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class TensorRow:
-    """The tensors ``ours`` are the tensors ``theirs``, but for a change that has an inverse.
+    """Names of the same tensors here and there, and the change from one to the other with its inverse.
 
-    Several on a side: fused or split matrices. None on theirs: what they compute is a parameter of ours.
+    Several names on a side stand for fused or split matrices. An empty ``their_names`` stands for a parameter of ours
+    that they compute.
     """
 
-    ours: tuple[str, ...]
-    theirs: tuple[str, ...]
-    to_ours: Change = unchanged
-    to_theirs: Change = unchanged
+    our_names: tuple[str, ...]
+    their_names: tuple[str, ...]
+    on_import: Change = unchanged
+    on_export: Change = unchanged
     aliases: tuple[str, ...] = ()
-    """Further names that theirs may have the (first) tensor under, the same wherever it is there: tied matrices."""
-    instead: tuple[str, ...] = ()
-    """Where to look for it when it is missing: matrices that theirs has tied and ours has not."""
+    """Other names of the first tensor there, with the same values: tied matrices."""
+    fallbacks: tuple[str, ...] = ()
+    """Names to read when the tensor is missing: matrices that are tied there and not here."""
     copies: tuple[str, ...] = ()
-    """Names under which theirs wants it a second time, and does not use it."""
+    """Names under which their class expects a second copy, which it does not use."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """A tensor of theirs that is no parameter of ours: absent or ``value`` within ``close``; ``why`` it must be so."""
+    """A tensor of theirs that is no parameter here: absent, or ``value`` within ``tolerance``; else ``error``."""
 
-    theirs: str
+    their_name: str
     value: Tensor
-    why: str
-    close: float = 0.0
-    written: bool = True
+    error: str
+    tolerance: float = 0.0
+    exported: bool = True
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of ours (``attention.rope_theta`` within another) and those of theirs (all with one value) that say the
-    same, in other words where given."""
+    """A setting of ours (``attention.rope_theta`` if nested) and the equivalent ones of theirs, all with one value."""
 
-    ours: str
-    theirs: tuple[str, ...]
-    words: Mapping[Any, str] | None = None
-    """Our word for each of theirs; the first of those with the same meaning is written."""
+    our_name: str
+    their_names: tuple[str, ...]
+    translation: Mapping[Any, str] | None = None
+    """Our value for each of theirs; an export writes the first of several with the same meaning."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """All that is particular to one ``model_type`` of Hugging Face's."""
+    """Everything specific to one ``model_type`` of Hugging Face."""
 
     model_type: str
     architecture: str
-    """Their class; a model type may have several, of different tasks."""
+    """Name of the class there; a model type may have one for each task."""
     settings: tuple[Setting, ...]
     our_values: Mapping[str, Any]
-    """What our configuration must say for a model to be of this family; of a tuple, one, and a setting tells which."""
+    """Values of our settings in this family; a tuple lists alternatives, and one of ``settings`` decides."""
     their_values: Mapping[str, Any]
-    """What theirs must say: a default of theirs that is absent counts as said."""
+    """Required values of their settings; an absent setting has the required value."""
     rows: Callable[[Any], list[TensorRow]]
-    fixed: Callable[[Any], list[Fixed]]
-    further_to_ours: Callable[[dict[str, Any], Mapping[str, Tensor]], dict[str, Any]]
-    further_to_theirs: Callable[[Any], dict[str, Any]]
+    import_settings: Callable[[dict[str, Any], Mapping[str, Tensor]], dict[str, Any]]
+    """Our settings that depend on several of theirs or on the weights."""
+    export_settings: Callable[[Any], dict[str, Any]]
+    """Settings of theirs that depend on several of ours."""
+    fixed: Callable[[Any], list[Fixed]] = lambda config: []
     task: str = "translation"
     other_architectures: tuple[str, ...] = ()
-    """Further classes of theirs that hold this one."""
+    """Other classes there whose weights include those of ``architecture``."""
     ignored_weights: Mapping[str, str] = field(default_factory=dict)
-    """Patterns of tensors that may be there and that ours does without, and what they are where it should be told."""
+    """Patterns of tensor names without a counterpart, each with a description to report, or an empty one."""
     canonical_name: Callable[[str], str] = lambda name: name
-    """The name that a tensor has now, of one that it may have had."""
-    make_exact: Callable[[Any, Any], None] = lambda theirs, config: None
-    """Compute tables of their model anew in float64, as far as theirs knows them in float32 only."""
+    """The current name of a tensor, for its name in an older folder."""
+    make_exact: Callable[[Any, Any], None] = lambda their_model, config: None
+    """Compute tables of their model again in float64, where they have them in float32 only."""
     exported: bool = True
     notes: Callable[[Any], list[str]] = lambda config: []
     """Notes on our settings that an export expresses by constants."""
     constants: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of theirs that change no output, written as given."""
+    """Settings of theirs that change no output, written unchanged."""
     training_only: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of theirs that matter in training alone and have no counterpart: the value that says nothing, or the
-    setting that they are one with here."""
+    """Settings of theirs for training that have no counterpart: the neutral value, or the name of the setting that
+    covers both here."""
 
-    def holds(self, name: str, value: Any) -> bool:
-        """Whether our setting ``name`` may have that value."""
+    def accepts(self, name: str, value: Any) -> bool:
+        """Check that our setting ``name`` may have ``value`` in this family."""
         expected = self.our_values[name]
         return value in expected if isinstance(expected, tuple) else bool(value == expected)
 
 
-def settings_to_ours(family: Family, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Our configuration; ``ConfigError`` names the first setting without a counterpart, and its value."""
+def import_config(family: Family, their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Our configuration for theirs; ``ConfigError`` names the first setting without a counterpart, and its value."""
     for name, value in family.their_values.items():
-        if theirs.get(name, value) != value:
+        if their_config.get(name, value) != value:
             raise ConfigError(
-                f"{name}={theirs[name]!r}: a {family.model_type} is imported with {name}={value!r} only; choose another"
+                f"{name}={their_config[name]!r}: a {family.model_type} is imported with {name}={value!r} only; "
+                "choose another"
             )
-    ours: dict[str, Any] = {}
+    config: dict[str, Any] = {}
     for setting in family.settings:
-        values = [theirs[name] for name in setting.theirs]
+        values = [their_config[name] for name in setting.their_names]
         if any(value != values[0] for value in values):
-            said = ", ".join(f"{name}={theirs[name]!r}" for name in setting.theirs)
-            raise ConfigError(f"{said}: they are one {setting.ours} here; choose a model where they are the same")
-        if setting.words is not None and values[0] not in setting.words:
-            known = ", ".join(map(str, setting.words))
+            listed = ", ".join(f"{name}={their_config[name]!r}" for name in setting.their_names)
+            raise ConfigError(f"{listed}: they are one {setting.our_name} here; choose a model where they are the same")
+        if setting.translation is not None and values[0] not in setting.translation:
+            known = ", ".join(map(str, setting.translation))
             raise ConfigError(
-                f"{setting.theirs[0]}={values[0]!r}: is not among {known}; choose a model with one of them"
+                f"{setting.their_names[0]}={values[0]!r}: is not among {known}; choose a model with one of them"
             )
-        ours[setting.ours] = values[0] if setting.words is None else setting.words[values[0]]
-    of_all = {name: value for name, value in family.our_values.items() if not isinstance(value, tuple)}
-    return _nested({**ours, **of_all, **family.further_to_ours(theirs, weights)})
+        config[setting.our_name] = values[0] if setting.translation is None else setting.translation[values[0]]
+    constants = {name: value for name, value in family.our_values.items() if not isinstance(value, tuple)}
+    return _nested({**config, **constants, **family.import_settings(their_config, weights)})
 
 
-def settings_to_theirs(family: Family, config: Config) -> dict[str, Any]:
-    """Their configuration, without the ids of symbols."""
-    theirs: dict[str, Any] = {**family.constants, **family.their_values}
+def export_config(family: Family, config: Config) -> dict[str, Any]:
+    """Configuration there for ours, without the ids of special tokens."""
+    their_config: dict[str, Any] = {**family.constants, **family.their_values}
     for setting in family.settings:
-        value = attrgetter(setting.ours)(config)
-        if setting.words is not None:
-            value = next(word for word, ours in setting.words.items() if ours == value)
-        theirs |= dict.fromkeys(setting.theirs, value)
-    return {**theirs, **family.further_to_theirs(config)}
+        value = attrgetter(setting.our_name)(config)
+        if setting.translation is not None:
+            value = next(theirs for theirs, ours in setting.translation.items() if ours == value)
+        their_config |= dict.fromkeys(setting.their_names, value)
+    return {**their_config, **family.export_settings(config)}
 
 
-def current(family: Family, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """The tensors that count under the names of today, and a sentence for each kind that was left out."""
-    found: dict[str, Tensor] = {}
-    left: dict[str, None] = {}
+def canonical_weights(family: Family, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Tensors with a counterpart, under their current names, and a note for each ignored kind."""
+    canonical: dict[str, Tensor] = {}
+    notes: dict[str, None] = {}
     for name, tensor in weights.items():
         name = family.canonical_name(name)
-        said = next((what for pattern, what in family.ignored_weights.items() if re.fullmatch(pattern, name)), None)
-        if said is None:
-            found[name] = tensor
-        elif said:
-            left[f"{said} is left out"] = None
-    return found, list(left)
+        ignored = next((text for pattern, text in family.ignored_weights.items() if re.fullmatch(pattern, name)), None)
+        if ignored is None:
+            canonical[name] = tensor
+        elif ignored:
+            notes[f"{ignored} is left out"] = None
+    return canonical, list(notes)
 
 
-def to_theirs(family: Family, config: Config, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our tensors under their names, with the fixed ones."""
-    theirs = {fixed.theirs: fixed.value.clone() for fixed in family.fixed(config) if fixed.written}
+def export_weights(family: Family, config: Config, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our tensors under their names, and the fixed ones."""
+    exported = {fixed.their_name: fixed.value.clone() for fixed in family.fixed(config) if fixed.exported}
     for row in family.rows(config):
-        if row.theirs:
-            changed = row.to_theirs([weights[name] for name in row.ours])
-            theirs |= zip(row.theirs, changed, strict=True)
-            theirs |= {name: changed[0].clone() for name in row.copies}
-    return {name: tensor.contiguous() for name, tensor in theirs.items()}
+        if row.their_names:
+            changed = row.on_export([weights[name] for name in row.our_names])
+            exported |= zip(row.their_names, changed, strict=True)
+            exported |= {name: changed[0].clone() for name in row.copies}
+    return {name: tensor.contiguous() for name, tensor in exported.items()}
 
 
-def to_ours(
-    family: Family, config: Config, theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor], origin: str
+def import_weights(
+    family: Family, config: Config, their_weights: Mapping[str, Tensor], shapes: Mapping[str, Tensor], origin: str
 ) -> dict[str, Tensor]:
-    """Their tensors under our names, in float32.
+    """Tensors under our names, in float32.
 
-    ``shapes`` are our parameters, of which only the shapes are looked at. ``CheckpointError`` lists every tensor that
-    is missing, of another shape, not known, or not what it must be.
+    Only the shapes of ``shapes``, our parameters, are read. ``CheckpointError`` lists every tensor that is missing, of
+    another shape, unknown, or not the constant it must be.
     """
     rows, fixed = family.rows(config), family.fixed(config)
-    taken = [_taken(row, theirs) for row in rows]
-    faults = [fault for row in rows for fault in _row_faults(row, theirs, shapes)]
-    faults += [fault for one in fixed for fault in _fixed_faults(one, theirs)]
-    known = {name for names in taken for name in names} | {one.theirs for one in fixed}
-    known |= {name for row in rows for name in (*row.aliases, *row.instead, *row.copies)}
-    faults += [f"{name} is not known" for name in theirs if name not in known]
-    if faults:
-        raise CheckpointError(f"{origin}: the weights do not fit config.json: {'; '.join(faults)}")
-    ours: dict[str, Tensor] = {}
-    for row, names in zip(rows, taken, strict=True):
-        ours |= zip(row.ours, row.to_ours([theirs[name].float() for name in names]), strict=True)
-    return {name: tensor.contiguous() for name, tensor in ours.items()}
+    present = [_present_names(row, their_weights) for row in rows]
+    errors = [error for row in rows for error in _row_errors(row, their_weights, shapes)]
+    errors += [error for one in fixed for error in _fixed_errors(one, their_weights)]
+    known = {name for names in present for name in names} | {one.their_name for one in fixed}
+    known |= {name for row in rows for name in (*row.aliases, *row.fallbacks, *row.copies)}
+    errors += [f"{name} is not known" for name in their_weights if name not in known]
+    if errors:
+        raise CheckpointError(f"{origin}: the weights do not fit config.json: {'; '.join(errors)}")
+    imported: dict[str, Tensor] = {}
+    for row, names in zip(rows, present, strict=True):
+        imported |= zip(row.our_names, row.on_import([their_weights[name].float() for name in names]), strict=True)
+    return {name: tensor.contiguous() for name, tensor in imported.items()}
 
 
-def expresses(family: Family, config: Config, theirs: Mapping[str, Tensor]) -> bool:
-    """True if ``config`` can express the weights ``theirs``: constants match, and repeated tensors are equal.
+def expresses(family: Family, config: Config, their_weights: Mapping[str, Tensor]) -> bool:
+    """True if ``config`` can express ``their_weights``: constants match, and repeated tensors are equal.
 
-    Missing tensors are ignored; ``to_ours`` lists them.
+    Missing tensors are ignored; ``import_weights`` lists them.
     """
-    if any(_fixed_faults(one, theirs) for one in family.fixed(config)):
+    if any(_fixed_errors(one, their_weights) for one in family.fixed(config)):
         return False
     for row in family.rows(config):
-        names = _taken(row, theirs)
-        if row.theirs and all(name in theirs for name in names):
-            tensors = [theirs[name].float() for name in names]
+        names = _present_names(row, their_weights)
+        if row.their_names and all(name in their_weights for name in names):
+            tensors = [their_weights[name].float() for name in names]
             try:
-                again = row.to_theirs(row.to_ours(tensors))
-            except RuntimeError:  # shape mismatch, reported by to_ours
+                again = row.on_export(row.on_import(tensors))
+            except RuntimeError:  # shape mismatch, reported by import_weights
                 return False
             if not all(torch.equal(*pair) for pair in zip(tensors, again, strict=True)):
                 return False
@@ -206,62 +212,63 @@ def expresses(family: Family, config: Config, theirs: Mapping[str, Tensor]) -> b
 
 
 def linear(
-    ours: str, theirs: str, to_ours: Change = unchanged, to_theirs: Change = unchanged, bias: bool = True
+    our_name: str, their_name: str, on_import: Change = unchanged, on_export: Change = unchanged, bias: bool = True
 ) -> list[TensorRow]:
-    """Weight and bias, which a norm has too."""
+    """Rows for the weight and bias of a projection or a norm."""
     kinds = ("weight", "bias") if bias else ("weight",)
-    return [TensorRow((f"{ours}.{kind}",), (f"{theirs}.{kind}",), to_ours, to_theirs) for kind in kinds]
+    return [TensorRow((f"{our_name}.{kind}",), (f"{their_name}.{kind}",), on_import, on_export) for kind in kinds]
 
 
-def reordered(ours: str, theirs: str, axis: int | None = None, order: Tensor | None = None) -> TensorRow:
-    """One tensor whose ``axis`` runs over dimensions that theirs has in another ``order`` (None: in ours)."""
+def reordered(our_name: str, their_name: str, axis: int | None = None, order: Tensor | None = None) -> TensorRow:
+    """Row for one tensor whose dimensions along ``axis`` have another ``order`` there (None: the same)."""
     if axis is None or order is None:
-        return TensorRow((ours,), (theirs,))
+        return TensorRow((our_name,), (their_name,))
     back = order.argsort()
     return TensorRow(
-        (ours,),
-        (theirs,),
+        (our_name,),
+        (their_name,),
         lambda tensors: [tensors[0].index_select(axis, back)],
         lambda tensors: [tensors[0].index_select(axis, order.to(tensors[0].device))],
     )
 
 
-def _taken(row: TensorRow, theirs: Mapping[str, Tensor]) -> list[str]:
-    """The names under which theirs has the tensors of ``row``."""
-    return [next((n for n in (name, *row.aliases, *row.instead) if n in theirs), name) for name in row.theirs]
+def _present_names(row: TensorRow, weights: Mapping[str, Tensor]) -> list[str]:
+    """Names in ``weights`` of the tensors of ``row``."""
+    return [next((n for n in (name, *row.aliases, *row.fallbacks) if n in weights), name) for name in row.their_names]
 
 
-def _row_faults(row: TensorRow, theirs: Mapping[str, Tensor], shapes: Mapping[str, Tensor]) -> list[str]:
-    taken = _taken(row, theirs)
-    expected = row.to_theirs([shapes[name] for name in row.ours]) if row.theirs else []
-    faults = []
-    for name, shape in zip(taken, expected, strict=True):
-        if name not in theirs:
-            faults.append(f"{name} is missing")
-        elif theirs[name].shape != shape.shape:
-            faults.append(f"{name} is {list(theirs[name].shape)}, not {list(shape.shape)}")
+def _row_errors(row: TensorRow, weights: Mapping[str, Tensor], shapes: Mapping[str, Tensor]) -> list[str]:
+    names = _present_names(row, weights)
+    expected = row.on_export([shapes[name] for name in row.our_names]) if row.their_names else []
+    errors = []
+    for name, shape in zip(names, expected, strict=True):
+        if name not in weights:
+            errors.append(f"{name} is missing")
+        elif weights[name].shape != shape.shape:
+            errors.append(f"{name} is {list(weights[name].shape)}, not {list(shape.shape)}")
     for alias in row.aliases:
-        if alias in theirs and taken[0] in theirs and not torch.equal(theirs[alias], theirs[taken[0]]):
-            faults.append(f"{alias} is not {taken[0]}, though the two are tied")
-    return faults
+        if alias in weights and names[0] in weights and not torch.equal(weights[alias], weights[names[0]]):
+            errors.append(f"{alias} is not {names[0]}, though the two are tied")
+    return errors
 
 
-def _fixed_faults(fixed: Fixed, theirs: Mapping[str, Tensor]) -> Sequence[str]:
-    if fixed.theirs not in theirs:
+def _fixed_errors(fixed: Fixed, weights: Mapping[str, Tensor]) -> Sequence[str]:
+    if fixed.their_name not in weights:
         return []
-    found = theirs[fixed.theirs]
-    if found.shape != fixed.value.shape:
-        return [f"{fixed.theirs} is {list(found.shape)}, not {list(fixed.value.shape)}"]
-    return [f"{fixed.theirs} {fixed.why}"] if (found.float() - fixed.value).abs().max() > fixed.close else []
+    tensor = weights[fixed.their_name]
+    if tensor.shape != fixed.value.shape:
+        return [f"{fixed.their_name} is {list(tensor.shape)}, not {list(fixed.value.shape)}"]
+    differs = (tensor.float() - fixed.value).abs().max() > fixed.tolerance
+    return [f"{fixed.their_name} {fixed.error}"] if differs else []
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:
-    """``attention.dropout`` as ``dropout`` in ``attention``."""
-    found: dict[str, Any] = {}
+    """Nested tables: ``attention.d_head`` becomes ``d_head`` in ``attention``."""
+    nested: dict[str, Any] = {}
     for name, value in values.items():
-        outer, dot, inner = name.partition(".")
-        if dot:
-            found.setdefault(outer, {})[inner] = value
+        outer, separator, inner = name.partition(".")
+        if separator:
+            nested.setdefault(outer, {})[inner] = value
         else:
-            found[name] = value
-    return found
+            nested[name] = value
+    return nested

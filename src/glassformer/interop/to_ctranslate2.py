@@ -1,4 +1,4 @@
-"""CTranslate2: an encoder–decoder in the layout of its ``TransformerSpec``, weights in float32 or eight bits."""
+"""Export to CTranslate2: an encoder–decoder as ``TransformerSpec``, with weights in float32 or int8."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +10,11 @@ import torch
 
 from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, score_pairs
-from glassformer.interop.decoding import never_written
-from glassformer.interop.folder import load_translator, written_aside
-from glassformer.interop.optional import required
+from glassformer.interop import require
+from glassformer.interop.decoding import suppressed_ids
+from glassformer.interop.folder import load_translator, write_atomically
 from glassformer.interop.parity import Conversion, Parity, Sample
-from glassformer.interop.samples import compared, greedy_texts, longest_text, refuse_long
+from glassformer.interop.samples import comparison_texts, greedy_texts, longest_text, refuse_long
 from glassformer.interop.tokenizer_json import to_tokenizer_json
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -23,14 +23,14 @@ from glassformer.predict.translator import Translator
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.pretrained import UNNAMED
 
-ctranslate2 = required("ctranslate2", "ctranslate2")
-specs = required("ctranslate2.specs", "ctranslate2")
+ctranslate2 = require("ctranslate2", "ctranslate2")
+specs = require("ctranslate2.specs", "ctranslate2")
 
 Weights = dict[str, np.ndarray]
 Quantization = Literal["int8", "float32"]
 
-LEAST_POSITIONS = 1024
-"""Rows of a sinusoidal table at least: texts beyond the table are refused there."""
+MIN_POSITIONS = 1024
+"""Minimum rows of a sinusoidal table, since longer texts are refused there."""
 
 
 def export_ctranslate2(
@@ -39,28 +39,28 @@ def export_ctranslate2(
     quantization: Quantization = "float32",
     texts: Sequence[str] | None = None,
 ) -> Conversion:
-    """``ctranslate2.Translator(destination)``, with ``source.json`` and ``target.json`` for ``tokenizers``.
+    """Export ``run`` for ``ctranslate2.Translator``, with ``source.json`` and ``target.json`` for ``tokenizers``.
 
-    Log-probabilities of tokens and greedy translations are compared; in eight bits they are only measured.
+    Log-probabilities of tokens and greedy translations are compared; with int8 they are only measured.
     """
     destination = Path(destination)
     path, translator = load_translator(run)
     model, tokenizers = translator.models[0], translator.tokenizers
     spec = specification(model, tokenizers)
     spec.optimize(quantization=None if quantization == "float32" else quantization)
-    with written_aside(destination) as folder:
+    with write_atomically(destination) as folder:
         spec.save(str(folder))
         for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
             to_tokenizer_json(tokenizer).save(str(folder / f"{side}.json"))
         parity = _compare(folder, quantization, model, tokenizers, texts)
-        parity.refuse(str(path))
-    limit = _limit(model.config)
+        parity.check(str(path))
+    limit = _max_tokens(model.config)
     notes = [] if limit is None else [f"texts of more than {limit} tokens are refused there"]
     return Conversion(destination, "ctranslate2", parity, notes)
 
 
 def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
-    """The model in CTranslate2's layout, validated; its vocabularies are the entries as ``tokenizers`` names them."""
+    """Validated ``TransformerSpec`` of ``model``; its vocabularies are the entries of ``tokenizer.json``."""
     c, weights = model.config, _copies(model)
     if c.head_sizes != (c.d_model / c.n_heads, c.d_model / c.n_heads):
         raise ConfigError(
@@ -95,19 +95,22 @@ def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
 
 
 def _copies(model: EncoderDecoder) -> Weights:
-    """Not the model's own memory: quantization there is in place. What tied embeddings share has both names."""
-    found = {name: w.detach().float().cpu().numpy().copy() for name, w in weights_of(model).items()}
+    """Copies of the weights, since quantization is in place; shared embeddings under both names."""
+    weights = {name: w.detach().float().cpu().numpy().copy() for name, w in weights_of(model).items()}
     if model.config.tie_embeddings:
-        shared = {name: w for name, w in found.items() if name.startswith("source_embedding.")}
-        found |= {name.replace("source", "target", 1): w for name, w in shared.items()}
-    return found
+        shared = {name: w for name, w in weights.items() if name.startswith("source_embedding.")}
+        weights |= {name.replace("source", "target", 1): w for name, w in shared.items()}
+    return weights
 
 
 def _empty(c: EncoderDecoderConfig) -> Any:
     activations = specs.Activation
     activation = {"relu": activations.RELU, "gelu": activations.GELU, "silu": activations.SWISH}[c.activation]
-    normed = c.norm_embeddings
-    shape: dict[str, Any] = {"pre_norm": c.norm_order == "pre", "activation": activation, "layernorm_embedding": normed}
+    shape: dict[str, Any] = {
+        "pre_norm": c.norm_order == "pre",
+        "activation": activation,
+        "layernorm_embedding": c.norm_embeddings,
+    }
     if c.positions == "rotary":
         shape |= {"rotary_dim": 0, "rotary_interleave": True}
     encoder = specs.TransformerEncoderSpec(c.n_encoder_layers, c.n_heads, **shape)
@@ -119,25 +122,25 @@ def _empty(c: EncoderDecoderConfig) -> Any:
 def _table(c: EncoderDecoderConfig, weights: Weights | None = None, side: str = "source") -> np.ndarray:
     if c.positions == "learned" and weights is not None:
         return weights[f"{side}_embedding.position.weight"]
-    count = c.max_length if c.positions == "learned" else max(c.max_length, LEAST_POSITIONS)
+    count = c.max_length if c.positions == "learned" else max(c.max_length, MIN_POSITIONS)
     return sinusoids(torch.arange(count).double(), c.d_model).float().numpy()
 
 
-def _limit(c: EncoderDecoderConfig) -> int | None:
-    """Tokens that a text may have there."""
+def _max_tokens(c: EncoderDecoderConfig) -> int | None:
+    """Maximum tokens of a text there."""
     return None if c.positions == "rotary" else len(_table(c))
 
 
 def _entries(tokenizer: Tokenizer) -> list[str]:
-    """As ``tokenizers`` gives them; only there a space is the end of a word."""
+    """Entries in the notation of ``tokenizer.json``, in which a space ends a word."""
     names = to_tokenizer_json(tokenizer)
     return [names.id_to_token(i) or f"{UNNAMED}{i}" for i in range(tokenizer.vocab_size)]
 
 
 def _fill_layer(layer: Any, weights: Weights, name: str) -> None:
-    own, cross = name + "self_attention.", name + "cross_attention."
-    _fuse(layer.self_attention.linear[0], weights, own + "query", own + "key", own + "value")
-    _fill(layer.self_attention.linear[1], weights, own + "output")
+    attention, cross = name + "self_attention.", name + "cross_attention."
+    _fuse(layer.self_attention.linear[0], weights, attention + "query", attention + "key", attention + "value")
+    _fill(layer.self_attention.linear[1], weights, attention + "output")
     _fill_norm(layer.self_attention.layer_norm, weights, name + "self_attention_norm.norm")
     if cross + "query.weight" in weights:
         _fill(layer.attention.linear[0], weights, cross + "query")
@@ -154,7 +157,7 @@ def _fill(linear: Any, weights: Weights, name: str) -> None:
 
 
 def _fuse(linear: Any, weights: Weights, *names: str) -> None:
-    """Several projections of the same vectors as one matrix."""
+    """Concatenate projections of the same vectors into one matrix."""
     linear.weight = np.concatenate([weights[f"{name}.weight"] for name in names])
     if f"{names[0]}.bias" in weights:
         linear.bias = np.concatenate([weights[f"{name}.bias"] for name in names])
@@ -172,35 +175,35 @@ def _compare(
     texts: Sequence[str] | None,
 ) -> Parity:
     theirs = ctranslate2.Translator(str(folder), device="cpu", compute_type=quantization, intra_threads=1)
-    given = compared(texts, tokenizers.source)
+    selected = comparison_texts(texts, tokenizers.source)
     reader = {side: _reader(folder / f"{side}.json") for side in ("source", "target")}
-    sources = [reader["source"].encode(text).tokens for text in given]
-    for text, tokens in zip(given, sources, strict=True):
-        refuse_long(text, len(tokens), _limit(model.config) or len(tokens))
+    sources = [reader["source"].encode(text).tokens for text in selected]
+    for text, tokens in zip(selected, sources, strict=True):
+        refuse_long(text, len(tokens), _max_tokens(model.config) or len(tokens))
     entries = _entries(tokenizers.target)
-    found = theirs.translate_batch(
+    results = theirs.translate_batch(
         sources,
         beam_size=1,
         max_decoding_length=longest_text(model),
         min_decoding_length=0,
-        suppress_sequences=[[entries[i]] for i in never_written(tokenizers.target)],
+        suppress_sequences=[[entries[i]] for i in suppressed_ids(tokenizers.target)],
     )
-    ids = [[reader["target"].token_to_id(token) for token in one.hypotheses[0]] for one in found]
-    samples = zip(given, greedy_texts(model, tokenizers, given), map(reader["target"].decode, ids), strict=True)
-    difference = _scores_differ(theirs, sources, found, model, tokenizers, ids)
+    ids = [[reader["target"].token_to_id(token) for token in one.hypotheses[0]] for one in results]
+    samples = zip(selected, greedy_texts(model, tokenizers, selected), map(reader["target"].decode, ids), strict=True)
+    difference = _score_difference(theirs, sources, results, model, tokenizers, ids)
     return Parity({quantization: difference}, [Sample(*row) for row in samples])
 
 
-def _scores_differ(
-    theirs: Any, sources: list[list[str]], found: Any, model: EncoderDecoder, tokenizers: TokenizerPair, ids: Any
+def _score_difference(
+    theirs: Any, sources: list[list[str]], results: Any, model: EncoderDecoder, tokenizers: TokenizerPair, ids: Any
 ) -> float:
-    """The largest difference of log-probabilities of the tokens that theirs found, and of the end after them."""
-    scored = theirs.score_batch(sources, [one.hypotheses[0] for one in found])
+    """Largest difference of log-probabilities of the tokens they generated, end token included."""
+    their_scores = theirs.score_batch(sources, [one.hypotheses[0] for one in results])
     names = _reader_ids(tokenizers.source)
     source_ids = [[names[token] for token in tokens] for tokens in sources]
-    symbols = Translator([model], tokenizers, DecodingConfig()).symbols
-    ours = score_pairs(model, source_ids, ids, symbols, DecodingConfig())
-    pairs = zip(ours, scored, strict=True)
+    special_tokens = Translator([model], tokenizers, DecodingConfig()).symbols
+    our_scores = score_pairs(model, source_ids, ids, special_tokens, DecodingConfig())
+    pairs = zip(our_scores, their_scores, strict=True)
     return max(
         abs(a - b) / max(1.0, abs(a))
         for one, other in pairs

@@ -1,4 +1,4 @@
-"""ONNX: ``encoder.onnx`` and ``decoder.onnx`` of any batch and length; the decoder reads the whole target anew."""
+"""Export to ONNX: ``encoder.onnx`` and ``decoder.onnx`` for any batch and length, without a cache."""
 
 import copy
 import json
@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import DataError
-from glassformer.interop.folder import load_translator, written_aside
-from glassformer.interop.optional import required
+from glassformer.interop import require
+from glassformer.interop.folder import SETTINGS_FILE, load_translator, write_atomically
 from glassformer.interop.parity import Conversion, Logits, Parity, largest_difference
 from glassformer.interop.samples import logits_of, random_inputs
 from glassformer.interop.tokenizer_json import to_tokenizer_json
@@ -25,14 +25,12 @@ from glassformer.layers.mask import Mask
 from glassformer.layers.position import Sinusoidal, sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder
 
-required("onnxscript", "onnx")
-onnxruntime = required("onnxruntime", "onnx")
-
-SETTINGS = "glassformer.json"
+require("onnxscript", "onnx")
+onnxruntime = require("onnxruntime", "onnx")
 
 
 def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
-    """Both graphs, ``source.json`` and ``target.json`` for ``tokenizers``, and the ids of the symbols.
+    """Export both graphs, ``source.json`` and ``target.json`` for ``tokenizers``, and the ids of the special tokens.
 
     encoder: ``source`` [batch, source] ids, ``source_mask`` (true where there is a token) → ``memory``;
     decoder: ``target`` [batch, target] ids, ``memory``, ``source_mask`` → ``logits``. There is no cache.
@@ -42,22 +40,22 @@ def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] |
         raise DataError("no texts are translated by an export to onnx, which has no search; leave them out")
     path, translator = load_translator(run)
     model, tokenizers = translator.models[0], translator.tokenizers
-    with written_aside(destination) as folder:
+    with write_atomically(destination) as folder:
         write_graphs(model, folder)
         for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
             to_tokenizer_json(tokenizer).save(str(folder / f"{side}.json"))
-        symbols = {name: tokenizers.target.special_tokens[name] for name in ("<pad>", "<s>", "</s>", "<unk>")}
-        settings = {"model": model.config.model_dump(mode="json"), "symbols": symbols}
-        (folder / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        special_ids = {name: tokenizers.target.special_tokens[name] for name in ("<pad>", "<s>", "</s>", "<unk>")}
+        settings = {"model": model.config.model_dump(mode="json"), "symbols": special_ids}
+        (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
         difference = largest_difference(logits_of(model), logits_of_graphs(folder), random_inputs(model, tokenizers))
         parity = Parity({"float32": difference}, [])
-        parity.refuse(str(path))
+        parity.check(str(path))
     return Conversion(destination, "onnx", parity, ["the decoder has no cache: each step reads the whole target again"])
 
 
 def write_graphs(model: EncoderDecoder, folder: Path) -> None:
-    """``model`` must be on the CPU; it is not changed."""
-    plain = _plain(copy.deepcopy(model).float().eval())
+    """Write both graphs of a copy of ``model``, which must be on the CPU."""
+    plain = _without_kernels(copy.deepcopy(model).float().eval())
     batch, source, target = (torch.export.Dim(name) for name in ("batch", "source", "target"))
     ids, mask = torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.bool)
     sides: dict[str, tuple[nn.Module, dict[str, Tensor], dict[str, Any], str]] = {
@@ -80,7 +78,7 @@ def write_graphs(model: EncoderDecoder, folder: Path) -> None:
     }
     for name, (module, inputs, shapes, output) in sides.items():
         with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # theirs, about itself
+            warnings.simplefilter("ignore")  # exporter internals
             torch.onnx.export(
                 module.eval(),
                 kwargs=inputs,
@@ -95,7 +93,7 @@ def write_graphs(model: EncoderDecoder, folder: Path) -> None:
 
 
 def logits_of_graphs(folder: Path) -> Logits:
-    """By onnxruntime."""
+    """Function from inputs to logits that runs the graphs with onnxruntime."""
     sessions = {
         name: onnxruntime.InferenceSession(folder / f"{name}.onnx", providers=["CPUExecutionProvider"])
         for name in ("encoder", "decoder")
@@ -104,13 +102,15 @@ def logits_of_graphs(folder: Path) -> Logits:
     def logits(source: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
         mask = {"source_mask": source_mask.numpy()}
         (memory,) = sessions["encoder"].run(None, {"source": source.numpy(), **mask})
-        (found,) = sessions["decoder"].run(None, {"target": target.numpy(), "memory": memory, **mask})
-        return torch.from_numpy(found)
+        (output,) = sessions["decoder"].run(None, {"target": target.numpy(), "memory": memory, **mask})
+        return torch.from_numpy(output)
 
     return logits
 
 
 class _ExportedEncoder(nn.Module):
+    """Graph of the encoder: ids and mask to memory."""
+
     def __init__(self, model: EncoderDecoder):
         super().__init__()
         self.model = model
@@ -122,6 +122,8 @@ class _ExportedEncoder(nn.Module):
 
 
 class _ExportedDecoder(nn.Module):
+    """Graph of the decoder: target ids, memory and mask to logits."""
+
     def __init__(self, model: EncoderDecoder):
         super().__init__()
         self.model = model
@@ -139,7 +141,7 @@ class _ExportedDecoder(nn.Module):
 
 
 class _ExportedAttention(MultiHeadAttention):
-    """Equation 1 alone: which of several kernels is fastest depends on the length, and a graph has every length."""
+    """Equation 1 without a choice of kernels by length, since a graph serves every length."""
 
     def forward(
         self,
@@ -148,10 +150,10 @@ class _ExportedAttention(MultiHeadAttention):
         mask: Mask | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        seen = x if memory is None else memory
+        memory = x if memory is None else memory
         q, k, v = (
-            project(given).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-            for project, given in ((self.query, x), (self.key, seen), (self.value, seen))
+            project(inputs).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for project, inputs in ((self.query, x), (self.key, memory), (self.value, memory))
         )
         if self.rotary is not None:
             q, k = self.rotary(q, k, 0)
@@ -163,7 +165,7 @@ class _ExportedAttention(MultiHeadAttention):
 
 
 class _Positions(nn.Module):
-    """Section 3.5's formula at every length."""
+    """Formula of section 3.5 for every length."""
 
     def __init__(self, d_model: int):
         super().__init__()
@@ -173,8 +175,8 @@ class _Positions(nn.Module):
         return sinusoids(torch.arange(length).double(), self.d_model).float()
 
 
-def _plain(model: EncoderDecoder) -> EncoderDecoder:
-    """Without anything that chooses by length. ``model`` itself is changed."""
+def _without_kernels(model: EncoderDecoder) -> EncoderDecoder:
+    """Replace modules that choose a kernel by length, in place."""
     for module in list(model.modules()):
         if isinstance(module, MultiHeadAttention):
             module.__class__ = _ExportedAttention

@@ -1,4 +1,4 @@
-"""Hugging Face's classes, loading a folder as anyone would, but no code and no pickle from it."""
+"""Load folders with the classes of transformers, but run no code and read no pickle from them."""
 
 import warnings
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from glassformer.errors import CheckpointError
-from glassformer.interop.optional import required
-from glassformer.interop.tokenizer_json import way_to_a_tokenizer
+from glassformer.interop import require
+from glassformer.interop.tokenizer_json import tokenizer_remedy
 
-transformers = required("transformers", "huggingface")
+transformers = require("transformers", "huggingface")
 transformers.utils.logging.disable_progress_bar()
 
 SAFE = {"local_files_only": True, "trust_remote_code": False}
@@ -20,7 +20,7 @@ SAFE = {"local_files_only": True, "trust_remote_code": False}
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What they say is about themselves."""
+    """Silence logging and warnings of transformers."""
     before = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()
     try:
@@ -31,18 +31,19 @@ def quiet() -> Iterator[None]:
         transformers.utils.logging.set_verbosity(before)
 
 
-def loaded(loader: str, folder: Path) -> Any:
-    """By the class ``loader``, in float32."""
+def load_model(loader: str, folder: Path) -> Any:
+    """Load the model in ``folder`` with the class ``loader``, in float32."""
     try:
         with quiet():
             auto = getattr(transformers, loader)
             return auto.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, **SAFE).eval()
     except (OSError, KeyError, ValueError, RuntimeError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise CheckpointError(f"{folder}: transformers cannot load the model ({said}); save it again") from None
+        message = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"{folder}: transformers cannot load the model ({message}); save it again") from None
 
 
-def loaded_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> Any:
+    """Load the tokenizer in ``folder``; ``CheckpointError`` names missing files."""
     try:
         with quiet():
             return transformers.AutoTokenizer.from_pretrained(folder, **SAFE)
@@ -51,7 +52,7 @@ def loaded_tokenizer(folder: Path) -> Any:
 
 
 def read_by(reader: Any, folder: Path, text: str | list[str], **options: Any) -> Any:
-    """What the tokenizer ``reader`` of ``folder`` makes of ``text``."""
+    """Tokenize ``text`` with the tokenizer ``reader`` of ``folder``."""
     try:
         with quiet():
             return reader(text, **options)
@@ -59,22 +60,23 @@ def read_by(reader: Any, folder: Path, text: str | list[str], **options: Any) ->
         raise _no_tokenizer(folder) from None
 
 
-def loaded_processor(folder: Path) -> Any:
+def load_processor(folder: Path) -> Any:
+    """Load the image processor in ``folder``."""
     try:
         with quiet():
             return transformers.AutoImageProcessor.from_pretrained(folder, **SAFE)
     except Exception:
-        fault = "preprocessor_config.json is missing or damaged, so AutoImageProcessor cannot read a picture"
-        raise CheckpointError(f"{folder}: {fault}; copy it again") from None
+        error = "preprocessor_config.json is missing or damaged, so AutoImageProcessor cannot read a picture"
+        raise CheckpointError(f"{folder}: {error}; copy it again") from None
 
 
 def _no_tokenizer(folder: Path) -> CheckpointError:
     missing = [name for name in ("tokenizer.json", "tokenizer_config.json") if not (folder / name).is_file()]
-    fault = f"has no {' and no '.join(missing)}" if missing else "its tokenizer's files are damaged"
-    return CheckpointError(f"{folder}: {fault}, so AutoTokenizer cannot read a text; {way_to_a_tokenizer(folder)}")
+    error = f"has no {' and no '.join(missing)}" if missing else "its tokenizer's files are damaged"
+    return CheckpointError(f"{folder}: {error}, so AutoTokenizer cannot read a text; {tokenizer_remedy(folder)}")
 
 
-def refuse_other_ids(folder: Path, text: str, ours: list[int], found: list[int]) -> None:
-    """A ``CheckpointError`` where the two tokenizers cut ``text`` otherwise."""
-    if ours != found:
-        raise CheckpointError(f"{folder}: {text!r} is {ours} here and {found} there; nothing was written")
+def refuse_other_ids(folder: Path, text: str, our_ids: list[int], their_ids: list[int]) -> None:
+    """Raise ``CheckpointError`` if the two tokenizers give ``text`` different ids."""
+    if our_ids != their_ids:
+        raise CheckpointError(f"{folder}: {text!r} is {our_ids} here and {their_ids} there; nothing was written")

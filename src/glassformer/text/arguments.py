@@ -13,7 +13,7 @@ from glassformer.errors import ConfigError, DataError
 def one_text(text: Any, name: str) -> str:
     """Return ``text``; ``DataError`` if the argument ``name`` is not a string."""
     if not isinstance(text, str):
-        raise DataError(f"{name} is {_shown(text)}; give one string")
+        raise DataError(f"{name} is {_describe(text)}; give one string")
     return text
 
 
@@ -22,7 +22,7 @@ def list_of_texts(texts: Any, name: str) -> list[str]:
     found = listed(texts, name)
     for index, text in enumerate(found):
         if not isinstance(text, str):
-            raise DataError(f'{name}[{index}] is {_shown(text)}; give a string ("" for an empty text)')
+            raise DataError(f'{name}[{index}] is {_describe(text)}; give a string ("" for an empty text)')
     return found
 
 
@@ -33,7 +33,7 @@ def list_of_texts_or_pairs(texts: Any, name: str) -> list[tuple[str, ...]]:
         if isinstance(text, str):
             continue
         if not isinstance(text, tuple | list) or len(text) != 2 or not all(isinstance(one, str) for one in text):
-            raise DataError(f"{name}[{index}] is {_shown(text)}; give a string, or a pair of strings")
+            raise DataError(f"{name}[{index}] is {_describe(text)}; give a string, or a pair of strings")
     return [(text,) if isinstance(text, str) else tuple(text) for text in found]
 
 
@@ -52,7 +52,7 @@ def list_of_sentences(sentences: Any, name: str) -> list[list[str]]:
 def listed(items: Any, name: str, example: str = "text") -> list[Any]:
     """``items`` as a list; ``DataError`` if the argument ``name`` is a single item, ``None`` or not a collection."""
     if items is None or isinstance(items, str | bytes) or not isinstance(items, Iterable):
-        raise DataError(f"{name} is {_shown(items)}; give a list, as in [{example}]")
+        raise DataError(f"{name} is {_describe(items)}; give a list, as in [{example}]")
     return list(items)
 
 
@@ -63,10 +63,10 @@ def refuse_several(options: dict[str, Any], method: str, way: str) -> None:
         raise ConfigError(f"n_best={n_best}: {method} returns one text each; use {way}(…, n_best={n_best})")
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is None:
         return "None"
     if isinstance(value, str):
-        shown = value if len(value) <= 20 else f"{value[:20]}…"
-        return f"one string, {shown!r}"
+        excerpt = value if len(value) <= 20 else f"{value[:20]}…"
+        return f"one string, {excerpt!r}"
     return f"of type {type(value).__name__}"

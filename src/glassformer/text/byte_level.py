@@ -80,7 +80,7 @@ class ByteTokenizer(Tokenizer):
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The text of each token, spaces included; bytes of incomplete characters as ``<0xE2>``."""
-        return [self._shown[i] for i in self._checked(ids)]
+        return [self._display[i] for i in self._checked(ids)]
 
     def word_of(self, ids: Sequence[int]) -> list[int]:
         unknown = UNKNOWN.encode()
@@ -113,7 +113,7 @@ class ByteTokenizer(Tokenizer):
             yield tuple(self._ids[character] for character in word)
 
     @cached_property
-    def _shown(self) -> list[str]:
+    def _display(self) -> list[str]:
         return [
             entry if i in self._special else readable(data)
             for i, (entry, data) in enumerate(zip(self._entries, self._bytes, strict=True))

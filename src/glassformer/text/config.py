@@ -1,4 +1,4 @@
-"""What a tokenizer is to be: chosen before training, stored with it, and never guessed again."""
+"""Configuration of tokenizers, stored with each of them."""
 
 import re
 from typing import Any, Literal
@@ -19,7 +19,7 @@ _MARKED = re.compile(r"[<\[]/?\w+[>\]]")
 
 
 class TextConfig(Config):
-    """How text becomes token ids."""
+    """Configuration of a tokenizer."""
 
     kind: Kind = "bpe"
     """Byte-pair encoding, words, characters, or byte-level BPE (``bytes``), which is lossless."""
@@ -95,7 +95,7 @@ class TextConfig(Config):
 
 
 class ByteTextConfig(TextConfig):
-    """How the text of a language model becomes token ids: byte-level BPE by default."""
+    """Tokenizer configuration of a language model: byte-level BPE by default."""
 
     kind: Kind = "bytes"
     """``bytes`` is byte-level BPE, which is lossless, spaces and line ends included."""

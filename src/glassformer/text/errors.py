@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from glassformer.errors import DataError
 from glassformer.text.tokenizer import Tokenizer
 
-SHOWN = 3
+MAX_LISTED = 3
 """Maximum number of unknown characters listed in a message."""
 
 Found = TypeVar("Found")
@@ -136,5 +136,5 @@ def without_text_warnings() -> Iterator[None]:
 
 def listed(unknown: Sequence[str]) -> str:
     """Format as ``'П', 'р', 'и' and 4 more``; unprintable characters are escaped, long texts truncated."""
-    shown = ", ".join(repr(text if len(text) <= 20 else f"{text[:20]}…") for text in unknown[:SHOWN])
-    return f"{shown} and {len(unknown) - SHOWN:,} more" if len(unknown) > SHOWN else shown
+    listed = ", ".join(repr(text if len(text) <= 20 else f"{text[:20]}…") for text in unknown[:MAX_LISTED])
+    return f"{listed} and {len(unknown) - MAX_LISTED:,} more" if len(unknown) > MAX_LISTED else listed

@@ -9,7 +9,7 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.text.byte_level import KIND as BYTES
 from glassformer.text.byte_level import ByteTokenizer
 from glassformer.text.config import TextConfig
-from glassformer.text.pretrained import KIND, ForeignConfig, PretrainedTokenizer
+from glassformer.text.pretrained import KIND, PretrainedConfig, PretrainedTokenizer
 from glassformer.text.tokenizer import FORMAT, Tokenizer, fingerprint, verify
 
 
@@ -54,7 +54,7 @@ class TokenizerPair:
             if not isinstance(document["config"], dict):
                 raise CheckpointError(f"{origin}: the tokenizer's config is not a JSON object; restore the original")
             foreign = document["config"].get("kind") == KIND
-            config = (ForeignConfig if foreign else TextConfig).parse_stored(document["config"], origin)
+            config = (PretrainedConfig if foreign else TextConfig).parse_stored(document["config"], origin)
             tokenizer = PretrainedTokenizer if foreign else tokenizer_class(config.kind)
             source = tokenizer.from_json(document["source"])
             target = tokenizer.from_json(document["target"]) if "target" in document else None

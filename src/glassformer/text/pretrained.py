@@ -16,11 +16,11 @@ from glassformer.text.words import whole_characters
 
 KIND = "foreign"
 UNNAMED = "\0"
-"""What the name of an entry begins with that has none; no text holds it."""
+"""Prefix of the name of an entry without a piece; no text contains it."""
 
 
-class ForeignConfig(TextConfig):
-    """Of a vocabulary that is used and not trained; only ``joint`` and ``vocab_size`` say anything."""
+class PretrainedConfig(TextConfig):
+    """Configuration of a pretrained vocabulary; only ``joint`` and ``vocab_size`` have a meaning."""
 
     kind: Literal["foreign"] = "foreign"  # type: ignore[assignment]
 
@@ -95,11 +95,11 @@ class PretrainedTokenizer(Tokenizer):
         return [self._readable(entry) for entry in entries] if self._byte_level else entries
 
     def word_of(self, ids: Sequence[int]) -> list[int]:
-        """By decoding ever more of ``ids``: the word that is the last one then."""
+        """Word of each id, found by decoding ever longer prefixes of ``ids``."""
         words = []
         for count, id in enumerate(self._checked(ids), start=1):
-            told = len(self.decode(ids[:count]).split())
-            words.append(-1 if id in self._silent and id != self.unknown_id else max(told - 1, 0))
+            n_words = len(self.decode(ids[:count]).split())
+            words.append(-1 if id in self._silent and id != self.unknown_id else max(n_words - 1, 0))
         return words
 
     def unknown(self, text: str) -> list[str]:

@@ -156,7 +156,7 @@ class Tokenizer:
         return [entry.replace(" ", END_OF_WORD) for entry in entries] if self.kind == "bpe" else entries
 
     def word_of(self, ids: Sequence[int]) -> list[int]:
-        """For each id the index, from 0, of the word between spaces that it is part of; -1 for special tokens.
+        """Index of the word, counted from 0, that each id is part of; -1 for special tokens.
 
         A space (char) belongs to the word before it. An unknown symbol is part of a word.
         """
@@ -271,7 +271,7 @@ class Tokenizer:
 
     @cached_property
     def _characters(self) -> list[list[int]]:
-        """For each id, the ids of its characters; special tokens and fallback bytes map to themselves."""
+        """Ids of the characters of each id; special tokens and fallback bytes map to themselves."""
         atomic = self._special.union(self._byte_of)
         return [[i] if i in atomic else [self._ids[c] for c in piece] for i, piece in enumerate(self._pieces)]
 

@@ -1,4 +1,4 @@
-"""From raw text to words and back: Unicode normalization, spaces, and punctuation set apart without losing a space.
+"""Pre-tokenization and its inverse: Unicode normalization, spaces, and punctuation split without losing a space.
 
 Punctuation stands apart from words, so that ``dogs`` is the same word before a space and before a full stop. Where no
 space stood, a joiner says so (the annotation of OpenNMT's tokenizer): ``T-Shirt.`` is ``T ￭-￭ Shirt ￭.``.
@@ -12,10 +12,10 @@ from tokenizers import Regex, normalizers, pre_tokenizers
 from glassformer.text.config import TextConfig
 
 JOINER = "￭"
-"""No space stood on this side. In a user's text it becomes ■, its compatibility equivalent: never ambiguous."""
+"""Mark of a side without a space. In a user's text it becomes ■, its compatibility equivalent: never ambiguous."""
 
 END_OF_WORD = "</w>"
-"""How the end-of-word symbol of BPE is shown. It is stored as a space, which can stand nowhere else in a word."""
+"""Displayed form of the end-of-word symbol of BPE. It is stored as a space, which can stand nowhere else in a word."""
 
 _SPACES = Regex(r"[\s\p{Z}\p{Cc}]+")
 # Accents, zero-width joiners and skin tones stay with the sign before them: ❤️ and 👩‍👩‍👧 are one unit each.

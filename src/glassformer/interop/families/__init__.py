@@ -1,26 +1,23 @@
-"""The one table of families: a file each, and why the nearest others have none."""
+"""Table of model families, and the reasons why related model types are missing."""
 
 from operator import attrgetter
 from typing import Any
 
 from glassformer.errors import ConfigError
-from glassformer.interop.families.bart import BART, MBART, PLBART
-from glassformer.interop.families.bert import ALONE, CLASSES, MASKED, TAGS
-from glassformer.interop.families.blenderbot import BLENDERBOT
+from glassformer.interop.families.bert import BARE_BERT, BERT_CLASSIFIER, BERT_TAGGER, MASKED_BERT
 from glassformer.interop.families.gpt2 import GPT2
+from glassformer.interop.families.learned_positions import BART, BLENDERBOT, M2M_100, MBART, PLBART
 from glassformer.interop.families.llama import LLAMA, MISTRAL
-from glassformer.interop.families.m2m_100 import M2M_100
-from glassformer.interop.families.marian import MARIAN
-from glassformer.interop.families.pegasus import PEGASUS
+from glassformer.interop.families.sinusoidal import MARIAN, PEGASUS
 from glassformer.interop.families.vit import VIT
 from glassformer.interop.table import Family
 
 _TRANSLATORS = (MARIAN, PEGASUS, BLENDERBOT, M2M_100, BART, MBART, PLBART)
-_ALL = (*_TRANSLATORS, GPT2, LLAMA, MISTRAL, MASKED, CLASSES, TAGS, ALONE, VIT)
+_ALL = (*_TRANSLATORS, GPT2, LLAMA, MISTRAL, MASKED_BERT, BERT_CLASSIFIER, BERT_TAGGER, BARE_BERT, VIT)
 FAMILIES = {family.architecture: family for family in _ALL}
 
 KINDS = list(dict.fromkeys(str(family.our_values["kind"]) for family in _ALL if family.exported))
-"""Of our models, those that are exported."""
+"""Kinds of our models that can be exported."""
 
 WITHOUT_COUNTERPART = {
     "blenderbot-small": "layernorm_embedding before the decoder's positions are added, which encoder_decoder lacks",
@@ -31,9 +28,9 @@ WITHOUT_COUNTERPART = {
 }
 
 
-def family_of(theirs: dict[str, Any], origin: str) -> Family:
-    """By their ``config.json``; ``ConfigError`` lists the known ones, or says what stands in the way of this one."""
-    model_type, classes = theirs.get("model_type"), theirs.get("architectures")
+def family_of(their_config: dict[str, Any], origin: str) -> Family:
+    """The family of their ``config.json``; ``ConfigError`` gives the reason, or lists the known families."""
+    model_type, classes = their_config.get("model_type"), their_config.get("architectures")
     if model_type in WITHOUT_COUNTERPART:
         raise ConfigError(f"{origin}: model_type={model_type!r} has {WITHOUT_COUNTERPART[model_type]}; {_choose()}")
     known = [family for family in FAMILIES.values() if family.model_type == model_type]
@@ -52,7 +49,7 @@ def family_of(theirs: dict[str, Any], origin: str) -> Family:
 
 
 def family_for(config: Any, task: str) -> Family:
-    """The family that a model of ours is exported to; ``ConfigError`` names the setting that none has."""
+    """The family for the export of one of our models; ``ConfigError`` names the setting that no family has."""
     exported = [family for family in FAMILIES.values() if family.exported and family.our_values["kind"] == config.kind]
     if not exported:
         raise ConfigError(
@@ -61,17 +58,17 @@ def family_for(config: Any, task: str) -> Family:
     of_task = [family for family in exported if family.task == task]
     if not of_task:
         raise ConfigError(f"task={task!r} is not exported; {', '.join(family.task for family in exported)} are")
-    said = {name: attrgetter(name)(config) for family in of_task for name in family.our_values}
+    values = {name: attrgetter(name)(config) for family in of_task for name in family.our_values}
     for family in of_task:
-        if all(family.holds(name, said[name]) for name in family.our_values):
+        if all(family.accepts(name, values[name]) for name in family.our_values):
             return family
-    nearest = max(of_task, key=lambda family: sum(family.holds(name, said[name]) for name in family.our_values))
-    name = next(name for name in nearest.our_values if not nearest.holds(name, said[name]))
-    others = ", ".join(f"{name}={value}" for name, value in said.items() if name != "kind")
-    way = "export to ctranslate2 or onnx" if config.kind == "encoder_decoder" else f"a {nearest.model_type} has "
+    nearest = max(of_task, key=lambda family: sum(family.accepts(name, values[name]) for name in family.our_values))
+    name = next(name for name in nearest.our_values if not nearest.accepts(name, values[name]))
+    others = ", ".join(f"{name}={value}" for name, value in values.items() if name != "kind")
+    remedy = "export to ctranslate2 or onnx" if config.kind == "encoder_decoder" else f"a {nearest.model_type} has "
     if config.kind != "encoder_decoder":
-        way += ", ".join(f"{name}={_one_of(value)}" for name, value in nearest.our_values.items() if name != "kind")
-    raise ConfigError(f"model.{name}={said[name]!r}: no model of Hugging Face has {others}; {way}")
+        remedy += ", ".join(f"{name}={_one_of(value)}" for name, value in nearest.our_values.items() if name != "kind")
+    raise ConfigError(f"model.{name}={values[name]!r}: no model of Hugging Face has {others}; {remedy}")
 
 
 def _one_of(value: Any) -> str:

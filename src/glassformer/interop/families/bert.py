@@ -59,48 +59,45 @@ def _tags(config: BERTConfig) -> list[TensorRow]:
     return [*_stack(config), TensorRow(("embedding.weight",), (WORDS,)), *linear("tags.projection", "classifier")]
 
 
-def _alone(config: BERTConfig) -> list[TensorRow]:
+def _bare(config: BERTConfig) -> list[TensorRow]:
     rows = [*_stack(config), TensorRow(("embedding.weight",), (WORDS,))]
-    return [replace(row, theirs=tuple(name.removeprefix(PREFIX) for name in row.theirs)) for row in rows]
+    return [replace(row, their_names=tuple(name.removeprefix(PREFIX) for name in row.their_names)) for row in rows]
 
 
 def _no_pooler(config: BERTConfig) -> list[Fixed]:
     """A pooler of zeros; without it, loading the class would initialize one at random."""
-    d, why = config.d_model, "has no counterpart"
+    d, reason = config.d_model, "has no counterpart"
     shapes = {"weight": (d, d), "bias": (d,)}
-    return [Fixed(f"pooler.dense.{kind}", torch.zeros(shape), why) for kind, shape in shapes.items()]
+    return [Fixed(f"pooler.dense.{kind}", torch.zeros(shape), reason) for kind, shape in shapes.items()]
 
 
-def _to_ours(head: str | None, theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    dropout = {"attention_dropout": theirs[ATTENTION_DROPOUT]}
+def _import_settings(head: str | None, their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    dropout = {"attention_dropout": their_config[ATTENTION_DROPOUT]}
     if head in (None, "masked_tokens"):
         return {**dropout, "masked_tokens": head is not None}
-    if theirs.get("problem_type") not in (None, "single_label_classification"):
-        raise ConfigError(f"problem_type={theirs['problem_type']!r}: only single_label_classification is imported")
-    return {**dropout, "masked_tokens": False, str(head): len(theirs.get("id2label") or {})}
+    if their_config.get("problem_type") not in (None, "single_label_classification"):
+        problem = their_config["problem_type"]
+        raise ConfigError(f"problem_type={problem!r}: only single_label_classification is imported")
+    return {**dropout, "masked_tokens": False, str(head): len(their_config.get("id2label") or {})}
 
 
-def _to_theirs(head: str | None, config: BERTConfig) -> dict[str, Any]:
+def _export_settings(head: str | None, config: BERTConfig) -> dict[str, Any]:
     heads = {"masked_tokens": int(config.masked_tokens), "n_classes": config.n_classes, "n_tags": config.n_tags}
     if {name for name, size in heads.items() if size} != ({head} - {None}):
-        said = ", ".join(f"model.{name}={getattr(config, name)}" for name in heads)
-        needed = f"only the head of its task, {head}" if head else "no head for task embedding"
-        raise ConfigError(f"{said}: a BERT of Hugging Face has {needed}; train with that")
+        values = ", ".join(f"model.{name}={getattr(config, name)}" for name in heads)
+        required = f"only the head of its task, {head}" if head else "no head for task embedding"
+        raise ConfigError(f"{values}: a BERT of Hugging Face has {required}; train with that")
     rate = config.dropout if config.attention_dropout is None else config.attention_dropout
     return {ATTENTION_DROPOUT: rate, "is_decoder": False}
 
 
-def _renamed(name: str) -> str:
-    """γ and β of the norms, as TensorFlow calls them."""
+def _canonical_name(name: str) -> str:
+    """Name with weight and bias for the γ and β of norms converted from TensorFlow."""
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name))
 
 
-def _none(config: BERTConfig) -> list[Fixed]:
-    return []
-
-
 def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[TensorRow]], head: str | None) -> Family:
-    named = head in ("n_classes", "n_tags")
+    has_names = head in ("n_classes", "n_tags")
     return Family(
         model_type="bert",
         architecture=architecture,
@@ -125,32 +122,31 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Tens
             "position_embedding_type": "absolute",
         },
         rows=rows,
-        fixed=_none,
-        further_to_ours=partial(_to_ours, head),
-        further_to_theirs=partial(_to_theirs, head),
+        import_settings=partial(_import_settings, head),
+        export_settings=partial(_export_settings, head),
         ignored_weights={r"bert\.embeddings\.position_ids": ""},
-        canonical_name=_renamed,
-        training_only={"classifier_dropout": DROPOUT} if named else {},
+        canonical_name=_canonical_name,
+        training_only={"classifier_dropout": DROPOUT} if has_names else {},
     )
 
 
-_BARE = _family("masked", "BertForMaskedLM", _masked, "masked_tokens")
-MASKED = replace(
-    _BARE,
+_MASKED = _family("masked", "BertForMaskedLM", _masked, "masked_tokens")
+MASKED_BERT = replace(
+    _MASKED,
     other_architectures=("BertForPreTraining",),
     ignored_weights={
-        **_BARE.ignored_weights,
+        **_MASKED.ignored_weights,
         r"bert\.pooler\..*": "the pooler, which no head for masked tokens has,",
         r"cls\.seq_relationship\..*": "the head for the next sentence",
     },
 )
-CLASSES = _family("classification", "BertForSequenceClassification", _classes, "n_classes")
-TAGS = _family("tagging", "BertForTokenClassification", _tags, "n_tags")
-ALONE = replace(
-    _family("embedding", "BertModel", _alone, None),
+BERT_CLASSIFIER = _family("classification", "BertForSequenceClassification", _classes, "n_classes")
+BERT_TAGGER = _family("tagging", "BertForTokenClassification", _tags, "n_tags")
+BARE_BERT = replace(
+    _family("embedding", "BertModel", _bare, None),
     fixed=_no_pooler,
     ignored_weights={r"embeddings\.position_ids": "", r"pooler\..*": "the pooler, which text vectors do not use,"},
-    canonical_name=lambda name: _renamed(name).removeprefix(PREFIX),
+    canonical_name=lambda name: _canonical_name(name).removeprefix(PREFIX),
     notes=lambda config: ["the pooler of BertModel is written as zeros, since this model has none"],
 )
 """The stack without a head, as sentence encoders are stored."""

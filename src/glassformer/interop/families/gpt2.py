@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019): pre-norm, learned positions; queries, keys and values are one matrix, transposed.
 
-Parameters of GPT-2 that a model lacks are written as constants: zero biases, sinusoids as the position table, and each
-key and value head repeated for every query head that shares it.
+Parameters of GPT-2 that a model lacks are written as constants: zero biases, and sinusoids as the position table. Each
+key and value head is repeated for every query head that shares it.
 """
 
 import re
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import Family, Fixed, Setting, TensorRow, linear
+from glassformer.interop.table import SINUSOID_TOLERANCE, Family, Fixed, Setting, TensorRow, linear
 from glassformer.layers.position import sinusoids
 from glassformer.models.gpt import GPTConfig
 
@@ -26,10 +26,8 @@ ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Our word for each of theirs, in every stack of one kind of layer."""
+"""Our name for each activation of theirs, in every model with one stack."""
 POSITIONS = "transformer.wpe.weight"
-CLOSE = 1e-3
-"""Maximum difference from exact sinusoids for a table to count as sinusoidal; a 16-bit table needs this much."""
 
 
 def _rows(config: GPTConfig) -> list[TensorRow]:
@@ -51,52 +49,55 @@ def _rows(config: GPTConfig) -> list[TensorRow]:
     return rows
 
 
-def _fused(config: GPTConfig, ours: str, theirs: str) -> list[TensorRow]:
+def _fused(config: GPTConfig, our_name: str, their_name: str) -> list[TensorRow]:
     heads, group = config.n_heads, config.n_heads // config.kv_heads
 
-    def apart(tensors: list[Tensor]) -> list[Tensor]:
-        query, *others = _turned(tensors)[0].chunk(3)
+    def split(tensors: list[Tensor]) -> list[Tensor]:
+        query, *others = _transpose(tensors)[0].chunk(3)
         return [query, *(other.unflatten(0, (heads, -1))[::group].flatten(0, 1) for other in others)]
 
-    def together(tensors: list[Tensor]) -> list[Tensor]:
+    def fuse(tensors: list[Tensor]) -> list[Tensor]:
         query, *others = tensors
         each = [other.unflatten(0, (config.kv_heads, -1)) for other in others]
-        return _turned([torch.cat([query, *(one.repeat_interleave(group, dim=0).flatten(0, 1) for one in each)])])
+        return _transpose([torch.cat([query, *(one.repeat_interleave(group, dim=0).flatten(0, 1) for one in each)])])
 
     kinds = ("weight", "bias") if config.bias else ("weight",)
     return [
-        TensorRow(tuple(f"{ours}.{name}.{kind}" for name in PROJECTIONS), (f"{theirs}.{kind}",), apart, together)
+        TensorRow(tuple(f"{our_name}.{name}.{kind}" for name in PROJECTIONS), (f"{their_name}.{kind}",), split, fuse)
         for kind in kinds
     ]
 
 
-def _transposed(ours: str, theirs: str, bias: bool) -> list[TensorRow]:
-    return linear(ours, theirs, _turned, _turned, bias)
+def _transposed(our_name: str, their_name: str, bias: bool) -> list[TensorRow]:
+    return linear(our_name, their_name, _transpose, _transpose, bias)
 
 
-def _turned(tensors: list[Tensor]) -> list[Tensor]:
-    """Their ``Conv1D`` holds matrices transposed."""
+def _transpose(tensors: list[Tensor]) -> list[Tensor]:
+    """Transpose each tensor, since their ``Conv1D`` stores transposed matrices."""
     return [tensor.t() for tensor in tensors]
 
 
-def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    sizes = {"d_ff": theirs.get("n_inner") or 4 * theirs["n_embd"], "attention_dropout": theirs["attn_pdrop"]}
+def _import_settings(their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    sizes = {
+        "d_ff": their_config.get("n_inner") or 4 * their_config["n_embd"],
+        "attention_dropout": their_config["attn_pdrop"],
+    }
     return {**sizes, "bias": True, "positions": "learned"}
 
 
-def _to_theirs(config: GPTConfig) -> dict[str, Any]:
-    usual = config.d_model / config.n_heads
-    if config.d_head != usual:
+def _export_settings(config: GPTConfig) -> dict[str, Any]:
+    width = config.d_model / config.n_heads
+    if config.d_head != width:
         raise ConfigError(
             f"model.attention.d_head={config.d_head}: the heads of a GPT-2 of Hugging Face are "
-            f"d_model/n_heads={usual:g} wide; train with that"
+            f"d_model/n_heads={width:g} wide; train with that"
         )
     dropout = config.dropout if config.attention_dropout is None else config.attention_dropout
     return {"n_inner": config.d_ff, "attn_pdrop": dropout, "embd_pdrop": config.dropout}
 
 
-def _renamed(name: str) -> str:
-    """The oldest folders hold the stack alone, without the prefix."""
+def _canonical_name(name: str) -> str:
+    """Name with the prefix that the oldest folders lack."""
     return f"transformer.{name}" if re.match(r"(wte|wpe|h|ln_f)\.", name) else name
 
 
@@ -104,13 +105,14 @@ def _fixed(config: GPTConfig) -> list[Fixed]:
     """GPT-2 tensors that are constants for ``config``."""
     fixed = []
     if config.positions == "sinusoidal":
-        fixed.append(Fixed(POSITIONS, _sinusoids(config).float(), "is not the sinusoidal table", CLOSE))
+        table = _sinusoids(config).float()
+        fixed.append(Fixed(POSITIONS, table, "is not the sinusoidal table", SINUSOID_TOLERANCE))
     if not config.bias:
-        why, d = "is not zero, but the model has bias=false", config.d_model
+        error, d = "is not zero, but the model has bias=false", config.d_model
         sizes = {"attn.c_attn": 3 * d, "attn.c_proj": d, "mlp.c_fc": config.d_ff, "mlp.c_proj": d}
         for layer in range(config.n_layers):
             fixed += [
-                Fixed(f"transformer.h.{layer}.{name}.bias", torch.zeros(size), why) for name, size in sizes.items()
+                Fixed(f"transformer.h.{layer}.{name}.bias", torch.zeros(size), error) for name, size in sizes.items()
             ]
     return fixed
 
@@ -120,11 +122,11 @@ def _sinusoids(config: GPTConfig) -> Tensor:
 
 
 @torch.no_grad()
-def _exact(theirs: Any, config: GPTConfig) -> None:
+def _make_exact(their_model: Any, config: GPTConfig) -> None:
     """Replace a table of sinusoids that was rounded to float32 by the exact one."""
     if config.positions == "sinusoidal":
-        table, exact = theirs.transformer.wpe.weight, _sinusoids(config)
-        if table.shape == exact.shape and (table - exact).abs().max() <= CLOSE:
+        table, exact = their_model.transformer.wpe.weight, _sinusoids(config)
+        if table.shape == exact.shape and (table - exact).abs().max() <= SINUSOID_TOLERANCE:
             table.copy_(exact)
 
 
@@ -173,11 +175,11 @@ GPT2 = Family(
     },
     rows=_rows,
     fixed=_fixed,
-    further_to_ours=_to_ours,
-    further_to_theirs=_to_theirs,
+    import_settings=_import_settings,
+    export_settings=_export_settings,
     ignored_weights={r"transformer\.h\.\d+\.attn\.(masked_)?bias": ""},  # the causal mask, once stored
-    canonical_name=_renamed,
-    make_exact=_exact,
+    canonical_name=_canonical_name,
+    make_exact=_make_exact,
     notes=_notes,
     training_only={"embd_pdrop": "resid_pdrop"},
 )

@@ -1,7 +1,7 @@
 """Llama (Touvron et al. 2023, arXiv:2302.13971), and Mistral (Jiang et al. 2023, arXiv:2310.06825) with its window.
 
-RMSNorm, SwiGLU, fewer heads of keys and values, rotary positions: dimension i of a head is turned with i + d/2 there,
-and neighbors are turned here, so rows of the two projections change places.
+RMSNorm, SwiGLU, grouped heads of keys and values, rotary positions. Dimension i of a head is rotated with i + d/2
+there, and with its neighbor here. Rows of the query and key projections are permuted accordingly.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Change, Family, Fixed, Setting, TensorRow, linear
+from glassformer.interop.table import Change, Family, Setting, TensorRow, linear
 from glassformer.layers.llama import RMSNorm
 from glassformer.models.gpt import GPTConfig
 
@@ -37,8 +37,8 @@ def _rows(config: GPTConfig) -> list[TensorRow]:
     for layer in range(config.n_layers):
         ours, theirs = f"decoder.layers.{layer}", f"model.layers.{layer}"
         for name, other, heads in (("query", "q_proj", config.n_heads), ("key", "k_proj", config.kv_heads)):
-            turned = in_pairs(heads), in_halves(heads)
-            rows += linear(f"{ours}.self_attention.{name}", f"{theirs}.self_attn.{other}", *turned, bias=config.bias)
+            changes = in_pairs(heads), in_halves(heads)
+            rows += linear(f"{ours}.self_attention.{name}", f"{theirs}.self_attn.{other}", *changes, bias=config.bias)
         for name, other in PARTS:
             rows += linear(f"{ours}.{name}", f"{theirs}.{other}", bias=config.bias)
         rows += linear(f"{ours}.self_attention_norm.norm", f"{theirs}.input_layernorm", bias=False)
@@ -47,16 +47,17 @@ def _rows(config: GPTConfig) -> list[TensorRow]:
 
 
 def in_pairs(heads: int) -> Change:
-    """Of each head, what is turned together side by side."""
+    """Change that moves dimensions of a head that are rotated together next to each other."""
     return lambda tensors: [t.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2) for t in tensors]
 
 
 def in_halves(heads: int) -> Change:
+    """Inverse of ``in_pairs``."""
     return lambda tensors: [t.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2) for t in tensors]
 
 
 class _Angles(nn.Module):
-    """Their cosines and sines in float64."""
+    """Cosines and sines of their rotary positions in float64."""
 
     def __init__(self, d_head: int, theta: float):
         super().__init__()
@@ -69,32 +70,36 @@ class _Angles(nn.Module):
         return angles.cos(), angles.sin()
 
 
-def _exact(theirs: Any, config: GPTConfig) -> None:
-    """They compute angles and norms in float32 in a float64 model too: here in the model's own type, as *theirs* says
-    them, so that a setting which does not agree is still seen."""
-    width, theta = 2 * len(theirs.model.rotary_emb.inv_freq), theirs.config.rope_parameters["rope_theta"]
-    theirs.model.rotary_emb = _Angles(width, theta)
-    for path, module in list(theirs.named_modules()):
+def _make_exact(their_model: Any, config: GPTConfig) -> None:
+    """Compute angles and norms in float64, which their class rounds to float32.
+
+    The sizes and rates are those of ``their_model``, so that a setting with another value is still detected.
+    """
+    width, theta = 2 * len(their_model.model.rotary_emb.inv_freq), their_model.config.rope_parameters["rope_theta"]
+    their_model.model.rotary_emb = _Angles(width, theta)
+    for path, module in list(their_model.named_modules()):
         if path.endswith("norm"):
             exact = RMSNorm(config.d_model, module.variance_epsilon).double()
             exact.weight = module.weight
-            theirs.set_submodule(path, exact)
+            their_model.set_submodule(path, exact)
 
 
-def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    ropes = {"rope_theta": 10000.0, "rope_type": "default", **(theirs.get("rope_parameters") or {})}
+def _import_settings(their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    ropes = {"rope_theta": 10000.0, "rope_type": "default", **(their_config.get("rope_parameters") or {})}
     if ropes["rope_type"] != "default" or ropes.get("partial_rotary_factor", 1.0) != 1.0:
         raise ConfigError(f"rope_parameters={ropes}: only plain rotary positions (rope_type='default') are imported")
     return {"attention.rope_theta": ropes["rope_theta"], "dropout": 0.0}
 
 
-def _mistral_to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    window = theirs.get("sliding_window")
-    pattern = {"attention.pattern": "dense"} if window is None else {"attention.pattern": "window"}
-    return {**_to_ours(theirs, weights), **pattern, **({} if window is None else {"attention.span": window})}
+def _import_mistral(their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    window = their_config.get("sliding_window")
+    pattern = {"attention.pattern": "dense"}
+    if window is not None:
+        pattern = {"attention.pattern": "window", "attention.span": window}
+    return {**_import_settings(their_config, weights), **pattern}
 
 
-def _to_theirs(config: GPTConfig) -> dict[str, Any]:
+def _export_settings(config: GPTConfig) -> dict[str, Any]:
     return {
         "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta},
         "num_key_value_heads": config.kv_heads,
@@ -103,17 +108,13 @@ def _to_theirs(config: GPTConfig) -> dict[str, Any]:
     }
 
 
-def _mistral_to_theirs(config: GPTConfig) -> dict[str, Any]:
+def _export_mistral(config: GPTConfig) -> dict[str, Any]:
     if config.attention.global_positions:
         raise ConfigError(
             f"model.attention.global_positions={config.attention.global_positions}: a Mistral of Hugging Face sees its "
             "window alone; train without"
         )
-    return {**_to_theirs(config), "sliding_window": config.attention.span}
-
-
-def _none(config: GPTConfig) -> list[Fixed]:
-    return []
+    return {**_export_settings(config), "sliding_window": config.attention.span}
 
 
 _SETTINGS = (
@@ -130,28 +131,27 @@ _SETTINGS = (
     Setting("activation", ("hidden_act",), {"silu": "silu", **ACTIVATIONS}),
     Setting("tie_embeddings", ("tie_word_embeddings",)),
 )
-_OURS = {"kind": "gpt", "positions": "rotary", "norm": "rms", "gated": True}
+_OUR_VALUES = {"kind": "gpt", "positions": "rotary", "norm": "rms", "gated": True}
 
 LLAMA = Family(
     model_type="llama",
     architecture="LlamaForCausalLM",
     task="language",
     settings=(*_SETTINGS, Setting("bias", ("attention_bias", "mlp_bias"))),
-    our_values={**_OURS, "attention.pattern": "dense"},
+    our_values={**_OUR_VALUES, "attention.pattern": "dense"},
     their_values={},
     rows=_rows,
-    fixed=_none,
-    further_to_ours=_to_ours,
-    further_to_theirs=_to_theirs,
+    import_settings=_import_settings,
+    export_settings=_export_settings,
     ignored_weights={r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": ""},
-    make_exact=_exact,
+    make_exact=_make_exact,
 )
 MISTRAL = replace(
     LLAMA,
     model_type="mistral",
     architecture="MistralForCausalLM",
     settings=_SETTINGS,
-    our_values={**_OURS, "bias": False, "attention.pattern": "window"},
-    further_to_ours=_mistral_to_ours,
-    further_to_theirs=_mistral_to_theirs,
+    our_values={**_OUR_VALUES, "bias": False, "attention.pattern": "window"},
+    import_settings=_import_mistral,
+    export_settings=_export_mistral,
 )

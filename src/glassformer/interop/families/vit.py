@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError
 from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Family, Fixed, Setting, TensorRow, linear
+from glassformer.interop.table import Family, Setting, TensorRow, linear
 from glassformer.models.vit import ViTConfig
 
 PARTS = (
@@ -27,7 +27,7 @@ IN_MEMORY = {
     "mlp.fc1": "intermediate.dense",
     "mlp.fc2": "output.dense",
 }
-"""What their class calls a part, and what ``save_pretrained`` does."""
+"""Names of parts in their class, and in folders that ``save_pretrained`` writes."""
 
 
 def _rows(config: ViTConfig) -> list[TensorRow]:
@@ -38,9 +38,11 @@ def _rows(config: ViTConfig) -> list[TensorRow]:
 
     projection = "vit.embeddings.patch_embeddings.projection"
     rows = [
-        TensorRow(("embedding.class_token",), ("vit.embeddings.cls_token",), _inside(2), _outside(2)),
-        TensorRow(("embedding.position.weight",), ("vit.embeddings.position_embeddings",), _inside(1), _outside(1)),
-        TensorRow(("embedding.projection.weight",), (f"{projection}.weight",), _flat, image),
+        TensorRow(("embedding.class_token",), ("vit.embeddings.cls_token",), _without_axes(2), _with_axes(2)),
+        TensorRow(
+            ("embedding.position.weight",), ("vit.embeddings.position_embeddings",), _without_axes(1), _with_axes(1)
+        ),
+        TensorRow(("embedding.projection.weight",), (f"{projection}.weight",), _flatten, image),
         TensorRow(("embedding.projection.bias",), (f"{projection}.bias",)),
         *linear("encoder.final_norm", "vit.layernorm"),
         *linear("output_projection", "classifier"),
@@ -51,31 +53,32 @@ def _rows(config: ViTConfig) -> list[TensorRow]:
     return rows
 
 
-def _flat(tensors: list[Tensor]) -> list[Tensor]:
+def _flatten(tensors: list[Tensor]) -> list[Tensor]:
     return [tensor.flatten(1) for tensor in tensors]
 
 
-def _inside(axes: int) -> Any:
-    """Without the first ``axes`` axes, of one row each."""
+def _without_axes(axes: int) -> Any:
+    """Change that removes the first ``axes`` axes, each of size 1."""
     return lambda tensors: [tensor.flatten(0, axes) for tensor in tensors]
 
 
-def _outside(axes: int) -> Any:
+def _with_axes(axes: int) -> Any:
     return lambda tensors: [tensor[(None,) * axes] for tensor in tensors]
 
 
-def _to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    height, width = _pair(theirs["image_size"])
-    patches = _pair(theirs["patch_size"])
+def _import_settings(their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    height, width = _pair(their_config["image_size"])
+    patches = _pair(their_config["patch_size"])
     if patches[0] != patches[1]:
         raise ConfigError(f"patch_size={list(patches)}: a patch is a square here; choose a model where it is one")
-    if theirs.get("problem_type") not in (None, "single_label_classification"):
-        raise ConfigError(f"problem_type={theirs['problem_type']!r}: only single_label_classification is imported")
-    classes = len(theirs.get("id2label") or {})
+    if their_config.get("problem_type") not in (None, "single_label_classification"):
+        problem = their_config["problem_type"]
+        raise ConfigError(f"problem_type={problem!r}: only single_label_classification is imported")
+    classes = len(their_config.get("id2label") or {})
     return {"image_size": (height, width), "patch_size": patches[0], "n_classes": classes}
 
 
-def _to_theirs(config: ViTConfig) -> dict[str, Any]:
+def _export_settings(config: ViTConfig) -> dict[str, Any]:
     return {"image_size": list(config.image_size), "patch_size": config.patch_size}
 
 
@@ -83,16 +86,12 @@ def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-def _renamed(name: str) -> str:
-    """As their class names it, when a folder was written by hand."""
+def _canonical_name(name: str) -> str:
+    """Name as ``save_pretrained`` writes it, for a name of their class."""
     name = re.sub(r"^vit\.layers\.", "vit.encoder.layer.", name)
     for part, stored in IN_MEMORY.items():
         name = re.sub(rf"\.{re.escape(part)}\.(weight|bias)$", rf".{stored}.\1", name)
     return name
-
-
-def _none(config: ViTConfig) -> list[Fixed]:
-    return []
 
 
 VIT = Family(
@@ -113,9 +112,8 @@ VIT = Family(
     our_values={"kind": "vit"},
     their_values={"qkv_bias": True},
     rows=_rows,
-    fixed=_none,
-    further_to_ours=_to_ours,
-    further_to_theirs=_to_theirs,
+    import_settings=_import_settings,
+    export_settings=_export_settings,
     ignored_weights={r"vit\.pooler\..*": "the pooler, which no classifier of images has,"},
-    canonical_name=_renamed,
+    canonical_name=_canonical_name,
 )

@@ -1,1 +1,1 @@
-"""What a model is used for: which class of theirs loads it, what both sides are given, and what stands beside it."""
+"""Task-specific parts of a conversion: class of transformers, inputs to compare, files beside the weights."""

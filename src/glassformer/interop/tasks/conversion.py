@@ -1,4 +1,4 @@
-"""What differs between tasks when a checkpoint is imported or exported."""
+"""Protocol of the task-specific parts of an import or export."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,55 +12,63 @@ from glassformer.text import TokenizerPair
 
 
 class TaskConversion(Protocol):
-    """One task: what is beside the weights on both sides, and how they are compared."""
+    """Conversion of one task: the files beside the weights, and the comparison of both models."""
 
     @property
     def loader(self) -> str:
-        """Their class that finds the model's."""
+        """Auto class of transformers that loads the model."""
         ...
 
     @property
     def generation(self) -> dict[str, Any]:
-        """Their settings that change the generated text, each with the value that does not."""
+        """Settings of transformers that change the generated text, each with its neutral value."""
         ...
 
-    def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair | None]:
-        """``settings`` and tokenizers of a ``LoadedRun``, from their folder, of which ``theirs`` is ``config.json``."""
+    def read(
+        self, folder: Path, their_config: dict[str, Any], config: Any
+    ) -> tuple[dict[str, Any], TokenizerPair | None]:
+        """Read settings and tokenizers of ``folder``, whose ``config.json`` is ``their_config``."""
         ...
 
-    def settings(self, held: LoadedRun) -> dict[str, Any]:
-        """What their ``config.json`` says beside the model: symbols, names of classes."""
+    def settings(self, run: LoadedRun) -> dict[str, Any]:
+        """Values of their ``config.json`` beside the model: special tokens, class names."""
         ...
 
-    def write(self, folder: Path, held: LoadedRun) -> list[str]:
-        """Their other files; a sentence for each thing that they cannot say."""
+    def write(self, folder: Path, run: LoadedRun) -> list[str]:
+        """Write their other files, and return a note on each setting without a counterpart."""
         ...
 
-    def inputs(self, held: LoadedRun) -> ParityInputs:
-        """In the type of the model."""
+    def inputs(self, run: LoadedRun) -> ParityInputs:
+        """Random inputs in the dtype of the model."""
         ...
 
-    def logits(self, model: Any) -> Logits: ...
+    def logits(self, model: Any) -> Logits:
+        """Function from ``inputs`` to the logits of our model."""
+        ...
 
-    def their_logits(self, theirs: Any) -> Logits: ...
+    def their_logits(self, their_model: Any) -> Logits:
+        """Function from ``inputs`` to the logits of their model."""
+        ...
 
-    def samples(self, held: LoadedRun, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
-        """``texts``, or random ones, by their tokenizer and model and by ours."""
+    def samples(self, run: LoadedRun, their_model: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
+        """Outputs of both tokenizers and models for ``texts``, or for random ones."""
         ...
 
 
 def conversion_of(task: str) -> TaskConversion:
+    """The conversion of ``task``, from the table of tasks."""
     conversion: TaskConversion = resolve_name(TASKS[task].conversion)
     return conversion
 
 
-def names_of(theirs: dict[str, Any]) -> list[str]:
-    """In the order of their numbers."""
-    table = {int(number): str(name) for number, name in (theirs.get("id2label") or {}).items()}
+def import_labels(their_config: dict[str, Any]) -> list[str]:
+    """Class names in the order of their indices."""
+    table = {int(number): str(name) for number, name in (their_config.get("id2label") or {}).items()}
     if sorted(table) != list(range(len(table))) or not table:
         raise CheckpointError(f"config.json: id2label={table} does not number its names from 0; correct it")
     return [table[number] for number in range(len(table))]
 
 
-def with_names(names: list[str]) -> dict[str, Any]:
+def export_labels(names: list[str]) -> dict[str, Any]:
+    """Values of their ``config.json`` for class names."""
     return {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}

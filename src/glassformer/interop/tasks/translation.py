@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from glassformer.generate import TranslationDecodingConfig
-from glassformer.interop.decoding import GENERATION, decoding_to_ours, decoding_to_theirs, never_written
+from glassformer.interop.decoding import GENERATION, export_decoding, import_decoding, suppressed_ids
 from glassformer.interop.parity import Logits, ParityInputs, Sample
 from glassformer.interop.samples import (
-    compared,
+    comparison_texts,
     greedy_texts,
     logits_of,
     longest_text,
@@ -21,31 +21,31 @@ from glassformer.interop.samples import (
 )
 from glassformer.interop.tasks.tokenizer_files import write_tokenizer
 from glassformer.interop.tokenizer_json import generation_settings, read_tokenizers
-from glassformer.interop.transformers_api import loaded_tokenizer, quiet, read_by, transformers
+from glassformer.interop.transformers_api import load_tokenizer, quiet, read_by, transformers
 from glassformer.predict.loading import LoadedRun
 from glassformer.text import Tokenizer, TokenizerPair
 
 
 class TranslationConversion:
-    """Source and target may have a folder of tokenizer files each."""
+    """Conversion of a translator; source and target may have a folder of tokenizer files each."""
 
     loader = "AutoModelForSeq2SeqLM"
     generation = GENERATION
 
-    def read(self, folder: Path, theirs: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair]:
-        pair = read_tokenizers(folder, theirs, config.vocab_sizes)
-        decoding = decoding_to_ours(generation_settings(folder))
+    def read(self, folder: Path, their_config: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair]:
+        pair = read_tokenizers(folder, their_config, config.vocab_sizes)
+        decoding = import_decoding(generation_settings(folder))
         values = {"decoding": decoding.model_dump(mode="json"), "tokenizer": pair.fingerprint}
         return {"task": "translation", **values}, pair
 
-    def settings(self, held: LoadedRun) -> dict[str, Any]:
-        return _symbols(held.pair.target)
+    def settings(self, run: LoadedRun) -> dict[str, Any]:
+        return _special_ids(run.pair.target)
 
-    def write(self, folder: Path, held: LoadedRun) -> list[str]:
-        tokenizers, config = held.pair, held.model.config
-        decoding = TranslationDecodingConfig.parse(held.settings.get("decoding", {}), "decoding")
-        values, notes = decoding_to_theirs(decoding, config.max_length)
-        values |= {**_symbols(tokenizers.target), "suppress_tokens": never_written(tokenizers.target)}
+    def write(self, folder: Path, run: LoadedRun) -> list[str]:
+        tokenizers, config = run.pair, run.model.config
+        decoding = TranslationDecodingConfig.parse(run.settings.get("decoding", {}), "decoding")
+        values, notes = export_decoding(decoding, config.max_length)
+        values |= {**_special_ids(tokenizers.target), "suppress_tokens": suppressed_ids(tokenizers.target)}
         transformers.GenerationConfig(**values).save_pretrained(folder)
         if config.positions == "sinusoidal":
             notes.append(f"positions end there: texts of more than {config.max_length} tokens cannot be read")
@@ -53,59 +53,61 @@ class TranslationConversion:
         if tokenizers.target is not tokenizers.source:
             sides[folder / "target"] = tokenizers.target
             notes.append('the target has a vocabulary of its own: AutoTokenizer.from_pretrained(…, subfolder="target")')
-        for place, tokenizer in sides.items():
-            notes += write_tokenizer(place, tokenizer, config.max_length)
+        for subfolder, tokenizer in sides.items():
+            notes += write_tokenizer(subfolder, tokenizer, config.max_length)
         return notes
 
-    def inputs(self, held: LoadedRun) -> ParityInputs:
-        return random_inputs(held.model, held.pair)
+    def inputs(self, run: LoadedRun) -> ParityInputs:
+        return random_inputs(run.model, run.pair)
 
     def logits(self, model: Any) -> Logits:
         return logits_of(model)
 
-    def their_logits(self, theirs: Any) -> Logits:
+    def their_logits(self, their_model: Any) -> Logits:
         def logits(source: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
-            given = {"input_ids": source, "attention_mask": source_mask.long(), "decoder_input_ids": target}
-            found: Tensor = theirs(**given, use_cache=False).logits
-            return found
+            inputs = {"input_ids": source, "attention_mask": source_mask.long(), "decoder_input_ids": target}
+            result: Tensor = their_model(**inputs, use_cache=False).logits
+            return result
 
         return logits
 
-    def samples(self, held: LoadedRun, theirs: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
-        given = compared(texts, held.tokenizer)
-        for text, ids in zip(given, held.tokenizer.encode_batch(given), strict=True):
-            refuse_long(text, len(ids) + 1, held.model.config.max_length)
-        ours = greedy_texts(held.model, held.pair, given)
-        return [Sample(*row) for row in zip(given, ours, _their_texts(held, theirs, folder, given), strict=True)]
+    def samples(self, run: LoadedRun, their_model: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
+        sources = comparison_texts(texts, run.tokenizer)
+        for text, ids in zip(sources, run.tokenizer.encode_batch(sources), strict=True):
+            refuse_long(text, len(ids) + 1, run.model.config.max_length)
+        ours = greedy_texts(run.model, run.pair, sources)
+        return [
+            Sample(*row) for row in zip(sources, ours, _their_texts(run, their_model, folder, sources), strict=True)
+        ]
 
 
 @torch.inference_mode()
-def _their_texts(held: LoadedRun, theirs: Any, folder: Path, texts: list[str]) -> list[str]:
-    """By their tokenizer and their ``generate``, cut where ours ends at the latest."""
-    symbols, longest = held.pair.target, longest_text(held.model)
-    source, target = loaded_tokenizer(folder), folder / "target"
-    reader = loaded_tokenizer(target) if target.is_dir() else source
-    given = read_by(source, folder, texts, return_tensors="pt", padding=True)
+def _their_texts(run: LoadedRun, their_model: Any, folder: Path, texts: list[str]) -> list[str]:
+    """Translate with their tokenizer and ``generate``, at most as many tokens as our search."""
+    tokenizer, longest = run.pair.target, longest_text(run.model)
+    source, target = load_tokenizer(folder), folder / "target"
+    reader = load_tokenizer(target) if target.is_dir() else source
+    inputs = read_by(source, folder, texts, return_tensors="pt", padding=True)
     with quiet():
-        theirs.generation_config = transformers.GenerationConfig(
+        their_model.generation_config = transformers.GenerationConfig(
             num_beams=1,
             max_new_tokens=longest + 1,
-            suppress_tokens=never_written(symbols),
-            pad_token_id=symbols.pad_id,
-            eos_token_id=symbols.end_id,
-            decoder_start_token_id=symbols.start_id,
+            suppress_tokens=suppressed_ids(tokenizer),
+            pad_token_id=tokenizer.pad_id,
+            eos_token_id=tokenizer.end_id,
+            decoder_start_token_id=tokenizer.start_id,
         )
-        found = theirs.generate(input_ids=given["input_ids"], attention_mask=given["attention_mask"])
-    return [read_back(reader, symbols, _said(row, symbols.end_id, longest)) for row in found.tolist()]
+        outputs = their_model.generate(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+    return [read_back(reader, tokenizer, _content(row, tokenizer.end_id, longest)) for row in outputs.tolist()]
 
 
-def _said(ids: list[int], end: int, longest: int) -> list[int]:
-    """Without the start, and what comes with and after the end."""
-    said = ids[1:]
-    return (said[: said.index(end)] if end in said else said)[:longest]
+def _content(ids: list[int], end: int, longest: int) -> list[int]:
+    """Ids between the start and the end token, at most ``longest``."""
+    content = ids[1:]
+    return (content[: content.index(end)] if end in content else content)[:longest]
 
 
-def _symbols(tokenizer: Tokenizer) -> dict[str, int]:
+def _special_ids(tokenizer: Tokenizer) -> dict[str, int]:
     return {
         "pad_token_id": tokenizer.pad_id,
         "bos_token_id": tokenizer.start_id,

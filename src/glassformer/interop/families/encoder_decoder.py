@@ -1,4 +1,4 @@
-"""What the encoder–decoders of Hugging Face that descend from BART have in common: the names within a layer."""
+"""Rows and settings shared by the encoder–decoders of Hugging Face that descend from BART."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import Change, Family, Fixed, Setting, TensorRow, reordered, unchanged
+from glassformer.interop.table import (
+    SINUSOID_TOLERANCE,
+    Change,
+    Family,
+    Fixed,
+    Setting,
+    TensorRow,
+    reordered,
+    unchanged,
+)
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
@@ -28,7 +37,7 @@ PARTS: tuple[tuple[str, str, int, int | None], ...] = (
     ("feed_forward.outer", "fc2", 0, 0),
     ("feed_forward_norm.norm", "final_layer_norm", 0, 0),
 )
-"""Ours, theirs, and which axis of the weight and of the bias runs over d_model."""
+"""Our name, their name, and the axis of the weight and of the bias that runs over d_model."""
 
 SETTINGS = (
     Setting("d_model", ("d_model",)),
@@ -41,20 +50,17 @@ SETTINGS = (
     Setting("activation", ("activation_function",), {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}),
 )
 
-TRAINING = {"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
-WRITTEN: dict[str, Any] = {**TRAINING, "forced_eos_token_id": None}
+TRAINING_ONLY = {"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}
+CONSTANTS: dict[str, Any] = {**TRAINING_ONLY, "forced_eos_token_id": None}
 
 SIDES = {"source": "encoder", "target": "decoder"}
 SHARED, LOGITS = "model.shared.weight", "lm_head.weight"
 SOURCE, TARGET = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
 BIAS = "final_logits_bias"
 
-ROUNDED = 1e-3
-"""How far a table of sines may be from the exact one, as when it was stored in 16 bits."""
-
 
 def layers(config: EncoderDecoderConfig, order: Tensor | None = None) -> list[TensorRow]:
-    """Every parameter of both stacks; ``order``: where theirs has each dimension of the residual stream from."""
+    """Rows for both stacks; ``order`` is the permutation of the residual stream in their model."""
     rows = []
     for side, count in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
         for index in range(count):
@@ -72,7 +78,7 @@ def layers(config: EncoderDecoderConfig, order: Tensor | None = None) -> list[Te
 
 
 def embeddings(config: EncoderDecoderConfig, order: Tensor | None = None, shared: bool = True) -> list[TensorRow]:
-    """The matrices of section 3.4. ``shared``: theirs has a common one even where it goes unused."""
+    """Rows for the matrices of section 3.4; with ``shared``, their model stores a common one even if it is unused."""
     rows = [_biased()] if config.output_bias else []
     if config.tie_embeddings:
         tied = reordered("source_embedding.weight", SHARED, 1, order)
@@ -81,104 +87,108 @@ def embeddings(config: EncoderDecoderConfig, order: Tensor | None = None, shared
     target = reordered("target_embedding.weight", TARGET, 1, order)
     logits = reordered("output_projection.weight", LOGITS, 1, order)
     return [
-        replace(source, instead=(SHARED,), copies=(SHARED,) if shared else ()),
-        replace(target, instead=(SHARED,)),
-        replace(logits, instead=(TARGET, SHARED)),
+        replace(source, fallbacks=(SHARED,), copies=(SHARED,) if shared else ()),
+        replace(target, fallbacks=(SHARED,)),
+        replace(logits, fallbacks=(TARGET, SHARED)),
         *rows,
     ]
 
 
-def of_both(
-    config: EncoderDecoderConfig, ours: str, theirs: str, inwards: Change = unchanged, outwards: Change = unchanged
+def embedding_rows(
+    config: EncoderDecoderConfig,
+    our_name: str,
+    their_name: str,
+    on_import: Change = unchanged,
+    on_export: Change = unchanged,
 ) -> list[TensorRow]:
-    """A tensor of each embedding. Tied ones have one of it here, and theirs has the same one twice."""
-    pairs = [(f"{side}_embedding.{ours}", f"model.{stack}.{theirs}") for side, stack in SIDES.items()]
+    """Rows for one tensor of each embedding; tied embeddings have one tensor here and two equal ones there."""
+    pairs = [(f"{side}_embedding.{our_name}", f"model.{stack}.{their_name}") for side, stack in SIDES.items()]
     if not config.tie_embeddings:
-        return [TensorRow((name,), (other,), inwards, outwards) for name, other in pairs]
+        return [TensorRow((ours,), (theirs,), on_import, on_export) for ours, theirs in pairs]
 
     def twice(tensors: list[Tensor]) -> list[Tensor]:
-        return [*outwards(tensors), *(tensor.clone() for tensor in outwards(tensors))]
+        return [*on_export(tensors), *(tensor.clone() for tensor in on_export(tensors))]
 
-    return [TensorRow((pairs[0][0],), (pairs[0][1], pairs[1][1]), lambda tensors: inwards(tensors[:1]), twice)]
-
-
-def same_in_both(weights: Mapping[str, Tensor], theirs: str, inwards: Change = unchanged) -> bool:
-    """Whether both embeddings could share that tensor; two that differ need two embeddings, even on one matrix."""
-    found = [weights[name] for stack in SIDES.values() if (name := f"model.{stack}.{theirs}") in weights]
-    return len(found) < len(SIDES) or torch.equal(*(inwards([tensor])[0] for tensor in found))
+    return [TensorRow((pairs[0][0],), (pairs[0][1], pairs[1][1]), lambda tensors: on_import(tensors[:1]), twice)]
 
 
-def absent(config: EncoderDecoderConfig) -> list[Fixed]:
-    """The biases that theirs always has and ours may lack: zero."""
+def equal_in_both(weights: Mapping[str, Tensor], their_name: str, on_import: Change = unchanged) -> bool:
+    """True if both embeddings can share the tensor; if it differs, they are untied even with one matrix."""
+    tensors = [weights[name] for stack in SIDES.values() if (name := f"model.{stack}.{their_name}") in weights]
+    return len(tensors) < len(SIDES) or torch.equal(*(on_import([tensor])[0] for tensor in tensors))
+
+
+def absent_biases(config: EncoderDecoderConfig) -> list[Fixed]:
+    """Zero for the biases that their model always has and ours may lack."""
     fixed = []
     if not config.output_bias:
-        why = "is not zero, and output_bias=false has no place for it"
-        fixed.append(Fixed(BIAS, torch.zeros(1, config.vocab_sizes[1]), why))
+        error = "is not zero, and output_bias=false has no place for it"
+        fixed.append(Fixed(BIAS, torch.zeros(1, config.vocab_sizes[1]), error))
     if not config.attention_bias:
         for side, count in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
             for index in range(count):
                 for ours, theirs, _, _ in PARTS:
                     if _projects(ours) and not (side == "encoder" and ours.startswith("cross")):
                         name = f"model.{side}.layers.{index}.{theirs}.bias"
-                        why = "is not zero, and attention_bias=false has no place for it"
-                        fixed.append(Fixed(name, torch.zeros(config.d_model), why))
+                        error = "is not zero, and attention_bias=false has no place for it"
+                        fixed.append(Fixed(name, torch.zeros(config.d_model), error))
     return fixed
 
 
 def sines_first(d_model: int) -> Tensor:
-    """Where each dimension is from when all sines go before all cosines: 0, 2, 4, …, 1, 3, 5, …"""
+    """Permutation that puts all sines before all cosines: 0, 2, 4, …, 1, 3, 5, …"""
     return torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
 
 def position_table(config: EncoderDecoderConfig) -> Tensor:
-    """Section 3.5's table in float64, sines first."""
+    """Table of section 3.5 in float64, sines first."""
     table = sinusoids(torch.arange(config.max_length).double(), config.d_model)
     return table.index_select(1, sines_first(config.d_model))
 
 
-def position_tables(config: EncoderDecoderConfig, written: bool) -> list[Fixed]:
-    value, why, sides = position_table(config).float(), "is not the sinusoidal table", ("encoder", "decoder")
-    return [Fixed(f"model.{side}.embed_positions.weight", value, why, ROUNDED, written) for side in sides]
+def position_tables(config: EncoderDecoderConfig, exported: bool) -> list[Fixed]:
+    value, error, sides = position_table(config).float(), "is not the sinusoidal table", ("encoder", "decoder")
+    names = [f"model.{side}.embed_positions.weight" for side in sides]
+    return [Fixed(name, value, error, SINUSOID_TOLERANCE, exported) for name in names]
 
 
 @torch.no_grad()
-def exact_positions(theirs: Any, config: EncoderDecoderConfig) -> None:
-    """Their table is float32's also in a float64 model: the one that it rounds takes its place, and of no other."""
+def make_positions_exact(their_model: Any, config: EncoderDecoderConfig) -> None:
+    """Replace tables of sinusoids, which are rounded to float32 even in a float64 model, by the exact one."""
     exact = position_table(config)
-    for side in (theirs.model.encoder, theirs.model.decoder):
+    for side in (their_model.model.encoder, their_model.model.decoder):
         table = side.embed_positions.weight
-        if table.shape == exact.shape and (table - exact).abs().max() <= ROUNDED:
+        if table.shape == exact.shape and (table - exact).abs().max() <= SINUSOID_TOLERANCE:
             table.copy_(exact)
 
 
-def embeddings_to_ours(theirs: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """One matrix where all three are tied; a matrix of its own for each where any is not."""
-    source, tied = theirs["vocab_size"], theirs.get("tie_word_embeddings", True)
-    target = theirs.get("decoder_vocab_size") or source
-    shared = theirs.get("share_encoder_decoder_embeddings", True)
-    together = bool(tied and shared)
+def import_embeddings(their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Settings of the embeddings: one matrix if all three are tied, otherwise three."""
+    source, tied = their_config["vocab_size"], their_config.get("tie_word_embeddings", True)
+    target = their_config.get("decoder_vocab_size") or source
+    shared = their_config.get("share_encoder_decoder_embeddings", True)
     return {
         "vocab_size": source if source == target else [source, target],
-        "tie_embeddings": together,
-        "attention_dropout": theirs["attention_dropout"],
+        "tie_embeddings": bool(tied and shared),
+        "attention_dropout": their_config["attention_dropout"],
         "attention_bias": True,
         "output_bias": BIAS in weights and bool(weights[BIAS].any()),
     }
 
 
-def embeddings_to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
-    """For those with one size of vocabulary."""
+def export_embeddings(config: EncoderDecoderConfig) -> dict[str, Any]:
+    """Settings of the embeddings for families with one vocabulary size."""
     source, target = config.vocab_sizes
     if source != target:
         raise ConfigError(
             f"model.vocab_size={[source, target]}: of Hugging Face's models Marian's alone have a size for each side; "
             "train with text.joint=true, or export to ctranslate2"
         )
-    return {**attention_to_theirs(config), "vocab_size": source, "tie_word_embeddings": config.tie_embeddings}
+    return {**export_attention(config), "vocab_size": source, "tie_word_embeddings": config.tie_embeddings}
 
 
-def attention_to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
-    """Its dropout, which is a setting of its own there; heads must have the width that theirs have."""
+def export_attention(config: EncoderDecoderConfig) -> dict[str, Any]:
+    """Dropout of the attention weights; ``ConfigError`` if heads are not d_model/n_heads wide."""
     usual = config.d_model / config.n_heads
     if config.head_sizes != (usual, usual):
         raise ConfigError(
@@ -188,8 +198,8 @@ def attention_to_theirs(config: EncoderDecoderConfig) -> dict[str, Any]:
     return {"attention_dropout": config.dropout if config.attention_dropout is None else config.attention_dropout}
 
 
-def _projects(ours: str) -> bool:
-    return "_attention." in ours
+def _projects(our_name: str) -> bool:
+    return "_attention." in our_name
 
 
 def _biased() -> TensorRow:
@@ -204,10 +214,10 @@ def _biased() -> TensorRow:
 descendant = partial(
     Family,
     settings=SETTINGS,
-    fixed=absent,
-    further_to_ours=embeddings_to_ours,
-    further_to_theirs=embeddings_to_theirs,
-    constants=WRITTEN,
-    training_only=TRAINING,
+    fixed=absent_biases,
+    import_settings=import_embeddings,
+    export_settings=export_embeddings,
+    constants=CONSTANTS,
+    training_only=TRAINING_ONLY,
 )
-"""A family of theirs, where it does not say otherwise."""
+"""Family with the defaults of the descendants of BART."""
