@@ -1,4 +1,4 @@
-"""From a configuration to a run that can take its first step: data, model, optimizer."""
+"""Construction of a run from a configuration: data, model, optimizer."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ OWN = {
 
 
 def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
-    """Everything before step 0. ``goes_on``: the checkpoint of a run that is resumed; its tokenizer is kept."""
+    """Build a run before step 0. With ``goes_on``, the checkpoint of a resumed run, its tokenizer is used."""
     device = _device(config.train.device)
     seed_generators(config.train.seed, device)
     begins = load_checked(resolve(config.train.start_from)) if config.train.start_from and goes_on is None else None
@@ -107,7 +107,7 @@ def _filled(config: Config, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _device(name: str) -> torch.device:
-    """Of the kinds that resuming knows."""
+    """Device by name, among those that a resumed run supports."""
     device = choose_device(name, "train.device")
     if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index):
         raise ConfigError(f"train.device={name!r} is not a device that can be used here; choose auto, cpu or cuda")
@@ -135,9 +135,9 @@ def _begin_with(model: Any, checkpoint: Checkpoint) -> str:
     for name in (name for name, fit in fits.items() if fit):
         own[name].copy_(checkpoint.weights[name])
     fresh = [name for name, fit in fits.items() if not fit]
-    shown = ", ".join(fresh[:5]) + (f" and {len(fresh) - 5} more" if len(fresh) > 5 else "")
-    left = f"; {shown} begin{'s' if len(fresh) == 1 else ''} afresh" if fresh else ""
-    return f"{origin}: {len(own) - len(fresh)} of {len(own)} weights are taken{left}"
+    listed = ", ".join(fresh[:5]) + (f" and {len(fresh) - 5} more" if len(fresh) > 5 else "")
+    note = f"; {listed} begin{'s' if len(fresh) == 1 else ''} afresh" if fresh else ""
+    return f"{origin}: {len(own) - len(fresh)} of {len(own)} weights are taken{note}"
 
 
 def _check_meaning(now: dict[str, Any], before: dict[str, Any], origin: str) -> None:

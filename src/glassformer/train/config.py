@@ -99,7 +99,7 @@ class AccuracyValidation(ValidationConfig):
 
 
 class RunConfig(Config):
-    """Everything one training run depends on; each task has its own sections beside these."""
+    """Configuration of a training run; each task has its own sections beside these."""
 
     task: str
     model: Config

@@ -24,13 +24,13 @@ from glassformer.layers.mask import Mask
 
 
 class GuidedAlignmentConfig(Config):
-    """Which head learns ``data.alignments``, and how much that counts. Without alignments, nothing of this is used."""
+    """Head that learns ``data.alignments``, and the weight of its loss. Unused without alignments."""
 
-    weight: float = Field(0.1, gt=0, description="of the head's cross-entropy beside that of the translation")
-    layer: int = Field(-1, description="of the decoder, from 0, or from its end when negative")
-    head: int = Field(0, ge=0, description="of that layer, from 0")
+    weight: float = Field(0.1, gt=0, description="weight of the head's cross-entropy beside that of the translation")
+    layer: int = Field(-1, description="layer of the decoder, from 0, or from its end when negative")
+    head: int = Field(0, ge=0, description="head of that layer, from 0")
     shifted: bool = True
-    """Where a target word is the decoder's input (Chen et al. 2020); false: where it is predicted (Garg et al.)."""
+    """Read attention at the step whose input is the target word (Chen et al. 2020); false: at its prediction (Garg)."""
 
     def reading(self, n_layers: int) -> HeadReading:
         """The head as a trained model is asked for its alignments, its layer counted from 0."""
@@ -40,7 +40,7 @@ class GuidedAlignmentConfig(Config):
 def guided(
     model: nn.Module, how: GuidedAlignmentConfig, links: TokenLinks, run: Callable[[], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """What ``run`` gives, which runs ``model`` once, and the weighted loss of the guided head, summed over tokens.
+    """Call ``run``, which runs ``model`` once, and compute the weighted loss of the guided head, summed over tokens.
 
     That is - weight · Σ G log A over all target tokens, G being the shares of ``links`` and A the head's attention
     (as Garg et al. have it): the sum over the tokens that have links of a cross-entropy in nats. Like the rest of the
@@ -62,7 +62,7 @@ def guided(
 
 
 def cross_attentions(model: nn.Module) -> list[MultiHeadAttention]:
-    """Those of a Transformer's decoder, a layer each, or the only one of a recurrent one."""
+    """Cross-attention of each layer of a Transformer's decoder, or the only one of a recurrent decoder."""
     return [m for path, m in model.named_modules() if path.endswith("cross_attention")]
 
 

@@ -1,4 +1,4 @@
-"""What a run reports: events for whoever watches, and the same numbers in ``metrics.jsonl`` and TensorBoard."""
+"""Reports of a run: events for its caller, and the same numbers in ``metrics.jsonl`` and TensorBoard."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -14,7 +14,7 @@ if find_spec("tensorboard"):
 
 @dataclass(frozen=True)
 class Started:
-    """Before the first step: what is trained on what."""
+    """Event before the first step: model and data."""
 
     step: int
     max_steps: int
@@ -25,7 +25,7 @@ class Started:
     warnings: list[str]
     """Newer checkpoints that were passed over because they are damaged."""
     unit: str
-    """What a run predicts, and so what its loss is a mean over: target tokens, images, …"""
+    """Unit that the loss is a mean over: target tokens, images, …"""
     overrides: list[str] = field(default_factory=list)
     """Settings that ``train.override_on_resume`` changes from this step on."""
     engine: str = ""
@@ -53,7 +53,7 @@ class Progress:
     epoch: int
     seconds: float
     guidance: float | None = None
-    """What guided alignment adds to the loss that is minimized, its weight included; not part of ``loss``."""
+    """Weighted loss of guided alignment; minimized, but not part of ``loss``."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Validated:
     step: int
     scores: dict[str, float]
     seconds: float
-    """Of training until now."""
+    """Seconds of training until now."""
     validation_seconds: float
     best: bool
     warning: str | None = None

@@ -55,7 +55,7 @@ def _train(
     check_threads(config.train.threads)
     state, warnings = restore(config, run) if resume else begin(config, run)
     config = state.config  # includes settings from ``train.start_from``
-    reason = _reason_to_stop(state) or _impatient(state)
+    reason = _reason_to_stop(state) or _early_stopping(state)
     if reason is None:
         probe_memory(state)
     config.write(run.config_path)
@@ -84,7 +84,7 @@ def _train(
         if validating:
             validated = _validated(state)
             yield validated
-            reason = reason or _impatient(state)
+            reason = reason or _early_stopping(state)
         if saving:
             save(state, run, validated, interrupted=counters.step < config.train.max_steps and not _scheduled(state))
     yield _finished(state, reason)
@@ -136,7 +136,7 @@ def _reason_to_stop(state: TrainState) -> str | None:
     return None
 
 
-def _impatient(state: TrainState) -> str | None:
+def _early_stopping(state: TrainState) -> str | None:
     config, counters = state.config.validation, state.counters
     if config.patience and counters.without_improvement >= config.patience:
         plural = "s" if config.patience > 1 else ""

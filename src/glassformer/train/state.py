@@ -249,13 +249,13 @@ class TrainState:
         routes = [[route.part, route.engine] for route in self.routes]
         stored = [one[:2] for one in saved.get("routes", self._early_routes(before))]
         if stored != routes:
-            shown = ", ".join(f"{part} by {engine}" for part, engine in stored if [part, engine] not in routes)
+            parts = ", ".join(f"{part} by {engine}" for part, engine in stored if [part, engine] not in routes)
             engines = {engine for _, engine in stored}
             native = any(engine.startswith("native") for engine in engines)
             choice = "auto with the kernels" if native else "compile" if "compile" in engines else "torch"
             way_out = "" if "an earlier version" in engines else f"set train.engine={choice}, or "
             raise CheckpointError(
-                f"{origin}: trained with {shown or 'other parts'}, but this process has {describe(self.routes)}; a run "
+                f"{origin}: trained with {parts or 'other parts'}, but this process has {describe(self.routes)}; a run "
                 f"continues exactly only on the same engine; {way_out}start a new run"
             )
         if before != (now := self._kernels()):

@@ -26,13 +26,13 @@ class StepResult:
 
     loss: float
     nll: float | None
-    """None where what is predicted has no likelihood."""
+    """None if the predictions have no likelihood."""
     gradient_norm: float
     source_tokens: int
     target_tokens: int
     seconds: float
     guidance: float | None = None
-    """What is minimized beside ``loss`` where a head is guided."""
+    """Loss of a guided head, minimized beside ``loss``."""
 
     @property
     def finite(self) -> bool:
@@ -77,7 +77,7 @@ def train_step(state: TrainState, run: RunFolder) -> StepResult:
 
 
 def set_dropout(dropouts: Sequence[Dropout], step: int, warmup_steps: int) -> None:
-    """What they drop in this step; a function of the step alone, so that a resumed run goes on with it."""
+    """Set the dropout of this step, a function of the step alone, so that a resumed run continues it."""
     for module in dropouts:
         module.set_share(min(1.0, step / warmup_steps) if warmup_steps else 1.0)
 

@@ -1,4 +1,4 @@
-"""What a run trains for: all that differs between translating, continuing text and naming what is in a picture.
+"""Protocol of training tasks: all that differs between translation, language modeling and classification.
 
 The loop, the optimizer, saving and resuming know nothing but this.
 """
@@ -17,22 +17,22 @@ from glassformer.train.loss import Loss
 
 
 class TaskBatch(Protocol):
-    """What one forward and backward pass is made of."""
+    """Batch of one forward and backward pass."""
 
     @property
     def source_tokens(self) -> int:
-        """What is read, padding not counted."""
+        """Number of source tokens, without padding."""
         ...
 
     @property
     def n_targets(self) -> int:
-        """What is predicted, and so what the loss is a mean over."""
+        """Number of predictions, which the loss is a mean over."""
         ...
 
     def to(self, device: torch.device | str) -> Self: ...
 
     def describe(self) -> str:
-        """Its shape, in words that can follow "a batch of"."""
+        """Shape of the batch, in words that can follow "a batch of"."""
         ...
 
 
@@ -121,12 +121,12 @@ class Task(Protocol):
 
     @property
     def accounts(self) -> Sequence[Report]:
-        """What became of everything that was read."""
+        """Reports on all lines that were read."""
         ...
 
     @property
     def unit(self) -> str:
-        """What ``TaskBatch.n_targets`` counts."""
+        """Unit of ``TaskBatch.n_targets``."""
         ...
 
     @property
@@ -136,7 +136,7 @@ class Task(Protocol):
 
     @property
     def validates(self) -> bool:
-        """Whether there is anything to validate on."""
+        """True if there is validation data."""
         ...
 
     def new_model(self) -> Any:

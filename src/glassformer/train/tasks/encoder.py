@@ -1,4 +1,4 @@
-"""What the tasks of an encoder have in common: one vocabulary, batches by length, and something to be named."""
+"""Shared parts of encoder tasks: one vocabulary, batches by length, and labels."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ def _own_head(model: Any) -> Any:
 
 
 LabelingConfig = Annotated[BERTConfig, BeforeValidator(_own_head)]
-"""Of a task that does not train the head for masked tokens: there is none, unless the configuration asks for it."""
+"""Default of tasks that do not train the head for masked tokens: no such head."""
 
 
 class EncoderTask(ABC):
@@ -89,7 +89,7 @@ class EncoderTask(ABC):
 
 @dataclass(frozen=True)
 class Readers:
-    """How a kind of data is read: the texts a vocabulary is made of, the examples, and their batches."""
+    """Readers of one kind of data: texts for the vocabulary, examples, and their batches."""
 
     texts: Callable[[Any], Iterator[str]]
     prepare: Callable[..., Any]
@@ -97,7 +97,7 @@ class Readers:
 
 
 class ClassificationTask(EncoderTask):
-    """From examples that carry what is wanted of them: the label of a text, the tags of its words."""
+    """Task with labeled examples: the label of a text, or the tags of its words."""
 
     reading: ClassVar[Readers]
 

@@ -19,21 +19,21 @@ from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCh
 
 
 class ForecastingTrainConfig(TrainConfig):
-    """How long and how carefully. Steps are absolute: a resumed run ends where an uninterrupted one would."""
+    """Length and precision of training. Steps are absolute: a resumed run ends where an uninterrupted one would."""
 
     label_smoothing: float = Field(0.0, ge=0, le=0, description="there are no labels to smooth")
     loss: Literal["mse", "mae"] = Field("mse", description="squared or absolute error, of standardized values")
 
 
 class ForecastingValidation(ValidationConfig):
-    """How far forecasts of the validation rows are from what came."""
+    """Validation by the errors of forecasts of the validation rows."""
 
     metric: Literal["mse", "mae"] = "mse"
     """Chooses the best checkpoint and stops the run."""
 
 
 class ForecastingRun(RunConfig):
-    """Everything one training of a forecaster depends on. Context and horizon are the data's."""
+    """Configuration of forecasting; context and horizon belong to the data."""
 
     task: Literal["forecasting"] = "forecasting"
     model: SeriesConfig = SeriesConfig()
@@ -78,7 +78,7 @@ class Forecasting:
 
     @torch.inference_mode()
     def errors(self, model: SeriesModel, part: Part) -> dict[str, float]:
-        """Over every window of ``part``, of standardized values."""
+        """Errors over every window of ``part``, of standardized values."""
         found = forecast_errors(self._forecasts(model, part))
         return {"mse": found.mse, "mae": found.mae}
 
@@ -95,7 +95,7 @@ class Forecasting:
 
     @cached_property
     def _model_config(self) -> SeriesConfig:
-        """With the context, horizon and variables of the data; settings that say otherwise are refused."""
+        """Model configuration with the context, horizon and variables of the data; other settings are refused."""
         data = self.config.data
         sizes = {"context": data.context, "horizon": data.horizon, "n_variables": len(self.series.format.columns)}
         return SeriesConfig.parse(sized_by_data(self.config.model, sizes, "data"), "model")

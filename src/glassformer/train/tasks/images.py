@@ -16,7 +16,7 @@ from glassformer.train.tasks.encoder import naming_scores
 
 
 class ImageRun(RunConfig):
-    """Everything one training of a classifier of images depends on. The images' shape and classes are the data's."""
+    """Configuration of image classification; shape and classes of the images belong to the data."""
 
     task: Literal["images"] = "images"
     model: ViTConfig = ViTConfig()
@@ -73,7 +73,7 @@ class ImageClassification:
 
     @cached_property
     def _model_config(self) -> ViTConfig:
-        """With the shape and the classes that the images have; settings that say otherwise are refused."""
+        """Model configuration with the shape and classes of the images; other settings are refused."""
         format = self.format
         sizes = {
             "image_size": (format.height, format.width),

@@ -32,7 +32,7 @@ class LabelingRun(RunConfig):
 
 
 class ClassificationRun(LabelingRun):
-    """Everything one training of a classifier of texts depends on; ``model.masked_tokens`` is false by default."""
+    """Configuration of text classification; ``model.masked_tokens`` is false by default."""
 
     task: Literal["classification"] = "classification"
     data: LabeledConfig
@@ -55,7 +55,7 @@ class Classification(ClassificationTask):
 
 
 class TaggingRun(LabelingRun):
-    """Everything one training of a tagger depends on; ``model.masked_tokens`` is false by default."""
+    """Configuration of token classification; ``model.masked_tokens`` is false by default."""
 
     task: Literal["tagging"] = "tagging"
     data: TaggedConfig

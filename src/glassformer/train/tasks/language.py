@@ -24,7 +24,7 @@ from glassformer.train.tasks.vocabulary import check_no_dropout, one_vocabulary,
 
 
 class LanguageValidation(ValidationConfig):
-    """How likely the validation text is: every token predicted once, from a window that slides over it."""
+    """Validation by the likelihood of the text: every token predicted once, from a window that slides over it."""
 
     metric: Literal["loss", "bits_per_character", "bits_per_byte"] = "loss"
     """Chooses the best checkpoint and stops the run."""
@@ -35,7 +35,7 @@ class LanguageValidation(ValidationConfig):
 
 
 class LanguageRun(RunConfig):
-    """Everything one training of a language model depends on."""
+    """Configuration of language modeling."""
 
     task: Literal["language"] = "language"
     model: GPTConfig = GPTConfig()

@@ -21,14 +21,14 @@ from glassformer.train.tasks.vocabulary import MARKS, check_length, check_no_dro
 
 
 class MaskedValidation(ValidationConfig):
-    """How well hidden tokens of the validation text are told; the same ones are hidden each time."""
+    """Validation by masked tokens of the validation text; the same ones are masked each time."""
 
     metric: Literal["loss", "accuracy"] = "loss"
     """Chooses the best checkpoint and stops the run."""
 
 
 class MaskedRun(RunConfig):
-    """Everything one pre-training of an encoder depends on. ``[CLS]``, ``[SEP]`` and ``[MASK]`` come by themselves."""
+    """Configuration of masked pre-training. ``[CLS]``, ``[SEP]`` and ``[MASK]`` come by themselves."""
 
     task: Literal["masked"] = "masked"
     model: BERTConfig = BERTConfig()
@@ -84,7 +84,7 @@ class MaskedModeling(EncoderTask):
 
     @staticmethod
     def _hidden(model: BERT, batch: MaskedBatch) -> tuple[Tensor, Tensor]:
-        """Of the hidden tokens only, and what they are: the others need no logits."""
+        """Logits of the masked tokens only, and their targets; other tokens need no logits."""
         assert model.transform is not None
         hidden = model.hidden(batch.tokens, batch.mask, batch.segments)
         each, labels = (masked_select(x, batch.predicted, batch.n_targets) for x in (hidden, batch.labels))

@@ -35,11 +35,11 @@ TEXTS_SEEN = 5000
 
 
 class TranslationValidation(ValidationConfig):
-    """What is measured on ``data.validation``, when, and when to stop."""
+    """Validation on ``data.validation``, and early stopping."""
 
     metric: Literal["bleu", "chrf", "loss"] = "bleu"
     """Chooses the best checkpoint and stops the run."""
-    beam_size: int = Field(1, gt=0, description="of validation; 1 is greedy")
+    beam_size: int = Field(1, gt=0, description="beam size of validation; 1 is greedy")
     max_sentences: int = Field(0, ge=0)
     """Sentences decoded; 0 is all."""
     tokenize: Literal["auto", "13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab"] = "auto"
@@ -48,7 +48,7 @@ class TranslationValidation(ValidationConfig):
 
 
 class TranslationRun(RunConfig):
-    """Everything one training of a translator depends on."""
+    """Configuration of translation."""
 
     task: Literal["translation"] = "translation"
     model: EncoderDecoderConfig = EncoderDecoderConfig()
@@ -87,7 +87,7 @@ class TranslationRun(RunConfig):
 
     @property
     def asking_layers(self) -> int:
-        """Those of the decoder that attend to the source."""
+        """Number of decoder layers with attention over the source."""
         return self.model.n_decoder_layers
 
 
@@ -221,7 +221,7 @@ class TranslationTask:
 
     @cached_property
     def _model_values(self) -> dict[str, Any]:
-        """With the vocabulary that the tokenizers really have."""
+        """Values of the model with the vocabulary sizes of the tokenizers."""
         config, tokenizers = self.config.model, self.tokenizers
         sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
         actual = sizes if tokenizers.source is not tokenizers.target else sizes[0]
@@ -257,7 +257,7 @@ class TranslationTask:
             raise ConfigError(f"decoding.{error}") from None
 
     def _check_validation(self, sources: list[str], targets: list[str]) -> None:
-        """What is too long or too short to be validated is told before the first step, not at the first validation."""
+        """Reject sentences that are too long or short for validation before the first step."""
         config, tokenizers = self.config, self.tokenizers
         limit = config.model.max_length if config.model.positions == "learned" else None
         if config.decoding.min_length:

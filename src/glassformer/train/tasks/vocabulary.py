@@ -9,7 +9,7 @@ from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.task import SourceCheckpoint
 
 MARKS = ("[CLS]", "[SEP]", "[MASK]")
-"""What stands around and in the texts of an encoder (Devlin et al. 2019, section 3)."""
+"""Special tokens of an encoder (Devlin et al. 2019, section 3)."""
 LONGEST_TEXT = CHARACTERS_PER_TOKEN * 4096
 
 
@@ -31,7 +31,7 @@ def one_vocabulary(
 
 
 def kept_vocabulary(origin: SourceCheckpoint) -> TokenizerPair:
-    """That of a run which goes on, or from which another one starts."""
+    """Vocabulary of a run that is resumed, or that another run starts from."""
     if not origin.metadata.tokenizer:
         raise ConfigError(
             f"train.start_from={origin.path}: this run reads no text, so it has no vocabulary; name a run that has one"
