@@ -70,7 +70,7 @@ def test_resumed_run_stores_the_present_keys(cli: Cli) -> None:
     for values in (newest, read_toml("language/config.toml")["model"]):
         assert values["norm_eps"] == 1e-4
         assert values["attention_dropout"] == 0.2
-        assert "norm_eps" not in values
+        assert "norm_epsilon" not in values
         assert "dropout" not in values["attention"]
 
 
@@ -95,8 +95,8 @@ def test_former_compiled_setting_becomes_the_engine(compiled: bool, engine: str)
 
 
 def test_a_key_and_its_former_name_are_refused_together() -> None:
-    with pytest.raises(ConfigError, match="norm_eps is the former name of norm_eps, and both are set; leave"):
-        BERTConfig.parse({"norm_eps": 1e-6, "norm_eps": 1e-6})
+    with pytest.raises(ConfigError, match="norm_epsilon is the former name of norm_eps, and both are set; leave"):
+        BERTConfig.parse({"norm_eps": 1e-6, "norm_epsilon": 1e-6})
 
 
 def test_unknown_value_of_the_former_embedding_setting_names_the_present_ones() -> None:

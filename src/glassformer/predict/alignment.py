@@ -1,4 +1,4 @@
-"""Which word translates which, read from the decoder's attention over the source; and how often that is wrong."""
+"""Word alignment from the decoder's attention over the source, and its error rate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ def word_attention(translator: Translator, source: str, target: str) -> WordAtte
 
 @dataclass(frozen=True)
 class HeadLinks:
-    """What one head of one layer proposes for every sentence of a corpus; ``head`` None is the mean of the heads."""
+    """Links that one head of one layer proposes for a corpus; ``head`` None is the mean of the heads."""
 
     layer: int
     head: int | None
@@ -78,7 +78,7 @@ def links_of_heads(translator: Translator, sources: Sequence[str], targets: Sequ
 
 
 def chosen(found: Sequence[HeadLinks], layer: int, head: int | None) -> HeadLinks:
-    """That of one head, or of the mean when ``head`` is None; from the end when negative."""
+    """Select one head, or the mean when ``head`` is None; negative indices count from the end."""
     layers = 1 + max(one.layer for one in found)
     heads = 1 + max(one.head for one in found if one.head is not None)
     for name, value, size in (("layer", layer, layers), ("head", head, heads)):
@@ -96,7 +96,7 @@ def best_head(
 
 
 def _layers_and_heads(translator: Translator) -> tuple[int, int]:
-    """Of those that ask the source: every layer of a Transformer's decoder, one of a recurrent one."""
+    """Layers and heads with attention over the source: all of a Transformer's decoder, one of a recurrent one."""
     every = translator.models[0].named_modules()
     asking = [module for path, module in every if path.endswith("cross_attention")]
     return len(asking), asking[0].n_heads

@@ -22,7 +22,7 @@ class Classifier(Encoder):
     def load(
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
-        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
         run = load_run(path, ("classification",), device)
         return cls(**cls._parts(run), labels=tuple(run.setting("labels")), engine=engine, precision=precision)
 

@@ -55,7 +55,7 @@ class Encoder(Predictor):
     def load(
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
-        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
         return cls(**cls._parts(load_run(path, tasks_with("embed"), device)), engine=engine, precision=precision)
 
     def embed(

@@ -56,7 +56,7 @@ class EvaluationFiles:
         return files
 
     def config(self, kind: type[C]) -> C:
-        """How training read its files (columns, keys, documents), for these; the defaults where it is not known."""
+        """Data settings of training (columns, keys, documents) for these files, with defaults for unknown ones."""
         settings = self.settings()
         values = {} if settings is None else settings.model_dump()
         unseen: dict[str, Any] = {"train": self.named, "validation": [], "test": [], "weights": []}
@@ -103,7 +103,7 @@ def evaluate_classification(load: Callable[[], Classifier], data: EvaluationFile
 
 
 def evaluate_tagging(load: Callable[[], Tagger], data: EvaluationFiles) -> ClassEvaluation:
-    """With scores of spans if the tags mark spans (``B-PER``)."""
+    """Evaluate a tagger, with scores of spans if the tags mark spans (``B-PER``)."""
     config = data.config(TaggedConfig)
     tagger = load()
     sentences = tagged(tagger, config, data.named)
@@ -119,7 +119,7 @@ def evaluate_images(load: Callable[[], ImageClassifier], data: EvaluationFiles) 
 
 
 def evaluate_forecasting(load: Callable[[], Forecaster], data: EvaluationFiles) -> dict[str, float]:
-    """On a table, or on the test part of the series that the run was trained on."""
+    """Evaluate a forecaster on a table, or on the test part of the series that it was trained on."""
     if len(data.files) > 1:
         raise DataError(f"{len(data.files)} tables are named; a forecaster is measured on one; name that")
     settings, forecaster = data.settings(), load()
@@ -169,7 +169,7 @@ def language_scores(generator: Generator, config: StreamConfig, files: list[str]
 
 @torch.inference_mode()
 def masked_scores(filler: Filler, config: MaskedConfig, files: list[str]) -> dict[str, float]:
-    """How well hidden tokens are told; which ones are hidden is drawn from seed 0, as in validation."""
+    """Scores of predicted masked tokens; the masks are drawn with seed 0, as in validation."""
     model, nll, right, tokens = filler.model, 0.0, 0, 0
     assert model.transform is not None and model.output_projection is not None
     config = config.model_copy(update={"max_length": min(config.max_length, filler.max_length)})

@@ -27,7 +27,7 @@ nobody's, and so unknown."""
 
 @dataclass(frozen=True)
 class Candidate:
-    """What may stand in a mask's place: ``token`` as the vocabulary has it, ``text`` as it is read."""
+    """Candidate for a mask: ``token`` is the vocabulary entry, ``text`` its readable form."""
 
     token: str
     text: str
@@ -51,7 +51,7 @@ class Filler(Encoder):
     def load(
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
-        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
         return cls(**cls._parts(load_run(path, ("masked",), device)), engine=engine, precision=precision)
 
     def fill(self, texts: Sequence[str], top: int = 5) -> list[Filled]:
@@ -84,7 +84,7 @@ class Filler(Encoder):
         mask: Bool[Tensor, "rows width"],
         segments: Int[Tensor, "rows width"],
     ) -> list[Float[Tensor, "masks 2 top"]]:
-        """Of each row's masks the best ids and their probabilities."""
+        """Most probable ids of each mask of a row, with their probabilities."""
         assert self.model.transform is not None and self.model.output_projection is not None
         hidden = self._form.hidden(tokens, mask, segments)
         special = torch.tensor(sorted(set(self.tokenizer.special_tokens.values())), device=tokens.device)

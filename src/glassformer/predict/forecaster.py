@@ -1,4 +1,4 @@
-"""What comes after the rows of a table, in its own units."""
+"""Forecasts of the rows that follow a table, in its units."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ class Forecast:
     dates: tuple[str, ...]
 
     def rows(self) -> list[list[str]]:
-        """As cells in the order of the header, which comes first; a column that is not forecast is left out."""
+        """Cells in the order of the header, which comes first; columns without a forecast are omitted."""
         known = {column: [f"{value:.9g}" for value in self.values[:, n]] for n, column in enumerate(self.columns)}
         if self.date:
             known[self.date] = list(self.dates or [""] * len(self.values))
@@ -60,7 +60,7 @@ class Forecaster(Predictor):
     def load(
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
-        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
         run = load_run(path, ("forecasting",), device)
         form = SeriesFormat.parse_stored(run.setting("format"), f"{run.path}/config.json")
         return cls(run.model, form, path=run.path, engine=engine, precision=precision)
@@ -68,7 +68,7 @@ class Forecaster(Predictor):
     def forecast_file(
         self, path: str, date: str | None = None, missing: Missing = "refuse", max_line_bytes: int | None = None
     ) -> Forecast:
-        """Forecast from a CSV file of at least ``context`` rows.
+        """Forecast the rows after a CSV file of at least ``context`` rows.
 
         ``date`` is the column of dates, empty for none; when not given ``date``, or else the only further column.
         With ``max_line_bytes``, ``path`` may be a pipe, or ``-`` for standard input.
@@ -87,7 +87,7 @@ class Forecaster(Predictor):
     def forecast(
         self, tables: Float[np.ndarray, "tables context variables"]
     ) -> Float64[np.ndarray, "tables horizon variables"]:
-        """What comes after each stretch of ``context`` rows, all in their own units."""
+        """Forecast the rows after each window of ``context`` rows, in their units."""
         if not isinstance(tables, np.ndarray) or tables.ndim != 3:
             shape = f" of shape {tables.shape}" if isinstance(tables, np.ndarray) else ""
             kind = "None" if tables is None else f"of type {type(tables).__name__}"
@@ -130,7 +130,7 @@ class Forecaster(Predictor):
 
     @torch.inference_mode()
     def errors(self, series: Series) -> ForecastErrors:
-        """Of every window of the test part."""
+        """Errors of every window of the test part."""
         if series.format.columns != self.format.columns:
             raise DataError(f"the series has {series.format.columns}, and the model {self.format.columns}; give these")
 

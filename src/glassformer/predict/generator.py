@@ -41,7 +41,7 @@ SCORED_TOKENS = 8192
 
 @dataclass(frozen=True)
 class Generated:
-    """What follows a prompt: ``text`` stands right behind it, with the space between them where there is one."""
+    """Continuation of a prompt; ``text`` includes the space between them, if any."""
 
     text: str
     hypothesis: Hypothesis
@@ -66,7 +66,7 @@ class Generator:
     """Tokens a window of training."""
     documents: str = "file"
     within_documents: bool = False
-    """Whether it was trained on each document by itself, and so is measured."""
+    """True if training separated documents, so that evaluation does too."""
     kept: PromptCache | None = None
     path: Path | None = field(default=None, kw_only=True, compare=False)
     """The checkpoint that the model was loaded from, if any."""
@@ -77,7 +77,7 @@ class Generator:
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> Self:
-        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
         run = load_run(path, ("language",), device)
         origin = f"{run.path}/config.json"
         decoding = LanguageDecodingConfig.parse_stored(run.settings.get("decoding", {}), origin)
@@ -145,7 +145,7 @@ class Generator:
             yield self.continuations([prompt], refuse_long, **options)[0][0].text
             return
         self._warn_of_unknown("prompt", [prompt])
-        ids, tokens, told = self._prompt(1, prompt, config, refuse_long), list[int](), ""
+        ids, tokens, sent = self._prompt(1, prompt, config, refuse_long), list[int](), ""
         stops, symbols = StopStrings(config.stop), self._symbols(config)
         for token in stream_text(self._decodable(config), ids, symbols, config, self.device, self.window):
             tokens.append(token)
@@ -153,11 +153,11 @@ class Generator:
             if stops.complete(text):
                 break
             text = text[: stops.open(text)]
-            if text.startswith(told) and len(text) > len(told) and not text.endswith("\ufffd"):
-                yield text[len(told) :]
-                told = text
+            if text.startswith(sent) and len(text) > len(sent) and not text.endswith("\ufffd"):
+                yield text[len(sent) :]
+                sent = text
         text = self._text(ids, tokens)
-        if rest := text[len(told) : stops.cut(text)]:
+        if rest := text[len(sent) : stops.cut(text)]:
             yield rest
 
     def with_prompt(self, text: str) -> Self:
@@ -178,7 +178,7 @@ class Generator:
             return replace(self, kept=self._read(form, config.precision, ids))
 
     def score(self, texts: Sequence[str], stride: int = 0) -> list[TextLikelihood]:
-        """How likely each text is. Its first token is predicted too where a text begins a document."""
+        """Likelihood of each text; its first token is predicted too if a text begins a document."""
         scores = []
         texts = list_of_texts(texts, "texts")
         self._warn_of_unknown("text", texts)
@@ -231,20 +231,20 @@ class Generator:
             return ids
         if window < 2:
             raise DataError(f"the model sees {window} token, which leaves no room to go on; train with more context")
-        wanted = config.max_length or config.max_extra
-        kept = max(1, window - min(wanted, window - window // 2))
+        new_tokens = config.max_length or config.max_extra
+        limit = max(1, window - min(new_tokens, window - window // 2))
         fault = f"has {len(ids):,} tokens, and the model sees {window}, the next one included"
         if refuse_long:
             raise TextError("prompt", number, f"{fault}; shorten it to {window - 1}")
-        warnings.warn(TextWarning("prompt", number, f"{fault}; only its last {kept} are read"), stacklevel=stacklevel)
-        return ids[-kept:]
+        warnings.warn(TextWarning("prompt", number, f"{fault}; only its last {limit} are read"), stacklevel=stacklevel)
+        return ids[-limit:]
 
     def _warn_of_unknown(self, what: str, texts: Sequence[str], stacklevel: int = 3) -> None:
         encoded = self.tokenizer.encode_batch(list(texts))
         warn_of_unknown(self.tokenizer, what, zip(count(1), texts, encoded), stacklevel=stacklevel)
 
     def _text(self, prompt: list[int], tokens: list[int]) -> str:
-        """What stands behind the prompt once ``tokens`` do."""
+        """Text after the prompt, decoded together with ``tokens``."""
         before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode([*prompt, *tokens])
         return whole[len(before) :] if whole.startswith(before) else self.tokenizer.decode(tokens)
 

@@ -1,4 +1,4 @@
-"""What is in a picture."""
+"""Classification of images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class ImageClassifier(Predictor):
     def load(
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
-        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
         run = load_run(path, ("images",), device)
         form = ImageFormat.parse_stored(run.setting("format"), f"{run.path}/{CONFIG}")
         config = run.model.config
@@ -71,7 +71,7 @@ class ImageClassifier(Predictor):
 
     @torch.inference_mode()
     def predictions(self, images: Float[Tensor, "rows channels height width"]) -> list[Prediction]:
-        """Of images that are normalized already."""
+        """Predictions for normalized images."""
         return predictions(self._form(images.to(self.device)), self.labels)
 
     def _pixels(self, number: int, picture: Any) -> Float[Tensor, "channels height width"]:

@@ -19,7 +19,7 @@ class PromptCache:
 
     ids: list[int]
     memory: list[Any]
-    """Of each layer: keys and values as the kernels store them, or a pair ``[1, heads, length, d_head]``."""
+    """Keys and values of each layer, as the kernels store them or as a pair ``[1, heads, length, d_head]``."""
     form: str
     """Name of the form of the model that computed them (``form_of``)."""
     weights: list[Any]
@@ -32,7 +32,7 @@ class PromptCache:
         return cls(ids, memory, form_of(model, precision), weights)
 
     def shared(self, source: Int[Tensor, "rows width"], lengths: Int[Tensor, " rows"]) -> int:
-        """How many tokens all rows have in common with ``ids`` at their beginning."""
+        """Number of leading tokens that all rows share with ``ids``."""
         width = min(len(self.ids), source.size(1), int(lengths.min()))
         same = (source[:, :width] == torch.tensor(self.ids[:width], device=source.device)).all(0)
         return int(same.long().cumprod(0).sum())
@@ -78,7 +78,7 @@ class WithPromptCache:
         state = PromptState(begun, ragged(self._past(len(source), shared), begun), source)
         if source.size(1) > shared:
             self.model.step(source[:, shared:], state)
-        state.lengths = lengths  # what stands behind a shorter prompt is padding, which the next tokens replace
+        state.lengths = lengths  # the rest of a shorter prompt is padding, which the next tokens replace
         for block in state.cache or ():
             block.self_attention.lengths = lengths  # type: ignore[attr-defined]
         return state

@@ -28,7 +28,7 @@ class Tagger(Encoder):
     def load(
         cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
     ) -> Self:
-        """From a run folder (its best checkpoint) or a checkpoint folder."""
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
         run = load_run(path, ("tagging",), device)
         return cls(**cls._parts(run), tags=tuple(run.setting("tags")), engine=engine, precision=precision)
 

@@ -89,7 +89,7 @@ class Translator:
 
     @classmethod
     def load(cls, *paths: str | Path, device: str = "cpu") -> Self:
-        """From run folders (their best checkpoint) or checkpoint folders; several make an ensemble."""
+        """Load run folders (their best checkpoint) or checkpoint folders; several make an ensemble."""
         if not paths:
             raise CheckpointError("no checkpoint is named; name at least one")
         loaded = [_load_translating(path, device) for path in paths]
@@ -307,7 +307,7 @@ class Translator:
         return strongest_links(word_weights(weights, *words, shifted))
 
     def read_by(self, layer: int | None = None, head: int | None = None, shifted: bool | None = None) -> HeadReading:
-        """Whose attention ``align`` reads when asked for these."""
+        """Head or layer whose attention ``align`` reads for these settings."""
         usual = self.reading if layer is None and head is None else HeadReading()
         return HeadReading(
             usual.layer if layer is None else layer,

@@ -44,6 +44,13 @@ def _pegasus_fixed(config: EncoderDecoderConfig) -> list[Fixed]:
     return [*absent_biases(config), *position_tables(config, exported=True)]
 
 
+_SINUSOIDAL = {
+    "kind": "encoder_decoder",
+    "positions": "sinusoidal",
+    "scale_embeddings": True,
+    "norm_embeddings": False,
+}
+
 MARIAN = descendant(
     model_type="marian",
     architecture="MarianMTModel",
