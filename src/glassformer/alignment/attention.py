@@ -12,7 +12,7 @@ from glassformer.text import Tokenizer
 
 
 class HeadReading(NamedTuple):
-    """Whose attention tells which words belong together: one head of a layer of the decoder, or the mean of its heads.
+    """Attention from which word links are read: one head of a decoder layer, or the mean of its heads.
 
     ``shifted`` reads at the steps where a word is the decoder's input, not at those that predict it (``word_weights``).
     """

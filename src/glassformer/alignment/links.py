@@ -163,7 +163,7 @@ def symmetrize(forward: Links, backward: Links, method: str = "grow-diag-final")
 
 
 def _grow(links: set[tuple[int, int]], union: Links) -> None:
-    """Until nothing is added any more; in a fixed order, since what is added decides what may be."""
+    """Add neighboring links until none is left, in a fixed order, since each link allows others."""
     size = -1
     while size != len(links):
         size = len(links)

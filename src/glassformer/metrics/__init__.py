@@ -1,4 +1,4 @@
-"""How good a model is: translation metrics with their signatures, likelihood, accuracy, forecasts.
+"""Metrics of models: translation metrics with their signatures, likelihood, accuracy, forecasts.
 
 What sacreBLEU computes is imported when first used: who only translates need not load it.
 """

@@ -1,4 +1,4 @@
-"""How far forecasts are from what came, and the simple forecasts that a model should beat.
+"""Errors of forecasts, and the baselines that a model should beat.
 
 Published figures are means over every standardized value of every test window. Many leave out the last windows, those
 that do not fill a batch; here all count.

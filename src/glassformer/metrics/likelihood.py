@@ -117,7 +117,7 @@ def sliding_likelihood(
 
 
 def _windows(predictions: int, context: int, stride: int) -> tuple[list[int], list[int]]:
-    """Where windows begin, and how many of the first predictions of each a window before it has made.
+    """Starts of windows, and the number of predictions in each that an earlier window has made.
 
     The last window ends with the text, and so sees more than the others rather than being shorter.
     """

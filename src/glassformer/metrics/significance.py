@@ -1,4 +1,4 @@
-"""Is one system better than another, or did these sentences favor it?
+"""Significance of the difference of two systems, by paired bootstrap resampling.
 
 Paired bootstrap resampling (Koehn 2004, "Statistical Significance Tests for Machine Translation Evaluation"), with the
 test statistic and random numbers of ``sacrebleu --paired-bs``. sacreBLEU's own class takes its seed from the
@@ -74,7 +74,7 @@ def _compare(
 
 
 def _p_value(differences: np.ndarray, observed: float) -> float:
-    """How often resampling alone moves the difference by as much as was observed, with add-one smoothing."""
+    """Share of resamples that move the difference by as much as was observed, with add-one smoothing."""
     sizes = np.abs(differences)
     extreme = int((sizes - sizes.mean() >= abs(observed)).sum())
     return (extreme + 1) / (len(differences) + 1)
