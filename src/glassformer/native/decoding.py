@@ -138,7 +138,7 @@ class _Decoder:
 
 
 class _Form:
-    """Everything but ``begin`` and ``step`` is the model's."""
+    """Model interface of the decoder, which delegates all but ``begin`` and ``step``."""
 
     model: Any
 

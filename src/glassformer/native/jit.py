@@ -63,17 +63,17 @@ def _instructions() -> list[str]:
 
 def _compile(command: list[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
-        made, units = Path(folder) / "kernels.so", sorted(map(str, SOURCES.glob("*.cpp")))
+        library, units = Path(folder) / "kernels.so", sorted(map(str, SOURCES.glob("*.cpp")))
         try:
-            subprocess.run([*command, "-o", str(made), *units], check=True, capture_output=True)
+            subprocess.run([*command, "-o", str(library), *units], check=True, capture_output=True)
         except subprocess.CalledProcessError as error:
-            said = error.stderr.decode(errors="replace").split("\n")[0]
+            message = error.stderr.decode(errors="replace").split("\n")[0]
             raise UnavailableError(
-                f"{command[0]} cannot compile the kernels ({said or error.returncode}); set CXX to another compiler"
+                f"{command[0]} cannot compile the kernels ({message or error.returncode}); set CXX to another compiler"
             ) from None
         except OSError as error:
             raise UnavailableError(f"{command[0]} cannot be started ({error})") from None
-        return made.read_bytes()
+        return library.read_bytes()
 
 
 def _release(compiler: str) -> str:

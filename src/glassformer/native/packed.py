@@ -36,8 +36,8 @@ class Packed:
         self.kernels = kernels
         self.int8 = int8
         self.cache_dtype = torch.bfloat16 if int8 else torch.float32
-        """Of keys and values: with int8 products, whose error is larger, they are rounded, since loading them takes
-        longer than computing with them."""
+        """Precision of keys and values. With int8 products, whose error is larger, they are rounded, since loading them
+        takes longer than computing with them."""
         self._tensors: list[Tensor] = []
 
     def stack(self, blocks: Blocks, embedding: TokenEmbedding | None = None) -> PackedStack:

@@ -46,7 +46,7 @@ class Route:
     engine: str
     """``native``, ``native operations``, ``compile`` or ``torch``."""
     reason: str = ""
-    """Why the part is not ``native``; empty if it is."""
+    """Reason why the part is not ``native``; empty if it is."""
 
     def __str__(self) -> str:
         return f"{self.engine}: {self.part}" + (f" ({self.reason})" if self.reason else "")

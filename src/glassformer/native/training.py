@@ -101,7 +101,7 @@ class StackSettings:
     """RMSNorm instead of LayerNorm."""
     pre_norm: bool
     activation: int
-    """Its number in ``abi.ACTIVATIONS``."""
+    """Index of the activation in ``abi.ACTIVATIONS``."""
     parts: tuple[str, ...]
     """Names of the modules of a layer whose weights are passed, in order."""
     rotary: tuple[int, float] | None

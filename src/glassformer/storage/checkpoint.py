@@ -35,7 +35,7 @@ from glassformer.storage.tensor_header import TensorInfo, read_header
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 STATE_VALUES, STATE_TENSORS = "training_state/state.json", "training_state/tensors.safetensors"
 OF_ONE_MOMENT = {"step", "decoding", "bleu_tokenize"}
-"""What checkpoints of one training may say otherwise: it does not decide what their weights mean."""
+"""Settings that may differ between checkpoints of one training, since they do not affect the weights' meaning."""
 LARGEST = {CONFIG: 4 * MEGABYTE, TOKENIZER: 64 * MEGABYTE, STATE_VALUES: 64 * MEGABYTE}
 CONTAINERS = {CONFIG: 10_000, TOKENIZER: MAX_CONTAINERS, STATE_VALUES: MAX_CONTAINERS}
 """Maximum number of JSON lists and objects in each file; ``LARGEST`` is its maximum size in bytes."""
@@ -48,7 +48,7 @@ UNFINISHED, ASIDE = ".tmp-", ".old-"  # being written or deleted; waiting while 
 
 @dataclass
 class TrainingState:
-    """What resuming needs beside the weights: ``values`` that JSON can say, and ``tensors`` (optimizer moments, …)."""
+    """State for resuming beside the weights: ``values`` for JSON, and ``tensors`` (optimizer moments, …)."""
 
     values: dict[str, Any]
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class TrainingState:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint folder holds, verified; tensors on the CPU. ``training`` is None unless asked for."""
+    """Verified contents of a checkpoint folder, with tensors on the CPU; ``training`` is None unless requested."""
 
     path: Path
     config: dict[str, Any]

@@ -88,9 +88,9 @@ def sync(path: Path) -> None:
 def _reason(error: OSError | SafetensorError) -> str:
     if isinstance(error, UnsuitableFileError):
         return f"{Path(error.filename).name} {error}"
-    # safetensors reports what the system said as text: "I/O error: No space left on device (os error 28)"
-    told = re.search(r"os error (\d+)", str(error))
-    code = error.errno if isinstance(error, OSError) else int(told[1]) if told else None
+    # safetensors reports errors of the system as text: "I/O error: No space left on device (os error 28)"
+    match = re.search(r"os error (\d+)", str(error))
+    code = error.errno if isinstance(error, OSError) else int(match[1]) if match else None
     if code in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; free some space, or name another folder"
     return (os.strerror(code) if code else " ".join(str(error).split())).lower()

@@ -97,7 +97,7 @@ class RunFolder:
         self.truncate_metrics(-1)
 
     def discard(self) -> None:
-        """After a start that came to no checkpoint: remove what it wrote, and the folder if it made that and is empty.
+        """Remove the files of a start without a checkpoint, and the folder if it is new and empty.
 
         What explains a failure stays, and so does everything that is not of a run.
         """
@@ -131,8 +131,8 @@ class RunFolder:
         with refusing(f"{self.path}: cannot be locked"):
             self.checkpoints_path.mkdir(parents=True, exist_ok=True)  # gone, if an earlier start was discarded
             folder, handle = _OpenFolder(self.path), (self.path / LOCK).open("a+")
-        for opened in (folder, handle):  # a loader's worker must not keep the lock of a killed parent
-            os.register_at_fork(after_in_child=opened.close)
+        for resource in (folder, handle):  # a loader's worker must not keep the lock of a killed parent
+            os.register_at_fork(after_in_child=resource.close)
         with closing(folder), handle:
             _take(folder.descriptor, handle.fileno(), self.path)
             with refusing(f"{self.path}: cannot be cleared of unfinished saves"):
@@ -191,7 +191,7 @@ class RunFolder:
         return None
 
     def best(self) -> Best | None:
-        """What ``set_best`` last recorded, or None."""
+        """Last record of ``set_best``, or None."""
         path = self.path / BEST
         with refusing(f"{path}: cannot be read"):
             if not path.exists():
