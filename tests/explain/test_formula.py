@@ -9,20 +9,9 @@ import pytest
 import torch
 
 from glassformer import ConfigError, Trace, trace
-from glassformer.explain.formula.expression import (
-    Call,
-    Difference,
-    Number,
-    Product,
-    Quotient,
-    Root,
-    Softmax,
-    Square,
-    Sum,
-    Vector,
-)
+from glassformer.explain.formula.expression import Number, Vector, op, softmax
 from glassformer.explain.formula.formula import trace_back
-from glassformer.explain.formula.notation import Latex, MathML, Text, write
+from glassformer.explain.formula.notation import write
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 GIVEN = {"one_hot", "mask"}
@@ -85,22 +74,24 @@ def test_from_a_probability_down_to_the_one_hot(make_model: Callable[..., Encode
 
 def test_an_expression_in_three_notations() -> None:
     a, b = Number(-0.5), Number(2)
-    assert write(Product((a, b)), Text()) == "(−0.5) · 2"
-    assert write(Product((a, b)), Latex()) == r"\left(-0.5\right) \cdot 2"
-    assert write(Quotient(Difference(b, a), Root(b)), Text()) == "(2 − (−0.5)) / √(2)"
-    assert write(Quotient(Difference(b, a), Root(b)), Latex()) == r"\frac{2 - \left(-0.5\right)}{\sqrt{2}}"
-    assert write(Square(Call("sin", b)), Text()) == "sin(2)²"
-    assert write(Square(Number(1e-5)), Latex()) == r"\left(1 \cdot 10^{-5}\right)^2"
-    assert write(Sum((b, a)), MathML()) == (
+    assert write(op("product", a, b), "text") == "(−0.5) · 2"
+    assert write(op("product", a, b), "latex") == r"\left(-0.5\right) \cdot 2"
+    assert write(op("quotient", op("difference", b, a), op("root", b)), "text") == "(2 − (−0.5)) / √(2)"
+    assert write(op("quotient", op("difference", b, a), op("root", b)), "latex") == (
+        r"\frac{2 - \left(-0.5\right)}{\sqrt{2}}"
+    )
+    assert write(op("square", op("sin", b)), "text") == "sin(2)²"
+    assert write(op("square", Number(1e-5)), "latex") == r"\left(1 \cdot 10^{-5}\right)^2"
+    assert write(op("sum", b, a), "mathml") == (
         "<mrow><mn>2</mn><mo>+</mo><mrow><mo>(</mo><mn>−0.5</mn><mo>)</mo></mrow></mrow>"
     )
 
 
 def test_a_long_sum_shows_its_largest_terms_and_the_sum_of_the_rest() -> None:
     numbers = [Number(float(value)) for value in (1, 50, 2, 40, 3, 30, 4, 20)]
-    assert write(Sum(tuple(numbers)), Text()) == "50 + 40 + 30 + 20 + … 4 further terms = 10"
-    few = Softmax(Vector(np.array([1.0, 0, 0, 0, 0, 0, 0]), lambda _, value: Number(value)), chosen=3)
-    assert write(few, Text()).startswith("exp(0) / (exp(1) + exp(0) + exp(0) + exp(0) + … 3 further terms = 3)")
+    assert write(op("sum", *numbers), "text") == "50 + 40 + 30 + 20 + … 4 further terms = 10"
+    few = softmax(Vector(np.array([1.0, 0, 0, 0, 0, 0, 0]), lambda _, value: Number(value)), chosen=3)
+    assert write(few, "text").startswith("exp(0) / (exp(1) + exp(0) + exp(0) + exp(0) + … 3 further terms = 3)")
 
 
 def test_the_numbers_of_a_page_lead_to_their_own_formulas(make_model: Callable[..., EncoderDecoder]) -> None:

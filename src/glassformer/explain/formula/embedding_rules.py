@@ -3,7 +3,7 @@
 import torch
 
 from glassformer.errors import ConfigError
-from glassformer.explain.formula.expression import Call, Number, Product, Quotient, Root, Sum
+from glassformer.explain.formula.expression import Number, op
 from glassformer.explain.formula.operands import Derivation, Operands, given
 from glassformer.layers.position import Sinusoidal
 
@@ -17,16 +17,16 @@ def one_hot(o: Operands) -> Derivation:
 def tokens(o: Operands) -> Derivation:
     row, dimension = o.numbers(f"{o.path}.one_hot", "vocab"), o.index["d_model"]
     chosen = row.values.nonzero()[0].tolist()  # all others contribute 0
-    terms = tuple(Product((row.number(v), *o.parameter(f"{o.path}.weight", v, dimension))) for v in chosen)
-    return Derivation(r"\sum_v \text{onehot}_{p,v} E_{v,d}", "section 3.4", Sum(terms))
+    terms = tuple(op("product", row.number(v), *o.parameter(f"{o.path}.weight", v, dimension)) for v in chosen)
+    return Derivation(r"\sum_v \text{onehot}_{p,v} E_{v,d}", "section 3.4", op("sum", *terms))
 
 
 def scaled(o: Operands) -> Derivation:
     number, scale = o.number(f"{o.path}.tokens"), o.model.get_submodule(o.path).scale
     if scale == UNSCALED:
         return Derivation(r"E_{p,d}", "Radford et al. 2018: without √d_model", number)
-    root = Root(Number(o.trace[o.place.name].size(-1), "d_model"))
-    return Derivation(r"E_{p,d} \sqrt{d_{model}}", "section 3.4", Product((number, root)))
+    root = op("root", Number(o.trace[o.place.name].size(-1), "d_model"))
+    return Derivation(r"E_{p,d} \sqrt{d_{model}}", "section 3.4", op("product", number, root))
 
 
 def encoding(o: Operands) -> Derivation:
@@ -40,10 +40,10 @@ def encoding(o: Operands) -> Derivation:
         )
     pair = 2 * (dimension // 2)
     wavelength = Number(10000.0 ** (pair / module.d_model), f"10000^({pair}/{module.d_model})")
-    angle = Quotient(Number(position, "position"), wavelength)
+    angle = op("quotient", Number(position, "position"), wavelength)
     function = "cos" if dimension % 2 else "sin"
     equation = rf"\{function}\left(\frac{{p}}{{10000^{{2i/d_{{model}}}}}}\right)"
-    return Derivation(equation, "section 3.5", Call(function, angle))
+    return Derivation(equation, "section 3.5", op(function, angle))
 
 
 def positioned(o: Operands) -> Derivation:
@@ -53,7 +53,7 @@ def positioned(o: Operands) -> Derivation:
     terms = o.number(f"{o.path}.scaled"), added
     unscaled = o.model.get_submodule(o.path).scale == UNSCALED
     equation = r"x_{p,d} = E_{p,d} + PE_{p,d}" if unscaled else r"x_{p,d} = E_{p,d} \sqrt{d_{model}} + PE_{p,d}"
-    return Derivation(equation, "sections 3.4, 3.5", Sum(terms))
+    return Derivation(equation, "sections 3.4, 3.5", op("sum", *terms))
 
 
 def segment(o: Operands) -> Derivation:
@@ -69,7 +69,7 @@ def segment(o: Operands) -> Derivation:
 def segmented(o: Operands) -> Derivation:
     before = "scaled" if o.model.get_submodule(o.path).position is None else "positioned"
     terms = o.number(f"{o.path}.{before}"), o.number(f"{o.path}.segment")
-    return Derivation(r"x_{p,d} = E_{p,d} + P_{p,d} + S_{s(p),d}", "Devlin et al. 2019, figure 2", Sum(terms))
+    return Derivation(r"x_{p,d} = E_{p,d} + P_{p,d} + S_{s(p),d}", "Devlin et al. 2019, figure 2", op("sum", *terms))
 
 
 def patches(o: Operands) -> Derivation:
@@ -88,6 +88,6 @@ def _positioned_patch(o: Operands, added: Number) -> Derivation:
     first, place = o.model.get_submodule(o.path).class_token is not None, o.index["position"]
     if first and place == 0:
         term = o.parameter(f"{o.path}.class_token", o.last)[0]
-        return Derivation(r"x_{class} + P_{0,d}", "Dosovitskiy et al. 2021, equation 1", Sum((term, added)))
+        return Derivation(r"x_{class} + P_{0,d}", "Dosovitskiy et al. 2021, equation 1", op("sum", term, added))
     term = o.number(f"{o.path}.projected", patch=place - first)
-    return Derivation(r"x_p W + b + P_{p,d}", "Dosovitskiy et al. 2021, equation 1", Sum((term, added)))
+    return Derivation(r"x_p W + b + P_{p,d}", "Dosovitskiy et al. 2021, equation 1", op("sum", term, added))

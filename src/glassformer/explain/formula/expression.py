@@ -1,11 +1,9 @@
 """Arithmetic with named numbers: what a formula is made of, and its evaluation in float64.
 
-An expression remembers where each of its numbers comes from, so that a reader can go on to the formula of any of them.
-``evaluate`` gives the value and a magnitude: the same expression with nothing canceling. Rounding errors are
-proportional to the magnitude, so a formula is checked against it.
+An expression is a number, an operation on expressions, or a reduction of vectors. It remembers the origin of each of
+its numbers, so that a reader can go on to the formula of any of them.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
@@ -13,20 +11,9 @@ from typing import Union
 import numpy as np
 from numpy.typing import NDArray
 
-Expression = Union[
-    "Number",
-    "Sum",
-    "Product",
-    "Quotient",
-    "Difference",
-    "Root",
-    "Square",
-    "Call",
-    "Dot",
-    "Total",
-    "Squares",
-    "Softmax",
-]
+from glassformer.explain.formula.operators import OPS, REDUCTIONS
+
+Expression = Union["Number", "Op", "Reduction"]
 
 
 @dataclass(frozen=True)
@@ -47,43 +34,11 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Sum:
-    terms: tuple[Expression, ...]
+class Op:
+    """An operation of the table ``OPS``, by name, on its operands."""
 
-
-@dataclass(frozen=True)
-class Product:
-    factors: tuple[Expression, ...]
-
-
-@dataclass(frozen=True)
-class Quotient:
-    numerator: Expression
-    denominator: Expression
-
-
-@dataclass(frozen=True)
-class Difference:
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True)
-class Root:
-    argument: Expression
-
-
-@dataclass(frozen=True)
-class Square:
-    argument: Expression
-
-
-@dataclass(frozen=True)
-class Call:
-    """A function of one argument, by its name in ``FUNCTIONS``."""
-
-    function: str
-    argument: Expression
+    name: str
+    args: tuple[Expression, ...]
 
 
 class Vector:
@@ -101,105 +56,84 @@ class Vector:
 
 
 @dataclass(frozen=True)
-class Dot:
+class Reduction:
+    """A sum over the entries of ``vectors``, by the table ``REDUCTIONS``.
+
+    Of a softmax and its logarithm, ``chosen`` is the entry in the numerator.
+    """
+
+    kind: str
+    vectors: tuple[Vector, ...]
+    chosen: int = -1
+
+    @property
+    def size(self) -> int:
+        """Number of terms."""
+        return len(self.vectors[0])
+
+    @property
+    def terms(self) -> NDArray[np.float64]:
+        """Value of each term."""
+        return REDUCTIONS[self.kind].terms(*(vector.values for vector in self.vectors))
+
+    def term(self, index: int) -> Expression:
+        """One term, as an operation on its numbers."""
+        return apply_each(REDUCTIONS[self.kind].operations, *(vector.number(index) for vector in self.vectors))
+
+
+def op(name: str, *args: Expression) -> Op:
+    """``op("product", a, b)``."""
+    return Op(name, args)
+
+
+def apply_each(operations: tuple[str, ...], *args: Expression) -> Expression:
+    """Apply the first of ``operations`` to ``args``, and each other to the result of the one before."""
+    for name in operations:
+        args = (op(name, *args),)
+    return args[0]
+
+
+def dot(left: Vector, right: Vector) -> Reduction:
     """Σ left[i] · right[i]"""
-
-    left: Vector
-    right: Vector
-
-    @property
-    def terms(self) -> NDArray[np.float64]:
-        return self.left.values * self.right.values
-
-    def term(self, index: int) -> Expression:
-        return Product((self.left.number(index), self.right.number(index)))
+    return Reduction("dot", (left, right))
 
 
-@dataclass(frozen=True)
-class Total:
+def total(vector: Vector) -> Reduction:
     """Σ vector[i]"""
-
-    vector: Vector
-
-    @property
-    def terms(self) -> NDArray[np.float64]:
-        return self.vector.values
-
-    def term(self, index: int) -> Expression:
-        return self.vector.number(index)
+    return Reduction("total", (vector,))
 
 
-@dataclass(frozen=True)
-class Squares:
-    """Σ (vector[i] − center)², or of the numbers themselves."""
-
-    vector: Vector
-    center: Number | None = None
-
-    @property
-    def terms(self) -> NDArray[np.float64]:
-        return np.square(self.vector.values - (0.0 if self.center is None else self.center.value))
-
-    def term(self, index: int) -> Expression:
-        number = self.vector.number(index)
-        return Square(number if self.center is None else Difference(number, self.center))
+def squares(vector: Vector, center: Number | None = None) -> Reduction:
+    """Σ (vector[i] − center)², or Σ vector[i]²."""
+    if center is None:
+        return Reduction("squares", (vector,))
+    return Reduction("squared_deviations", (vector, Vector(np.full(len(vector), center.value), lambda *_: center)))
 
 
-@dataclass(frozen=True)
-class Softmax:
-    """exp(scores[chosen]) / Σ exp(scores), evaluated without overflow; its logarithm when ``log``."""
-
-    scores: Vector
-    chosen: int
-    log: bool = False
+def softmax(scores: Vector, chosen: int) -> Reduction:
+    """exp(scores[chosen]) / Σ exp(scores)"""
+    return Reduction("softmax", (scores,), chosen)
 
 
-FUNCTIONS: dict[str, Callable[[float], float]] = {
-    "sin": math.sin,
-    "cos": math.cos,
-    "relu": lambda x: max(0.0, x),
-    "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    "tanh": math.tanh,
-    "silu": lambda x: x / (1 + math.exp(-x)) if x > -700 else 0.0,
-}
+def log_softmax(scores: Vector, chosen: int) -> Reduction:
+    """scores[chosen] − ln Σ exp(scores)"""
+    return Reduction("log_softmax", (scores,), chosen)
 
 
 def evaluate(expression: Expression) -> tuple[float, float]:
-    """The value, and its magnitude without cancellation."""
+    """The value, and its magnitude: the same expression with nothing canceling.
+
+    Rounding errors are proportional to the magnitude, so a formula is checked against it.
+    """
     match expression:
         case Number(value):
             return value, abs(value)
-        case Sum(terms):
-            parts = [evaluate(term) for term in terms]
-            return math.fsum(value for value, _ in parts), math.fsum(size for _, size in parts)
-        case Product(factors):
-            parts = [evaluate(factor) for factor in factors]
-            return math.prod(value for value, _ in parts), math.prod(size for _, size in parts)
-        case Difference(left, right):
-            (a, size_a), (b, size_b) = evaluate(left), evaluate(right)
-            return a - b, size_a + size_b
-        case Quotient(numerator, denominator):
-            (a, size), (b, _) = evaluate(numerator), evaluate(denominator)
-            return a / b, size / abs(b)
-        case Root(argument):
-            value, size = evaluate(argument)
-            return math.sqrt(value), math.sqrt(size)
-        case Square(argument):
-            value, size = evaluate(argument)
-            return value * value, size * size
-        case Call(function, argument):
-            value, size = evaluate(argument)
-            result = FUNCTIONS[function](value)
-            return result, max(abs(result), size)
-        case Dot() | Total():
-            return float(expression.terms.sum()), float(np.abs(expression.terms).sum())
-        case Squares(vector, center):
-            sizes = np.square(np.abs(vector.values) + (0.0 if center is None else abs(center.value)))
-            return float(expression.terms.sum()), float(sizes.sum())
-        case Softmax(scores, chosen, log):
-            return _softmax(scores.values, chosen, log)
-    raise TypeError(f"{expression!r} is not an expression")
+        case Op(name, args):
+            values, sizes = zip(*map(evaluate, args), strict=True)
+            value = OPS[name].value(values)
+            return value, OPS[name].magnitude(values, sizes, value)
+        case Reduction(kind, vectors, chosen):
+            return REDUCTIONS[kind].evaluate([vector.values for vector in vectors], chosen)
 
 
 def leaves(expression: Expression) -> list[Number]:
@@ -207,22 +141,7 @@ def leaves(expression: Expression) -> list[Number]:
     match expression:
         case Number():
             return [expression]
-        case Sum(parts) | Product(parts):
-            return [leaf for part in parts for leaf in leaves(part)]
-        case Dot() | Total() | Squares():
-            return [leaf for index in range(len(expression.terms)) for leaf in leaves(expression.term(index))]
-        case Softmax(scores):
-            return [scores.number(index) for index in range(len(scores))]
-        case Quotient(first, second) | Difference(first, second):
-            return leaves(first) + leaves(second)
-        case Root(argument) | Square(argument) | Call(_, argument):
-            return leaves(argument)
-    raise TypeError(f"{expression!r} is not an expression")
-
-
-def _softmax(scores: NDArray[np.float64], chosen: int, log: bool) -> tuple[float, float]:
-    powers = np.exp(scores - scores.max())
-    if log:
-        value = float(scores[chosen] - scores.max() - np.log(powers.sum()))
-        return value, abs(value) + float(np.abs(scores[np.isfinite(scores)]).max())
-    return float(powers[chosen] / powers.sum()), 1.0
+        case Op(_, args):
+            return [leaf for arg in args for leaf in leaves(arg)]
+        case Reduction():
+            return [leaf for index in range(expression.size) for leaf in leaves(expression.term(index))]

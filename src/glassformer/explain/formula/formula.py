@@ -8,22 +8,10 @@ import torch
 
 from glassformer.errors import ConfigError, nearest
 from glassformer.explain.formula.axes import AxisRecording
-from glassformer.explain.formula.expression import (
-    Call,
-    Dot,
-    Expression,
-    Number,
-    Product,
-    Softmax,
-    Squares,
-    Sum,
-    TensorIndex,
-    Total,
-    evaluate,
-    leaves,
-)
-from glassformer.explain.formula.notation import Latex, MathML, Text, decimal, write
+from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, TensorIndex, evaluate, leaves
+from glassformer.explain.formula.notation import decimal, write
 from glassformer.explain.formula.operands import Operands
+from glassformer.explain.formula.operators import FUNCTIONS
 from glassformer.explain.formula.rules import RULES
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
@@ -78,15 +66,14 @@ class Formula:
 
     def text(self) -> str:
         """``weights[0,3,4,1] = exp(2.1) / (exp(2.1) + …) = ✓ 0.7420 (|Δ| 3e-8)``"""
-        return f"{self.title} = {write(self.expression, Text())} = {self.check}"
+        return f"{self.title} = {write(self.expression, 'text')} = {self.check}"
 
     def latex(self) -> str:
-        number = Latex().number(Number(self.value))
-        return rf"{self.equation} = {write(self.expression, Latex())} = {number}"
+        return rf"{self.equation} = {write(self.expression, 'latex')} = {write(Number(self.value), 'latex')}"
 
     def mathml(self) -> str:
         """A ``<math>`` element; numbers that have a formula of their own carry their place."""
-        inside = f"{write(self.expression, MathML())}<mo>=</mo>{MathML().number(Number(self.value))}"
+        inside = f"{write(self.expression, 'mathml')}<mo>=</mo>{write(Number(self.value), 'mathml')}"
         return f'<math display="block"><mrow>{inside}</mrow></math>'
 
     @property
@@ -144,19 +131,22 @@ def trace_back(trace: AxisRecording, formula: Formula) -> Iterator[Formula]:
 
 
 def _greatest(expression: Expression) -> TensorIndex | None:
-    if isinstance(expression, Softmax):
-        return expression.scores.number(expression.chosen).place
-    if isinstance(expression, Dot | Total | Squares):
-        return _greatest(expression.term(int(abs(expression.terms).argmax())))
-    if isinstance(expression, Sum):
-        ranked = sorted(expression.terms, key=lambda term: -abs(evaluate(term)[0]))
-        places = [place for term in ranked if (place := _greatest(term)) is not None]
-        return min(places, key=lambda place: place.name.endswith(ASIDE), default=None)
-    if isinstance(expression, Product):
-        return next(filter(None, map(_greatest, expression.factors)), None)
-    if isinstance(expression, Call):
-        return _greatest(expression.argument)
-    return next((leaf.place for leaf in leaves(expression) if leaf.place is not None), None)
+    """The recorded number with the greatest part in the value."""
+    match expression:
+        case Reduction("softmax" | "log_softmax", (scores,), chosen):
+            return scores.number(chosen).place
+        case Reduction():
+            return _greatest(expression.term(int(abs(expression.terms).argmax())))
+        case Op("sum", terms):
+            ranked = sorted(terms, key=lambda term: -abs(evaluate(term)[0]))
+            places = [place for term in ranked if (place := _greatest(term)) is not None]
+            return min(places, key=lambda place: place.name.endswith(ASIDE), default=None)
+        case Op("product", factors):
+            return next(filter(None, map(_greatest, factors)), None)
+        case Op(name, (argument,)) if name in FUNCTIONS:
+            return _greatest(argument)
+        case _:
+            return next((leaf.place for leaf in leaves(expression) if leaf.place is not None), None)
 
 
 def _place(trace: AxisRecording, name: str, index: dict[str, int]) -> TensorIndex:

@@ -6,19 +6,14 @@ from torch import nn
 
 from glassformer.explain.formula.dataflow import input_of, keys_of, normalized, residual
 from glassformer.explain.formula.expression import (
-    Call,
-    Difference,
-    Dot,
     Expression,
     Number,
-    Product,
-    Quotient,
-    Root,
-    Softmax,
-    Squares,
-    Sum,
-    Total,
     Vector,
+    dot,
+    op,
+    softmax,
+    squares,
+    total,
 )
 from glassformer.explain.formula.operands import Derivation, Operands, given
 from glassformer.layers.block import Stack
@@ -49,11 +44,11 @@ def rotated(o: Operands) -> Derivation:
     assert isinstance(rotary, Rotary)
     even, odd = (o.number(f"{o.path}.{tap}", d_k=2 * (dimension // 2) + i) for i in (0, 1))
     wavelength = Number(rotary.theta ** (2 * (dimension // 2) / width), f"{rotary.theta:g}^(2i/d_k)")
-    angle = Quotient(Number(position, "position"), wavelength)
+    angle = op("quotient", Number(position, "position"), wavelength)
     if dimension % 2:
-        turned: Expression = Sum((Product((even, Call("sin", angle))), Product((odd, Call("cos", angle)))))
+        turned: Expression = op("sum", op("product", even, op("sin", angle)), op("product", odd, op("cos", angle)))
         return Derivation(r"x_{2i} \sin\theta + x_{2i+1} \cos\theta", "Su et al. 2021", turned)
-    turned = Difference(Product((even, Call("cos", angle))), Product((odd, Call("sin", angle))))
+    turned = op("difference", op("product", even, op("cos", angle)), op("product", odd, op("sin", angle)))
     return Derivation(r"x_{2i} \cos\theta - x_{2i+1} \sin\theta", "Su et al. 2021", turned)
 
 
@@ -61,12 +56,14 @@ def scores(o: Operands) -> Derivation:
     turned = "rotated_" if f"{o.path}.rotated_q" in o.trace else ""
     q = o.numbers(f"{o.path}.{turned}q", "d_k")
     k = o.numbers(f"{o.path}.{turned}k", "d_k", head=_head_of_keys(o))
-    return Derivation(r"q \cdot k = \sum_i q_i k_i", _source(o, "section 3.2.1"), Dot(q, k))
+    return Derivation(r"q \cdot k = \sum_i q_i k_i", _source(o, "section 3.2.1"), dot(q, k))
 
 
 def scaled_scores(o: Operands) -> Derivation:
     d_k = Number(o.trace[f"{o.path}.q"].size(-1), "d_k")
-    return Derivation(r"\frac{q \cdot k}{\sqrt{d_k}}", "equation 1", Quotient(o.number(f"{o.path}.scores"), Root(d_k)))
+    return Derivation(
+        r"\frac{q \cdot k}{\sqrt{d_k}}", "equation 1", op("quotient", o.number(f"{o.path}.scores"), op("root", d_k))
+    )
 
 
 def mask(o: Operands) -> Derivation:
@@ -83,12 +80,12 @@ def weights(o: Operands) -> Derivation:
     masked = f"{o.path}.masked_scores"
     row = o.numbers(masked if masked in o.trace else f"{o.path}.scaled_scores", "key")
     equation = r"\frac{e^{s_k}}{\sum_j e^{s_j}}"
-    return Derivation(equation, "equation 1", Softmax(row, o.index["key"]))
+    return Derivation(equation, "equation 1", softmax(row, o.index["key"]))
 
 
 def context(o: Operands) -> Derivation:
     values = o.numbers(f"{o.path}.v", "key", head=_head_of_keys(o))
-    return Derivation(r"\sum_k a_k v_k", _source(o, "equation 1"), Dot(o.numbers(f"{o.path}.weights", "key"), values))
+    return Derivation(r"\sum_k a_k v_k", _source(o, "equation 1"), dot(o.numbers(f"{o.path}.weights", "key"), values))
 
 
 def concatenated(o: Operands) -> Derivation:
@@ -123,20 +120,20 @@ def activated(o: Operands) -> Derivation:
     if o.path.endswith("transform"):
         dense = o.linear(o.vector("memory"), f"{o.path}.dense", o.last)
         source = "Devlin et al. 2019, section 3.1; the linear transformation before it is not recorded by itself"
-        return Derivation(ACTIVATION_EQUATIONS[function].replace("x", "z"), source, Call(function, dense))
+        return Derivation(ACTIVATION_EQUATIONS[function].replace("x", "z"), source, op(function, dense))
     number = o.number(f"{o.path}.{'gate' if _is_gated(o) else 'inner'}")
-    return Derivation(ACTIVATION_EQUATIONS[function], "section 3.3", Call(function, number))
+    return Derivation(ACTIVATION_EQUATIONS[function], "section 3.3", op(function, number))
 
 
 def product(o: Operands) -> Derivation:
     factors = o.number(f"{o.path}.activated"), o.number(f"{o.path}.inner")
-    return Derivation(r"\text{activated}(x W_{gate}) \odot x W_1", "Shazeer 2020", Product(factors))
+    return Derivation(r"\text{activated}(x W_{gate}) \odot x W_1", "Shazeer 2020", op("product", *factors))
 
 
 def residual_sum(o: Operands) -> Derivation:
     path = o.path.removesuffix("_norm")
     terms = o.number(residual(o.model, path)), o.number(f"{path}.result")
-    return Derivation(r"x + \text{Sublayer}(x)", "section 3.1", Sum(terms))
+    return Derivation(r"x + \text{Sublayer}(x)", "section 3.1", op("sum", *terms))
 
 
 def normed(o: Operands) -> Derivation:
@@ -144,20 +141,20 @@ def normed(o: Operands) -> Derivation:
     norm = f"{o.path}.final_norm" if isinstance(owner, Stack) else f"{o.path}.norm"
     number, gain = o.number(normalized(o.model, norm)), o.parameter(f"{norm}.weight", o.last)
     if isinstance(o.model.get_submodule(norm), RMSNorm):
-        standard = Quotient(number, o.number(f"{norm}.root_mean_square"))
+        standard = op("quotient", number, o.number(f"{norm}.root_mean_square"))
         equation = r"\frac{x}{\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}} \gamma"
-        return Derivation(equation, "Zhang & Sennrich 2019, equation 4", Product((standard, *gain)))
-    standard = Quotient(Difference(number, o.number(f"{norm}.mean")), o.number(f"{norm}.deviation"))
+        return Derivation(equation, "Zhang & Sennrich 2019, equation 4", op("product", standard, *gain))
+    standard = op("quotient", op("difference", number, o.number(f"{norm}.mean")), o.number(f"{norm}.deviation"))
     equation = r"\frac{x - \mu}{\sqrt{\sigma^2 + \epsilon}} \gamma + \beta"
     shift = o.parameter(f"{norm}.bias", o.last)
-    return Derivation(equation, "Ba et al. 2016", Sum((Product((standard, *gain)), *shift)))
+    return Derivation(equation, "Ba et al. 2016", op("sum", op("product", standard, *gain), *shift))
 
 
 def mean(o: Operands) -> Derivation:
     if not o.path:
         return given(o, r"\mu = \frac{1}{T} \sum_t x_t", "Kim et al. 2022; the series itself is not recorded")
     x = o.vector(normalized(o.model, o.path))
-    return Derivation(r"\mu = \frac{1}{d} \sum_i x_i", "Ba et al. 2016", Quotient(Total(x), _width(x)))
+    return Derivation(r"\mu = \frac{1}{d} \sum_i x_i", "Ba et al. 2016", op("quotient", total(x), _width(x)))
 
 
 def deviation(o: Operands) -> Derivation:
@@ -169,17 +166,21 @@ def deviation(o: Operands) -> Derivation:
     assert isinstance(module, nn.LayerNorm)
     middle, epsilon = o.number(f"{o.path}.mean"), Number(module.eps, "ε")
     equation = r"\sqrt{\frac{1}{d} \sum_i (x_i - \mu)^2 + \epsilon}"
-    return Derivation(equation, "Ba et al. 2016", Root(Sum((Quotient(Squares(x, middle), _width(x)), epsilon))))
+    return Derivation(
+        equation, "Ba et al. 2016", op("root", op("sum", op("quotient", squares(x, middle), _width(x)), epsilon))
+    )
 
 
 def root_mean_square(o: Operands) -> Derivation:
     x = o.vector(normalized(o.model, o.path))
     module = o.model.get_submodule(o.path)
     assert isinstance(module, RMSNorm)
-    mean_square = Quotient(Squares(x), _width(x))
+    mean_square, epsilon = op("quotient", squares(x), _width(x)), Number(module.eps or 0.0, "ε")
     equation = r"\sqrt{\frac{1}{d} \sum_i x_i^2 + \epsilon}"
     return Derivation(
-        equation, "Zhang & Sennrich 2019, equation 4", Root(Sum((mean_square, Number(module.eps or 0.0, "ε"))))
+        equation,
+        "Zhang & Sennrich 2019, equation 4",
+        op("root", op("sum", mean_square, epsilon)),
     )
 
 

@@ -5,28 +5,18 @@ Long sums show their largest terms, in their order, and the sum of the others: `
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import Protocol
+from typing import Literal
 
-from glassformer.explain.formula.expression import (
-    Call,
-    Difference,
-    Dot,
-    Expression,
-    Number,
-    Product,
-    Quotient,
-    Root,
-    Softmax,
-    Square,
-    Squares,
-    Sum,
-    Total,
-    evaluate,
-)
+from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, evaluate
+from glassformer.explain.formula.operators import ATOMIC, OPS
 
 SHOWN = 4
 """Terms of a long sum that are written out."""
+
+Notation = Literal["text", "latex", "mathml"]
+"""Text is for a terminal and a screen reader, LaTeX (with amsmath) for a paper, MathML for a page."""
 
 
 def decimal(value: float) -> str:
@@ -36,219 +26,126 @@ def decimal(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
 
 
-class Notation(Protocol):
-    """How the pieces of an expression are joined; every argument but a number is written already."""
-
-    def number(self, number: Number) -> str: ...
-    def sum(self, terms: Sequence[str]) -> str: ...
-    def product(self, factors: Sequence[str]) -> str: ...
-    def difference(self, left: str, right: str) -> str: ...
-    def quotient(self, numerator: str, denominator: str) -> str: ...
-    def root(self, argument: str) -> str: ...
-    def square(self, argument: str) -> str: ...
-    def power_of_e(self, argument: str) -> str: ...
-    def call(self, function: str, argument: str) -> str: ...
-    def group(self, argument: str) -> str: ...
-    def rest(self, count: int, total: float) -> str: ...
+def latex_decimal(value: float) -> str:
+    """In brackets where it has a power of ten, which may be raised to another."""
+    figure, _, exponent = decimal(value).replace("−", "-").replace("∞", r"\infty ").partition("e")
+    return rf"\left({figure} \cdot 10^{{{int(exponent)}}}\right)" if exponent else figure
 
 
-class Text:
-    """For a terminal and a screen reader."""
-
-    def number(self, number: Number) -> str:
-        return decimal(number.value)
-
-    def sum(self, terms: Sequence[str]) -> str:
-        return " + ".join(terms)
-
-    def product(self, factors: Sequence[str]) -> str:
-        return " · ".join(factors)
-
-    def difference(self, left: str, right: str) -> str:
-        return f"{left} − {right}"
-
-    def quotient(self, numerator: str, denominator: str) -> str:
-        return f"{numerator} / {denominator}"
-
-    def root(self, argument: str) -> str:
-        return f"√({argument})"
-
-    def square(self, argument: str) -> str:
-        return f"{argument}²"
-
-    def power_of_e(self, argument: str) -> str:
-        return f"exp({argument})"
-
-    def call(self, function: str, argument: str) -> str:
-        return f"{function}({argument})"
-
-    def group(self, argument: str) -> str:
-        return f"({argument})"
-
-    def rest(self, count: int, total: float) -> str:
-        return f"… {count:,} further terms = {decimal(total)}"
+def mathml_number(number: Number) -> str:
+    """Mark a number that has a formula of its own with its index, so that a click can go there."""
+    title = f' title="{escape(number.symbol)}"' if number.symbol else ""
+    place = ""
+    if number.place is not None:
+        index = ",".join(f"{axis}={value}" for axis, value in number.place.index)
+        place = f' data-place="{escape(number.place.name)}[{escape(index)}]"'
+    return f"<mn{title}{place}>{decimal(number.value)}</mn>"
 
 
-class Latex(Text):
-    """For a paper; needs amsmath."""
-
-    def number(self, number: Number) -> str:
-        return self._decimal(number.value)
-
-    def product(self, factors: Sequence[str]) -> str:
-        return r" \cdot ".join(factors)
-
-    def difference(self, left: str, right: str) -> str:
-        return f"{left} - {right}"
-
-    def quotient(self, numerator: str, denominator: str) -> str:
-        return rf"\frac{{{numerator}}}{{{denominator}}}"
-
-    def root(self, argument: str) -> str:
-        return rf"\sqrt{{{argument}}}"
-
-    def square(self, argument: str) -> str:
-        return f"{argument}^2"
-
-    def power_of_e(self, argument: str) -> str:
-        return f"e^{{{argument}}}"
-
-    def call(self, function: str, argument: str) -> str:
-        name = (
-            rf"\{function}"
-            if function in ("sin", "cos", "ln", "tanh")
-            else rf"\operatorname{{{function.replace('_', ' ')}}}"
-        )
-        return rf"{name}\left({argument}\right)"
-
-    def group(self, argument: str) -> str:
-        return rf"\left({argument}\right)"
-
-    def rest(self, count: int, total: float) -> str:
-        return rf"\underbrace{{\dots}}_{{{count}\text{{ further terms}} = {self._decimal(total)}}}"
-
-    @staticmethod
-    def _decimal(value: float) -> str:
-        """In brackets where it has a power of ten, which may be raised to another."""
-        figure, _, exponent = decimal(value).replace("−", "-").replace("∞", r"\infty ").partition("e")
-        return rf"\left({figure} \cdot 10^{{{int(exponent)}}}\right)" if exponent else figure
-
-
-class MathML:
-    """For a page. A number that has a formula of its own is marked with its place, so that a click can go there."""
-
-    def number(self, number: Number) -> str:
-        title = f' title="{escape(number.symbol)}"' if number.symbol else ""
-        place = ""
-        if number.place is not None:
-            index = ",".join(f"{axis}={value}" for axis, value in number.place.index)
-            place = f' data-place="{escape(number.place.name)}[{escape(index)}]"'
-        return f"<mn{title}{place}>{decimal(number.value)}</mn>"
-
-    def sum(self, terms: Sequence[str]) -> str:
-        return _row("<mo>+</mo>".join(terms))
-
-    def product(self, factors: Sequence[str]) -> str:
-        return _row("<mo>·</mo>".join(factors))
-
-    def difference(self, left: str, right: str) -> str:
-        return _row(f"{left}<mo>−</mo>{right}")
-
-    def quotient(self, numerator: str, denominator: str) -> str:
-        return f"<mfrac>{_row(numerator)}{_row(denominator)}</mfrac>"
-
-    def root(self, argument: str) -> str:
-        return f"<msqrt>{argument}</msqrt>"
-
-    def square(self, argument: str) -> str:
-        return f"<msup>{_row(argument)}<mn>2</mn></msup>"
-
-    def power_of_e(self, argument: str) -> str:
-        return f"<msup><mi>e</mi>{_row(argument)}</msup>"
-
-    def call(self, function: str, argument: str) -> str:
-        return _row(f"<mi>{function}</mi><mo>(</mo>{argument}<mo>)</mo>")
-
-    def group(self, argument: str) -> str:
-        return _row(f"<mo>(</mo>{argument}<mo>)</mo>")
-
-    def rest(self, count: int, total: float) -> str:
-        return f"<munder><mo>…</mo><mtext>{count:,} further terms = {decimal(total)}</mtext></munder>"
+NUMBERS: dict[Notation, Callable[[Number], str]] = {
+    "text": lambda number: decimal(number.value),
+    "latex": lambda number: latex_decimal(number.value),
+    "mathml": mathml_number,
+}
+GROUPS: dict[Notation, str] = {
+    "text": "({})",
+    "latex": r"\left({}\right)",
+    "mathml": "<mrow><mo>(</mo>{}<mo>)</mo></mrow>",
+}
+OMITTED: dict[Notation, Callable[[int, float], str]] = {
+    "text": lambda count, total: f"… {count:,} further terms = {decimal(total)}",
+    "latex": lambda count, total: rf"\underbrace{{\dots}}_{{{count}\text{{ further terms}} = {latex_decimal(total)}}}",
+    "mathml": lambda count, total: (
+        f"<munder><mo>…</mo><mtext>{count:,} further terms = {decimal(total)}</mtext></munder>"
+    ),
+}
 
 
 def write(expression: Expression, notation: Notation) -> str:
-    """The whole expression in ``notation``."""
+    """The expression in ``notation``."""
+    return _write(expression, notation).text
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A written operand; ``grouped`` is the same in brackets if it needs them."""
+
+    text: str
+    grouped: str
+
+    def __format__(self, spec: str) -> str:
+        return self.grouped if spec == "g" else self.text
+
+
+class _Operands(tuple[str, ...]):
+    """Written operands, joined by the sign that a template gives."""
+
+    __slots__ = ()
+
+    def __format__(self, sign: str) -> str:
+        return sign.join(self)
+
+
+def _write(expression: Expression, notation: Notation) -> _Operand:
     match expression:
-        case Number():
-            return notation.number(expression)
-        case Sum(terms):
-            return _long_sum([evaluate(term)[0] for term in terms], terms.__getitem__, notation)
-        case Product(factors):
-            return notation.product([_grouped(factor, notation) for factor in factors])
-        case Difference(left, right):
-            return notation.difference(write(left, notation), _grouped(right, notation))
-        case Quotient(numerator, denominator):
-            inside = write if isinstance(notation, Latex | MathML) else _grouped  # a fraction bar groups
-            return notation.quotient(inside(numerator, notation), inside(denominator, notation))
-        case Root(argument):
-            return notation.root(write(argument, notation))
-        case Square(argument):
-            return notation.square(_grouped(argument, notation))
-        case Call(function, argument):
-            return notation.call(function, write(argument, notation))
-        case Dot() | Total() | Squares():
-            return _long_sum(list(expression.terms), expression.term, notation)
-        case Softmax():
-            return _softmax(expression, notation)
-    raise TypeError(f"{expression!r} is not an expression")
+        case Number(value):
+            return _operand(NUMBERS[notation](expression), value < 0, notation)
+        case Op("sum", args):
+            text = _long_sum([evaluate(term)[0] for term in args], args.__getitem__, notation)
+            return _operand(text, True, notation)
+        case Op(name, args):
+            text = _apply(name, [_write(arg, notation) for arg in args], notation)
+            return _operand(text, OPS[name].precedence < ATOMIC, notation)
+        case Reduction("softmax" | "log_softmax"):
+            return _operand(_softmax(expression, notation), False, notation)
+        case Reduction():
+            return _operand(_long_sum(expression.terms.tolist(), expression.term, notation), False, notation)
 
 
-def _row(inside: str) -> str:
-    return f"<mrow>{inside}</mrow>"
+def _operand(text: str, compound: bool, notation: Notation) -> _Operand:
+    return _Operand(text, GROUPS[notation].format(text) if compound else text)
 
 
-def _grouped(expression: Expression, notation: Notation) -> str:
-    """In brackets where it would otherwise be read as something else."""
-    written = write(expression, notation)
-    compound = isinstance(expression, Sum | Difference | Product | Quotient)
-    negative = isinstance(expression, Number) and expression.value < 0
-    return notation.group(written) if compound or negative else written
+def _apply(name: str, operands: Sequence[_Operand], notation: Notation) -> str:
+    template: str = getattr(OPS[name], notation)
+    texts, grouped = (_Operands(getattr(one, side) for one in operands) for side in ("text", "grouped"))
+    return template.format(*operands, all=texts, grouped=grouped)
+
+
+def _sum(terms: Sequence[str], notation: Notation) -> str:
+    return _apply("sum", [_Operand(term, term) for term in terms], notation)
 
 
 def _long_sum(values: Sequence[float], term: Callable[[int], Expression], notation: Notation) -> str:
+    """A negative number behind a sign is grouped, a negative product is not."""
     shown = _largest([abs(value) for value in values])
     written: list[str] = []
     for index in shown:
-        negative = isinstance(term(index), Number) and values[index] < 0
-        text = write(term(index), notation)
-        written.append(notation.group(text) if negative and written else text)
+        operand, is_number = _write(term(index), notation), isinstance(term(index), Number)
+        written.append(operand.grouped if is_number and written else operand.text)
     if others := [value for index, value in enumerate(values) if index not in shown]:
-        written.append(notation.rest(len(others), math.fsum(others)))
-    return notation.sum(written)
+        written.append(OMITTED[notation](len(others), math.fsum(others)))
+    return _sum(written, notation)
 
 
-def _softmax(softmax: Softmax, notation: Notation) -> str:
+def _softmax(expression: Reduction, notation: Notation) -> str:
     """As a quotient of powers of e; the terms not shown are summed."""
-    values = softmax.scores.values.tolist()
-    shown = _largest(values, softmax.chosen)
-    powers = [notation.power_of_e(notation.number(softmax.scores.number(index))) for index in shown]
+    (scores,), chosen = expression.vectors, expression.chosen
+    values = scores.values.tolist()
+    shown = _largest(values, chosen)
+    powers = [write(Op("exp", (scores.number(index),)), notation) for index in shown]
     if others := [value for index, value in enumerate(values) if index not in shown]:
-        powers.append(notation.rest(len(others), math.fsum(_exp(value) for value in others)))
-    total = notation.sum(powers)
-    chosen = notation.number(softmax.scores.number(softmax.chosen))
-    if softmax.log:
-        return notation.difference(chosen, notation.call("ln", total))
-    below = total if isinstance(notation, Latex | MathML) or len(powers) == 1 else notation.group(total)
-    return notation.quotient(notation.power_of_e(chosen), below)
+        powers.append(OMITTED[notation](len(others), math.fsum(OPS["exp"].value([value]) for value in others)))
+    below = _operand(_sum(powers, notation), len(powers) > 1, notation)
+    if expression.kind == "log_softmax":
+        logarithm = _apply("ln", [below], notation)
+        return _apply("difference", [_write(scores.number(chosen), notation), _Operand(logarithm, logarithm)], notation)
+    return _apply("quotient", [_write(Op("exp", (scores.number(chosen),)), notation), below], notation)
 
 
 def _largest(sizes: Sequence[float], always: int | None = None) -> list[int]:
-    """The places of the largest, in their order; all of them when one more would not make the formula longer."""
+    """Indices of the largest, in their order; all of them when one more would not make the formula longer."""
     if len(sizes) <= SHOWN + 1:
         return list(range(len(sizes)))
     order = sorted(range(len(sizes)), key=lambda index: (index != always, -sizes[index]))
     return sorted(order[:SHOWN])
-
-
-def _exp(value: float) -> float:
-    return math.exp(value) if value < 700 else math.inf

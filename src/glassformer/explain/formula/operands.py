@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.explain.formula.axes import AxisRecording
-from glassformer.explain.formula.expression import Dot, Expression, Number, Sum, TensorIndex, Vector
+from glassformer.explain.formula.expression import Expression, Number, Op, TensorIndex, Vector, dot, op
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class Operands:
         part = _float64(tensor[row, start:stop])
         return Vector(part, lambda place, value: _named(path, (row, start + place), value))
 
-    def linear(self, x: Vector, path: str, row: int) -> Sum:
+    def linear(self, x: Vector, path: str, row: int) -> Op:
         """Σ x W[row] + b[row]."""
-        return Sum((Dot(x, self.row(f"{path}.weight", row)), *self.parameter(f"{path}.bias", row)))
+        return op("sum", dot(x, self.row(f"{path}.weight", row)), *self.parameter(f"{path}.bias", row))
 
     def _parameter(self, path: str) -> Tensor | None:
         module, _, name = path.rpartition(".")

@@ -1,7 +1,7 @@
 """Rules of what comes out: the memory, logits and probabilities, pooled texts, forecasts."""
 
 from glassformer.explain.formula.dataflow import output_of
-from glassformer.explain.formula.expression import Call, Dot, Number, Product, Quotient, Softmax, Sum, Total
+from glassformer.explain.formula.expression import Number, dot, log_softmax, op, softmax, total
 from glassformer.explain.formula.operands import Derivation, Operands
 
 READ = {"bert": "transform.normed", "vit": "memory", "recurrent": "decoder.combined"}
@@ -24,12 +24,12 @@ def logits(o: Operands) -> Derivation:
 def probabilities(o: Operands) -> Derivation:
     row, log = o.vector(f"{o.path}.logits"), o.tap == "log_probabilities"
     equation = r"z_w - \ln \sum_v e^{z_v}" if log else r"\frac{e^{z_w}}{\sum_v e^{z_v}}"
-    return Derivation(equation, "section 3.4", Softmax(row, o.last, log))
+    return Derivation(equation, "section 3.4", (log_softmax if log else softmax)(row, o.last))
 
 
 def pooled(o: Operands) -> Derivation:
     dense = o.linear(o.vector("memory", position=0), f"{o.path}.dense", o.last)
-    return Derivation(r"\tanh(x_{[CLS]} W + b)", "Devlin et al. 2019, section 3", Call("tanh", dense))
+    return Derivation(r"\tanh(x_{[CLS]} W + b)", "Devlin et al. 2019, section 3", op("tanh", dense))
 
 
 def embedded(o: Operands) -> Derivation:
@@ -37,9 +37,9 @@ def embedded(o: Operands) -> Derivation:
     equation, reference = r"\frac{1}{n} \sum_p x_{p,d}", "Reimers & Gurevych 2019, section 3"
     seen, x = "encoder.layers.0.self_attention.mask", o.numbers("memory", "position")
     if seen not in o.trace:
-        return Derivation(equation, reference, Quotient(Total(x), Number(len(x), "n")))
+        return Derivation(equation, reference, op("quotient", total(x), Number(len(x), "n")))
     mask = o.numbers(seen, "key")
-    return Derivation(equation, reference, Quotient(Dot(mask, x), Total(mask)))
+    return Derivation(equation, reference, op("quotient", dot(mask, x), total(mask)))
 
 
 def combined(o: Operands) -> Derivation:
@@ -47,8 +47,8 @@ def combined(o: Operands) -> Derivation:
     states = o.vector(f"decoder.{_last_states(o, 'decoder.layers')}")
     weight, half = "decoder.combine.weight", len(context)
     for_context, own = o.row(weight, o.last, 0, half), o.row(weight, o.last, half)
-    inside = Sum((Dot(context, for_context), Dot(states, own), *o.parameter("decoder.combine.bias", o.last)))
-    return Derivation(r"\tanh(W [c; h] + b)", "Luong et al. 2015, equation 5", Call("tanh", inside))
+    inside = op("sum", dot(context, for_context), dot(states, own), *o.parameter("decoder.combine.bias", o.last))
+    return Derivation(r"\tanh(W [c; h] + b)", "Luong et al. 2015, equation 5", op("tanh", inside))
 
 
 def forecast(o: Operands) -> Derivation:
@@ -60,7 +60,7 @@ def forecast(o: Operands) -> Derivation:
         return Derivation(equation, reference, standard)
     size, center = o.number("deviation", batch=row), o.number("mean", batch=row)
     equation = rf"({equation}) \sigma + \mu"
-    return Derivation(equation, f"{reference}; Kim et al. 2022", Sum((Product((standard, size)), center)))
+    return Derivation(equation, f"{reference}; Kim et al. 2022", op("sum", op("product", standard, size), center))
 
 
 def _last_states(o: Operands, layers: str) -> str:
