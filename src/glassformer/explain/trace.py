@@ -76,7 +76,7 @@ class Trace(AxisRecording):
                 yield (name if len(every) == 1 else f"{name}@{number}"), tensor
 
     def _axes(self) -> dict[str, tuple[str, ...]]:
-        return {name: axes_of(name.partition("@")[0], tensor, self.kind) for name, tensor in self._named()}
+        return {name: axes_of(self.model, name.partition("@")[0], tensor) for name, tensor in self._named()}
 
     def __repr__(self) -> str:
         return f"<Trace of {type(self.model).__name__}: {len(self)} names>"
@@ -85,7 +85,7 @@ class Trace(AxisRecording):
         """In a notebook: what was recorded, with shapes and the range of the numbers."""
         rows = []
         for name, tensor in self._named():
-            named = zip(axes_of(name.partition("@")[0], tensor, self.kind), tensor.shape, strict=True)
+            named = zip(axes_of(self.model, name.partition("@")[0], tensor), tensor.shape, strict=True)
             axes = " × ".join(f"{axis} {size}" for axis, size in named)
             numbers = tensor.double()[tensor.isfinite()] if tensor.is_floating_point() else tensor.double()
             low, high = (float(numbers.min()), float(numbers.max())) if numbers.numel() else (0.0, 0.0)

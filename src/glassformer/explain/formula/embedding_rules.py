@@ -48,8 +48,6 @@ def encoding(o: Operands) -> Derivation:
 
 def positioned(o: Operands) -> Derivation:
     added = o.number(f"{o.path}.encoding")
-    if f"{o.path}.projected" in o.trace:
-        return _positioned_patch(o, added)
     terms = o.number(f"{o.path}.scaled"), added
     unscaled = o.model.get_submodule(o.path).scale == UNSCALED
     equation = r"x_{p,d} = E_{p,d} + PE_{p,d}" if unscaled else r"x_{p,d} = E_{p,d} \sqrt{d_{model}} + PE_{p,d}"
@@ -72,10 +70,21 @@ def segmented(o: Operands) -> Derivation:
     return Derivation(r"x_{p,d} = E_{p,d} + P_{p,d} + S_{s(p),d}", "Devlin et al. 2019, figure 2", op("sum", *terms))
 
 
-def patches(o: Operands) -> Derivation:
-    if o.trace.kind == "series":
-        return given(o, r"\text{a stretch of the series}", "Nie et al. 2023, section 3.1")
+def image_patches(o: Operands) -> Derivation:
     return given(o, r"\text{a square of the image, by channel, row and column}", "Dosovitskiy et al. 2021, section 3.1")
+
+
+def series_patches(o: Operands) -> Derivation:
+    return given(o, r"\text{a stretch of the series}", "Nie et al. 2023, section 3.1")
+
+
+def series_mean(o: Operands) -> Derivation:
+    return given(o, r"\mu = \frac{1}{T} \sum_t x_t", "Kim et al. 2022; the series itself is not recorded")
+
+
+def series_deviation(o: Operands) -> Derivation:
+    equation = r"\sqrt{\frac{1}{T} \sum_t (x_t - \mu)^2 + \epsilon}"
+    return given(o, equation, "Kim et al. 2022; the series itself is not recorded")
 
 
 def projected(o: Operands) -> Derivation:
@@ -83,8 +92,9 @@ def projected(o: Operands) -> Derivation:
     return Derivation(r"x W + b", "Dosovitskiy et al. 2021, equation 1", o.linear(x, f"{o.path}.projection", o.last))
 
 
-def _positioned_patch(o: Operands, added: Number) -> Derivation:
+def positioned_patch(o: Operands) -> Derivation:
     """The class token stands before the patches."""
+    added = o.number(f"{o.path}.encoding")
     first, place = o.model.get_submodule(o.path).class_token is not None, o.index["position"]
     if first and place == 0:
         term = o.parameter(f"{o.path}.class_token", o.last)[0]

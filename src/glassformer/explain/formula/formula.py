@@ -12,7 +12,7 @@ from glassformer.explain.formula.expression import Expression, Number, Op, Reduc
 from glassformer.explain.formula.notation import decimal, write
 from glassformer.explain.formula.operands import Operands
 from glassformer.explain.formula.operators import FUNCTIONS
-from glassformer.explain.formula.rules import RULES
+from glassformer.explain.formula.table import explained_taps, find_tap
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Of the magnitude of the expression, by the type that the model computed in. The check itself is in float64."""
@@ -101,15 +101,16 @@ def explain(trace: AxisRecording, name: str, **index: int) -> Formula:
             f"{name} has no formula: an LSTM's gates are computed in one kernel, and none is recorded; "
             "explain what is computed from it"
         )
-    if tap not in RULES:
-        raise ConfigError(f"{name} has no formula; {nearest(tap, list(RULES))}")
+    row = find_tap(trace.model, name)
+    if row is None or row.derive is None:
+        raise ConfigError(f"{name} has no formula; {nearest(tap, explained_taps())}")
     if len(trace.all(name)) > 1:
         raise ConfigError(
             f"{name} was recorded {len(trace.all(name))} times; explain a trace of one forward pass, as examine() makes"
         )
     if trace.dropped:
         raise ConfigError("the model was recorded with dropout on; call model.eval() before the trace")
-    derivation = RULES[tap](Operands(trace, place))
+    derivation = row.derive(Operands(trace, place))
     tensor = trace[name]
     value = float(tensor[tuple(number for _, number in place.index)])
     tolerance = TOLERANCES.get(tensor.dtype, 0.0)
@@ -125,7 +126,8 @@ def trace_back(trace: AxisRecording, formula: Formula) -> Iterator[Formula]:
     while True:
         yield formula
         place = _greatest(formula.expression)
-        if place is None or place.name.rpartition(".")[2] not in RULES:
+        row = None if place is None else find_tap(trace.model, place.name)
+        if place is None or row is None or row.derive is None:
             return
         formula = explain(trace, place.name, **dict(place.index))
 

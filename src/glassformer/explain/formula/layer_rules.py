@@ -17,7 +17,7 @@ from glassformer.explain.formula.expression import (
 )
 from glassformer.explain.formula.operands import Derivation, Operands, given
 from glassformer.layers.block import Stack
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
+from glassformer.layers.llama import RMSNorm
 from glassformer.layers.rotary import Rotary
 
 ACTIVATION_EQUATIONS = {
@@ -94,35 +94,47 @@ def concatenated(o: Operands) -> Derivation:
     return Derivation(r"\text{Concat}(head_1, \dots, head_h)", "section 3.2.2", number)
 
 
-def result(o: Operands) -> Derivation:
-    if not o.path.endswith("feed_forward"):
-        x = o.vector(f"{o.path}.concatenated")
-        equation = r"\text{Concat}(head_1, \dots, head_h) W^O + b"
-        return Derivation(equation, "section 3.2.2", o.linear(x, f"{o.path}.output", o.last))
-    if _is_gated(o):
-        x = o.vector(f"{o.path}.product")
-        equation = r"(\text{activated}(x W_{gate}) \odot x W_1) W_2"
-        return Derivation(equation, "Shazeer 2020, equation 6", o.linear(x, f"{o.path}.outer", o.last))
+def attention_result(o: Operands) -> Derivation:
+    x = o.vector(f"{o.path}.concatenated")
+    equation = r"\text{Concat}(head_1, \dots, head_h) W^O + b"
+    return Derivation(equation, "section 3.2.2", o.linear(x, f"{o.path}.output", o.last))
+
+
+def feed_forward_result(o: Operands) -> Derivation:
     x = o.vector(f"{o.path}.activated")
     equation = r"\text{activated}(x W_1 + b_1) W_2 + b_2"
     return Derivation(equation, "equation 2", o.linear(x, f"{o.path}.outer", o.last))
 
 
+def gated_result(o: Operands) -> Derivation:
+    x = o.vector(f"{o.path}.product")
+    equation = r"(\text{activated}(x W_{gate}) \odot x W_1) W_2"
+    return Derivation(equation, "Shazeer 2020, equation 6", o.linear(x, f"{o.path}.outer", o.last))
+
+
 def inner(o: Operands) -> Derivation:
-    """Also ``gate``, the other transformation of the same."""
     x = o.vector(input_of(o.model, o.path))
-    equation, reference = (r"x W_{gate} + b", "Shazeer 2020") if o.tap == "gate" else (r"x W_1 + b_1", "equation 2")
-    return Derivation(equation, reference, o.linear(x, f"{o.path}.{o.tap}", o.last))
+    return Derivation(r"x W_1 + b_1", "equation 2", o.linear(x, f"{o.path}.inner", o.last))
+
+
+def gate(o: Operands) -> Derivation:
+    x = o.vector(input_of(o.model, o.path))
+    return Derivation(r"x W_{gate} + b", "Shazeer 2020", o.linear(x, f"{o.path}.gate", o.last))
 
 
 def activated(o: Operands) -> Derivation:
-    function = getattr(o.model.get_submodule(o.path).activation, "__name__", "")
-    if o.path.endswith("transform"):
-        dense = o.linear(o.vector("memory"), f"{o.path}.dense", o.last)
-        source = "Devlin et al. 2019, section 3.1; the linear transformation before it is not recorded by itself"
-        return Derivation(ACTIVATION_EQUATIONS[function].replace("x", "z"), source, op(function, dense))
-    number = o.number(f"{o.path}.{'gate' if _is_gated(o) else 'inner'}")
-    return Derivation(ACTIVATION_EQUATIONS[function], "section 3.3", op(function, number))
+    return _activated(o, "inner")
+
+
+def activated_gate(o: Operands) -> Derivation:
+    return _activated(o, "gate")
+
+
+def activated_transform(o: Operands) -> Derivation:
+    function = _activation(o)
+    dense = o.linear(o.vector("memory"), f"{o.path}.dense", o.last)
+    source = "Devlin et al. 2019, section 3.1; the linear transformation before it is not recorded by itself"
+    return Derivation(ACTIVATION_EQUATIONS[function].replace("x", "z"), source, op(function, dense))
 
 
 def product(o: Operands) -> Derivation:
@@ -151,16 +163,11 @@ def normed(o: Operands) -> Derivation:
 
 
 def mean(o: Operands) -> Derivation:
-    if not o.path:
-        return given(o, r"\mu = \frac{1}{T} \sum_t x_t", "Kim et al. 2022; the series itself is not recorded")
     x = o.vector(normalized(o.model, o.path))
     return Derivation(r"\mu = \frac{1}{d} \sum_i x_i", "Ba et al. 2016", op("quotient", total(x), _width(x)))
 
 
 def deviation(o: Operands) -> Derivation:
-    if not o.path:
-        equation = r"\sqrt{\frac{1}{T} \sum_t (x_t - \mu)^2 + \epsilon}"
-        return given(o, equation, "Kim et al. 2022; the series itself is not recorded")
     x = o.vector(normalized(o.model, o.path))
     module = o.model.get_submodule(o.path)
     assert isinstance(module, nn.LayerNorm)
@@ -198,8 +205,13 @@ def _source(o: Operands, section: str) -> str:
     return section if group == 1 else f"{section}; {group} heads share their keys (Ainslie et al. 2023)"
 
 
-def _is_gated(o: Operands) -> bool:
-    return isinstance(o.model.get_submodule(o.path), GatedFeedForward)
+def _activated(o: Operands, tap: str) -> Derivation:
+    function = _activation(o)
+    return Derivation(ACTIVATION_EQUATIONS[function], "section 3.3", op(function, o.number(f"{o.path}.{tap}")))
+
+
+def _activation(o: Operands) -> str:
+    return getattr(o.model.get_submodule(o.path).activation, "__name__", "")
 
 
 def _width(x: Vector) -> Number:

@@ -1,12 +1,12 @@
-"""What rules read and give: the operands of a recorded number, and its derivation from them."""
+"""Operands of a recorded number, and its derivation from them."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from glassformer.explain.formula.axes import AxisRecording
 from glassformer.explain.formula.expression import Expression, Number, Op, TensorIndex, Vector, dot, op
 
 
@@ -19,10 +19,20 @@ class Derivation:
     expression: Expression
 
 
+class NamedTensors(Protocol):
+    """Recorded tensors of ``model``, with the names of their axes."""
+
+    model: nn.Module
+
+    def __getitem__(self, name: str) -> Tensor: ...
+    def __contains__(self, name: object) -> bool: ...
+    def axes(self, name: str) -> tuple[str, ...]: ...
+
+
 class Operands:
     """The numbers that rules read: recorded ones, and parameters of the model."""
 
-    def __init__(self, trace: AxisRecording, place: TensorIndex):
+    def __init__(self, trace: NamedTensors, place: TensorIndex):
         self.trace, self.model, self.place = trace, trace.model, place
         self.path, _, self.tap = place.name.rpartition(".")
         self.index = dict(place.index)

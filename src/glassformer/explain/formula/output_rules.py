@@ -4,21 +4,34 @@ from glassformer.explain.formula.dataflow import output_of
 from glassformer.explain.formula.expression import Number, dot, log_softmax, op, softmax, total
 from glassformer.explain.formula.operands import Derivation, Operands
 
-READ = {"bert": "transform.normed", "vit": "memory", "recurrent": "decoder.combined"}
-"""What the output projection is applied to; elsewhere what leaves the decoder."""
-HEADS = {"classes.projection": "classes.pooler.pooled", "tags.projection": "memory"}
-
 
 def memory(o: Operands) -> Derivation:
-    if o.trace.kind == "recurrent":
-        equation, reference = r"[\overrightarrow{h}_p; \overleftarrow{h}_p]", "Bahdanau et al. 2015, section 3.2"
-        return Derivation(equation, reference, o.number(f"encoder.{_last_states(o, 'encoder.rightward')}"))
     return Derivation(r"\text{Encoder}(x)", "section 3.1", o.number(output_of(o.model, "encoder")))
 
 
-def logits(o: Operands) -> Derivation:
-    x = o.vector(HEADS.get(o.path) or READ.get(o.trace.kind) or output_of(o.model, "decoder"))
-    return Derivation(r"x W + b", "section 3.4", o.linear(x, o.path, o.last))
+def recurrent_memory(o: Operands) -> Derivation:
+    equation, reference = r"[\overrightarrow{h}_p; \overleftarrow{h}_p]", "Bahdanau et al. 2015, section 3.2"
+    return Derivation(equation, reference, o.number(f"encoder.{_last_states(o, 'encoder.rightward')}"))
+
+
+def decoder_logits(o: Operands) -> Derivation:
+    return _logits(o, output_of(o.model, "decoder"))
+
+
+def memory_logits(o: Operands) -> Derivation:
+    return _logits(o, "memory")
+
+
+def masked_token_logits(o: Operands) -> Derivation:
+    return _logits(o, "transform.normed")
+
+
+def class_logits(o: Operands) -> Derivation:
+    return _logits(o, f"{o.path.removesuffix('projection')}pooler.pooled")
+
+
+def recurrent_logits(o: Operands) -> Derivation:
+    return _logits(o, "decoder.combined")
 
 
 def probabilities(o: Operands) -> Derivation:
@@ -65,3 +78,8 @@ def forecast(o: Operands) -> Derivation:
 
 def _last_states(o: Operands, layers: str) -> str:
     return f"states_{len(list(o.model.get_submodule(layers).children())) - 1}"
+
+
+def _logits(o: Operands, name: str) -> Derivation:
+    """The output projection of the vector ``name``."""
+    return Derivation(r"x W + b", "section 3.4", o.linear(o.vector(name), o.path, o.last))
