@@ -298,3 +298,20 @@ def test_edit_pattern_without_a_match_is_refused(make_model: Callable[..., Encod
         trace(model, edits={"*.weight": torch.zeros_like}),
     ):
         model(source, target)
+
+
+def test_a_recorded_tensor_is_replaced_by_one_of_its_shape(make_model: Callable[..., EncoderDecoder]) -> None:
+    model, (source, target) = make_model(), inputs()
+    with trace(model) as recorded:
+        model(source, target)
+        model(source, target)
+    first, other = recorded.all(WEIGHTS)[0], torch.zeros_like(recorded[WEIGHTS])
+    recorded[WEIGHTS] = other
+    assert recorded[WEIGHTS] is other
+    assert recorded.all(WEIGHTS)[0] is first
+    with pytest.raises(
+        ConfigError, match=r"has a shape of \[2, 2, 4, 6\], not \[2, 2, 4\]; give a tensor of that shape"
+    ):
+        recorded[WEIGHTS] = other[..., 0]
+    with pytest.raises(ConfigError, match="nothing was recorded under 'weigths'"):
+        recorded["weigths"] = other

@@ -43,6 +43,18 @@ class Recording:
         """The last tensor recorded under ``name``; a cached decoding run records one for every step, see ``all``."""
         return self.all(name)[-1]
 
+    def __setitem__(self, name: str, tensor: Tensor) -> None:
+        """Replace the last tensor recorded under ``name`` by one of the same shape; the model computes nothing again.
+
+        To change what a model goes on with, pass ``edits``.
+        """
+        every = self.all(name)
+        if tensor.shape != every[-1].shape:
+            raise ConfigError(
+                f"{name} has a shape of {list(every[-1].shape)}, not {list(tensor.shape)}; give a tensor of that shape"
+            )
+        every[-1] = tensor
+
     def all(self, name: str) -> list[Tensor]:
         if name not in self._tensors:
             raise ConfigError(f"nothing was recorded under {name!r}; {nearest(name, list(self._tensors))}")

@@ -61,18 +61,18 @@ def test_a_number_that_was_tampered_with_turns_its_step_red(first: tuple[Path, T
     for number, step in enumerate(steps):
         for table in {table.name: table for table in step.tables}.values():
             honest = example.trace[table.name]
-            example.trace._tensors[table.name] = [honest.clone()]
+            example.trace[table.name] = honest.clone()
             place = dict(table.formula(0).place.index)
             example.trace[table.name][tuple(place.values())] += 0.5
             assert not walkthrough(example)[number].passed, (step.title, table.name)
-            example.trace._tensors[table.name] = [honest]
+            example.trace[table.name] = honest
 
 
 def test_other_facts_fail_as_well(first: tuple[Path, Translator]) -> None:
     """A look at what comes later, and rows of attention that do not sum to 1."""
     example, _ = steps_of(first[1])
     weights = "decoder.layers.0.self_attention.weights"
-    example.trace._tensors[weights] = [example.trace[weights].clone()]
+    example.trace[weights] = example.trace[weights].clone()
     example.trace[weights][0, 1, 0, 1] = 0.1
     failed = {fact.text for fact in walkthrough(example)[7].facts if not fact.passed}
     assert any("later word is exactly 0" in text for text in failed) and any("sums to 1" in text for text in failed)

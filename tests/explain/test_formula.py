@@ -52,13 +52,13 @@ def test_a_number_that_was_tampered_with_turns_red(make_model: Callable[..., Enc
     """One part in a million is enough, in float64."""
     t, draw = recorded(make_model(**VARIANTS[variant])), random.Random(1)
     for name in [name for name in t if name.rpartition(".")[2] not in GIVEN]:
-        place, honest = somewhere(t, name, draw), t._tensors[name]
+        place, honest = somewhere(t, name, draw), t[name]
         value = t.explain(name, **place).value
-        t._tensors[name] = [honest[0].clone()]
+        t[name] = honest.clone()
         t[name][tuple(place.values())] = 0.0 if value == -torch.inf else value + 1e-6 * (1 + abs(value))
         formula = t.explain(name, **place)
         assert not formula.check.passed and "✗" in formula.text(), name
-        t._tensors[name] = honest
+        t[name] = honest
 
 
 def test_from_a_probability_down_to_the_one_hot(make_model: Callable[..., EncoderDecoder]) -> None:

@@ -51,13 +51,13 @@ def test_a_number_that_was_tampered_with_turns_red(variant: str) -> None:
     for name in t:
         if name in ("mean", "deviation") or name.rpartition(".")[2] in GIVEN or without_rule(t, name):
             continue
-        place, honest = somewhere(t, name, draw), t._tensors[name]
+        place, honest = somewhere(t, name, draw), t[name]
         value = t.explain(name, **place).value
-        t._tensors[name] = [honest[0].clone()]
+        t[name] = honest.clone()
         t[name][tuple(place.values())] = 0.0 if value == -torch.inf else value + 1e-6 * (1 + abs(value))
         formula = t.explain(name, **place)
         assert not formula.check.passed and "✗" in formula.text(), name
-        t._tensors[name] = honest
+        t[name] = honest
 
 
 ENDS = {

@@ -75,12 +75,12 @@ def test_a_number_that_was_tampered_with_turns_its_step_red(told: tuple[str, Exa
     for step in walkthrough(example):
         for table in {table.name: table for table in step.tables}.values():
             honest = example.trace[table.name]
-            example.trace._tensors[table.name] = [honest.clone()]
+            example.trace[table.name] = honest.clone()
             place = dict(table.formula(0).place.index)
             value = example.trace[table.name][tuple(place.values())]
             example.trace[table.name][tuple(place.values())] = 0.0 if torch.isinf(value) else value + 0.5
             assert not checked(*step.tables).passed, (step.title, table.name)
-            example.trace._tensors[table.name] = [honest]
+            example.trace[table.name] = honest
 
 
 def test_what_is_said_is_what_the_logits_say() -> None:
@@ -140,7 +140,7 @@ def test_what_leaves_a_stack_is_compared_with_what_comes_after_it() -> None:
         assert (
             step.passed and f"a last {norm} follows" in step.what and step.equation.startswith(f"x = {norm}(Layer_2(")
         )
-        example.trace._tensors[after] = [example.trace[after] + 0.5]
+        example.trace[after] = example.trace[after] + 0.5
         assert not walkthrough(example)[5].facts[1].passed, name
     masked = walkthrough(EXAMPLES["masked"]())[5]
     assert "follows" not in masked.what and masked.equation == "x = Layer_2(… Layer_1(x))"
