@@ -1,6 +1,8 @@
 """The walkthrough of each kind of model: the right steps in order, every number checked, every check able to fail."""
 
 import re
+import tomllib
+from importlib.resources import files
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from glassformer.explain.reading import (
 )
 from glassformer.explain.report import report
 from glassformer.explain.walkthrough import step as walkthrough_step
+from glassformer.explain.walkthrough.checks import CHECKS
 from glassformer.explain.walkthrough.step import checked
 from glassformer.explain.walkthrough.walkthrough import walkthrough
 from random_translator import random_translator
@@ -212,3 +215,17 @@ def test_walkthrough_shows_the_text_of_unknown_tokens(task: str) -> None:
     page = report(example)
     assert re.search(r'data-side="\w+" data-position="\d+"[^>]*>(<bdi>)?&lt;unk&gt; Жук<', page)
     assert "&lt;unk&gt; 🚀" in page
+
+
+def test_walkthrough_toml_names_known_checks_and_replaces_known_fields() -> None:
+    """A misspelt key of a variant would leave the step as it is, in silence."""
+    text = files("glassformer.explain.walkthrough").joinpath("walkthrough.toml").read_text(encoding="utf-8")
+    needed = {"title", "what", "why", "formula", "reference"}
+    for name, step in tomllib.loads(text).items():
+        own = {key: value for key, value in step.items() if not isinstance(value, dict)}
+        assert needed <= set(own), name
+        variants = [value for value in step.values() if isinstance(value, dict)]
+        for variant in variants:
+            known = {*own, "checks", *(key for one in variants for key in one if key == "outside")}
+            assert {key.removeprefix("more_") for key in variant} <= known, name
+        assert {check for one in (own, *variants) for check in one.get("checks", [])} <= set(CHECKS), name

@@ -1,21 +1,13 @@
-"""Steps of what a model says: the next word of each position, hidden words, classes."""
+"""Steps of what a model predicts: the next token of each position, hidden words, classes, tags, a forecast."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any
 
-from glassformer.explain.examined import Examined
+from glassformer.explain.example import Example
 from glassformer.explain.formula.formula import explain
-from glassformer.explain.trace import Trace
-from glassformer.explain.walkthrough.step import (
-    SHOWN_DIMENSIONS,
-    Axis,
-    Step,
-    StepCheck,
-    TensorTable,
-    checked,
-    legend,
-    tokens_axis,
-)
+from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
+from glassformer.explain.walkthrough.prose import Prose, build
+from glassformer.explain.walkthrough.step import MAX_LABELS, Axis, Step, legend, tokens_axis
 from glassformer.text.tokenizer import Tokenizer
 
 RANKED = 5
@@ -23,97 +15,134 @@ RANKED = 5
 RANK = "Rank 1 is the most probable token of the vocabulary, rank 2 the next."
 
 
-class NextTokens(NamedTuple):
-    """What is read at each position, and what is to come there; None where nobody knows."""
-
-    tokenizer: Tokenizer
-    read: Sequence[str]
-    targets: Sequence[int | None]
-    side: str
-
-
-def next_words(example: Examined, said: NextTokens, number: int, chosen: int = 0) -> Step:
-    """Section 3.4, last sentence: the word after each position; the formula is of the first choice after ``chosen``."""
-    t, tokenizer = example.trace, said.tokenizer
-    probabilities = t["output_projection.probabilities"][0]
+def next_token(example: Example | TextExample, path: str) -> Step:
+    """Section 3.4, last sentence. The formula is of the first choice: of a translation's first, a text's next token."""
+    tokenizer, read, targets, side = _targets(example)
+    chosen = 0 if isinstance(example, Example) else len(read) - 1
+    probabilities = example.trace[f"{path}.probabilities"][0]
     values, ids = probabilities.topk(min(RANKED, probabilities.size(-1)), dim=-1)
     words = [("after", "is to come", "its rank", *(f"{place}." for place in range(1, values.size(1) + 1)))]
-    for position, target in enumerate(said.targets):
-        best = best_of(tokenizer, ids[position].tolist(), values[position].tolist())
-        if target is None:
-            words.append((said.read[position], "?", "", *best))
-            continue
-        rank = int((probabilities[position] > probabilities[position, target]).sum()) + 1
-        words.append((said.read[position], tokenizer.tokens([target])[0], str(rank), *best))
-    rows = tokens_axis("position", "token read", said.read)
+    for position, target in enumerate(targets):
+        coming, rank = "?", ""
+        if target is not None:
+            coming = tokenizer.tokens([target])[0]
+            rank = str(int((probabilities[position] > probabilities[position, target]).sum()) + 1)
+        best = _candidates(tokenizer, ids[position].tolist(), values[position].tolist())
+        words.append((read[position], coming, rank, *best))
     seen = [cell for row in words for cell in row]
-    best_id = int(ids[chosen, 0])
-    tables = of_the_best(t, tokenizer, rows, ids[chosen].tolist(), said.read[chosen])
-    return Step(
-        number,
-        "Linear and softmax",
-        f"A linear layer gives one number for each of the {probabilities.size(-1):,} entries of the vocabulary, and "
-        f"the softmax turns them into probabilities; after {said.read[chosen]} the first choice is "
-        f"{tokenizer.tokens([best_id])[0]} with {float(values[chosen, 0]):.4f}.",
-        "The probabilities say what the model holds likely; a search or a draw chooses from them.",
-        "P(next = w) = exp(x · W_w) / Σ_v exp(x · W_v)",
-        "section 3.4",
-        tables,
-        (checked(*tables), probabilities_sum_to_one(t, "output_projection")),
-        explain(t, "output_projection.probabilities", position=chosen, vocab=best_id),
-        tuple(words),
+    fill = {
+        "vocab": f"{probabilities.size(-1):,}",
+        "after": read[chosen],
+        "best": tokenizer.tokens([int(ids[chosen, 0])])[0],
+        "probability": f"{float(values[chosen, 0]):.4f}",
+        "ranked": values.size(1),
+    }
+    return build(
+        example,
+        Prose("next_token", [], fill),
+        path,
+        {"position": tokens_axis("position", "token read", read), "vocab": _vocab(tokenizer, ids[chosen].tolist())},
+        formula=explain(example.trace, f"{path}.probabilities", position=chosen, vocab=int(ids[chosen, 0])),
+        words=tuple(words),
         links=((0, 0), (1, 1)),
-        side=said.side,
+        side=side,
         caption=f"{RANK} Columns 1. to {values.size(1)}. are the most probable tokens. {legend(seen)}".strip(),
     )
 
 
-def of_the_best(t: Trace, tokenizer: Tokenizer, rows: Axis, ids: Sequence[int], after: str) -> tuple[TensorTable, ...]:
-    """Tables of the logits and probabilities of the tokens ``ids``, the most probable ones ``after`` a token."""
-    columns = Axis("vocab", "token of the vocabulary", tuple(tokenizer.tokens(ids)), tuple(ids))
-    titles = {
-        "logits": f"logits of the {len(ids)} most probable tokens after {after}",
-        "probabilities": "their probabilities: softmax over the entire vocabulary",
+def hidden_words(example: TextExample, path: str) -> Step:
+    """Devlin et al. 2019, section 3.1: what stands behind each mask."""
+    tokenizer, probabilities = example.tokenizer, example.trace[f"{path}.probabilities"][0]
+    values, ids = probabilities.topk(min(RANKED, probabilities.size(-1)), dim=-1)
+    words = [("position", "read", *(f"{place}." for place in range(1, values.size(1) + 1)))]
+    for place in example.asked:
+        best = _candidates(tokenizer, ids[place].tolist(), values[place].tolist())
+        words.append((str(place), example.labels[place], *best))
+    place = example.asked[0]
+    fill = {
+        "plural": "s" * (len(example.asked) > 1),
+        "after": f"position {place}",
+        "best": tokenizer.tokens([int(ids[place, 0])])[0],
+        "probability": f"{float(values[place, 0]):.4f}",
+        "ranked": values.size(1),
     }
-    return tuple(TensorTable(t, f"output_projection.{tap}", title, rows, columns) for tap, title in titles.items())
-
-
-def classes(example: Examined, path: str, names: Sequence[str], number: int) -> Step:
-    """The linear layer at ``path`` and the softmax over the classes, from the one vector that stands for all."""
-    t = example.trace
-    probabilities = t[f"{path}.probabilities"][0]
-    rows = tokens_axis("label", "class", names)
-    read = "classes.pooler.pooled"
-    tables = [TensorTable(t, f"{path}.{tap}", tap, rows, None) for tap in ("logits", "probabilities")]
-    if read in t:
-        shown = min(SHOWN_DIMENSIONS, t[read].size(-1))
-        dimensions = Axis("d_model", f"d_model, {shown} of {t[read].size(-1)}", tuple(map(str, range(shown))))
-        tables.insert(0, TensorTable(t, read, "the pooled first token: tanh(x W + b)", dimensions, None))
-    values, order = probabilities.sort(descending=True, stable=True)
-    best = int(order[0])
-    ranked = zip(order.tolist(), values.tolist(), strict=True)
-    words = (("rank", "class", "probability"), *((f"{r}.", names[i], f"{p:.4f}") for r, (i, p) in enumerate(ranked, 1)))
-    return Step(
-        number,
-        "The classes",
-        f"What stands at {example.tokens('encoder')[0]} after the last layer speaks for the whole; a linear layer "
-        f"gives one number for each of {len(names)} classes, and the softmax makes probabilities of them: "
-        f"{names[best]} with {float(values[0]):.4f}.",
-        "One position has gathered, layer by layer, what all the others know; so one vector is enough to decide by.",
-        "P(class = c) = exp(x · W_c + b_c) / Σ_j exp(x · W_j + b_j)",
-        "Devlin et al. 2019, section 4.1" if read in t else "Dosovitskiy et al. 2021, equation 4",
-        tuple(tables),
-        (checked(*tables), probabilities_sum_to_one(t, path)),
-        explain(t, f"{path}.probabilities", label=best),
-        words,
+    rows = tokens_axis("position", "token read", example.labels)
+    return build(
+        example,
+        Prose("hidden", [], fill),
+        path,
+        {"position": rows, "vocab": _vocab(tokenizer, ids[place].tolist())},
+        formula=explain(example.trace, f"{path}.probabilities", position=place, vocab=int(ids[place, 0])),
+        words=tuple(words),
     )
 
 
-def best_of(tokenizer: Tokenizer, ids: Sequence[int], values: Sequence[float]) -> list[str]:
+def classes(example: TextExample | ImageExample, path: str) -> Step:
+    """The linear layer and the softmax over the classes, from the one vector that stands for all."""
+    names, probabilities = example.names, example.trace[f"{path}.probabilities"][0]
+    values, order = probabilities.sort(descending=True, stable=True)
+    best = int(order[0])
+    ranked = enumerate(zip(order.tolist(), values.tolist(), strict=True), 1)
+    words = (("rank", "class", "probability"), *((f"{rank}.", names[i], f"{p:.4f}") for rank, (i, p) in ranked))
+    fill = {
+        "first": example.labels[0],
+        "classes": len(names),
+        "best": names[best],
+        "probability": f"{float(values[0]):.4f}",
+    }
+    prose = Prose("classes", ["pooled"] * ("classes.pooler.pooled" in example.trace), fill)
+    formula = explain(example.trace, f"{path}.probabilities", label=best)
+    return build(example, prose, path, {"label": tokens_axis("label", "class", names)}, formula=formula, words=words)
+
+
+def tags(example: TextExample, path: str) -> Step:
+    """Devlin et al. 2019, section 5.3: a tag for the first piece of each word."""
+    names, probabilities = example.names, example.trace[f"{path}.probabilities"][0]
+    words = [("position", "first piece of a word", "tag", "probability")]
+    for place in example.asked:
+        best = int(probabilities[place].argmax())
+        words.append((str(place), example.labels[place], names[best], f"{float(probabilities[place, best]):.4f}"))
+    axes = {"position": tokens_axis("position", "token", example.labels), "tag": tokens_axis("tag", "tag", names)}
+    chosen = example.asked[0]
+    best = int(probabilities[chosen].argmax())
+    formula = explain(example.trace, f"{path}.probabilities", position=chosen, tag=best)
+    return build(example, Prose("tags", [], {"tags": len(names)}), path, axes, formula=formula, words=tuple(words))
+
+
+def forecast(example: SeriesExample, path: str) -> Step:
+    """Nie et al. 2023, section 3.1: the flattened patches through a linear layer."""
+    steps = tuple(f"step +{step + 1}" for step in range(min(MAX_LABELS, len(example.forecast))))
+    axes = {
+        "step": Axis("step", "step to come", steps),
+        "variable": Axis("variable", "variable", example.columns[:MAX_LABELS]),
+    }
+    seen, came = example.seen[-8:], example.forecast[:8]
+    before = [*(f"−{len(seen) - 1 - at}" for at in range(len(seen) - 1)), "0"]
+    words = [("variable", *before, *(f"+{at + 1}" for at in range(len(came))))]
+    for place, name in enumerate(example.columns[:MAX_LABELS]):
+        words.append((name, *(f"{value:.3g}" for value in (*seen[:, place], *came[:, place]))))
+    prose = Prose("forecast", ["normalized"] * ("mean" in example.trace), {"steps": len(example.forecast)})
+    return build(example, prose, path, axes, words=tuple(words))
+
+
+def head(example: Any, path: str) -> Step:
+    """The step of an output projection: by what its logits are of, and what precedes it."""
+    axis = example.trace.axes(f"{path}.logits")[-1]
+    if axis == "vocab":
+        return hidden_words(example, path) if "transform.normed" in example.trace else next_token(example, path)
+    return classes(example, path) if axis == "label" else tags(example, path)
+
+
+def _targets(example: Example | TextExample) -> tuple[Tokenizer, Sequence[str], Sequence[int | None], str]:
+    """The tokenizer, the tokens that are read, what is to come after each (None: nobody knows), and the side."""
+    if isinstance(example, Example):
+        return example.translator.tokenizers.target, example.target_tokens, example.predicted_ids, "target"
+    return example.tokenizer, example.labels, [*example.ids[1:], None], "text"
+
+
+def _vocab(tokenizer: Tokenizer, ids: Sequence[int]) -> Axis:
+    return Axis("vocab", "token of the vocabulary", tuple(tokenizer.tokens(ids)), tuple(ids))
+
+
+def _candidates(tokenizer: Tokenizer, ids: Sequence[int], values: Sequence[float]) -> list[str]:
     return [f"{token} {value:.4f}" for token, value in zip(tokenizer.tokens(ids), values, strict=True)]
-
-
-def probabilities_sum_to_one(t: Trace, path: str) -> StepCheck:
-    off = float((t[f"{path}.probabilities"].double().sum(-1) - 1).abs().max())
-    what = "the classes" if t[f"{path}.probabilities"].ndim == 2 else "every position"
-    return StepCheck(f"the probabilities of {what} sum to 1: largest deviation {off:.1g}", off <= 1e-2)

@@ -131,16 +131,6 @@ def tokens_axis(name: str, title: str, tokens: Sequence[str]) -> Axis:
     return Axis(name, _cut(title, len(tokens)), tuple(tokens[:MAX_LABELS]))
 
 
-def vectors(
-    trace: Trace, name: str, title: str, rows: Axis, axis: str = "d_model", fixed: tuple[tuple[str, int], ...] = ()
-) -> TensorTable:
-    """The first ``SHOWN_DIMENSIONS`` of the vector of each row."""
-    size = trace[name].size(trace.axes(name).index(axis))
-    count = min(SHOWN_DIMENSIONS, size)
-    columns = Axis(axis, axis if count == size else f"{axis}, {count} of {size}", tuple(map(str, range(count))))
-    return TensorTable(trace, name, title, rows, columns, fixed, "signed")
-
-
 def checked(*tables: TensorTable) -> StepCheck:
     """That every number of the tables is what its formula gives from its operands."""
     checks = [check for table in tables for check in table.checks()]

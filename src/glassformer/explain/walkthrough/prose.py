@@ -1,0 +1,113 @@
+"""The prose of the steps: ``walkthrough.toml``, filled in from one example."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from glassformer.explain.examined import Examined
+from glassformer.explain.trace import Trace
+from glassformer.explain.walkthrough.checks import CHECKS
+from glassformer.explain.walkthrough.step import SHOWN_DIMENSIONS, Axis, Step, StepCheck, TensorTable, checked
+
+MAX_HEADS = 16
+"""Heads whose weights a step shows."""
+UNSHADED = ("logits", "probabilities")
+MORE = "more_"
+
+
+class Prose(Mapping[str, str]):
+    """One step of ``walkthrough.toml``. A text may name ``values`` and other texts of the step in braces."""
+
+    def __init__(self, name: str, variants: Sequence[str], values: Mapping[str, object]):
+        step = _steps()[name]
+        self._fields: dict[str, Any] = {key: text for key, text in step.items() if not isinstance(text, dict)}
+        self._values = values
+        for variant in variants:
+            for key, text in step[variant].items():
+                added = key.removeprefix(MORE)
+                self._fields[added] = self._fields[added] + text if added != key else text
+
+    def __getitem__(self, key: str) -> str:
+        return str(self._values[key]) if key in self._values else self.fill(self._fields[key])
+
+    def __iter__(self) -> Any:
+        return iter({**self._fields, **self._values})
+
+    def __len__(self) -> int:
+        return len({**self._fields, **self._values})
+
+    def fill(self, text: str) -> str:
+        """Replace names in braces."""
+        return text.format_map(self)
+
+    @property
+    def checks(self) -> list[str]:
+        """Names of checks of whole tensors."""
+        return list(self._fields.get("checks", []))
+
+    def tables(self, trace: Trace, path: str, axes: Mapping[str, Axis]) -> tuple[TensorTable, ...]:
+        """The taps of the step at ``path``, with these labels of axes."""
+        found: list[TensorTable] = []
+        for tap, title in self._fields.get("taps", []):
+            name = self.fill(tap.removesuffix("?"))
+            name = f"{path}.{name}" if f"{path}.{name}" in trace else name
+            if tap.endswith("?") and name not in trace:
+                continue
+            each = "{head}" in title
+            for head in range(min(trace[name].size(1), MAX_HEADS) if each else 1):
+                text = title.replace("{head}", str(head))
+                found.append(labelled(trace, name, self.fill(text), axes, head))
+        return tuple(found)
+
+
+def build(
+    example: Examined,
+    prose: Prose,
+    path: str,
+    axes: Mapping[str, Axis],
+    checks: tuple[StepCheck, ...] = (),
+    **shown: Any,
+) -> Step:
+    """A step at the module ``path``: its prose, its tables with the labels of ``axes``, its checks and further ones.
+
+    ``shown`` holds further fields of the step. Its ``formula`` is, by default, that of the last table's first number.
+    """
+    tables = prose.tables(example.trace, path, axes)
+    known = (CHECKS[name](example, path) for name in prose.checks)
+    if "formula" not in shown:
+        shown["formula"] = tables[-1].formula(0)
+    return Step(
+        number=0,
+        title=prose["title"],
+        what=prose["what"],
+        why=prose["why"],
+        equation=prose["formula"],
+        reference=prose["reference"],
+        tables=tables,
+        facts=(checked(*tables), *known, *checks),
+        **shown,
+    )
+
+
+def labelled(trace: Trace, name: str, title: str, axes: Mapping[str, Axis], head: int = 0) -> TensorTable:
+    """A table of the first of a batch. An axis without labels shows its first ``SHOWN_DIMENSIONS``."""
+    names = trace.axes(name)
+    shown = [axes.get(axis) or _dimensions(trace, name, axis) for axis in names if axis not in ("batch", "head")]
+    rows, columns = (*shown, None)[:2]
+    assert rows is not None
+    tap, fixed = name.rpartition(".")[2], (("head", head),) * ("head" in names)
+    shade = "weights" if tap == "weights" else "" if columns is None or tap in UNSHADED else "signed"
+    return TensorTable(trace, name, title, rows, columns, fixed, shade)
+
+
+def _dimensions(trace: Trace, name: str, axis: str) -> Axis:
+    size = trace[name].size(trace.axes(name).index(axis))
+    count = min(SHOWN_DIMENSIONS, size)
+    return Axis(axis, axis if count == size else f"{axis}, {count} of {size}", tuple(map(str, range(count))))
+
+
+@cache
+def _steps() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(files(__package__).joinpath("walkthrough.toml").read_text(encoding="utf-8"))
