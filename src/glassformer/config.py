@@ -61,7 +61,7 @@ class Config(BaseModel):
 
     @classmethod
     def _origin(cls, path: str | Path, overrides: list[str], fault: str) -> str:
-        """Whose ``fault`` it is: the file's, or that of the first override with which it appears."""
+        """Origin of ``fault``: the file, or the first override with which it appears."""
         values, origin = read_toml(path), str(path)
         for override in [*overrides, ""]:
             try:
@@ -211,10 +211,10 @@ def _describe(error: ErrorDetails, cls: type[BaseModel]) -> str:
     if error["type"] == "model_type":
         return f"{path}={error['input']!r}: {path} is a section, not a value; set the keys in it"
     message = error["msg"].removeprefix("Value error, ").partition(", unable")[0].replace(" after validation", "")
-    shown = error.get("input")
-    if not where or isinstance(shown, dict | BaseModel):
+    value = error.get("input")
+    if not where or isinstance(value, dict | BaseModel):
         return f"{path}: {message}" if where else message
-    return f"{path}={shown!r}: {_lowered(message)}"
+    return f"{path}={value!r}: {_lowered(message)}"
 
 
 def _lowered(message: str) -> str:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from glassformer.errors import ConfigError
-from glassformer.models.registry import MODELS, build_model, build_undrawn, load_weights, weights_of
+from glassformer.models.registry import MODELS, build_model, build_uninitialized, load_weights, weights_of
 from glassformer.models.size import flops_per_token, parameters_by_part
 
 LLAMA_7B = {
@@ -71,7 +71,7 @@ def test_a_model_to_be_loaded_draws_no_random_number(kind: str) -> None:
     shape = RECURRENT if kind == "recurrent" else {"n_heads": 2, "d_ff": 8, **SMALL[kind]}
     values = {"kind": kind, "d_model": 8, **shape}
     before = torch.get_rng_state()
-    model = build_undrawn(values, "test")
+    model = build_uninitialized(values, "test")
     assert torch.equal(torch.get_rng_state(), before)
     drawn = build_model(values, "test")
     assert not torch.equal(torch.get_rng_state(), before)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def kept_size(count: int) -> int:
-    """How many rows to go on with when ``count`` are still needed: the next of 1 … 8, 10, 12, 14, 16, 20, 24, 28, 32 …
+    """Number of rows to continue with when ``count`` are needed: the next of 1 … 8, 10, 12, 14, 16, 20, 24, 28, 32 …
 
     Dropping each row as it ends would copy all that is kept of the others every time, and make every product one of a
     new shape, which on a CPU costs it half a millisecond.

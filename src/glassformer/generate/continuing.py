@@ -39,7 +39,7 @@ class _Text:
 
     @property
     def read(self) -> list[int]:
-        """What the next round reads first."""
+        """Tokens that the next round reads first."""
         ids = self.before
         return ids if self.window is None or len(ids) < self.window else ids[-max(1, self.window // 2) :]
 

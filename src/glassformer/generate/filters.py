@@ -61,7 +61,7 @@ def apply(filters: list[Filter], logits: Tensor, tokens: Tensor, sentence: Tenso
 
 
 def or_the_end(filters: list[Filter], end: int) -> Filter:
-    """What the ``filters`` leave; where they leave nothing the text ends, as when all words are used up."""
+    """Logits after the ``filters``. A text ends where they forbid every token, as when all words are used up."""
 
     def let_end(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
         ending = logits[:, end].clone()

@@ -13,7 +13,7 @@ from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
 from glassformer.generate.filters import Filter, apply, reshaping_filters, sampling_filters, search_filters
 from glassformer.generate.protocol import Decodable, Prompt
 
-SHOWN = 10
+N_CANDIDATES = 10
 """Candidates of a step that a trace holds."""
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
@@ -105,7 +105,7 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
 
 
 def _record(model: Decodable, search: Search, allowed: Tensor, normalizer: Tensor) -> None:
-    k = min(SHOWN, allowed.size(1))
+    k = min(N_CANDIDATES, allowed.size(1))
     record_candidates(
         model, lambda: search.best(allowed, k)[1], lambda: search.best(allowed, k)[0] - normalizer[:, None]
     )

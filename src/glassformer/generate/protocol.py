@@ -1,4 +1,4 @@
-"""What a model must offer to be decoded, and the sentences that are decoded together."""
+"""Protocol of models that can be decoded, and batches of sentences to decode."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from glassformer.generate.config import DecodingConfig
 
 
 class State(Protocol):
-    """What decoding carries from step to step: a past for every hypothesis, a memory for every sentence."""
+    """State of decoding between steps: a past for every hypothesis, a memory for every sentence."""
 
     def select(self, rows: Tensor) -> None:
         """Keep these hypotheses, in this order."""
@@ -55,7 +55,7 @@ class Prompt:
     max_lengths: list[int]
     symbols: SpecialTokens
     first: Int[Tensor, " batch"] | None = None
-    """What the first step of each reads: the last token of a text that is continued; None: the start symbol."""
+    """Token that the first step of each row reads: the last of a text that is continued; None is the start token."""
     before: list[list[int]] | None = None
     """All that stands before what is generated, where that is text of the same kind."""
     stopped: Callable[[int, list[int]], bool] | None = None
@@ -69,7 +69,7 @@ class Prompt:
 
     @property
     def seeds(self) -> list[list[int]]:
-        """What tells the random numbers of one sentence from another's."""
+        """Number that makes the random numbers of one sentence differ from another's."""
         if self.before is not None:
             return self.before
         lengths = self.source_mask.sum(1).tolist()

@@ -55,7 +55,7 @@ def generate(
 
 
 def _source_tokens(model: Decodable, config: DecodingConfig, copies: int) -> int:
-    """Of a batch, at most: as many as ``config`` allows for all hypotheses, and not more than are of use to ``model``.
+    """Maximum source tokens of a batch: as many as ``config`` allows for all hypotheses, and ``model`` can use.
 
     ``copies`` of each sentence are read where they are drawn.
     """

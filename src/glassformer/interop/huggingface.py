@@ -31,7 +31,7 @@ from glassformer.interop.tasks.conversion import TaskConversion, conversion_of
 from glassformer.interop.tasks.encoder import EncoderConversion
 from glassformer.interop.tokenizer_json import generation_file, read_json
 from glassformer.interop.transformers_api import load_model, transformers
-from glassformer.models.registry import MODELS, build_undrawn, load_weights, weights_of
+from glassformer.models.registry import MODELS, build_uninitialized, load_weights, weights_of
 from glassformer.predict.loading import LoadedRun, load_run
 from glassformer.text import TokenizerPair
 
@@ -70,7 +70,7 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     stored = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
     their_config = _with_defaults(their_config, str(folder))
     config = _configuration(family, their_config, weights, stored, str(folder))
-    model = build_undrawn(config.model_dump(), str(folder)).eval()
+    model = build_uninitialized(config.model_dump(), str(folder)).eval()
     load_weights(model, import_weights(family, config, weights, weights_of(model), str(folder)), str(folder))
     run = _imported_run(family, model, folder, their_config, stored)
     if isinstance(conversion_of(family.task), EncoderConversion):

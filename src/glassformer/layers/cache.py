@@ -78,7 +78,7 @@ class KeyValueCache:
 
 @dataclass
 class BlockCache:
-    """What one decoder block keeps: its own past, and the memory it attends to, projected once."""
+    """Keys and values of one decoder block: those of its past, and those of the memory, projected once."""
 
     self_attention: KeyValueCache = field(default_factory=KeyValueCache)
     cross_attention: KeyValueCache = field(default_factory=KeyValueCache)
@@ -117,7 +117,7 @@ class StackCache(list[BlockCache]):
 
 @dataclass
 class DecoderState:
-    """What decoding carries from step to step; ``rows`` hypotheses, k for each of ``batch`` sentences."""
+    """State of decoding between steps, of ``rows`` hypotheses: k for each of ``batch`` sentences."""
 
     memory: Float[Tensor, "batch source d_model"]
     memory_mask: Bool[Tensor, "batch source"]

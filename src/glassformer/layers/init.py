@@ -16,7 +16,7 @@ from glassformer.layers.llama import GatedFeedForward
 from glassformer.layers.position import Learned
 
 STD = 0.02
-"""Of GPT, BERT and ViT."""
+"""Initialization of GPT, BERT and ViT."""
 
 
 @torch.no_grad()

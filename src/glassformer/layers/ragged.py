@@ -53,7 +53,7 @@ def ragged(cache: StackCache, lengths: Int[Tensor, " rows"]) -> StackCache:
 
 @dataclass
 class PromptState:
-    """What decoding a language model carries from step to step: of every hypothesis its whole past, prompt included."""
+    """State of decoding a language model between steps: keys and values of each hypothesis, prompt included."""
 
     lengths: Int[Tensor, " rows"]
     """Tokens seen."""

@@ -55,7 +55,7 @@ class BERTConfig(Config):
 
 
 class MaskedTokenTransform(nn.Module):
-    """What stands between the encoder and the output projection: a linear transformation, activation, LayerNorm."""
+    """Transformation between the encoder and the output projection: linear, activation, LayerNorm."""
 
     def __init__(self, config: BERTConfig):
         super().__init__()
@@ -160,7 +160,7 @@ class BERT(nn.Module):
         mask: Sentences | None = None,
         segments: Int[Tensor, "batch length"] | None = None,
     ) -> Float[Tensor, "batch d_model"]:
-        """What ``classes`` decides by."""
+        """Vector of each text that ``classes`` classifies."""
         if self.classes is None:
             raise ConfigError("this model has n_classes=0, so it has no pooler; use embed(), which needs no head")
         return self.classes.pooler(self.hidden(tokens, mask, segments))

@@ -1,4 +1,4 @@
-"""Where a model computes: on the CPU, or on a GPU."""
+"""Device of a model: the CPU or a GPU."""
 
 import torch
 

@@ -127,7 +127,7 @@ class EncoderDecoder(nn.Module):
         source_mask: Sentences | None = None,
         target_mask: Sentences | None = None,
     ) -> Float[Tensor, "batch target d_model"]:
-        """What the output projection is applied to."""
+        """Input of the output projection."""
         memory = self.encode(source, source_mask)
         return self.decode(target, memory, source_mask, target_mask)
 

@@ -31,7 +31,7 @@ from glassformer.layers.sparse import Pattern, Window, fixed, global_tokens, str
 
 
 class AttentionConfig(Config):
-    """What later papers changed in attention."""
+    """Settings of attention from later papers."""
 
     n_kv_heads: int | None = Field(None, gt=0, description="heads of keys and values; as many as n_heads if not given")
     d_head: int | None = Field(None, gt=0, description="width of a head; d_model / n_heads when not given")
@@ -124,7 +124,7 @@ class GPT(nn.Module):
     def hidden(
         self, tokens: Int[Tensor, "rows length"], sentences: Sentences | None = None, cache: StackCache | None = None
     ) -> Float[Tensor, "rows length d_model"]:
-        """What the output projection is applied to; an empty ``cache`` keeps the keys and values."""
+        """Input of the output projection; an empty ``cache`` is filled with the keys and values."""
         mask = causal_mask(sentences=sentences)
         if self.pattern is not None:  # which is causal itself, and never n × n
             mask = replace(mask, causal=False)

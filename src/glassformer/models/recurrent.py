@@ -1,4 +1,4 @@
-"""What the Transformer replaced: an LSTM encoder and an LSTM decoder with attention between them.
+"""The predecessor of the Transformer: an LSTM encoder and an LSTM decoder with attention.
 
 The encoder is bidirectional (Bahdanau, Cho & Bengio 2015, arXiv:1409.0473). The first decoder layer gives the queries;
 the context enters the softmax and the other layers (Luong, Pham & Manning 2015, arXiv:1508.04025; Wu et al. 2016,
@@ -59,7 +59,7 @@ class RecurrentConfig(Config):
 
 @dataclass
 class RecurrentState:
-    """What decoding carries from step to step; ``rows`` hypotheses, k for each of ``batch`` sentences."""
+    """State of decoding between steps, of ``rows`` hypotheses: k for each of ``batch`` sentences."""
 
     memory: Float[Tensor, "batch source d_hidden"]
     memory_mask: Bool[Tensor, "batch source"]
@@ -166,7 +166,7 @@ class Recurrent(nn.Module):
     def hidden(
         self, source: Tensor, target: Tensor, source_mask: Sentences | None = None, target_mask: Sentences | None = None
     ) -> Float[Tensor, "batch target d_model"]:
-        """What the output projection is applied to."""
+        """Input of the output projection."""
         visible = None if target_mask is None else _alone(target_mask)
         return self.decoder(self.target_embedding(target, visible), self.begin(source, source_mask, use_cache=False))
 
@@ -187,14 +187,14 @@ class Recurrent(nn.Module):
 
 
 def _alone(sentences: Sentences) -> Bool[Tensor, "_ _"]:
-    """Where the tokens are; a row with a second sentence, or with padding before its first, is refused."""
+    """Mask of the tokens. A row with a second sentence, or with padding before its first, is refused."""
     if len(rows := (sentences.long().diff(dim=1) > 0).any(1).nonzero()):
         raise ConfigError(f"row {rows[0].item()} is not one sentence followed by padding; set data.row_tokens=0")
     return sentences != 0
 
 
 def _lstm(d_input: int, d_hidden: int) -> nn.LSTM:
-    """As PyTorch initializes it, and the forget gate open (Jozefowicz et al. 2015)."""
+    """Initialize as PyTorch does, with an open forget gate (Jozefowicz et al. 2015)."""
     lstm = nn.LSTM(d_input, d_hidden, batch_first=True)
     nn.init.ones_(lstm.get_parameter("bias_ih_l0").detach().chunk(4)[1])
     return lstm

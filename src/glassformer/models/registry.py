@@ -31,8 +31,8 @@ LAYERS = ("n_layers", "n_encoder_layers", "n_decoder_layers")
 STORED_DTYPE = "F32"
 LARGEST_TABLES = 16 << 20
 """Maximum bytes of computed tables, such as sinusoids, in a model with smaller weights."""
-DRAWING = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
-"""What initializing a model or a module of torch's calls, as far as a mode can see it."""
+INITIALIZERS = {Tensor.uniform_, Tensor.normal_, nn.init.uniform_, nn.init.normal_, nn.init.kaiming_uniform_}
+"""Functions that initialize the weights of models and of PyTorch's modules, as a function mode sees them."""
 
 
 def build_model(values: dict[str, Any], origin: str) -> Any:
@@ -54,9 +54,9 @@ def migrate_model(values: dict[str, Any]) -> dict[str, Any]:
     return config.migrate(values)
 
 
-def build_undrawn(values: dict[str, Any], origin: str) -> Any:
+def build_uninitialized(values: dict[str, Any], origin: str) -> Any:
     """Likewise, its weights not initialized but for ``load_weights`` to fill; no random number is drawn."""
-    with _Undrawn():
+    with _SkipInit():
         return build_model(values, origin)
 
 
@@ -73,7 +73,7 @@ def check_stored(values: Any, stored: Mapping[str, TensorInfo], origin: str) -> 
         if (n_layers := getattr(config, key, 0)) > len(stored):
             raise _unlike(origin, f"model.{key}={n_layers:,}, but there are only {len(stored):,} tensors")
     try:
-        with torch.device("meta"), _Undrawn():
+        with torch.device("meta"), _SkipInit():
             model = build(config)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise _unlike(origin, str(error).partition("\n")[0]) from None
@@ -100,13 +100,13 @@ def _shapes(stored: Mapping[str, TensorInfo]) -> dict[str, tuple[int, ...]]:
     return {name: info.shape for name, info in stored.items()}
 
 
-class _Undrawn(TorchFunctionMode):
-    """What would draw random numbers into a tensor leaves it as it is."""
+class _SkipInit(TorchFunctionMode):
+    """Function mode in which initializers leave tensors as they are."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, given: tuple[Any, ...] = (), named: dict[str, Any] | None = None
     ) -> Any:
-        if function in DRAWING:
+        if function in INITIALIZERS:
             return given[0] if given else (named or {})["tensor"]
         return function(*given, **(named or {}))
 
@@ -135,5 +135,5 @@ def _compare(own: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, 
         if name in found and found[name] != shape
     ]
     if faults:
-        shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
-        raise CheckpointError(f"{origin}: the weights do not fit the configuration: {shown}; restore the original")
+        listed = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+        raise CheckpointError(f"{origin}: the weights do not fit the configuration: {listed}; restore the original")

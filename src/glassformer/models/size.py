@@ -1,4 +1,4 @@
-"""How large a model is: parameters by part, memory, and the arithmetic of a token."""
+"""Size of a model: parameters by part, memory, operations per token."""
 
 from torch import nn
 

@@ -53,7 +53,7 @@ class ViTConfig(Config):
 
     @property
     def n_patches(self) -> int:
-        """What the encoder reads, beside the class token."""
+        """Number of patches that the encoder reads, beside the class token."""
         return (self.image_size[0] // self.patch_size) * (self.image_size[1] // self.patch_size)
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from glassformer.errors import CheckpointError, nearest
 from glassformer.models.device import choose_device
 from glassformer.models.registry import (
-    build_undrawn,
+    build_uninitialized,
     check_stored,
     load_weights,
     migrate_model,
@@ -114,7 +114,7 @@ def load_run(path: str | Path, tasks: tuple[str, ...] = (), device: str = "cpu")
 
 def load_model(checkpoint: Checkpoint) -> tuple[Any, TokenizerPair | None]:
     """The model, in training mode, and its tokenizers, None if it reads no text; checked to be of one training."""
-    model = build_undrawn(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
+    model = build_uninitialized(checkpoint.config.get("model", {}), f"{checkpoint.path}/config.json")
     pair = TokenizerPair.from_json(checkpoint.tokenizer, str(checkpoint.path)) if checkpoint.tokenizer else None
     if pair is not None:
         sizes = pair.source.vocab_size, pair.target.vocab_size
