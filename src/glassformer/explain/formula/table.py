@@ -56,7 +56,7 @@ CANDIDATES = ("sentence", "candidate")
 
 
 def _projection(axes: Axes, logits: Rule, path: str = "") -> dict[str, Tap]:
-    """What an output projection at ``path`` records."""
+    """Taps of an output projection at ``path``."""
     return {
         f"{path}logits": Tap(axes, logits),
         f"{path}log_probabilities": Tap(axes, out.probabilities),
