@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import glassformer.data.cache as cache_module
+import glassformer.data.token_store as token_store
 from glassformer.data import Corpus, DataConfig, prepare
+from glassformer.data.preparation import fingerprint
 from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 
@@ -55,7 +56,7 @@ def test_a_second_time_nothing_is_encoded(
     corpus = prepare(config, config.train, tokenizers)
     assert [tokenizers.source.decode(source) for source, _ in sentences(corpus)] == [source for source, _ in PAIRS]
     assert corpus.account.kept == len(PAIRS)
-    assert isinstance(corpus.source.ids.base, np.memmap) and not corpus.source.ids.flags.writeable
+    assert isinstance(corpus.source.values.base, np.memmap) and not corpus.source.values.flags.writeable
 
 
 def test_files_may_move(config: DataConfig, tokenizers: TokenizerPair, built: Path, no_encoding: None) -> None:
@@ -169,7 +170,7 @@ def test_token_cache_without_digests_is_rebuilt_without_a_warning(
     config: DataConfig, tokenizers: TokenizerPair
 ) -> None:
     """A cache of format 1 is not usable, but it is not damaged."""
-    key = cache_module.fingerprint(config, config.train, tokenizers)
+    key = fingerprint(config, config.train, tokenizers)
     old = Path(config.cache) / f"{key[:32]}-1"
     old.mkdir(parents=True)
     (old / "index.json").write_text(json.dumps({"format": 1, "fingerprint": key}))
@@ -210,7 +211,7 @@ def test_a_killed_build_leaves_nothing_that_counts(config: DataConfig, tokenizer
     assert left.name.startswith(".") and (left / "index.json").exists()
     assert len(prepare(config, config.train, tokenizers)) == len(PAIRS)
     assert left.exists()  # it might have been another process at work
-    old = time.time() - cache_module.ABANDONED_SECONDS - 60
+    old = time.time() - token_store.ABANDONED_SECONDS - 60
     for path in [*left.iterdir(), left]:
         os.utime(path, (old, old))
     (complete,) = (path for path in Path(config.cache).iterdir() if path != left)
@@ -221,7 +222,7 @@ def test_a_killed_build_leaves_nothing_that_counts(config: DataConfig, tokenizer
 
 
 def source_path() -> dict[str, str]:
-    return {"PYTHONPATH": str(Path(cache_module.__file__).parents[2])}
+    return {"PYTHONPATH": str(Path(token_store.__file__).parents[2])}
 
 
 def test_an_interrupted_build_tidies_up(

@@ -144,7 +144,7 @@ def test_chunks_do_not_show(bound: str, write_pairs, make_config, tokenizers, mo
     cut = prepare(make_config(cache=str(tmp_path / "other")), paths, tokenizers)
     assert cut.account == whole.account and [file.read for file in cut.account.files] == [20, 33]
     for side in ("source", "target"):
-        assert np.array_equal(getattr(cut, side).ids, getattr(whole, side).ids)
+        assert np.array_equal(getattr(cut, side).values, getattr(whole, side).values)
         assert np.array_equal(getattr(cut, side).offsets, getattr(whole, side).offsets)
 
 
@@ -173,7 +173,7 @@ def test_ids_take_two_bytes_where_they_fit(entries: int, dtype: str, write_pairs
     wide = Wider.from_json(tokenizers.source.to_json())
     write_pairs([("w1 w2", "w1")])
     corpus = prepare(make_config(), make_config().train, TokenizerPair(tokenizers.config, wide, tokenizers.target))
-    assert (corpus.source.ids.dtype, corpus.target.ids.dtype) == (np.dtype(dtype), np.dtype("<u2"))
+    assert (corpus.source.values.dtype, corpus.target.values.dtype) == (np.dtype(dtype), np.dtype("<u2"))
     assert corpus.pair(0)[0].tolist() == wide.encode("w1 w2")
     assert corpus.pair(0)[0].max() > (1 << 16) - 60
 

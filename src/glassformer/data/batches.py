@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.data.alignments import token_links
-from glassformer.data.cache import joint_digest
 from glassformer.data.pairs import Batch, Corpus, Ids, Pair, collate
 from glassformer.data.sampling import Plan, Rows, pack_rows, plan_batches
+from glassformer.data.token_store import joint_digest
 from glassformer.errors import DataError
 from glassformer.text import TokenizerPair
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.batches import times
-from glassformer.data.cache import joint_digest
 from glassformer.data.loader import moved
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.sampling import Plan
 from glassformer.data.sequences import Frame, SequenceEpochs, special_id
+from glassformer.data.token_store import joint_digest
 from glassformer.data.token_stream import Stream
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer

@@ -5,7 +5,6 @@ The rows of a batch hold one or several sentences and are padded to a rectangle 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,34 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.read_report import ReadReport
+from glassformer.data.token_store import Ragged
 from glassformer.text import TokenizerPair
 
 Ids = Sequence[int] | NDArray[np.integer]
 Pair = tuple[Ids, Ids]
-
-
-@dataclass(frozen=True)
-class Side:
-    """The sentences of one language, one after the other: sentence ``i`` is ``ids[offsets[i]:offsets[i + 1]]``."""
-
-    ids: NDArray[np.integer]
-    offsets: NDArray[np.int64]
-
-    @property
-    def lengths(self) -> NDArray[np.int32]:
-        """Tokens of each sentence, without special tokens."""
-        return np.diff(self.offsets).astype(np.int32)
-
-    def __getitem__(self, index: int) -> NDArray[np.integer]:
-        return self.ids[self.offsets[index] : self.offsets[index + 1]]
-
-    @classmethod
-    def open(cls, folder: Path, name: str, dtype: str) -> "Side":
-        """``asarray``: slicing a plain view of the mapping costs a fifth of slicing the ``memmap`` itself."""
-        return cls(
-            np.asarray(np.memmap(folder / f"{name}.ids", dtype, "r")),
-            np.asarray(np.memmap(folder / f"{name}.offsets", "<i8", "r")),
-        )
 
 
 class Corpus:
@@ -55,11 +31,11 @@ class Corpus:
 
     def __init__(
         self,
-        source: Side,
-        target: Side,
+        source: Ragged,
+        target: Ragged,
         account: ReadReport,
         fingerprint: str,
-        links: Side | None = None,
+        links: Ragged | None = None,
         content_digest: str = "",
     ) -> None:
         self.source, self.target = source, target
@@ -69,14 +45,16 @@ class Corpus:
         self.content_digest = content_digest
 
     def __len__(self) -> int:
-        return len(self.source.offsets) - 1
+        return len(self.source)
 
     @property
     def source_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each source sentence, without special tokens."""
         return self.source.lengths
 
     @property
     def target_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each target sentence, without special tokens."""
         return self.target.lengths
 
     def pair(self, index: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:

@@ -1,23 +1,26 @@
 """Text files to a ``Corpus``: read, filter, encode, a few thousand lines at a time, whatever the files' size."""
 
 import hashlib
-import shutil
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from io import BufferedIOBase
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.data import cache
 from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
 from glassformer.data.held_out import Part, nothing_held_out, of_part
 from glassformer.data.pairs import Corpus
-from glassformer.data.parallel_text import Record, read_records
+from glassformer.data.parallel_text import Record, find_files, read_records
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
+from glassformer.data.readers import regular
+from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, stored
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
 
@@ -35,18 +38,34 @@ def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, ali
     Raises ``DataError`` for files that cannot be read or do not pair up, when no pair is left, for links of words that
     are not there, when no pair that is left has one, and when the cache cannot be written.
     """
-    key = cache.fingerprint(config, paths, tokenizers, alignments)
-    folder = cache.corpus_folder(config, key)
-    corpus = cache.load(folder, key, paths)
-    if corpus is None:
-        try:
-            _build(config, list(zip_longest(paths, alignments)), tokenizers, folder, key)
-        except OSError as error:
-            raise cache.unwritable(folder.parent, error) from None
-        corpus = cache.load(folder, key, paths)
-    if corpus is None:
-        raise DataError(f"{folder}: the token cache changes while it is read; set data.cache to a folder of your own")
-    return corpus
+    key = fingerprint(config, paths, tokenizers, alignments)
+    files = list(zip_longest(paths, alignments))
+    return stored(config.cache, key, partial(_open, key=key, paths=paths), partial(_build, config, files, tokenizers))
+
+
+def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> str:
+    """SHA-256 over content, vocabularies and filters; file names do not enter. Reads every file once."""
+    made_from: dict[str, Any] = {
+        "files": [[found.form, *map(digest, found.files)] for found in (find_files(config, path) for path in paths)],
+        "languages": [config.source, config.target],
+        "vocabularies": [tokenizers.source.fingerprint, tokenizers.target.fingerprint],
+        "filters": [config.max_length, config.max_length_ratio, config.drop_duplicates],
+    }
+    if config.validation_share:
+        made_from["validation_share"] = config.validation_share
+    if alignments:
+        made_from["alignments"] = [digest(regular(Path(file))) for file in alignments]
+    return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+
+
+def _open(folder: Path, index: dict[str, Any], key: str, paths: list[str]) -> Corpus | None:
+    account = account_of(index, paths)
+    names = ["source", "target", *(["links"] if "links" in index["dtypes"] else [])]
+    sides = [Ragged.open(folder, name, index["dtypes"][name]) for name in names]
+    if any(len(side) != account.kept or side.offsets[-1] != len(side.values) for side in sides):
+        return None
+    links = sides[2] if len(sides) > 2 else None
+    return Corpus(sides[0], sides[1], account, key, links, content_digest(index))
 
 
 def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[str], list[str], ReadReport]:
@@ -71,42 +90,35 @@ def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[
     return sources, targets, account
 
 
-def _build(
-    config: DataConfig, files: list[tuple[str, str | None]], tokenizers: TokenizerPair, folder: Path, key: str
-) -> None:
+def _build(config: DataConfig, files: list[tuple[str, str | None]], tokenizers: TokenizerPair, build: Path) -> Contents:
     """``files``: each path, and the file of its alignments, which all of them have or none."""
-    build, aligned = cache.begin(folder), [alignment for _, alignment in files if alignment is not None]
-    try:
-        account = ReadReport()
-        with (
-            _writer(build, "source", tokenizers.source) as source,
-            _writer(build, "target", tokenizers.target) as target,
-            _writer(build, "links") if aligned else nullcontext() as links,
-        ):
-            keep = _Filter(config, tokenizers, "train" if config.validation_share else "all")
-            for path, alignment in files:
-                file = FileReadReport(path)
-                account.files.append(file)
-                lines = AlignedLines(alignment, path, tokenizers) if alignment is not None else None
-                for chunk in _chunks(read_records(config, path)):
-                    kept = keep(chunk, file)
-                    source.append([ids for _, ids, _ in kept])
-                    target.append([ids for _, _, ids in kept])
-                    _compare(kept, sum(one.kept for one in account.files) - len(kept), source, target, tokenizers)
-                    if lines is not None and links is not None:
-                        links.append(lines.links(chunk, kept))
-                if lines is not None:
-                    lines.end()
-        account.source, account.target = source.account, target.account
-        if not account.kept:
-            raise DataError(f"no pair is left to train on: {'; '.join(file.describe() for file in account.files)}")
-        if links is not None and not links.account.tokens:
-            raise DataError(f"{', '.join(aligned)}: no pair that is kept has a link; leave data.alignments out")
-        written = {"source": source, "target": target} | ({"links": links} if links is not None else {})
-        cache.commit(build, folder, key, {name: side.dtype for name, side in written.items()}, account)
-    except BaseException:
-        shutil.rmtree(build, ignore_errors=True)
-        raise
+    account, aligned = ReadReport(), [alignment for _, alignment in files if alignment is not None]
+    with (
+        _writer(build, "source", tokenizers.source) as source,
+        _writer(build, "target", tokenizers.target) as target,
+        _writer(build, "links") if aligned else nullcontext() as links,
+    ):
+        keep = _Filter(config, tokenizers, "train" if config.validation_share else "all")
+        for path, alignment in files:
+            file = FileReadReport(path)
+            account.files.append(file)
+            lines = AlignedLines(alignment, path, tokenizers) if alignment is not None else None
+            for chunk in _chunks(read_records(config, path)):
+                kept = keep(chunk, file)
+                source.append([ids for _, ids, _ in kept])
+                target.append([ids for _, _, ids in kept])
+                _compare(kept, sum(one.kept for one in account.files) - len(kept), source, target, tokenizers)
+                if lines is not None and links is not None:
+                    links.append(lines.links(chunk, kept))
+            if lines is not None:
+                lines.end()
+    account.source, account.target = source.account, target.account
+    if not account.kept:
+        raise DataError(f"no pair is left to train on: {'; '.join(file.describe() for file in account.files)}")
+    if links is not None and not links.account.tokens:
+        raise DataError(f"{', '.join(aligned)}: no pair that is kept has a link; leave data.alignments out")
+    written = {"source": source, "target": target} | ({"links": links} if links is not None else {})
+    return Contents({name: side.dtype for name, side in written.items()}, account, {})
 
 
 def _compare(

@@ -2,21 +2,21 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.data import cache
 from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.held_out import Part
-from glassformer.data.pairs import Side
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.readers import regular
+from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, stored
 from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer
@@ -79,22 +79,14 @@ def prepare_stream(config: DocumentsConfig, paths: list[str], tokenizer: Tokeniz
     """
     paths = text_files(paths)
     key = _fingerprint(config, paths, tokenizer, part)
-    folder = cache.folder_of(config.cache, key)
-    stream = _load(folder, key, paths)
-    if stream is None:
-        try:
-            _build(config, paths, tokenizer, part, folder, key)
-        except OSError as error:
-            raise cache.unwritable(folder.parent, error) from None
-        stream = _load(folder, key, paths)
-    if stream is None:
-        raise DataError(f"{folder}: the token cache changes while it is read; set data.cache to a folder of your own")
-    return stream
+    return stored(
+        config.cache, key, partial(_open, key=key, paths=paths), partial(_build, config, paths, tokenizer, part)
+    )
 
 
 def _fingerprint(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part: Part) -> str:
     made_from = {
-        "stream": [[text_form(path), cache.digest(regular(Path(path)))] for path in paths],
+        "stream": [[text_form(path), digest(regular(Path(path)))] for path in paths],
         "documents": [config.documents, config.text_key],
         "part": [part, 0.0 if part == "all" else config.validation_share],
         "vocabulary": tokenizer.fingerprint,
@@ -102,41 +94,28 @@ def _fingerprint(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer
     return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
 
 
-def _load(folder: Path, key: str, paths: list[str]) -> Stream | None:
-    """``None`` when there is none or it is damaged."""
-    try:
-        index = cache.verified_index(folder, key)
-        if index is None:
-            return None
-        account, content = cache.account_of(index, paths), cache.content_digest(index)
-        side = Side.open(folder, NAME, index["dtypes"][NAME])
-        stream = Stream(side.ids, side.offsets, int(index["characters"]), int(index["bytes"]), account, key, content)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return stream if stream.documents == account.kept and side.offsets[-1] == len(side.ids) + 1 else None
+def _open(folder: Path, index: dict[str, Any], key: str, paths: list[str]) -> Stream | None:
+    account, content = account_of(index, paths), content_digest(index)
+    text = Ragged.open(folder, NAME, index["dtypes"][NAME])
+    stream = Stream(text.values, text.offsets, int(index["characters"]), int(index["bytes"]), account, key, content)
+    return stream if len(text) == account.kept and text.offsets[-1] == len(text.values) + 1 else None
 
 
-def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part: Part, folder: Path, key: str) -> None:
-    build = cache.begin(folder)
-    try:
-        account = ReadReport()
-        with (build / f"{NAME}.ids").open("w+b") as ids, (build / f"{NAME}.offsets").open("wb") as offsets:
-            writer = _StreamWriter(ids, offsets, tokenizer)
-            for path in paths:
-                file = FileReadReport(path)
-                account.files.append(file)
-                for chunk in _chunks(read_pieces(config, path, part, tokenizer.tokens_span_lines)):
-                    writer.add(chunk, tokenizer.encode_batch([piece.text for piece in chunk]), file)
-                writer.close(file)
-            writer.finish(account)
-        if not account.kept:
-            found = "; ".join(account.file_lines())
-            raise DataError(f"no document is left ({found}); give text, as UTF-8 (iconv -f LATIN1 -t UTF-8 converts)")
-        measures = {"characters": writer.characters, "bytes": writer.bytes}
-        cache.commit(build, folder, key, {NAME: writer.dtype}, account, measures)
-    except BaseException:
-        shutil.rmtree(build, ignore_errors=True)
-        raise
+def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part: Part, build: Path) -> Contents:
+    account = ReadReport()
+    with (build / f"{NAME}.ids").open("w+b") as ids, (build / f"{NAME}.offsets").open("wb") as offsets:
+        writer = _StreamWriter(ids, offsets, tokenizer)
+        for path in paths:
+            file = FileReadReport(path)
+            account.files.append(file)
+            for chunk in _chunks(read_pieces(config, path, part, tokenizer.tokens_span_lines)):
+                writer.add(chunk, tokenizer.encode_batch([piece.text for piece in chunk]), file)
+            writer.close(file)
+        writer.finish(account)
+    if not account.kept:
+        found = "; ".join(account.file_lines())
+        raise DataError(f"no document is left ({found}); give text, as UTF-8 (iconv -f LATIN1 -t UTF-8 converts)")
+    return Contents({NAME: writer.dtype}, account, {"characters": writer.characters, "bytes": writer.bytes})
 
 
 class _StreamWriter:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.batches import times
-from glassformer.data.cache import joint_digest
 from glassformer.data.loader import ResumableLoader, moved
+from glassformer.data.token_store import joint_digest
 from glassformer.data.token_stream import Stream
 from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import DataError

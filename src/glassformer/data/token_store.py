@@ -1,4 +1,4 @@
-"""Cache folder of a prepared corpus: named by a hash of its inputs, and either complete or absent.
+"""Token ids on disk: in a cache folder named by a hash of its inputs, which is either complete or absent.
 
 A build writes under a temporary name and renames at the end, so a killed build is never mistaken for a corpus. The
 index holds the SHA-256 of every file and a digest of itself. All are verified once, when the folder is opened. A
@@ -13,69 +13,116 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self, TypeVar
 
-from glassformer.data.config import DataConfig
-from glassformer.data.pairs import Corpus, Side
-from glassformer.data.parallel_text import find_files
+import numpy as np
+from numpy.typing import NDArray
+
 from glassformer.data.read_report import ReadReport
-from glassformer.data.readers import regular, unreadable
+from glassformer.data.readers import unreadable
 from glassformer.errors import DataError
 from glassformer.storage.manifest import digested, parse_digested
-from glassformer.text import TokenizerPair
 
 FORMAT = 2  # version of the folder format; any other is rebuilt. Version 1 had no digests
 INDEX = "index.json"
 ABANDONED_SECONDS = 24 * 3600
 
 
-def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> str:
-    """SHA-256 over content, vocabularies and filters; file names do not enter. Reads every file once."""
-    made_from: dict[str, Any] = {
-        "files": [[found.form, *map(digest, found.files)] for found in (find_files(config, path) for path in paths)],
-        "languages": [config.source, config.target],
-        "vocabularies": [tokenizers.source.fingerprint, tokenizers.target.fingerprint],
-        "filters": [config.max_length, config.max_length_ratio, config.drop_duplicates],
-    }
-    if config.validation_share:
-        made_from["validation_share"] = config.validation_share
-    if alignments:
-        made_from["alignments"] = [digest(regular(Path(file))) for file in alignments]
-    return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+T = TypeVar("T")
 
 
-def corpus_folder(config: DataConfig, key: str) -> Path:
-    """Where the corpus of that fingerprint belongs, whether it is there or not."""
-    return folder_of(config.cache, key)
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths, one after the other: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``."""
+
+    values: NDArray[np.integer]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> NDArray[np.integer]:
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
+
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Values of each row."""
+        return np.diff(self.offsets).astype(np.int32)
+
+    @classmethod
+    def open(cls, folder: Path, name: str, dtype: str) -> Self:
+        """Map the files of ``name`` into memory.
+
+        ``asarray``: slicing a plain view of the mapping costs a fifth of slicing the ``memmap`` itself.
+        """
+        return cls(
+            np.asarray(np.memmap(folder / f"{name}.ids", dtype, "r")),
+            np.asarray(np.memmap(folder / f"{name}.offsets", "<i8", "r")),
+        )
+
+
+class Contents(NamedTuple):
+    """Description of a finished build: the number type of each pair of files, the report, further counts."""
+
+    dtypes: dict[str, str]
+    account: ReadReport
+    measures: dict[str, int]
+
+
+def stored(
+    cache: str,
+    key: str,
+    open_folder: Callable[[Path, dict[str, Any]], T | None],
+    build: Callable[[Path], Contents],
+) -> T:
+    """Open the token ids with the fingerprint ``key``; if they are missing or damaged, build them first.
+
+    ``open_folder`` takes the folder and its verified index, and returns None if its files do not fit each other.
+    ``build`` writes into the empty folder that it is called with.
+
+    Raises ``DataError`` when the cache cannot be written or changes while it is read.
+    """
+    folder = folder_of(cache, key)
+    found = _opened(folder, key, open_folder)
+    if found is None:
+        try:
+            _build(folder, key, build)
+        except OSError as error:
+            raise _unwritable(folder.parent, error) from None
+        found = _opened(folder, key, open_folder)
+    if found is None:
+        raise DataError(f"{folder}: the token cache changes while it is read; set data.cache to a folder of your own")
+    return found
+
+
+def _opened(folder: Path, key: str, open_folder: Callable[[Path, dict[str, Any]], T | None]) -> T | None:
+    try:
+        index = _verified_index(folder, key)
+        return None if index is None else open_folder(folder, index)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _build(folder: Path, key: str, build: Callable[[Path], Contents]) -> None:
+    unfinished = _begin(folder)
+    try:
+        _commit(unfinished, folder, key, build(unfinished))
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def folder_of(cache: str, key: str) -> Path:
-    """Where what has that fingerprint belongs under ``cache``; empty: the user's cache folder."""
+    """The folder of the fingerprint ``key`` under ``cache``; empty: the user's cache folder."""
     return _cache_root(cache) / f"{key[:32]}-{FORMAT}"
 
 
-def load(folder: Path, key: str, paths: list[str]) -> Corpus | None:
-    """The corpus in ``folder``; ``None`` when there is none or it is damaged."""
-    try:
-        index = verified_index(folder, key)
-        if index is None:
-            return None
-        account = account_of(index, paths)
-        names = ["source", "target", *(["links"] if "links" in index["dtypes"] else [])]
-        sides = [Side.open(folder, name, index["dtypes"][name]) for name in names]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    if any(len(side.offsets) != account.kept + 1 or side.offsets[-1] != len(side.ids) for side in sides):
-        return None
-    links = sides[2] if len(sides) > 2 else None
-    return Corpus(sides[0], sides[1], account, key, links, content_digest(index))
-
-
-def verified_index(folder: Path, key: str) -> dict[str, Any] | None:
-    """The index that ``commit`` wrote, after checking the SHA-256 of every file, which reads each file once.
+def _verified_index(folder: Path, key: str) -> dict[str, Any] | None:
+    """The index that ``_commit`` wrote, after checking the SHA-256 of every file, which reads each file once.
 
     ``None`` if the folder does not exist, or if a file is damaged. A warning names the damaged file.
     """
@@ -89,7 +136,7 @@ def verified_index(folder: Path, key: str) -> dict[str, Any] | None:
         return index
     warnings.warn(
         f"{folder / damaged[0]}: is damaged (SHA-256 mismatch); rebuilding the token cache",
-        stacklevel=4,
+        stacklevel=5,
     )
     return None
 
@@ -112,7 +159,7 @@ def account_of(index: dict[str, Any], paths: list[str]) -> ReadReport:
     return account
 
 
-def begin(folder: Path) -> Path:
+def _begin(folder: Path) -> Path:
     """A new empty folder beside ``folder``, on the same file system. Removes a damaged ``folder``, and dead builds."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists():
@@ -125,18 +172,11 @@ def begin(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
 
 
-def commit(
-    build: Path,
-    folder: Path,
-    key: str,
-    dtypes: dict[str, str],
-    account: ReadReport,
-    measures: dict[str, int] | None = None,
-) -> None:
+def _commit(build: Path, folder: Path, key: str, contents: Contents) -> None:
     """Describe the files of ``build``, then give it its name. When another process was faster, its folder stays."""
     files = {file.name: digest(file) for file in sorted(build.iterdir())}
-    described = {"dtypes": dtypes, "account": account.to_json(), "files": files, **(measures or {})}
-    (build / INDEX).write_bytes(digested({"format": FORMAT, "fingerprint": key, **described}))
+    described = {"dtypes": contents.dtypes, "account": contents.account.to_json(), "files": files}
+    (build / INDEX).write_bytes(digested({"format": FORMAT, "fingerprint": key, **described, **contents.measures}))
     try:
         os.rename(build, folder)
     except OSError:
@@ -145,7 +185,7 @@ def commit(
         shutil.rmtree(build)
 
 
-def unwritable(folder: Path, error: OSError) -> DataError:
+def _unwritable(folder: Path, error: OSError) -> DataError:
     return DataError(
         f"{folder}: the token cache cannot be written ({error.strerror or error}); "
         "set data.cache to a folder that is writable and has room"
