@@ -108,11 +108,11 @@ class Config(BaseModel):
         Path(path).write_bytes(to_toml(self.model_dump(mode="json")).encode())
 
 
-class _FaultsError(Exception):
+class _FaultsError(ConfigError):
     """Errors of a configuration, one line each."""
 
     def __init__(self, faults: list[str]) -> None:
-        super().__init__(faults)
+        super().__init__(faults[0])
         self.faults = faults
 
 

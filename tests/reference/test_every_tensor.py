@@ -37,7 +37,8 @@ VARIANTS = {
 def expected(model: EncoderDecoder) -> Tensors:
     config = model.config
     weights = {name: w.detach().double().numpy() for name, w in weights_of(model).items()}
-    reference = Reference(weights, config.n_heads, config.norm_order, config.activation, config.embedding)
+    reference = Reference(weights, config.n_heads, config.norm_order, config.activation)
+    reference.scale_embeddings, reference.norm_embeddings = config.scale_embeddings, config.norm_embeddings
     return reference.run(SOURCE, TARGET, config.n_encoder_layers, config.n_decoder_layers)
 
 

@@ -42,14 +42,14 @@ def sinusoidal_encoding(length: int, d_model: int) -> Array:
 class Reference:
     """One forward pass; ``tensors`` fills with everything that is computed."""
 
-    def __init__(
-        self, weights: Weights, n_heads: int, norm_order: str, activation: str = "relu", embedding: str = "scaled"
-    ):
+    scale_embeddings = True
+    norm_embeddings = False
+
+    def __init__(self, weights: Weights, n_heads: int, norm_order: str, activation: str = "relu"):
         self.weights = weights
         self.n_heads = n_heads
         self.pre_norm = norm_order == "pre"
         self.activation = ACTIVATIONS[activation]
-        self.embedding = embedding
         self.tensors: Tensors = {}
 
     def note(self, name: str, value: Array) -> Array:
@@ -72,13 +72,13 @@ class Reference:
         one_hot = np.zeros((len(ids), len(matrix)))
         one_hot[np.arange(len(ids)), ids] = 1
         tokens = self.note(f"{name}.tokens", self.note(f"{name}.one_hot", one_hot) @ matrix)
-        factor = 1.0 if self.embedding == "normed" else sqrt(matrix.shape[1])
+        factor = sqrt(matrix.shape[1]) if self.scale_embeddings else 1.0
         scaled = self.note(f"{name}.scaled", tokens * factor)
         learned = self.weights.get(f"{stored}.position.weight")
         encoding = sinusoidal_encoding(len(ids), matrix.shape[1]) if learned is None else learned[: len(ids)]
         self.note(f"{name}.encoding", encoding)
         total = self.note(f"{name}.positioned", scaled + encoding)
-        if self.embedding == "scaled":
+        if not self.norm_embeddings:
             return total
         return self.note(f"{name}.normed", self.layer_norm(total, f"{name}.norm", f"{stored}.norm"))
 

@@ -199,6 +199,7 @@ class Generator:
 
     def configure(self, **options: Any) -> LanguageDecodingConfig:
         """The stored decoding settings with ``options`` over them; a beam that is asked for is searched, not drawn."""
+        options = LanguageDecodingConfig.migrate(options)
         if options.get("beam_size", 1) > 1 and "sample" not in options:
             options["sample"] = False
         values = {**self.decoding.model_dump(), **options}

@@ -317,6 +317,7 @@ class Translator:
 
     def configure(self, **options: Any) -> TranslationDecodingConfig:
         """The stored decoding settings with ``options`` over them; an unknown one is refused with the nearest known."""
+        options = TranslationDecodingConfig.migrate(options)
         if "n_best" in options and "beam_size" not in options:
             options["beam_size"] = max(options["n_best"], self.decoding.beam_size)
         return TranslationDecodingConfig.parse({**self.decoding.model_dump(), **options}, "decoding")
