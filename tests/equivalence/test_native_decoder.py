@@ -16,7 +16,8 @@ from built_kernels import copying_compiler
 from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate
 from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
-from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.activation import ACTIVATIONS, Activation
+from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.rotary import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import Accelerated, accelerate, route
@@ -47,6 +48,7 @@ KINDS = {
         "norm_order": "pre",
     },
     "gelu": {"activation": "gelu", "norm_order": "pre"},
+    "gelu_tanh": {"activation": "gelu_tanh"},
     "silu": {"activation": "silu", "d_ff": 21},
     "normalized embedding": {
         "scale_embeddings": False,

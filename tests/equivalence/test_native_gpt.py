@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.generate import LanguageDecodingConfig, SpecialTokens, continue_texts
+from glassformer.layers.activation import ACTIVATIONS
 from glassformer.layers.block import AddNorm
-from glassformer.layers.feed_forward import ACTIVATIONS
 from glassformer.layers.rotary import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native import accelerate, route

@@ -16,6 +16,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "post": {},
     "pre, rotary": {"norm_order": "pre", "positions": "rotary", "activation": "silu", "output_bias": True},
     "learned, untied": {"positions": "learned", "tie_embeddings": False, "activation": "gelu"},
+    "gelu_tanh": {"activation": "gelu_tanh"},
     "normed, tied": {"scale_embeddings": False, "norm_embeddings": True, "positions": "learned"},
     "normed with the factor, untied": {
         "norm_embeddings": True,

@@ -21,7 +21,7 @@ from interop.small_folders import translator
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("marian", {"activation_function": "swish"}),
     ("marian", {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 300}),
-    ("pegasus", {"activation_function": "gelu", "d_model": 15}),
+    ("pegasus", {"activation_function": "gelu_new", "d_model": 15}),
     ("pegasus", {"tie_word_embeddings": False}),
     ("blenderbot", {"activation_function": "relu"}),
     ("m2m_100", {}),
@@ -116,7 +116,7 @@ def test_every_fault_of_the_weights_is_listed(made: Callable[..., Path], tmp_pat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"activation_function": "gelu_new"}, "activation_function='gelu_new'"),
+        ({"activation_function": "gelu_fast"}, "activation_function='gelu_fast'"),
         ({"scale_embedding": False}, "scale_embedding=False"),
         ({"decoder_attention_heads": 2}, "decoder_attention_heads=2"),
     ],

@@ -66,6 +66,17 @@ class Setting:
     """Our value for each of theirs; an export writes the first of several with the same meaning."""
 
 
+ACTIVATIONS = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Our name for each activation of theirs; of several, the first is written."""
+
+
 @dataclass(frozen=True)
 class Family:
     """Everything specific to one ``model_type`` of Hugging Face."""

@@ -105,7 +105,14 @@ def _copies(model: EncoderDecoder) -> Weights:
 
 def _empty(c: EncoderDecoderConfig) -> Any:
     activations = specs.Activation
-    activation = {"relu": activations.RELU, "gelu": activations.GELU, "silu": activations.SWISH}[c.activation]
+    activation = {
+        "relu": activations.RELU,
+        "gelu": activations.GELU,
+        "gelu_tanh": activations.GELUTanh,
+        "silu": activations.SWISH,
+    }.get(c.activation)
+    if activation is None:
+        raise ConfigError(f"model.activation={c.activation}: CTranslate2 does not have it; export to onnx")
     shape: dict[str, Any] = {
         "pre_norm": c.norm_order == "pre",
         "activation": activation,

@@ -1,28 +1,11 @@
 """Section 3.3, equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, the same at every position."""
 
 from collections.abc import Callable
-from typing import Literal
 
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from glassformer.taps import tap
-
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
-
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    """GELU by its approximation with tanh (Hendrycks & Gimpel 2016, arXiv:1606.08415), which GPT-2 has."""
-    return F.gelu(x, approximate="tanh")
-
-
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": gelu_tanh,
-    "silu": F.silu,
-}
 
 
 class FeedForward(nn.Module):

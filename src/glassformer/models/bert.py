@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from glassformer.config import Config, FormerKeys
 from glassformer.errors import ConfigError
+from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialize_normal
 from glassformer.layers.inputs import SegmentEmbedding
 from glassformer.layers.mask import Mask, Sentences
@@ -37,10 +38,10 @@ class BERTConfig(Config):
     n_heads: int = Field(12, gt=0, description="attention heads")
     d_ff: int = Field(3072, gt=0, description="inner width of the feed-forward layers")
     n_layers: int = Field(12, gt=0, description="encoder layers")
-    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="dropout of embeddings and sub-layer outputs")
     attention_dropout: float | None = Field(None, ge=0, lt=0.99)
     """Dropout of the attention weights; ``dropout`` if not set."""
-    activation: Activation = Field("gelu", description="of the feed-forward layers")
+    activation: Activation = Field("gelu", description="activation of the feed-forward layers")
     norm_eps: float = Field(1e-12, gt=0, description="added to the variance")
     n_segments: int = Field(2, gt=0, description="texts that a row may hold")
     max_length: int = Field(512, gt=0, description="learned positions")

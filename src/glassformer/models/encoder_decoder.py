@@ -8,12 +8,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config, FormerKeys
+from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import DecoderState, StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward
+from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialize
 from glassformer.layers.mask import Mask, Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm
@@ -37,24 +38,19 @@ class EncoderDecoderConfig(Config):
     d_model: int = Field(512, gt=0, description="width of the residual stream")
     n_heads: int = Field(8, gt=0, description="attention heads, h in the paper")
     d_k: int | None = Field(None, gt=0, description="query and key width of a head; d_model / n_heads when not given")
-    d_v: int | None = Field(None, gt=0, description="value width of a head; likewise")
+    d_v: int | None = Field(None, gt=0, description="value width of a head; d_model / n_heads when not given")
     d_ff: int = Field(2048, gt=0, description="inner width of the feed-forward layers")
     n_encoder_layers: int = Field(6, gt=0, description="N of the encoder")
     n_decoder_layers: int = Field(6, gt=0, description="N of the decoder")
-    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="dropout of embeddings and sub-layer outputs")
     attention_dropout: float | None = Field(None, ge=0, lt=0.99)
     """Dropout of the attention weights; ``dropout`` if not set."""
-    norm_order: Literal["post", "pre"] = Field(
-        "post", description="LayerNorm after the sum (the paper) or before the sub-layer"
-    )
-    positions: Literal["sinusoidal", "learned", "rotary"] = Field(
-        "sinusoidal", description="how the order of tokens is told"
-    )
+    norm_order: Literal["post", "pre"] = Field("post", description="LayerNorm after the sum, or before the sub-layer")
+    positions: Literal["sinusoidal", "learned", "rotary"] = Field("sinusoidal", description="positional encodings")
     scale_embeddings: bool = True
-    """Multiply embeddings by √d_model (section 3.4). BART does not (Lewis et al. 2020, arXiv:1910.13461): its positions
-    are learned. Sinusoids would be larger than such embeddings."""
+    """Multiply embeddings by √d_model (section 3.4). BART, with learned positions, does not (arXiv:1910.13461)."""
     norm_embeddings: bool = Field(False, description="LayerNorm of the sum of embedding and position, as in BART")
-    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="of the feed-forward layers")
+    activation: Activation = Field("relu", description="activation of the feed-forward layers")
     attention_bias: bool = Field(True, description="biases in the four projections")
     output_bias: bool = Field(False, description="bias before the softmax")
     tie_embeddings: bool = Field(True, description="one matrix for source, target and output (section 3.4)")

@@ -14,12 +14,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config, FormerKeys
+from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialize_normal
 from glassformer.layers.llama import GatedFeedForward, RMSNorm
 from glassformer.layers.mask import Sentences, causal_mask
@@ -62,13 +63,13 @@ class GPTConfig(Config):
     attention: AttentionConfig = AttentionConfig()
     d_ff: int = Field(3072, gt=0, description="inner width of the feed-forward layers")
     n_layers: int = Field(12, gt=0, description="decoder layers")
-    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="dropout of embeddings and sub-layer outputs")
     attention_dropout: float | None = Field(None, ge=0, lt=0.99)
     """Dropout of the attention weights; ``dropout`` if not set. A sparse pattern trains fast with 0 only."""
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm, before each sub-layer")
     norm_eps: float = Field(1e-5, gt=0, description="added to the variance")
-    positions: Literal["learned", "sinusoidal", "rotary"] = Field("learned", description="how the order is told")
-    activation: Activation = Field("gelu_tanh", description="of the feed-forward layers")
+    positions: Literal["learned", "sinusoidal", "rotary"] = Field("learned", description="positional encodings")
+    activation: Activation = Field("gelu_tanh", description="activation of the feed-forward layers")
     gated: bool = Field(False, description="a second product as a gate: SwiGLU with silu, GEGLU with gelu")
     bias: bool = Field(True, description="biases in attention and feed-forward layers")
     tie_embeddings: bool = Field(True, description="one matrix for input and output")

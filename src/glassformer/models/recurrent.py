@@ -30,15 +30,15 @@ class RecurrentConfig(Config):
 
     kind: Literal["recurrent"] = "recurrent"
     vocab_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = Field(None, description="entries")
-    d_model: int = Field(512, gt=0, description="width of the embeddings and of what the softmax reads")
+    d_model: int = Field(512, gt=0, description="width of the embeddings and of the input of the softmax")
     d_hidden: int = Field(512, gt=0, description="units of a layer; the encoder has half of them each way")
-    n_heads: int = Field(1, gt=0, description="attention heads; 1 in all of the papers above")
+    n_heads: int = Field(1, gt=0, description="attention heads; 1 in the papers")
     n_encoder_layers: int = Field(2, gt=0, description="LSTMs of the encoder, each way")
-    n_decoder_layers: int = Field(2, gt=0, description="LSTMs of the decoder; the first asks the source")
+    n_decoder_layers: int = Field(2, gt=0, description="LSTMs of the decoder; the first attends to the source")
     dropout: float = Field(0.1, ge=0, lt=0.99, description="between layers, not between steps (Zaremba et al. 2014)")
     output_bias: bool = Field(False, description="bias before the softmax")
     tie_embeddings: bool = Field(True, description="one matrix for source, target and output")
-    positions: Literal["none"] = Field("none", description="a recurrence knows the order by itself")
+    positions: Literal["none"] = Field("none", description="a recurrent network needs none")
     max_length: int = Field(1024, gt=0, description="longer sentences draw a warning; every length is possible")
 
     @model_validator(mode="after")

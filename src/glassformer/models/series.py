@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from glassformer.config import Config, FormerKeys
 from glassformer.errors import DataError
+from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialize_normal
 from glassformer.layers.inputs import PatchEmbedding, series_patches
 from glassformer.layers.norm import LayerNorm
@@ -39,11 +40,11 @@ class SeriesConfig(Config):
     n_heads: int = Field(16, gt=0, description="attention heads")
     d_ff: int = Field(256, gt=0, description="inner width of the feed-forward layers")
     n_layers: int = Field(3, gt=0, description="encoder layers")
-    dropout: float = Field(0.2, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
+    dropout: float = Field(0.2, ge=0, lt=0.99, description="dropout of embeddings and sub-layer outputs")
     attention_dropout: float | None = Field(None, ge=0, lt=0.99)
     """Dropout of the attention weights; ``dropout`` if not set."""
     head_dropout: float = Field(0.0, ge=0, lt=0.99, description="before the last linear transformation")
-    activation: Activation = Field("gelu", description="of the feed-forward layers")
+    activation: Activation = Field("gelu", description="activation of the feed-forward layers")
     normalize: bool = Field(True, description="each series to mean 0 and deviation 1, and back (Kim et al. 2022)")
 
     @model_validator(mode="after")

@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from glassformer.config import Config, FormerKeys
 from glassformer.errors import DataError
+from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection
-from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.init import initialize_normal
 from glassformer.layers.inputs import PatchEmbedding, image_patches
 from glassformer.layers.norm import LayerNorm
@@ -35,9 +36,9 @@ class ViTConfig(Config):
     n_heads: int = Field(12, gt=0, description="attention heads")
     d_ff: int = Field(3072, gt=0, description="inner width of the feed-forward layers")
     n_layers: int = Field(12, gt=0, description="encoder layers")
-    dropout: float = Field(0.1, ge=0, lt=0.99, description="of embeddings and sub-layer outputs")
-    attention_dropout: float = Field(0.0, ge=0, lt=0.99, description="of the attention weights")
-    activation: Activation = Field("gelu", description="of the feed-forward layers")
+    dropout: float = Field(0.1, ge=0, lt=0.99, description="dropout of embeddings and sub-layer outputs")
+    attention_dropout: float = Field(0.0, ge=0, lt=0.99, description="dropout of the attention weights")
+    activation: Activation = Field("gelu", description="activation of the feed-forward layers")
     norm_eps: float = Field(1e-6, gt=0, description="added to the variance")
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ import math
 
 from torch import nn
 
+from glassformer.errors import ConfigError
 from glassformer.explain.formula.dataflow import input_of, keys_of, normalized, residual
 from glassformer.explain.formula.expression import (
     Expression,
@@ -16,16 +17,10 @@ from glassformer.explain.formula.expression import (
     total,
 )
 from glassformer.explain.formula.operands import Derivation, Operands, given
+from glassformer.layers.activation import ACTIVATION_RECORDS, Activation
 from glassformer.layers.block import Stack
 from glassformer.layers.llama import RMSNorm
 from glassformer.layers.rotary import Rotary
-
-ACTIVATION_EQUATIONS = {
-    "relu": r"\max(0, x)",
-    "gelu": r"x \Phi(x)",
-    "gelu_tanh": r"\frac{x}{2} \left(1 + \tanh\left(\sqrt{2/\pi} (x + 0.044715 x^3)\right)\right)",
-    "silu": r"x / (1 + e^{-x})",
-}
 
 
 def projection(o: Operands) -> Derivation:
@@ -134,7 +129,7 @@ def activated_transform(o: Operands) -> Derivation:
     function = _activation(o)
     dense = o.linear(o.vector("memory"), f"{o.path}.dense", o.last)
     source = "Devlin et al. 2019, section 3.1; the linear transformation before it is not recorded by itself"
-    return Derivation(ACTIVATION_EQUATIONS[function].replace("x", "z"), source, op(function, dense))
+    return Derivation(ACTIVATION_RECORDS[function].latex.replace("x", "z"), source, op(function, dense))
 
 
 def product(o: Operands) -> Derivation:
@@ -207,11 +202,16 @@ def _source(o: Operands, section: str) -> str:
 
 def _activated(o: Operands, tap: str) -> Derivation:
     function = _activation(o)
-    return Derivation(ACTIVATION_EQUATIONS[function], "section 3.3", op(function, o.number(f"{o.path}.{tap}")))
+    return Derivation(ACTIVATION_RECORDS[function].latex, "section 3.3", op(function, o.number(f"{o.path}.{tap}")))
 
 
-def _activation(o: Operands) -> str:
-    return getattr(o.model.get_submodule(o.path).activation, "__name__", "")
+def _activation(o: Operands) -> Activation:
+    """Name of the activation of a module, by its function."""
+    function = o.model.get_submodule(o.path).activation
+    for name, record in ACTIVATION_RECORDS.items():
+        if record.function is function:
+            return name
+    raise ConfigError(f"{o.path}: its activation has no formula; use one of {', '.join(ACTIVATION_RECORDS)}")
 
 
 def _width(x: Vector) -> Number:

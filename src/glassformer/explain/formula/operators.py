@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.layers.activation import ACTIVATION_RECORDS
+
 ADDITIVE, MULTIPLICATIVE, ATOMIC = range(3)
 """Precedences; what is not atomic is grouped as an operand of a product, a power or a difference."""
 
@@ -50,10 +52,7 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
     "cos": math.cos,
     "tanh": math.tanh,
     "ln": math.log,
-    "relu": lambda x: max(0.0, x),
-    "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    "silu": lambda x: x / (1 + math.exp(-x)) if x > -700 else 0.0,
+    **{name: record.definition for name, record in ACTIVATION_RECORDS.items()},
 }
 
 OPS: dict[str, Operator] = {

@@ -9,8 +9,7 @@ from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import MAX_LABELS, SIDES, Axis, Step, tokens_axis
-
-ACTIVATIONS = {"relu": "max(0, {})", "gelu": "GELU({})", "gelu_tanh": "GELU({})", "silu": "SiLU({})"}
+from glassformer.layers.activation import ACTIVATION_RECORDS
 
 
 def self_attention(example: Examined, path: str) -> Step:
@@ -56,7 +55,7 @@ def add_and_norm(example: Examined, path: str) -> Step:
 def feed_forward(example: Examined, path: str) -> Step:
     """Section 3.3; with a gate, Shazeer 2020."""
     activated = example.trace[f"{path}.activated"]
-    activation = ACTIVATIONS[example.model.config.activation]
+    activation = ACTIVATION_RECORDS[example.model.config.activation].text
     values = {
         "width": f"{activated.size(-1):,}",
         "zeros": f"{float((activated == 0).double().mean()):.0%}",

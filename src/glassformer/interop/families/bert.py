@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Family, Fixed, Setting, TensorRow, linear
+from glassformer.interop.table import ACTIVATIONS, Family, Fixed, Setting, TensorRow, linear
 from glassformer.models.bert import BERTConfig
 
 PARTS = (

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError
 from glassformer.interop.table import (
+    ACTIVATIONS,
     SINUSOID_TOLERANCE,
     Change,
     Family,
@@ -47,7 +48,7 @@ SETTINGS = (
     Setting("n_decoder_layers", ("decoder_layers",)),
     Setting("dropout", ("dropout",)),
     Setting("max_length", ("max_position_embeddings",)),
-    Setting("activation", ("activation_function",), {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}),
+    Setting("activation", ("activation_function",), {"gelu": "gelu", **ACTIVATIONS}),
 )
 
 TRAINING_ONLY = {"activation_dropout": 0.0, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0}

@@ -13,20 +13,11 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import SINUSOID_TOLERANCE, Family, Fixed, Setting, TensorRow, linear
+from glassformer.interop.table import ACTIVATIONS, SINUSOID_TOLERANCE, Family, Fixed, Setting, TensorRow, linear
 from glassformer.layers.position import sinusoids
 from glassformer.models.gpt import GPTConfig
 
 PROJECTIONS = ("query", "key", "value")
-ACTIVATIONS = {
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu": "gelu",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-"""Our name for each activation of theirs, in every model with one stack."""
 POSITIONS = "transformer.wpe.weight"
 
 

@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
-from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Change, Family, Setting, TensorRow, linear
+from glassformer.interop.table import ACTIVATIONS, Change, Family, Setting, TensorRow, linear
 from glassformer.layers.llama import RMSNorm
 from glassformer.models.gpt import GPTConfig
 

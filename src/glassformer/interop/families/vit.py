@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.families.gpt2 import ACTIVATIONS
-from glassformer.interop.table import Family, Setting, TensorRow, linear
+from glassformer.interop.table import ACTIVATIONS, Family, Setting, TensorRow, linear
 from glassformer.models.vit import ViTConfig
 
 PARTS = (
