@@ -31,34 +31,51 @@ from glassformer.interop.tasks.conversion import TaskConversion, conversion_of
 from glassformer.interop.tasks.encoder import EncoderConversion
 from glassformer.interop.tokenizer_json import generation_file, read_json
 from glassformer.interop.transformers_api import load_model, transformers
+from glassformer.models.device import choose_device
 from glassformer.models.registry import MODELS, build_uninitialized, load_weights, weights_of
 from glassformer.predict.loading import LoadedRun, load_run
 from glassformer.text import TokenizerPair
 
 
 def compare(
-    run: LoadedRun, conversion: TaskConversion, family: Family, folder: Path, texts: Sequence[str] | None = None
+    run: LoadedRun,
+    conversion: TaskConversion,
+    family: Family,
+    folder: Path,
+    texts: Sequence[str] | None = None,
+    device: str = "cpu",
 ) -> Parity:
-    """Compare both models in float32, then in float64, with ``texts`` in float64 only."""
+    """Compare both models in float32, then in float64, on ``device``; with ``texts`` in float64 on the CPU."""
+    on = choose_device(device)
     theirs, model = load_model(conversion.loader, folder), run.model
-    inputs = conversion.inputs(run)
-    differences = {"float32": largest_difference(conversion.logits(model), conversion.their_logits(theirs), inputs)}
+
+    def difference() -> float:
+        inputs = conversion.inputs(run).to(on)
+        model.to(on), theirs.to(on)
+        try:
+            return largest_difference(conversion.logits(model), conversion.their_logits(theirs), inputs)
+        finally:
+            model.cpu(), theirs.cpu()
+
+    differences = {"float32": difference()}
     model.double()  # and back, which changes no bit; a copy would take as much memory again
     try:
         family.make_exact(theirs.double(), model.config)
-        logits = conversion.logits(model), conversion.their_logits(theirs)
-        differences["float64"] = largest_difference(*logits, conversion.inputs(run))
+        differences["float64"] = difference()
         return Parity(differences, conversion.samples(run, theirs, folder, texts))
     finally:
         model.float()
 
 
-def import_folder(source: str, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
+def import_folder(
+    source: str, destination: str | Path, texts: Sequence[str] | None = None, device: str = "cpu"
+) -> Conversion:
     """Import a folder that ``save_pretrained`` wrote, or a model of the hub, as a checkpoint.
 
-    Logits of both models are compared, and their outputs for ``texts`` (random ones by default). Nothing is written if
+    Logits of both models are compared on ``device``, and their outputs for ``texts`` (random ones by default). Nothing is written if
     they differ (``CheckpointError``) or if a setting has no counterpart (``ConfigError``).
     """
+    choose_device(device)  # refused before anything is read
     destination, root = Path(destination), Path(source) if Path(source).is_dir() else fetch(source)
     refuse_existing(destination)
     folder = transformer_folder(root)
@@ -76,14 +93,16 @@ def import_folder(source: str, destination: str | Path, texts: Sequence[str] | N
     if isinstance(conversion_of(family.task), EncoderConversion):
         run, pooling_notes = _with_pooling(run, root, folder)
         notes += pooling_notes
-    parity = compare(run, conversion_of(family.task), family, folder, texts)
+    parity = compare(run, conversion_of(family.task), family, folder, texts, device)
     parity.check(source)
     notes += unsupported_settings(family, their_config, folder, run)
     run.save(destination)
     return Conversion(destination, family.model_type, parity, notes)
 
 
-def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str] | None = None) -> Conversion:
+def export_folder(
+    run: str | Path, destination: str | Path, texts: Sequence[str] | None = None, device: str = "cpu"
+) -> Conversion:
     """Export ``run`` as a folder for ``AutoModelFor…`` and ``AutoTokenizer`` or ``AutoImageProcessor``.
 
     The written folder is loaded and compared as in an import.
@@ -104,7 +123,7 @@ def export_folder(run: str | Path, destination: str | Path, texts: Sequence[str]
         stored = {"model": config.model_dump(mode="json"), "values": loaded.settings}
         tokenizer = {} if loaded.tokenizers is None else {"tokenizer": loaded.tokenizers.to_json()}
         _write_json(folder / SETTINGS_FILE, {**stored, **tokenizer})
-        parity = compare(loaded, conversion, family, folder, texts)
+        parity = compare(loaded, conversion, family, folder, texts, device)
         parity.check(str(loaded.path))
     return Conversion(destination, family.model_type, parity, notes)
 

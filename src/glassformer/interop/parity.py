@@ -25,6 +25,10 @@ class ParityInputs:
     tensors: tuple[Tensor, ...]
     compared: Bool[Tensor, "*positions"] | None = None
 
+    def to(self, device: torch.device) -> "ParityInputs":
+        judged = None if self.judged is None else self.judged.to(device)
+        return ParityInputs(tuple(tensor.to(device) for tensor in self.given), judged)
+
 
 @dataclass(frozen=True)
 class Sample:
