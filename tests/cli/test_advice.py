@@ -34,7 +34,7 @@ def table(path: Path, rows: list[str], header: str = "date,low,high") -> str:
 @pytest.mark.parametrize(("rows", "told"), TABLES)
 def test_cells_of_a_table(refused: Refused, task: Task, tmp_path: Path, verb: str, rows: list[str], told: str) -> None:
     file = table(tmp_path, rows)
-    options = ["--view", "norms", "-o", tmp_path / "f.svg"] if verb == "figure" else []
+    options = ["norms", tmp_path / "f.svg"] if verb == "figure" else []
     assert refused(verb, task("forecasting").run, file, *options) == f"{file}{told}"
     header = table(tmp_path, ["2024-01-01,1"], "date,low")
     told = "has no column 'high', which the model was trained on; known: date, low"

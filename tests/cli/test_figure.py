@@ -21,16 +21,16 @@ def test_a_file_is_the_view_of_the_models_own_translation(cli: Cli, tiny: TinyRu
     view = examine(tiny.translator, TEXT).view(CROSS, head=1, words=True)
     for suffix, text in ((".svg", view.svg()), (".csv", view.to_csv()), (".tex", view.to_latex())):
         file = tmp_path / f"figure{suffix}"
-        assert cli("figure", tiny.run, TEXT, "--view", CROSS, "--head", 1, "--words", "-o", file) == (0, "", "")
+        assert cli("figure", tiny.run, TEXT, CROSS, "--head", 1, "--words", file) == (0, "", "")
         assert file.read_text(encoding="utf-8") == text
-    assert cli("figure", tiny.run, TEXT, "--view", "norms", "-o", tmp_path / "norms.png") == (0, "", "")
+    assert cli("figure", tiny.run, TEXT, "norms", tmp_path / "norms.png") == (0, "", "")
     assert (tmp_path / "norms.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_target_and_the_tokens_can_be_chosen(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     file = tmp_path / "figure.csv"
     options = ["--target", "le vieux chat", "--words", "--average", "--no-specials"]
-    assert cli("figure", tiny.run, TEXT, "--view", CROSS, *options, "-o", file).code == 0
+    assert cli("figure", tiny.run, TEXT, CROSS, *options, file).code == 0
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     assert list(dict.fromkeys(row["row_label"] for row in rows)) == ["le", "vieux", "chat"]
@@ -41,7 +41,7 @@ def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tin
     views = []
     for option in ([], ["--shifted"]):
         file, options = tmp_path / "figure.csv", ["--target", "le chat", "--head", 0, *option]
-        assert cli("figure", tiny.run, TEXT, "--view", CROSS, *options, "-o", file).code == 0
+        assert cli("figure", tiny.run, TEXT, CROSS, *options, file).code == 0
         with file.open(encoding="utf-8", newline="") as lines:
             views.append(list(csv.DictReader(lines)))
     (naive, shifted), ends = views, ("<s>", "</s>")
@@ -57,25 +57,25 @@ def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tin
     [
         (
             TEXT,
-            ["--view", "decoder.1.self_attention", "--shifted"],
+            ["decoder.1.self_attention", "--shifted"],
             r"^decoder\.1\.self_attention has no second reading; only cross-attention can be shifted$",
         ),
         (
             TEXT,
-            ["--view", "decoder.1.cros_attention"],
+            ["decoder.1.cros_attention"],
             r"^'decoder\.1\.cros_attention' is no view; did you mean decoder",
         ),
-        (TEXT, ["--view", "decoder.9.self_attention"], r"^layer=9 is outside the decoder; choose from 0 to 1$"),
-        (TEXT, ["--view", CROSS, "--head", "7"], rf"^head=7 is outside {CROSS}; choose from 0 to 1$"),
+        (TEXT, ["decoder.9.self_attention"], r"^layer=9 is outside the decoder; choose from 0 to 1$"),
+        (TEXT, [CROSS, "--head", "7"], rf"^head=7 is outside {CROSS}; choose from 0 to 1$"),
         (
             TEXT,
-            ["--view", "mask", "--words"],
+            ["mask", "--words"],
             r"^mask has neither heads nor words; leave out what goes with attention$",
         ),
-        ("  ", ["--view", CROSS], r"^the sentence is empty; give one with at least one word$"),
+        ("  ", [CROSS], r"^the sentence is empty; give one with at least one word$"),
         (
             "a " * 200_000,
-            ["--view", CROSS, "--target", "b"],
+            [CROSS, "--target", "b"],
             r"^a text of 200,001 tokens does not fit in memory; split",
         ),
     ],
@@ -83,20 +83,20 @@ def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tin
 def test_what_cannot_be_drawn(
     refused: Callable[..., str], tiny: TinyRun, tmp_path: Path, text: str, arguments: list[str], told: str
 ) -> None:
-    line = refused("figure", tiny.run, text, *arguments, "-o", tmp_path / "f.svg")
+    line = refused("figure", tiny.run, text, *arguments, tmp_path / "f.svg")
     assert re.search(told, line), line
     assert not list(tmp_path.iterdir())
 
 
 def test_files_that_cannot_be_written(refused: Callable[..., str], tiny: TinyRun, tmp_path: Path) -> None:
-    line = refused("figure", tmp_path / "nowhere", TEXT, "--view", CROSS, "-o", tmp_path / "f.gif")
+    line = refused("figure", tmp_path / "nowhere", TEXT, CROSS, tmp_path / "f.gif")
     assert line == f"{tmp_path}/f.gif: .gif is no kind of figure; known: .csv .pdf .png .svg .tex"
     for output in (tmp_path / "fig", "-"):
-        line = refused("figure", tiny.run, TEXT, "--view", CROSS, "-o", output)
+        line = refused("figure", tiny.run, TEXT, CROSS, output)
         assert line == (
             f"{output}: no suffix says what kind of figure it is; end it in one of .csv .pdf .png .svg .tex"
         )
-    line = refused("figure", tiny.run, TEXT, "--view", CROSS, "-o", tmp_path / "none" / "f.svg")
+    line = refused("figure", tiny.run, TEXT, CROSS, tmp_path / "none" / "f.svg")
     assert "cannot be written (No such file or directory); name another file" in line
 
 
@@ -114,7 +114,7 @@ VIEWS = {
 def test_views_of_a_run_of_each_task(cli: Cli, tmp_path: Path, task: str) -> None:
     run, given, file = stored(tmp_path, task), GIVEN[task](tmp_path), tmp_path / "figure.svg"
     for view in VIEWS[task]:
-        assert cli("figure", run, given, "--view", view, "-o", file) == (0, "", "")
+        assert cli("figure", run, given, view, file) == (0, "", "")
         assert file.read_text(encoding="utf-8").startswith("<svg")
 
 
@@ -124,12 +124,8 @@ def test_views_that_another_run_lacks(refused: Callable[..., str], tmp_path: Pat
         (CROSS, "'decoder.1.cross_attention' is no view; did you mean decoder"),
         ("decoder.7.self_attention", "layer=7 is outside the decoder; choose from 0 to 1"),
     ]:
-        assert told in refused("figure", run, "a small dog", "--view", view, "-o", file)
+        assert told in refused("figure", run, "a small dog", view, file)
     images = stored(tmp_path, "images")
-    line = refused(
-        "figure", images, GIVEN["images"](tmp_path), "--view", "encoder.0.self_attention", "--words", "-o", file
-    )
+    line = refused("figure", images, GIVEN["images"](tmp_path), "encoder.0.self_attention", "--words", file)
     assert line == "what stands here is no text and has no words; leave words out"
-    assert "'logit_lens' is no view" in refused(
-        "figure", images, tmp_path / "cat.png", "--view", "logit_lens", "-o", file
-    )
+    assert "'logit_lens' is no view" in refused("figure", images, tmp_path / "cat.png", "logit_lens", file)

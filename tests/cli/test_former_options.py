@@ -35,6 +35,20 @@ def test_refuse_long_is_no_truncate(cli: Callable[..., Any], tiny: TinyRun) -> N
     assert "more than the limit of 3" in result.err
 
 
+def test_view_and_output_of_figure_are_arguments(
+    cli: Callable[..., Any], refused: Callable[..., str], tiny: TinyRun, tmp_path: Path
+) -> None:
+    view, former, current = "encoder.0.self_attention", tmp_path / "a.svg", tmp_path / "b.svg"
+    result = cli("figure", tiny.run, "the cat", "--view", view, "-o", former)
+    assert (result.code, result.out) == (0, "")
+    assert "--view is now the argument VIEW" in result.err
+    assert "--output is now the argument FILE" in result.err
+    assert cli("figure", tiny.run, "the cat", view, current) == (0, "", "")
+    assert former.read_bytes() == current.read_bytes()
+    fault = "Missing argument 'FILE'; write glassformer figure RUN TEXT VIEW FILE"
+    assert refused("figure", tiny.run, "the cat", view) == fault
+
+
 def test_a_former_and_a_present_spelling_exclude_each_other(
     refused: Callable[..., str], tiny: TinyRun, masked: TinyTask, tmp_path: Path
 ) -> None:
@@ -46,11 +60,11 @@ def test_a_former_and_a_present_spelling_exclude_each_other(
 
 
 FORMER = [("evaluate", "--against"), ("translate", "--refuse-long"), ("generate", "--refuse-long")]
-FORMER += [("generate", "--search"), ("embed", "--npy")]
+FORMER += [("generate", "--search"), ("embed", "--npy"), ("figure", "--view"), ("figure", "--output")]
 
 
 @pytest.mark.parametrize(("command", "option"), FORMER)
 def test_former_spellings_are_not_in_the_help(cli: Callable[..., Any], command: str, option: str) -> None:
     shown = cli(command, "--help").out
     assert option not in shown
-    assert "--output" in shown or command == "evaluate"
+    assert "--output" in shown or command in ("evaluate", "figure")

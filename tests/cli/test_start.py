@@ -23,7 +23,7 @@ def test_help_imports_nothing_heavy() -> None:
     script = """
 import sys
 from glassformer.cli import main
-for arguments in (["--help"], ["train", "--help"]):
+for arguments in (["--help"], ["--version"], ["train", "--help"]):
     sys.argv = ["glassformer", *arguments]
     try:
         main()

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import glassformer.cli.app as app_module
-from glassformer.cli.io import console, note, say, visible
+from glassformer.cli.io import say
+from glassformer.cli.messages import console, note, visible
 from glassformer.errors import DataError
 from own_process import ENVIRONMENT
 from tiny_run import TinyRun

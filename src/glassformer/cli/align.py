@@ -1,12 +1,14 @@
-"""``glassformer align``: which word translates which, read from the attention of a trained model."""
+"""``glassformer align``: word alignments from the attention of a translator."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.io import note, read_text, writing
+from glassformer.cli.io import open_output, read_text
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
+from glassformer.cli.messages import message
+from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Run
+from glassformer.cli.run import load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -15,33 +17,39 @@ if TYPE_CHECKING:
     from glassformer.alignment.links import GoldLinks
     from glassformer.predict.translator import Translator
 
-_Layer = Annotated[int | None, typer.Option(help="Decoder layer, from 0. [default: the guided head's, else the last]")]
-_Head = Annotated[int | None, typer.Option(help="Head, from 0. [default: the guided one, else the mean over heads]")]
+_Layer = Annotated[int | None, typer.Option(help="Decoder layer, from 0. [default: of the guided head, else the last]")]
+_Head = Annotated[int | None, typer.Option(help="Head, from 0. [default: the guided one, else the mean of all]")]
 _Shifted = Annotated[
     bool | None,
     typer.Option(
         "--shifted/--naive",
-        help="Read the step where a word is the input, or where it is predicted. [default: as guided, else naive]",
+        help="Use the step that reads a word, or the step that predicts it. [default: as guided, else naive]",
     ),
 ]
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
+    run: Run,
     source: Annotated[str, typer.Argument(help="File of source lines.")],
     target: Annotated[str, typer.Argument(help="File of target lines.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    output: OutputFile = "-",
     layer: _Layer = None,
     head: _Head = None,
     shifted: _Shifted = None,
-    gold: Annotated[str | None, typer.Option(help="Gold links (0-0 1?2, or NAACL 2003) to report the AER.")] = None,
+    gold: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Gold links (0-0 1?2, or NAACL 2003); the error rate (AER) is reported."),
+    ] = None,
     best_head: Annotated[
-        bool, typer.Option("--best-head", help="The head, and way to read it, of the lowest AER.")
+        bool, typer.Option("--best-head", help="Choose the head and the reading of the lowest AER.")
     ] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
-    """Word alignments in the Pharaoh format (0-0 1-2: source and target word), a line each."""
+    """Align the words of translated lines.
+
+    The output is in Pharaoh format: one line per pair, with links from source to target words, as in 0-0 1-2.
+    """
     from glassformer.alignment import write_pharaoh
     from glassformer.data import parallel_lines
     from glassformer.errors import ConfigError, DataError
@@ -55,50 +63,50 @@ def command(
         raise DataError("standard input cannot be both files; name a file for one of them")
     sources, targets = parallel_lines(source, target, max_line_bytes)
     if gold is None:
-        translator = Translator.load(run, device=device)
+        translator = load(Translator.load, run, device=device)
         unknown = LineWarnings({"source": source, "target": target})
-        with writing(output) as stream:
+        with open_output(output) as stream:
             for pair in zip(sources, targets, strict=True):
-                with unknown.watched(1):
-                    found = translator.align(*pair, layer, head, shifted)
-                stream.write(write_pharaoh(found) + "\n")
+                with unknown.collect(1):
+                    pairs = translator.align(*pair, layer, head, shifted)
+                stream.write(write_pharaoh(pairs) + "\n")
         unknown.summarize()
         return
-    links = _gold(gold, sources, targets, max_line_bytes)
-    translator = Translator.load(run, device=device)
+    gold_links = _read_gold(gold, sources, targets, max_line_bytes)
+    translator = load(Translator.load, run, device=device)
     choice = None if best_head else translator.read_by(layer, head, shifted)
-    proposed = _told(translator, sources, targets, links, choice)
-    with writing(output) as stream:
-        for one in proposed:
-            stream.write(write_pharaoh(one) + "\n")
+    aligned = _align_with_gold(translator, sources, targets, gold_links, choice)
+    with open_output(output) as stream:
+        for links in aligned:
+            stream.write(write_pharaoh(links) + "\n")
 
 
-def _told(
+def _align_with_gold(
     translator: "Translator",
     sources: list[str],
     targets: list[str],
     gold: "list[GoldLinks]",
     choice: "HeadReading | None",
 ) -> "list[Links]":
-    """The links of ``choice``, or of the best; its error rates in both readings are told."""
+    """The links of ``choice``, or of the best head; its error rates in both readings are printed."""
     from glassformer.predict import alignment
 
-    found = alignment.links_of_heads(translator, sources, targets)
+    heads = alignment.links_of_heads(translator, sources, targets)
     sure, possible = [one.sure for one in gold], [one.possible for one in gold]
     if choice is None:
-        one, shifted = alignment.best_head(found, sure, possible)
+        links, shifted = alignment.best_head(heads, sure, possible)
     else:
-        one, shifted = alignment.chosen(found, choice.layer, choice.head), choice.shifted
-    ways = (("naive", False), ("shifted", True))
-    rates = [f"{name} {one.error_rate(sure, way, possible):.2%}" for name, way in ways]
+        links, shifted = alignment.chosen(heads, choice.layer, choice.head), choice.shifted
+    readings = (("naive", False), ("shifted", True))
+    rates = [f"{name} {links.error_rate(sure, reading, possible):.2%}" for name, reading in readings]
     n_sure, n_possible = sum(map(len, sure)), sum(map(len, possible))
     kinds = f" on {n_sure:,} sure and {n_possible - n_sure:,} possible links" if n_possible > n_sure else ""
-    note(f"AER of {one.name}: {', '.join(rates)}{kinds}; written: {'shifted' if shifted else 'naive'}")
-    return one.shifted if shifted else one.naive
+    message(f"AER of {links.name}: {', '.join(rates)}{kinds}; written: {'shifted' if shifted else 'naive'}")
+    return links.shifted if shifted else links.naive
 
 
-def _gold(file: str, sources: list[str], targets: list[str], max_line_bytes: int) -> "list[GoldLinks]":
-    """The true links; those of words that a line does not have are refused, such as ones that count from 1."""
+def _read_gold(file: str, sources: list[str], targets: list[str], max_line_bytes: int) -> "list[GoldLinks]":
+    """Gold links; a link to a word that its line does not have is an error, as in files that count from 1."""
     from glassformer.alignment.links import read_gold
     from glassformer.errors import DataError
 

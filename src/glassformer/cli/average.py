@@ -5,17 +5,22 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.io import note, say
+from glassformer.cli.io import say
+from glassformer.cli.messages import note
+from glassformer.cli.options import Run
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    last: Annotated[int, typer.Option("-n", "--last", help="How many of the newest checkpoints.")] = 5,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder. [default: RUN/averaged]")] = None,
+    run: Run,
+    last: Annotated[int, typer.Option("-n", "--last", help="Number of checkpoints, newest first.")] = 5,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FOLDER", help="Output folder. [default: RUN/averaged]")
+    ] = None,
 ) -> None:
-    """Average the weights of a run's last checkpoints into a new one (section 6.1 of the paper).
+    """Average the weights of a run's last checkpoints.
 
-    Checkpoints that were saved because training was interrupted are left out.
+    The result is a new checkpoint (section 6.1 of the paper). Checkpoints that were saved because training was
+    interrupted are left out.
     """
     from functools import partial
 
@@ -26,15 +31,15 @@ def command(
 
     if last < 1:
         raise ConfigError(f"--last {last}: at least one checkpoint is averaged; give 1 or more")
-    folder = RunFolder.open(run)
-    everything = folder.checkpoints()
-    scheduled = folder.scheduled() or everything
-    chosen = scheduled[-last:]
-    if not chosen:
-        raise ConfigError(f"{run}: this run has saved no checkpoint yet; train it further with --resume")
-    destination = output or run / "averaged"
-    average(chosen, destination, partial(check_settings, origin=f"{run}/config.json"))
-    if left_out := [path.name for path in everything[everything.index(chosen[0]) :] if path not in chosen]:
-        note(f"left out {', '.join(left_out)}: saved when training was interrupted, not on schedule")
-    note(f"averaged {', '.join(path.name for path in chosen)}")
+    path = Path(run)
+    folder = RunFolder.open(path)
+    saved = folder.checkpoints()
+    checkpoints = (folder.scheduled() or saved)[-last:]
+    if not checkpoints:
+        raise ConfigError(f"{path}: this run has saved no checkpoint yet; train it further with --resume")
+    destination = output or path / "averaged"
+    average(checkpoints, destination, partial(check_settings, origin=f"{path}/config.json"))
+    if unscheduled := [one.name for one in saved[saved.index(checkpoints[0]) :] if one not in checkpoints]:
+        note(f"left out {', '.join(unscheduled)}: saved when training was interrupted, not on schedule")
+    note(f"averaged {', '.join(one.name for one in checkpoints)}")
     say(str(destination))

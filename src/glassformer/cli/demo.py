@@ -1,4 +1,4 @@
-"""``glassformer demo``: the whole way from text to translation, on a corpus made here."""
+"""``glassformer demo``: from text to translation, on a generated corpus."""
 
 import shutil
 from pathlib import Path
@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.io import console, explaining, note, say
+from glassformer.cli.io import say, write_errors
+from glassformer.cli.messages import console, note
 from glassformer.cli.process import prepare_training
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from glassformer.demo_corpus.grammar import AlignedPair
     from glassformer.explain.figures.view import View
     from glassformer.predict.translator import Translator
@@ -19,14 +22,17 @@ TRAINING, HELD_OUT = 20_000, 500
 
 
 def command(
-    run: Annotated[Path, typer.Option(help="Folder of the run; an earlier demo there is replaced.")] = Path(
+    run: Annotated[Path, typer.Option(metavar="FOLDER", help="Run folder; an earlier demo in it is replaced.")] = Path(
         "runs/demo"
     ),
-    max_steps: Annotated[int | None, typer.Option(min=1, help="Train shorter or longer than the demo does.")] = None,
-    seed: Annotated[int, typer.Option(help="Of corpus and training.")] = 1,
-    picture: Annotated[Path | None, typer.Option(help="SVG file for the attention matrix.")] = None,
+    max_steps: Annotated[int | None, typer.Option(min=1, help="Number of training steps. [default: 1200]")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of corpus and training.")] = 1,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="SVG file for the attention matrix.")] = None,
 ) -> None:
-    """Generate an English-French corpus, train on it, translate unseen sentences, show the attention."""
+    """Train on a generated corpus, translate, show the attention.
+
+    The corpus is English and French sentences of a small grammar. Training takes about a minute on two cores.
+    """
     from glassformer.cli.train import Screen
     from glassformer.errors import DataError
     from glassformer.predict.translator import Translator
@@ -47,47 +53,71 @@ def command(
         for event in train(config, folder, each_step=screen.bar is not None):
             screen.show(event)
     translator = Translator.load(run)
-    with explaining("standard output"):
+    with write_errors("standard output"):
         _report(translator, held_out, picture)
     say(f'\nTry it: echo "she loves the red flower" | glassformer translate {run}')
 
 
 def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Path | None) -> None:
-    """How well unseen sentences are translated and aligned, a few of them, and where the decoder looks in one."""
+    """Print the scores of held-out sentences, five translations, and the attention of one."""
     from rich.markup import escape
 
-    from glassformer.cli.heatmap import table
     from glassformer.demo_corpus.grammar import DEMO_PAIR, DEMO_SENTENCE
     from glassformer.metrics import bleu, exact_match
     from glassformer.predict.alignment import links_of_heads
 
     screen = console()
-    found = translator.translate([pair.source for pair in held_out])
+    translations = translator.translate([pair.source for pair in held_out])
     references = [pair.target for pair in held_out]
     screen.print(f"\n[bold]{len(held_out)} sentences that were not in the training data[/bold]")
-    screen.print(f"  exactly right {exact_match(found, references):.1%}")
-    screen.print(f"  BLEU          {bleu(found, references, tokenize='none').score:.2f}")
+    screen.print(f"  exactly right {exact_match(translations, references):.1%}")
+    screen.print(f"  BLEU          {bleu(translations, references, tokenize='none').score:.2f}")
     gold = [frozenset(pair.alignment) for pair in held_out]
     heads = links_of_heads(translator, [pair.source for pair in held_out], references)
     head = min(heads, key=lambda head: head.error_rate(gold, shifted=True))
     screen.print(f"  AER           {head.error_rate(gold, shifted=True):.2%}, words linked by {head.name}, shifted")
-    for pair, translation in list(zip(held_out, found, strict=True))[:5]:
+    for pair, translation in list(zip(held_out, translations, strict=True))[:5]:
         mark = "[green]✓[/green]" if translation == pair.target else "[red]✗[/red]"
         screen.print(f"  {mark} {escape(pair.source)}\n    → {escape(translation)}")
     translation = translator.translate([DEMO_SENTENCE])[0]
     view = best_cross_attention(translator, DEMO_PAIR, translation)
     screen.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]")
-    screen.print(table(view))
+    screen.print(heatmap(view))
     if picture is not None:
-        with explaining(str(picture)):
+        with write_errors(str(picture)):
             picture.write_text(view.svg(), encoding="utf-8")
+
+
+def heatmap(view: "View") -> "Table":
+    """The first panel of a view of attention, legible without color; the last column shows that rows sum to 1."""
+    from rich.style import Style
+    from rich.table import Table
+    from rich.text import Text
+
+    from glassformer.explain.figures.svg import ink, label, number, place, shade
+
+    panel = view.panels[0]
+    caption = f"rows: {view.row_axis}; columns: {view.column_axis}"
+    table = Table(title=view.title, title_style="dim", caption=caption, caption_style="dim")
+    table.add_column("")
+    for token in panel.columns:
+        table.add_column(Text(label(token)), justify="center")
+    table.add_column("Σ", justify="right", style="dim")
+    for token, row in zip(panel.rows, panel.values, strict=True):
+        places = [place(float(value), view.low, view.high) for value in row]
+        cells = (
+            Text(f" {number(float(value))} ", Style(color=ink(at), bgcolor=shade(at)))
+            for value, at in zip(row, places, strict=True)
+        )
+        table.add_row(Text(label(token)), *cells, f"{row.sum():.2f}")
+    return table
 
 
 def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
     """The demo's run: a word-level model of 0.7 million parameters, about a minute of training on two cores.
 
     Pre-norm learns this corpus in fewer steps than the post-norm of the paper: after 1,000, 99.0 % against 97.4 % of
-    the unseen sentences exactly right. The grammar knows which word translates which, and one head is told.
+    the held-out sentences are exactly right. One head is trained on the grammar's word alignments.
     """
     from glassformer.train import parse_config
 
@@ -119,10 +149,7 @@ def demo_config(corpus: Path, seed: int, max_steps: int | None) -> "RunConfig":
 
 
 def best_cross_attention(translator: "Translator", pair: "AlignedPair", translation: str) -> "View":
-    """The head that looks most at the words which, as the grammar knows, belong together; others do other work.
-
-    In the reading in which it does so: at the steps that predict a word, or, shifted, at those that read it.
-    """
+    """The head with most weight on the grammar's word alignments, in the reading, naive or shifted, that has it."""
     from dataclasses import replace
 
     import torch
@@ -132,16 +159,16 @@ def best_cross_attention(translator: "Translator", pair: "AlignedPair", translat
     weights = translator.cross_attention(pair.source, pair.target).weights
     n_heads = weights.size(1)
     source_words, target_words = torch.tensor(pair.alignment).unbind(1)
-    looked = torch.stack([weights[:, :, target_words + step, source_words].sum(2) for step in (0, 1)])
-    shifted, place = divmod(int(looked.argmax()), weights.size(0) * n_heads)
+    aligned = torch.stack([weights[:, :, target_words + step, source_words].sum(2) for step in (0, 1)])
+    shifted, place = divmod(int(aligned.argmax()), weights.size(0) * n_heads)
     layer, head = divmod(place, n_heads)
     example = examine(translator, pair.source, translation)
-    seen = example.view(f"decoder.{layer}.cross_attention", head, shifted=bool(shifted))
-    return replace(seen, title=f"{seen.title}, the most aligned of {weights.size(0) * n_heads}")
+    view = example.view(f"decoder.{layer}.cross_attention", head, shifted=bool(shifted))
+    return replace(view, title=f"{view.title}, the most aligned of {weights.size(0) * n_heads}")
 
 
 def write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":
-    """Training, validation and held-out files, with the gold alignments of the last; the held-out pairs."""
+    """Write training, validation and held-out files with gold alignments; return the held-out pairs."""
     from glassformer.alignment import write_pharaoh
     from glassformer.demo_corpus.grammar import DEMO_SENTENCE, sample_corpus
 
@@ -157,7 +184,7 @@ def write_corpus(folder: Path, seed: int) -> "list[AlignedPair]":
 
 
 def _clear(run: Path) -> None:
-    """Remove an earlier demo, and nothing else: a folder that does not look like one is left for the run to refuse."""
+    """Remove an earlier demo; any other folder stays, and creating the run there is an error."""
     from glassformer.storage.run_folder import RunFolder
 
     if (run / "corpus" / "test.align").is_file():

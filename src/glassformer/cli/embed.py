@@ -1,4 +1,4 @@
-"""``glassformer embed``: a vector for each text."""
+"""``glassformer embed``: one vector per text."""
 
 import json
 from collections.abc import Iterator
@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from glassformer.cli.io import appearing, chunks, explaining, note, writing
+from glassformer.cli.io import chunks, open_output, replace_at_end, write_errors
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision, renamed_option
-from glassformer.cli.process import loading
+from glassformer.cli.messages import note, warn
+from glassformer.cli.options import (
+    Device,
+    Engine,
+    MaxLineBytes,
+    OutputFile,
+    Precision,
+    renamed_option,
+    run_argument,
+)
+from glassformer.cli.run import describe_engine, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -18,57 +27,63 @@ if TYPE_CHECKING:
 
     from glassformer.predict.encoder import Encoder
 
+_Format = Annotated[
+    Literal["jsonl", "npy"],
+    typer.Option("--format", help="One JSON list per line, or a NumPy array [texts, d_model] of float32."),
+]
+_Pooling = Annotated[
+    Literal["mean", "cls", "max"] | None,
+    typer.Option(help="Mean or maximum of token vectors, or the [CLS] vector. [default: of the run, else mean]"),
+]
+_Normalize = Annotated[
+    bool | None,
+    typer.Option("--normalize/--no-normalize", help="Scale each vector to length 1. [default: of the run]"),
+]
+
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of an encoder (BERT).")],
-    file: Annotated[str, typer.Argument(help="Texts, one a line; - for stdin.")] = "-",
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
-    form: Annotated[
-        Literal["jsonl", "npy"],
-        typer.Option("--format", help="A JSON list a line, or one NumPy array [texts, d_model] of float32."),
-    ] = "jsonl",
-    pooling: Annotated[
-        Literal["mean", "cls", "max"] | None,
-        typer.Option(help="Mean or maximum of token vectors, or the [CLS] vector. [default: the run's own, else mean]"),
-    ] = None,
-    normalize: Annotated[
-        bool | None,
-        typer.Option("--normalize/--no-normalize", help="Scale each vector to length 1. [default: the run's own]"),
-    ] = None,
+    run: Annotated[str, run_argument("an encoder (BERT)")],
+    file: Annotated[str, typer.Argument(help="File of one text per line; - is standard input.")] = "-",
+    output: OutputFile = "-",
+    format: _Format = "jsonl",
+    pooling: _Pooling = None,
+    normalize: _Normalize = None,
     npy: Annotated[Path | None, typer.Option(hidden=True)] = None,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
     engine: Engine = "auto",
     precision: Precision = "float32",
 ) -> None:
-    """One vector a text, as JSON lines or as a NumPy array."""
+    """Embed texts: one vector per line of the input."""
     from glassformer.errors import ConfigError
     from glassformer.predict.encoder import Encoder
 
     renamed_option("--npy", "--format npy --output", npy, None if output == "-" else Path(output))
     if npy is not None:
-        form, output = "npy", str(npy)
-    if form == "npy" and output == "-":
+        format, output = "npy", str(npy)
+    if format == "npy" and output == "-":
         raise ConfigError("--format npy writes a file; name it with --output")
     options: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
-    with loading():
-        encoder = Encoder.load(run, device=device, engine=engine, precision=precision)
-    if form == "jsonl":
-        with writing(output) as stream:
-            for part in _vectors(encoder, chunks(file, 512, max_line_bytes), file, options):
-                for vector in part.tolist():
-                    stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
-                stream.flush()
+    encoder = load(Encoder.load, run, device=device, engine=engine, precision=precision)
+    describe_engine(encoder)
+    batches = _vectors(encoder, chunks(file, 512, max_line_bytes), file, options)
+    if format == "npy":
+        _write_array(batches, encoder.model.config.d_model, output)
         return
+    with open_output(output) as stream:
+        for vectors in batches:
+            for vector in vectors.tolist():
+                stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
+            stream.flush()
+
+
+def _write_array(batches: "Iterator[Tensor]", width: int, output: str) -> None:
     import numpy as np
 
-    width = encoder.model.config.d_model
-    with appearing(Path(output)) as place:
-        batches = chunks(file, 512, max_line_bytes)
-        parts = [part.numpy() for part in _vectors(encoder, batches, file, options)]
-        array = np.concatenate([np.zeros((0, width), np.float32), *parts])
-        with explaining(output), place.open("wb") as file_of_array:
-            np.save(file_of_array, array, allow_pickle=False)
+    with replace_at_end(Path(output)) as path:
+        array = np.concatenate([np.zeros((0, width), np.float32), *(vectors.numpy() for vectors in batches)])
+        with write_errors(output), path.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
     note(f"{output} is written: {len(array):,} vectors of {width} numbers")
 
 
@@ -78,11 +93,8 @@ def _vectors(
     done, unknown = 0, LineWarnings(file)
     for texts in batches:
         for index, length in encoder.too_long(texts):
-            note(
-                f"glassformer: warning: line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} "
-                "are seen"
-            )
-        with unknown.watched(len(texts)):
+            warn(f"line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} are seen")
+        with unknown.collect(len(texts)):
             vectors = encoder.embed(texts, **options)
         yield vectors
         done += len(texts)

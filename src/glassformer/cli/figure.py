@@ -1,44 +1,65 @@
-"""``glassformer figure``: what a model computed for a sentence, as a picture or a table."""
+"""``glassformer figure``: the values of one example as a picture or a table."""
 
 from typing import Annotated
 
 import typer
 
-from glassformer.cli.io import explaining
-from glassformer.cli.options import Device
+from glassformer.cli.io import write_errors
+from glassformer.cli.options import Device, Run, renamed_option
+from glassformer.cli.run import describe_run
+
+_Text = Annotated[str, typer.Argument(help="Sentence, or the path of a PNG, JPEG or CSV file.")]
+_View = Annotated[
+    str | None,
+    typer.Argument(
+        help="decoder.1.cross_attention, encoder.0.self_attention, norms, logit_lens, … [required]", show_default=False
+    ),
+]
+_File = Annotated[
+    str | None,
+    typer.Argument(help="File to write: .svg .png .pdf .csv or .tex. [required]", show_default=False),
+]
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
-    text: Annotated[str, typer.Argument(help="The sentence; of images or series the path of a PNG, JPEG or CSV file.")],
-    name: Annotated[
-        str,
-        typer.Option("--view", help="decoder.1.cross_attention, encoder.0.self_attention, norms, logit_lens, …"),
-    ],
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write: .svg .png .pdf .csv or .tex.")],
+    run: Run,
+    text: _Text,
+    view: _View = None,
+    file: _File = None,
+    former_view: Annotated[str | None, typer.Option("--view", hidden=True)] = None,
+    former_output: Annotated[str | None, typer.Option("-o", "--output", hidden=True)] = None,
     target: Annotated[
-        str | None, typer.Option(help="Its translation (else the model's own); of a pair, the second text.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Translation, or second text of a pair. [default: the model's translation]"),
     ] = None,
-    head: Annotated[int | None, typer.Option(help="One head of attention instead of all.")] = None,
-    average: Annotated[bool, typer.Option("--average", help="The mean of the heads.")] = False,
-    words: Annotated[bool, typer.Option("--words", help="Whole words instead of their pieces.")] = False,
-    specials: Annotated[bool, typer.Option(help="With the tokens that start and end a text.")] = True,
+    head: Annotated[int | None, typer.Option(help="Head, from 0. [default: all]")] = None,
+    average: Annotated[bool, typer.Option("--average", help="Average the heads.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="Merge the pieces of each word.")] = False,
+    specials: Annotated[bool, typer.Option(help="Include the start and end tokens.")] = True,
     shifted: Annotated[
         bool,
-        typer.Option("--shifted", help="Name steps of cross-attention by what they read, not by what they predict."),
+        typer.Option("--shifted", help="Label steps of cross-attention by their input token, not by their output."),
     ] = False,
     device: Device = "cpu",
 ) -> None:
-    """Draw a view of what the model computed for a sentence, an image or a series."""
-    from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-    from glassformer.explain.figures.attention import Choice, view
+    """Draw a view of the model's values for one example."""
+    from glassformer.cli.advice import WITHOUT_SETTINGS, rephrase
+    from glassformer.errors import ConfigError
+    from glassformer.explain.figures.attention import Choice
+    from glassformer.explain.figures.attention import view as view_of
     from glassformer.explain.figures.view import known_suffix
     from glassformer.explain.opened import ExampleInput, examine_run
 
-    known_suffix(output)
-    keep = "*.weights" if name.endswith("_attention") else "*"
-    with in_words(WITHOUT_SETTINGS):
+    view = renamed_option("--view", "the argument VIEW", former_view, view)
+    file = renamed_option("--output", "the argument FILE", former_output, file)
+    if view is None or file is None:
+        missing = "VIEW" if view is None else "FILE"
+        raise ConfigError(f"Missing argument {missing!r}; write glassformer figure RUN TEXT VIEW FILE")
+    known_suffix(file)
+    keep = "*.weights" if view.endswith("_attention") else "*"
+    with rephrase(WITHOUT_SETTINGS):
         example = examine_run(run, ExampleInput(text, target, keep, device))
-    picture = view(example, name, Choice(head, average, words, specials, shifted))
-    with explaining(output):
-        picture.save(output)
+    describe_run(run, device=device)
+    picture = view_of(example, view, Choice(head, average, words, specials, shifted))
+    with write_errors(file):
+        picture.save(file)

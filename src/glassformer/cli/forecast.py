@@ -1,4 +1,4 @@
-"""``glassformer forecast``: the rows that come after those of a table."""
+"""``glassformer forecast``: the next rows of a table."""
 
 import csv
 import io
@@ -7,19 +7,20 @@ from typing import Annotated, Literal
 
 import typer
 
-from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-from glassformer.cli.io import writing
-from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
-from glassformer.cli.process import loading
+from glassformer.cli.advice import OF_FORECAST, WITHOUT_SETTINGS, rephrase
+from glassformer.cli.io import open_output
+from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
+from glassformer.cli.run import describe_engine, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a forecaster.")],
-    file: Annotated[str, typer.Argument(help="CSV file with the columns of training; - for stdin.")] = "-",
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    run: Annotated[str, run_argument("a forecaster")],
+    file: Annotated[str, typer.Argument(help="CSV file with the columns of training; - is standard input.")] = "-",
+    output: OutputFile = "-",
     date: Annotated[
-        str | None, typer.Option(help='Column of dates, "" for none. [default: date, or the only further column]')
+        str | None,
+        typer.Option(metavar="COLUMN", help='Column of dates, "" for none. [default: date, or the only other column]'),
     ] = None,
     missing: Annotated[
         Literal["refuse", "previous"], typer.Option(help="Gaps in the table: an error, or the previous value again.")
@@ -29,24 +30,18 @@ def command(
     engine: Engine = "auto",
     precision: Precision = "float32",
 ) -> None:
-    """Forecast a table in its own units; dates go on where they are regular."""
+    """Forecast the next rows of a table, in its own units.
+
+    Dates at regular intervals are continued.
+    """
     from glassformer.predict import Forecaster
 
-    with loading():
-        forecaster = Forecaster.load(run, device=device, engine=engine, precision=precision)
+    forecaster = load(Forecaster.load, run, device=device, engine=engine, precision=precision)
+    describe_engine(forecaster)
     piped = file == "-" or Path(file).is_fifo()
-    with in_words(WITHOUT_SETTINGS), in_words(OPTIONS):
+    with rephrase(WITHOUT_SETTINGS), rephrase(OF_FORECAST):
         forecast = forecaster.forecast_file(file, date, missing, max_line_bytes if piped else None)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())
-    with writing(output) as stream:
+    with open_output(output) as stream:
         stream.write(text.getvalue())
-
-
-OPTIONS = {
-    "set data.missing=previous": "give --missing previous",
-    "which data.date names": "which --date names",
-    "set data.date='' and name data.columns": "give --date '' to leave it out",
-    "set data.date=''": "give --date ''",
-}
-"""Where this verb has an option instead of the setting."""

@@ -1,4 +1,4 @@
-"""``glassformer info``: how large a model is and what computes it, before or after training it."""
+"""``glassformer info``: size, memory, arithmetic and engines of a model, before or after its training."""
 
 import json
 from pathlib import Path
@@ -7,48 +7,58 @@ from typing import Annotated, Any
 import typer
 
 from glassformer.cli.io import say
+from glassformer.cli.options import Overrides, SetOverride, complete_runs
 
 
 def command(
-    what: Annotated[str, typer.Argument(metavar="RUN|CONFIG", help="Run folder, checkpoint folder or configuration.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings over a configuration.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|CONFIG", help="Run folder, checkpoint folder or configuration.", autocompletion=complete_runs
+        ),
+    ],
+    overrides: Overrides = None,
+    setting: SetOverride = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
 ) -> None:
-    """Configuration, parameters by part, memory, arithmetic per token, and engines."""
+    """Print size, memory, arithmetic and engines of a model.
+
+    Settings change a configuration; a trained model cannot be changed.
+    """
     from glassformer.errors import ConfigError
     from glassformer.storage.run_folder import nearby
 
-    if not Path(what).exists():
-        raise ConfigError(f"{what}: there is no such run, checkpoint or configuration; {nearby(Path(what), '.toml')}")
-    report = (_of_config if Path(what).is_file() else _of_run)(what, overrides or [])
+    path = Path(source)
+    if not path.exists():
+        raise ConfigError(f"{source}: there is no such run, checkpoint or configuration; {nearby(path, '.toml')}")
+    settings = [*(overrides or []), *(setting or [])]
+    report = (_of_config if path.is_file() else _of_run)(source, settings)
     say(json.dumps(report, ensure_ascii=False) if as_json else _text(report))
 
 
-def _of_config(what: str, overrides: list[str]) -> dict[str, Any]:
+def _of_config(source: str, overrides: list[str]) -> dict[str, Any]:
     import torch
 
     from glassformer.errors import ConfigError
     from glassformer.models.registry import build_model
     from glassformer.train import read_config
 
-    config = read_config(what, overrides)
+    config = read_config(source, overrides)
     values = config.model.model_dump()
     text = getattr(config, "text", None)
     if text is not None and values.get("vocab_size") is None:
         values["vocab_size"] = text.vocab_size if text.joint else (text.vocab_size, text.vocab_size)
     if "n_classes" in values and values["n_classes"] is None:
-        raise ConfigError(f"{what}: the labels decide model.n_classes; add it, as in model.n_classes=10")
+        raise ConfigError(f"{source}: the labels decide model.n_classes; add it, as in model.n_classes=10")
     with torch.device("meta"):
-        model = build_model(values, what)
+        model = build_model(values, source)
     decoding = getattr(config, "decoding", None)
     use = (decoding.engine, decoding.precision) if decoding else ("auto", "float32")
     report = _report(model, (config.train.engine, config.train.precision), use, config.train.device)
     return report | ({} if text is None else {"text": text.model_dump(mode="json")})
 
 
-def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
+def _of_run(source: str, settings: list[str]) -> dict[str, Any]:
     from glassformer.errors import ConfigError
     from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
     from glassformer.native.accelerated import supported_decoding
@@ -57,7 +67,7 @@ def _of_run(what: str, settings: list[str]) -> dict[str, Any]:
 
     if settings:
         raise ConfigError(f"{settings[0]!r}: a trained model cannot be changed; leave out the settings")
-    path = resolve(what)
+    path = resolve(source)
     run = load_run(path)
     task, model, tokenizers = run.task, run.model, run.tokenizers
     text = {} if tokenizers is None else {"text": tokenizers.config.model_dump(mode="json")}

@@ -1,45 +1,82 @@
-"""Warnings about lines of text: one warning at the first line, and a summary at the end."""
+"""Warnings and errors about texts, reported by the line of their file."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from glassformer.cli.io import note
+from glassformer.cli.io import file_name
+from glassformer.cli.messages import warn
 
 SEVERAL = ("source", "target", "prefix")
 """Kinds of text that share a line with other kinds."""
 
 
+@contextmanager
+def name_lines(file: str | None, done: int) -> Iterator[None]:
+    """Report warnings and errors about a text by its line in ``file``, after ``done`` earlier lines.
+
+    None: texts without a file, which are reported as they are.
+    """
+    from glassformer.errors import DataError
+    from glassformer.generate import LogitsError
+    from glassformer.text.errors import TextError, TextWarning
+
+    if file is None:
+        yield
+        return
+    name = file_name(file)
+
+    def with_line(warning: Any, show: Callable[..., None]) -> None:
+        show(f"{name}, line {done + warning.number}: {warning.fault}")
+
+    with _handle_warnings((TextWarning,), with_line):
+        try:
+            yield
+        except TextError as error:
+            raise DataError(f"{name}, line {done + error.number}: {error.fault}") from None
+        except LogitsError as error:
+            raise DataError(f"{name}, line {done + error.text + 1}: {error.fault}") from None
+
+
+@contextmanager
+def _handle_warnings(
+    categories: tuple[type[Warning], ...], handle: Callable[[Any, Callable[..., None]], None]
+) -> Iterator[None]:
+    """Pass each warning of ``categories`` to ``handle``, with a function that shows its replacement."""
+    with warnings.catch_warnings():
+        before: Any = warnings.showwarning
+
+        def show(message: Any, *rest: Any, **named: Any) -> None:
+            if isinstance(message, categories):
+                handle(message, lambda text: before(text, *rest, **named))
+            else:
+                before(message, *rest, **named)
+
+        for category in categories:
+            warnings.simplefilter("always", category)
+        warnings.showwarning = show
+        yield
+
+
 class LineWarnings:
-    """Collector of the library's warnings about single texts.
+    """Collector of the library's warnings about single texts: one message at the first line, a summary at the end.
 
     ``files`` is the file of the lines, or a mapping from each kind of text to its file. None: texts without a file.
     """
 
     def __init__(self, files: str | dict[str, str] | None) -> None:
         self._files = files
-        self._found: dict[tuple[type, str], dict[int, Any]] = {}
+        self._values: dict[tuple[type, str], dict[int, Any]] = {}
         self._flags: dict[str, dict[int, dict[str, Any]]] = {}
         self._lines = 0
 
     @contextmanager
-    def watched(self, count: int) -> Iterator[None]:
+    def collect(self, count: int) -> Iterator[None]:
         """Collect the library's warnings about the next ``count`` lines."""
         from glassformer.text.errors import LongTextWarning, UnknownWarning
 
-        with warnings.catch_warnings():
-            before: Any = warnings.showwarning
-
-            def show(message: Any, *rest: Any, **named: Any) -> None:
-                if isinstance(message, LongTextWarning | UnknownWarning):
-                    self._take(message)
-                else:
-                    before(message, *rest, **named)
-
-            for category in (LongTextWarning, UnknownWarning):
-                warnings.simplefilter("always", category)
-            warnings.showwarning = show
+        with _handle_warnings((LongTextWarning, UnknownWarning), lambda warning, _: self._add(warning)):
             yield
         self._lines += count
 
@@ -48,31 +85,30 @@ class LineWarnings:
 
         If a line has several texts, the key names the kind of text: ``{"unknown_target": ["П"]}``.
         """
-        found: dict[str, Any] = {}
-        for what, lines in self._flags.items():
-            ending = f"_{what}" if what in SEVERAL else ""
-            found |= {key + ending: value for key, value in lines.get(number, {}).items()}
-        return found
+        fields: dict[str, Any] = {}
+        for kind, lines in self._flags.items():
+            ending = f"_{kind}" if kind in SEVERAL else ""
+            fields |= {key + ending: value for key, value in lines.get(number, {}).items()}
+        return fields
 
     def summarize(self) -> None:
         """Print a summary of each kind of warning that concerns more than one line of a file."""
-        for (category, what), lines in self._found.items():
+        for (category, kind), lines in self._values.items():
             if len(lines) > 1 and self._files is not None:
                 summary = category.summary(list(lines.values()), self._lines)  # type: ignore[attr-defined]
-                note(f"glassformer: warning: {self._name(what)}: {summary}")
+                warn(f"{self._name(kind)}: {summary}")
 
-    def _take(self, warning: Any) -> None:
-        found, done = self._found.setdefault((type(warning), warning.what), {}), self._lines
-        if not found:
+    def _add(self, warning: Any) -> None:
+        values, done = self._values.setdefault((type(warning), warning.what), {}), self._lines
+        if not values:
             number = min(warning.found)
-            where = f"{warning.what} {number}"
+            place = f"{warning.what} {number}"
             if self._files is not None:
-                where = f"{self._name(warning.what)}, line {done + number}"
-            note(f"glassformer: warning: {where}: {warning.fault(number)}")
+                place = f"{self._name(warning.what)}, line {done + number}"
+            warn(f"{place}: {warning.fault(number)}")
         for number, value in warning.found.items():
-            found[done + number] = value
+            values[done + number] = value
             self._flags.setdefault(warning.what, {}).setdefault(done + number, {}).update(warning.flags(number))
 
-    def _name(self, what: str) -> str:
-        name = self._files[what] if isinstance(self._files, dict) else self._files
-        return "standard input" if name == "-" else str(name)
+    def _name(self, kind: str) -> str:
+        return file_name(self._files[kind] if isinstance(self._files, dict) else str(self._files))

@@ -1,36 +1,36 @@
-"""``glassformer score``: how probable given translations are."""
+"""``glassformer score``: log-probabilities of existing translations."""
 
 import json
 from typing import Annotated
 
 import typer
 
-from glassformer.cli.io import writing
+from glassformer.cli.io import open_output
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, MaxLineBytes
-from glassformer.cli.process import loading
+from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Run
+from glassformer.cli.run import describe_engine, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
+    run: Run,
     source: Annotated[str, typer.Argument(help="File of source lines.")],
     target: Annotated[str, typer.Argument(help="File of target lines.")],
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with every token.")] = False,
+    output: OutputFile = "-",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, with every token.")] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
-    """Log-probability of given translations, in nats, a line each."""
+    """Score translations by their log-probability, in nats."""
     from glassformer.data import parallel_lines
     from glassformer.predict.translator import Translator
 
     sources, targets = parallel_lines(source, target, max_line_bytes)
-    with loading():
-        translator = Translator.load(run, device=device)
+    translator = load(Translator.load, run, device=device)
+    describe_engine(translator, translator.decoding)
     unknown = LineWarnings({"source": source, "target": target})
-    with writing(output) as stream:
-        with unknown.watched(len(sources)):
+    with open_output(output) as stream:
+        with unknown.collect(len(sources)):
             scores = translator.score(sources, targets)
         for number, one in enumerate(scores, start=1):
             if as_json:

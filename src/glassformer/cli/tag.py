@@ -1,39 +1,46 @@
-"""``glassformer tag``: a tag for every word."""
+"""``glassformer tag``: one tag per word."""
 
 import json
 from typing import Annotated
 
 import typer
 
-from glassformer.cli.io import chunks, telling_lines, writing
-from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.options import Device, Engine, MaxLineBytes, Precision
-from glassformer.cli.process import loading
+from glassformer.cli.io import chunks, open_output
+from glassformer.cli.line_warnings import LineWarnings, name_lines
+from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
+from glassformer.cli.run import describe_engine, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder of a tagger.")],
-    file: Annotated[str, typer.Argument(help="Sentences, one a line, words between spaces; - for stdin.")] = "-",
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a sentence: tokens and tags.")] = False,
+    run: Annotated[str, run_argument("a tagger")],
+    file: Annotated[
+        str, typer.Argument(help="One sentence per line, words separated by spaces; - is standard input.")
+    ] = "-",
+    output: OutputFile = "-",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per sentence: tokens and tags.")
+    ] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
     engine: Engine = "auto",
     precision: Precision = "float32",
 ) -> None:
-    """Tag the words of sentences: a word and its tag a line, a blank line behind each sentence."""
+    """Tag the words of sentences.
+
+    The output has one word and its tag per line, and a blank line after each sentence.
+    """
     from glassformer.predict import Tagger
 
-    with loading():
-        tagger, done = Tagger.load(run, device=device, engine=engine, precision=precision), 0
-    unknown = LineWarnings(file)
-    with writing(output) as stream:
+    tagger = load(Tagger.load, run, device=device, engine=engine, precision=precision)
+    describe_engine(tagger)
+    unknown, done = LineWarnings(file), 0
+    with open_output(output) as stream:
         for lines in chunks(file, 512, max_line_bytes):
             sentences = [line.split() for line in lines]
-            with telling_lines(file, done), unknown.watched(len(lines)):
-                found = tagger.tag(sentences)
-            for words, tags in zip(sentences, found, strict=True):
+            with name_lines(file, done), unknown.collect(len(lines)):
+                tagged = tagger.tag(sentences)
+            for words, tags in zip(sentences, tagged, strict=True):
                 done += 1
                 if as_json:
                     result = {"tokens": words, **unknown.flags(done), "tags": tags}

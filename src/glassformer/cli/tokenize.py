@@ -1,25 +1,27 @@
-"""``glassformer tokenize``: what a model sees of a text."""
+"""``glassformer tokenize``: the tokens of a text."""
 
 import json
 from typing import Annotated
 
 import typer
 
-from glassformer.cli.io import read_text, writing
-from glassformer.cli.options import MaxLineBytes
+from glassformer.cli.io import open_output, read_text
+from glassformer.cli.options import MaxLineBytes, OutputFile, Run
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder.")],
-    file: Annotated[str, typer.Argument(help="Text, - for stdin.")] = "-",
-    output: Annotated[str, typer.Option("-o", "--output", help="File to write, - for stdout.")] = "-",
+    run: Run,
+    file: Annotated[str, typer.Argument(help="Text file; - is standard input.")] = "-",
+    output: OutputFile = "-",
     target: Annotated[bool, typer.Option("--target", help="Use the target side's tokenizer.")] = False,
-    ids: Annotated[bool, typer.Option("--ids", help="Ids instead of tokens.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Print ids instead of tokens.")] = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
-    as_json: Annotated[bool, typer.Option("--json", help="Tokens and ids, a JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line, with tokens and ids.")
+    ] = False,
 ) -> None:
-    """Show the tokens of each line, as the run's tokenizer cuts it."""
+    """Print the tokens of each line."""
     from glassformer.predict.loading import load_checked
     from glassformer.storage.run_folder import resolve
     from glassformer.text import TokenizerPair
@@ -27,7 +29,7 @@ def command(
     path = resolve(run)
     pair = TokenizerPair.from_json(load_checked(path).tokenizer, str(path))
     tokenizer = pair.target if target else pair.source
-    with writing(output) as stream:
+    with open_output(output) as stream:
         for line in read_text(file, max_line_bytes):
             numbers = tokenizer.encode(line)
             tokens = tokenizer.tokens(numbers)

@@ -1,4 +1,4 @@
-"""The package's own example: a corpus of fourteen sentences, and a model that learns how often each word follows."""
+"""The package's own example: a corpus of fourteen sentences, and a model that learns their frequencies."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 SENTENCE = "Ajish works as an AI"
 
 CONTINUATIONS = {"Engineer": 6, "Scientist": 2, "Developer": 1, ".": 1}
-"""How often each follows ``SENTENCE`` in the corpus: 60 %, 20 %, 10 % and 10 %."""
+"""Frequencies of the words after ``SENTENCE`` in the corpus: 60 %, 20 %, 10 % and 10 %."""
 
 OTHERS = [
     ("Ajish is a", "Developer"),
@@ -21,7 +21,7 @@ OTHERS = [
 
 
 def write_corpus(folder: Path) -> None:
-    """``train.source`` and ``train.target``."""
+    """Write ``train.source`` and ``train.target``."""
     pairs = [(SENTENCE, word) for word, times in CONTINUATIONS.items() for _ in range(times)] + OTHERS
     folder.mkdir(parents=True, exist_ok=True)
     for side, name in enumerate(("source", "target")):
@@ -29,7 +29,7 @@ def write_corpus(folder: Path) -> None:
 
 
 def first_config(corpus: Path) -> "RunConfig":
-    """Small enough to read every number of. Dropout and label smoothing are off: they would blur the frequencies."""
+    """A model small enough to read every number. Without dropout and label smoothing, which blur the frequencies."""
     from glassformer.train import parse_config
 
     values = {
@@ -58,8 +58,8 @@ def first_config(corpus: Path) -> "RunConfig":
 
 
 def first_translator(run: Path = Path("runs/first"), device: str = "cpu") -> "Translator":
-    """The example's model; trained in seconds when there is none yet."""
-    from glassformer.cli.io import note
+    """The example's model, trained in seconds if ``run`` has none yet."""
+    from glassformer.cli.messages import note
     from glassformer.cli.process import prepare_training
     from glassformer.predict.translator import Translator
     from glassformer.storage.run_folder import RunFolder

@@ -1,8 +1,8 @@
-"""``glassformer train``: a configuration becomes a run folder."""
+"""``glassformer train``: train a model as configured, in a run folder."""
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.io import console, note
+from glassformer.cli.messages import Verbosity, console, detail, message, note, verbosity
+from glassformer.cli.options import Overrides, SetOverride
 from glassformer.cli.process import prepare_training
 
 if TYPE_CHECKING:
@@ -25,22 +26,28 @@ REFRESH_SECONDS = 0.1
 
 def command(
     config: Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings over it: train.max_steps=200")
+    overrides: Overrides = None,
+    setting: SetOverride = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Run folder. [default: runs/NAME-OF-CONFIG]")
     ] = None,
-    run: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/NAME-OF-CONFIG]")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped, exactly.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, bit by bit.")] = False,
 ) -> None:
-    """Train a model on your own text."""
+    """Train a model on your own text.
+
+    Settings change the configuration.
+    """
+    from glassformer.models.device import choose_device
     from glassformer.storage.run_folder import RunFolder
     from glassformer.train import read_config, train
     from glassformer.train.resume import threads_to_resume
 
-    settings = read_config(config, overrides)
+    settings = read_config(config, [*(overrides or []), *(setting or [])])
     path = run or Path("runs") / config.stem
     stored = threads_to_resume(RunFolder.open(path)) if resume else 0
     prepare_training(settings.train.threads or stored)
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
+    detail(f"device: {choose_device(settings.train.device, 'train.device')}")
     with Screen(settings.train.max_steps, path) as screen, signals() as caught:
         for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
             screen.show(event)
@@ -50,9 +57,9 @@ def command(
 
 @contextmanager
 def signals() -> Iterator[list[int]]:
-    """Ctrl-C, SIGTERM and a terminal that is closed are noted; their usual effect comes with the second one.
+    """List of the first SIGINT, SIGTERM or SIGHUP; the second one has its usual effect.
 
-    What was ignored stays so.
+    A signal that was ignored stays ignored.
     """
     caught: list[int] = []
     before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -61,7 +68,7 @@ def signals() -> Iterator[list[int]]:
         caught.append(number)
         for each, handler in before.items():
             signal.signal(each, handler)
-        note("saving after this step; once more to stop at once")
+        message("saving after this step; once more to stop at once")
 
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -74,9 +81,9 @@ def signals() -> Iterator[list[int]]:
 
 
 class Screen:
-    """Progress on stderr: a bar for a person, plain lines for a log.
+    """Progress on stderr: a bar on a terminal, else plain lines; nothing but warnings if the command is quiet.
 
-    Who read it may be gone (``2>&1 | head``, a closed terminal): training goes on, and ``metrics.jsonl`` holds it all.
+    A closed stderr (``2>&1 | head``, a closed terminal) does not end the training; ``metrics.jsonl`` has everything.
     """
 
     def __init__(self, max_steps: int, run: Path | None = None):
@@ -88,7 +95,7 @@ class Screen:
         self.moved = 0.0
 
     def __enter__(self) -> "Screen":
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and verbosity() > Verbosity.QUIET:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
@@ -107,19 +114,25 @@ class Screen:
             getattr(self, f"_{type(event).__name__.lower()}")(event)
 
     def _say(self, text: str) -> None:
+        self._print(text, note)
+
+    def _warn(self, text: str) -> None:
+        self._print(text, message)
+
+    def _print(self, text: str, without_bar: Callable[[str], None]) -> None:
         if self.bar is None:
-            note(text)
+            without_bar(text)
         else:
             self.bar.console.print(text, markup=False)
 
     def _started(self, event: "Started") -> None:
         self.unit = event.unit
         if self.bar is not None and self.task is not None:
-            self.bar.reset(self.task, completed=event.step, description="starting")  # with its clock
+            self.bar.reset(self.task, completed=event.step, description="starting")  # and its clock
         if self.run is not None:
             self._say(f"run: {self.run}")
         for line in event.warnings:
-            self._say(f"warning: {line}; resuming from an older checkpoint")
+            self._warn(f"warning: {line}; resuming from an older checkpoint")
         for line in event.overrides:
             self._say(f"override from step {event.step:,} on: {line}")
         for line in event.accounts:
@@ -153,24 +166,24 @@ class Screen:
         best = "  best so far" if event.best else ""
         self._say(f"step {event.step:,}  validation: {_scores(event.scores)}  after {_clock(event.seconds)}{best}")
         if event.warning:
-            self._say(f"warning: {event.warning}")
+            self._warn(f"warning: {event.warning}")
 
     def _skipped(self, event: "Skipped") -> None:
-        self._say(f"step {event.step:,} skipped: loss {event.loss}, gradient norm {event.gradient_norm}")
+        self._warn(f"step {event.step:,} skipped: loss {event.loss}, gradient norm {event.gradient_norm}")
 
     def _finished(self, event: "Finished") -> None:
         self._say(f"step {event.step:,}: {event.reason}; {_clock(event.seconds)} of training")
 
 
 def _scores(scores: dict[str, float]) -> str:
-    """In the words of the field; a negative log-likelihood is not shown beside the perplexity that it is."""
-    shown = []
+    """Scores by their usual names; negative log-likelihood is left out beside perplexity."""
+    parts = []
     for name, value in scores.items():
         if name == "nll" and "perplexity" in scores:
             continue
         label = {"bleu": "BLEU", "chrf": "chrF2", "mse": "MSE", "mae": "MAE"}.get(name, name.replace("_", " "))
-        shown.append(f"{label} {value:.2%}" if name in ("accuracy", "f1") else f"{label} {_plain(value)}")
-    return "  ".join(shown)
+        parts.append(f"{label} {value:.2%}" if name in ("accuracy", "f1") else f"{label} {_plain(value)}")
+    return "  ".join(parts)
 
 
 def _plain(value: float) -> str:

@@ -4,14 +4,15 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glassformer.cli.line_warnings import LineWarnings
-from glassformer.cli.process import keep_freed_memory, loading
+from glassformer.cli.process import keep_freed_memory
+from glassformer.cli.run import describe_engine, load
 
 if TYPE_CHECKING:
     from glassformer.metrics.corpus_metrics import CorpusMetric
 
 
 class Scoring(NamedTuple):
-    """Options that choose the metrics of translations."""
+    """Options for the metrics of translations."""
 
     metrics: str  # comma-separated names; empty: BLEU and chrF
     tokenize: str | None
@@ -89,13 +90,12 @@ def report(
         check_task(baseline, ("translation",))
     sources, references, file = pairs
     keep_freed_memory()
-    with loading():
-        translator = Translator.load(run, device=device)
-    translator.configure(**options)
+    translator = load(Translator.load, run, device=device)
+    describe_engine(translator, translator.configure(**options))
     metrics = scoring.table(sources, translator.bleu_tokenize, device)
     began = time.perf_counter()
     unknown = LineWarnings(file)
-    with unknown.watched(len(sources)):
+    with unknown.collect(len(sources)):
         translations = translator.translate(sources, **options)
     unknown.summarize()
     seconds = time.perf_counter() - began
@@ -104,7 +104,7 @@ def report(
     values |= {"sentences": len(sources), "seconds": round(seconds, 3)}
     if baseline is not None:
         with without_text_warnings():
-            others = Translator.load(baseline, device=device).translate(sources, **options)
+            others = load(Translator.load, baseline, device=device).translate(sources, **options)
         compared = paired_bootstrap(references, translations, others, metrics=metrics)
         values["against"] = {name: comparison._asdict() for name, comparison in compared.items()}
     return json.dumps(values, ensure_ascii=False) if as_json else _text(values)

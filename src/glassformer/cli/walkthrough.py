@@ -1,13 +1,15 @@
-"""``glassformer walkthrough``: one sentence, image or series through its model, step by step, with its numbers."""
+"""``glassformer walkthrough``: one example through its model, step by step, with every number."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.advice import WITHOUT_SETTINGS, in_words
-from glassformer.cli.io import console, explaining, note, writing
-from glassformer.cli.options import Device
+from glassformer.cli.advice import WITHOUT_SETTINGS, rephrase
+from glassformer.cli.io import open_output, write_errors
+from glassformer.cli.messages import console, note
+from glassformer.cli.options import Device, complete_runs
+from glassformer.cli.run import describe_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,37 +20,48 @@ if TYPE_CHECKING:
     from glassformer.explain.walkthrough.step import Pixels, Step, TensorTable
 
 PIXELS = 32
-"""Of an image, a side, at most."""
+"""Maximum side of an image."""
 WIDEST, HIGHEST = 10, 24
-"""Columns and rows of a table in a terminal; what is left out is counted, and is in the report."""
+"""Maximum columns and rows of a table in a terminal; a line counts the others, which the report has."""
 
 
 def command(
-    run: Annotated[str, typer.Argument(help="Run or checkpoint folder; none: the package's own example.")] = "",
-    text: Annotated[str, typer.Argument(help="A sentence to follow, or the path of an image or a CSV file.")] = "",
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Run or checkpoint folder. [default: the package's own example]", autocompletion=complete_runs
+        ),
+    ] = "",
+    text: Annotated[str, typer.Argument(help="Sentence, or the path of an image or a CSV file.")] = "",
     target: Annotated[
-        str | None, typer.Option(help="Follow this translation, not the model's own; of a pair, the second text.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Translation, or second text of a pair. [default: the model's translation]"),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the whole as one HTML file instead.")] = None,
-    step: Annotated[int | None, typer.Option(min=1, help="Only this step.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the whole walkthrough as one HTML file.")
+    ] = None,
+    step: Annotated[int | None, typer.Option(min=1, help="Print this step only.")] = None,
     device: Device = "cpu",
 ) -> None:
-    """Follow one example through the model, step by step; every number is checked against its formula."""
+    """Follow one example through the model, number by number.
+
+    Every number is checked against its formula.
+    """
     from glassformer.explain.walkthrough.walkthrough import walkthrough
 
     example = _example(run, text, target, device)
     if html is None:
         steps = walkthrough(example)
         _check(step, len(steps))
-        with explaining("standard output"):
+        with write_errors("standard output"):
             _print(example, [one for one in steps if step in (None, one.number)])
         return
     from glassformer.explain.report import report
 
     page = report(example)
-    with writing(str(html)) as stream:
+    with open_output(str(html)) as stream:
         stream.write(page)
-    note(f"{html} is written; a browser opens it, and it needs nothing else")
+    note(f"{html} is written; open it in a browser")
 
 
 def _example(run: str, text: str, target: str | None, device: str) -> "Examined":
@@ -59,8 +72,9 @@ def _example(run: str, text: str, target: str | None, device: str) -> "Examined"
 
     if run and not text.strip():
         raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
-    with in_words(WITHOUT_SETTINGS):
+    with rephrase(WITHOUT_SETTINGS):
         if run:
+            describe_run(run, device=device)
             return examine_run(run, ExampleInput(text, target, device=device))
         return examine(first_translator(device=device), text or SENTENCE, target)
 
@@ -110,7 +124,7 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
 
 
 def _image(image: "Pixels") -> "RenderableType":
-    """A pixel is two columns wide; small images have a gap between their patches."""
+    """Pixels as colors, two columns each; small images have gaps between their patches."""
     from rich.style import Style
     from rich.text import Text
 
@@ -118,14 +132,14 @@ def _image(image: "Pixels") -> "RenderableType":
 
     rows = colors(reduced(image.values, PIXELS))
     patch = image.patch if len(rows) == len(image.values) and len(rows[0]) == image.values.shape[1] else len(rows)
-    drawn = Text()
+    picture = Text()
     for y, row in enumerate(rows):
-        drawn.append("\n" if y and y % patch == 0 else "")
+        picture.append("\n" if y and y % patch == 0 else "")
         for x, color in enumerate(row):
-            drawn.append(" " if x and x % patch == 0 else "")
-            drawn.append("  ", Style(bgcolor=color))
-        drawn.append("\n")
-    return drawn
+            picture.append(" " if x and x % patch == 0 else "")
+            picture.append("  ", Style(bgcolor=color))
+        picture.append("\n")
+    return picture
 
 
 def _words(words: tuple[tuple[str, ...], ...]) -> "RenderableType":
@@ -133,19 +147,17 @@ def _words(words: tuple[tuple[str, ...], ...]) -> "RenderableType":
     from rich.text import Text
 
     heading, *rows = words
-    left_out = max(0, len(heading) - WIDEST), max(0, len(rows) - HIGHEST)
-    drawn = Table(
-        box=None, header_style="dim", caption=_left_out(*left_out), caption_style="dim", caption_justify="left"
-    )
+    omitted = _omitted(len(heading) - WIDEST, len(rows) - HIGHEST)
+    result = Table(box=None, header_style="dim", caption=omitted, caption_style="dim", caption_justify="left")
     for title in heading[:WIDEST]:
-        drawn.add_column(Text(title), overflow="fold")
+        result.add_column(Text(title), overflow="fold")
     for row in rows[:HIGHEST]:
-        drawn.add_row(*map(Text, row[:WIDEST]))
-    return drawn
+        result.add_row(*map(Text, row[:WIDEST]))
+    return result
 
 
 def _numbers(table: "TensorTable") -> "RenderableType":
-    """Weights on a shade that follows them; every table with the names of both its sides."""
+    """A table with the labels of both axes; cells of weights are shaded."""
     from rich.style import Style
     from rich.table import Table
     from rich.text import Text
@@ -153,12 +165,12 @@ def _numbers(table: "TensorTable") -> "RenderableType":
     from glassformer.explain.figures.svg import ink, shade
 
     columns = ("",) if table.columns is None else table.columns.labels
-    caption = _left_out(max(0, len(columns) - WIDEST), max(0, len(table.rows.labels) - HIGHEST))
-    drawn = Table(box=None)
-    drawn.caption, drawn.caption_style, drawn.caption_justify = caption, "dim", "left"
-    drawn.add_column("", style="dim")
+    caption = _omitted(len(columns) - WIDEST, len(table.rows.labels) - HIGHEST)
+    result = Table(box=None)
+    result.caption, result.caption_style, result.caption_justify = caption, "dim", "left"
+    result.add_column("", style="dim")
     for label in columns[:WIDEST]:
-        drawn.add_column(Text(label), justify="right", header_style="dim")
+        result.add_column(Text(label), justify="right", header_style="dim")
     for label, row in zip(table.rows.labels[:HIGHEST], table.values, strict=False):
         cells = [
             Text(f" {value:.2f} ", Style(color=ink(value), bgcolor=shade(value)))
@@ -166,18 +178,18 @@ def _numbers(table: "TensorTable") -> "RenderableType":
             else Text(_fixed(value))
             for value in row[:WIDEST]
         ]
-        drawn.add_row(Text(label), *cells)
-    return drawn
+        result.add_row(Text(label), *cells)
+    return result
 
 
 def _fixed(value: float) -> str:
-    """Narrow enough that ten stand side by side."""
+    """A number narrow enough for ten columns."""
     from glassformer.explain.formula.notation import decimal
 
     return decimal(value) if abs(value) >= 1000 else f"{value:.3f}".replace("-", "−")
 
 
-def _left_out(columns: int, rows: int) -> str | None:
-    """What a terminal has no room for is said."""
-    parts = [f"{count} further {what}" for count, what in ((columns, "columns"), (rows, "rows")) if count]
+def _omitted(columns: int, rows: int) -> str | None:
+    """Number of columns and rows that do not fit a terminal; None if all do."""
+    parts = [f"{count} further {axis}" for count, axis in ((columns, "columns"), (rows, "rows")) if count > 0]
     return f"… {' and '.join(parts)}; --html shows them" if parts else None

@@ -72,8 +72,8 @@ def import_folder(
 ) -> Conversion:
     """Import a folder that ``save_pretrained`` wrote, or a model of the hub, as a checkpoint.
 
-    Logits of both models are compared on ``device``, and their outputs for ``texts`` (random ones by default). Nothing is written if
-    they differ (``CheckpointError``) or if a setting has no counterpart (``ConfigError``).
+    Logits of both models are compared on ``device``, and their outputs for ``texts`` (random ones by default). Nothing
+    is written if they differ (``CheckpointError``) or if a setting has no counterpart (``ConfigError``).
     """
     choose_device(device)  # refused before anything is read
     destination, root = Path(destination), Path(source) if Path(source).is_dir() else fetch(source)
@@ -107,6 +107,7 @@ def export_folder(
 
     The written folder is loaded and compared as in an import.
     """
+    choose_device(device)  # refused before anything is read
     destination = Path(destination)
     loaded = load_run(run)
     config = loaded.model.config

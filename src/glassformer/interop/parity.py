@@ -26,8 +26,9 @@ class ParityInputs:
     compared: Bool[Tensor, "*positions"] | None = None
 
     def to(self, device: torch.device) -> "ParityInputs":
-        judged = None if self.judged is None else self.judged.to(device)
-        return ParityInputs(tuple(tensor.to(device) for tensor in self.given), judged)
+        """The same on ``device``."""
+        compared = None if self.compared is None else self.compared.to(device)
+        return ParityInputs(tuple(tensor.to(device) for tensor in self.tensors), compared)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,73 @@
+"""The run that a command uses: check its task, load it, and describe it with ``--verbose``."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, TypeVar
+
+from glassformer.cli.messages import Verbosity, detail, verbosity
+from glassformer.cli.process import loading
+from glassformer.tasks import tasks_with
+
+Predictor = TypeVar("Predictor")
+
+
+def check_run_argument(verb: str, command: Callable[..., None]) -> Callable[..., None]:
+    """Wrap ``command`` in a check of its run's task; the error names the command that fits."""
+    signature, tasks = inspect.signature(command), tasks_with(verb)
+    if "run" not in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def checked(*arguments: Any, **named: Any) -> None:
+        with loading():
+            from glassformer.predict.loading import check_task
+
+            run = signature.bind(*arguments, **named).arguments.get("run")
+            if run and tasks:
+                check_task(run, tasks)
+        command(*arguments, **named)
+
+    return checked
+
+
+def load(load_predictor: Callable[..., Predictor], *runs: str, **options: Any) -> Predictor:
+    """Load a predictor; garbage collection and Ctrl-C wait until it is loaded."""
+    began = perf_counter()
+    with loading():
+        predictor = load_predictor(*runs, **options)
+    describe_run(*runs, device=options.get("device", "cpu"))
+    detail(f"loaded in {perf_counter() - began:.2f} s")
+    return predictor
+
+
+def describe_run(*runs: str, device: str = "cpu") -> None:
+    """Print the checkpoints of ``runs`` and the device, if the command is verbose."""
+    if verbosity() < Verbosity.VERBOSE:
+        return
+    import torch
+
+    from glassformer.models.device import choose_device
+    from glassformer.storage.run_folder import resolve
+
+    for run in runs:
+        detail(f"checkpoint: {resolve(run)}")
+    place = choose_device(device)
+    name = torch.cuda.get_device_name(place) if place.type == "cuda" else f"{torch.get_num_threads()} threads"
+    detail(f"device: {place} ({name})")
+
+
+def describe_engine(predictor: Any, settings: Any = None) -> None:
+    """Print the engine of each part of a model and the reason, if the command is verbose.
+
+    ``settings`` has ``engine`` and ``precision``; by default those of ``predictor``.
+    """
+    if verbosity() < Verbosity.VERBOSE:
+        return
+    from glassformer.native import grouped, route
+
+    settings = settings or predictor
+    for model in getattr(predictor, "models", None) or [predictor.model]:
+        for one in grouped(route(model, settings.engine, settings.precision)):
+            detail(f"engine: {one}")
