@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _Layer = Annotated[int | None, typer.Option(help="Decoder layer, from 0. [default: of the guided head, else the last]")]
 _Head = Annotated[int | None, typer.Option(help="Head, from 0. [default: the guided one, else the mean of all]")]
+_BestHead = Annotated[bool, typer.Option("--best-head", help="Choose the head and the reading of the lowest AER.")]
 _Shifted = Annotated[
     bool | None,
     typer.Option(
@@ -40,9 +41,7 @@ def command(
         str | None,
         typer.Option(metavar="FILE", help="Gold links (0-0 1?2, or NAACL 2003); the error rate (AER) is reported."),
     ] = None,
-    best_head: Annotated[
-        bool, typer.Option("--best-head", help="Choose the head and the reading of the lowest AER.")
-    ] = False,
+    best_head: _BestHead = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:

@@ -13,11 +13,10 @@ from glassformer.cli.options import (
     OutputFile,
     SetOption,
     Settings,
-    decoding_settings,
     present,
     renamed_option,
     run_argument,
-    split_settings,
+    text_and_settings,
 )
 from glassformer.cli.process import keep_freed_memory
 from glassformer.cli.run import describe_engine, load
@@ -29,6 +28,11 @@ if TYPE_CHECKING:
     from glassformer.cli.io import Output
     from glassformer.predict import Generated, Generator
 
+_Run = Annotated[str, run_argument("a language model")]
+_Prompt = Annotated[
+    str | None, typer.Argument(help="Beginning of the text. [default: each line of stdin]", show_default=False)
+]
+_BeamSize = Annotated[int | None, typer.Option(help="Number of hypotheses; more than 1 is a beam search.")]
 _AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per prompt: scores, tokens, finish_reason.")
 ]
@@ -46,10 +50,8 @@ _Truncate = Annotated[
 
 
 def command(
-    run: Annotated[str, run_argument("a language model")],
-    prompt: Annotated[
-        str | None, typer.Argument(help="Beginning of the text. [default: each line of stdin]", show_default=False)
-    ] = None,
+    run: _Run,
+    prompt: _Prompt = None,
     overrides: Settings = None,
     output: OutputFile = "-",
     setting: SetOption = None,
@@ -60,7 +62,7 @@ def command(
     stop: _Stop = None,
     seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
     sample: _Sample = None,
-    beam_size: Annotated[int | None, typer.Option(help="Number of hypotheses; more than 1 is a beam search.")] = None,
+    beam_size: _BeamSize = None,
     n_best: Annotated[int | None, typer.Option(help="Number of continuations per prompt.")] = None,
     truncate: _Truncate = None,
     refuse_long: Annotated[bool, typer.Option("--refuse-long", hidden=True)] = False,
@@ -75,17 +77,14 @@ def command(
 
     refuse = renamed_option("--refuse-long", "--no-truncate", False if refuse_long else None, truncate) is False
     sample = renamed_option("--search", "--no-sample", False if search else None, sample)
-    prompts, settings = split_settings([] if prompt is None else [prompt])
-    prompt = prompts[0] if prompts else None
-    options = decoding_settings([*settings, *(overrides or []), *(setting or [])], LanguageDecodingConfig)
-    options |= present(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample, stop=stop or None)
+    options = present(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, sample=sample, stop=stop or None)
     options |= present(max_length=max_length, beam_size=beam_size, n_best=n_best)
+    prompt, options = text_and_settings(prompt, overrides, setting, LanguageDecodingConfig, **options)
     keep_freed_memory()
     generator = load(Generator.load, run, device=device)
-    config = generator.configure(**options)
-    describe_engine(generator, config)
-    file = "-" if prompt is None else None
-    unknown, done, several = LineWarnings(file), 0, config.n_best > 1
+    describe_engine(generator, config := generator.configure(**options))
+    file, done, several = "-" if prompt is None else None, 0, config.n_best > 1
+    unknown = LineWarnings(file)
     with open_output(output) as stream:
         if prompt is not None and not several and not as_json:
             with unknown.collect(1):
@@ -94,11 +93,10 @@ def command(
         for prompts in chunks("-", 64, max_line_bytes) if prompt is None else [[prompt]]:
             with name_lines(file, done), unknown.collect(len(prompts)):
                 continued = generator.continuations(prompts, refuse, **options)
-            for line, results in zip(prompts, continued, strict=True):
-                number, done = done if several else None, done + 1
-                flags = unknown.flags(done)
-                text = _json(generator, line, results, flags) if as_json else _text(line, results, number)
-                stream.write(text + "\n")
+            for number, (line, results) in enumerate(zip(prompts, continued, strict=True), done):
+                flags, text = unknown.flags(number + 1), _text(line, results, number if several else None)
+                stream.write((_json(generator, line, results, flags) if as_json else text) + "\n")
+            done += len(prompts)
             stream.flush()
     unknown.summarize()
 

@@ -15,11 +15,6 @@ from glassformer.cli.messages import visible
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
-def file_name(file: str) -> str:
-    """Name of an input file in messages."""
-    return "standard input" if file == "-" else file
-
-
 def read_text(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
     """The lines of ``file``, or of stdin for ``-``."""
     from glassformer.data import read_lines

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from glassformer.cli.io import file_name
 from glassformer.cli.messages import warn
+from glassformer.storage.regular_files import display_name
 
 SEVERAL = ("source", "target", "prefix")
 """Kinds of text that share a line with other kinds."""
@@ -25,7 +25,7 @@ def name_lines(file: str | None, done: int) -> Iterator[None]:
     if file is None:
         yield
         return
-    name = file_name(file)
+    name = display_name(file)
 
     def with_line(warning: Any, show: Callable[..., None]) -> None:
         show(f"{name}, line {done + warning.number}: {warning.fault}")
@@ -111,4 +111,4 @@ class LineWarnings:
             self._flags.setdefault(warning.what, {}).setdefault(done + number, {}).update(warning.flags(number))
 
     def _name(self, kind: str) -> str:
-        return file_name(self._files[kind] if isinstance(self._files, dict) else str(self._files))
+        return display_name(self._files[kind] if isinstance(self._files, dict) else str(self._files))

@@ -112,6 +112,18 @@ def split_settings(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
     return others, settings
 
 
+def text_and_settings(
+    text: str | None, settings: list[str] | None, set_options: list[str] | None, config: "type[Config]", **options: Any
+) -> tuple[str | None, dict[str, Any]]:
+    """The text or file of a command, and its decoding settings: arguments, then ``-s``, then ``options``.
+
+    ``text`` is the first argument, which may be a setting: ``translate RUN decoding.beam_size=8``.
+    """
+    texts, first = split_settings([] if text is None else [text])
+    values = decoding_settings([*first, *(settings or []), *(set_options or [])], config)
+    return (texts[0] if texts else None), values | present(**options)
+
+
 def decoding_settings(settings: list[str], config: "type[Config]") -> dict[str, Any]:
     """Settings of decoding by key: ``["decoding.beam_size=5"]`` and ``["beam_size=5"]`` mean the same.
 
@@ -128,6 +140,7 @@ def decoding_settings(settings: list[str], config: "type[Config]") -> dict[str, 
         section, dot, _ = setting.partition("=")[0].partition(".")
         if dot and section != SECTION and section not in config.model_fields:
             raise ConfigError(f"{setting!r}: only keys of {SECTION} can be set for a trained run; leave it out")
+    values = config.migrate(values)
     for key, value in values.items():
         try:
             config.model_validate({key: value})

@@ -18,10 +18,9 @@ from glassformer.cli.options import (
     SetOption,
     Settings,
     complete_runs,
-    decoding_settings,
     present,
     renamed_option,
-    split_settings,
+    text_and_settings,
 )
 from glassformer.cli.process import keep_freed_memory
 from glassformer.cli.run import describe_engine, load
@@ -47,6 +46,7 @@ _Truncate = Annotated[
 _Prefix = Annotated[
     str | None, typer.Option(metavar="FILE", help="File with the beginning of each translation, line by line.")
 ]
+_Alignments = Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2.")]
 _AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per line: scores, tokens, finish_reason.")]
 _Attention = Annotated[bool, typer.Option("--attention", help="Add the cross-attention; requires --json.")]
 
@@ -66,24 +66,22 @@ def command(
     truncate: _Truncate = None,
     refuse_long: Annotated[bool, typer.Option("--refuse-long", hidden=True)] = False,
     prefix: _Prefix = None,
-    alignments: Annotated[bool, typer.Option("--alignments", help="Add word alignments: text ||| 0-0 1-2.")] = False,
+    alignments: _Alignments = False,
     as_json: _AsJson = False,
     attention: _Attention = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Translate text, line by line."""
-    from glassformer.errors import DataError
     from glassformer.generate import TranslationDecodingConfig
 
-    files, settings = split_settings([file])
-    file = files[0] if files else "-"
-    _check(attention and not as_json, prefix == file == "-")
     truncate = renamed_option("--refuse-long", "--no-truncate", False if refuse_long else None, truncate)
     long_source = None if truncate is None else "truncate" if truncate else "refuse"
-    options = decoding_settings([*settings, *(overrides or []), *(setting or [])], TranslationDecodingConfig)
-    options |= present(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
+    options = present(beam_size=beam_size, n_best=n_best, seed=seed, sample=sample or None)
     options |= present(max_source=max_source, long_source=long_source)
+    text, options = text_and_settings(file, overrides, setting, TranslationDecodingConfig, **options)
+    file = text or "-"
+    _check(attention and not as_json, prefix == file == "-")
     keep_freed_memory()
     translator = _load_ensemble(run, ensemble or [], device)
     with open_output(output) as stream:
@@ -91,8 +89,7 @@ def command(
         starts = None if prefix is None else read_text(prefix, max_line_bytes)
         config = translator.configure(**options)
         describe_engine(translator, config)
-        format = _Format(translator, as_json, alignments, attention, config.n_best > 1)
-        done = 0
+        format, done = _Format(translator, as_json, alignments, attention, config.n_best > 1), 0
         for lines in chunks(file, 512, max_line_bytes):
             prefixes = None if starts is None else _take(starts, len(lines), f"{prefix} has fewer lines than {file}")
             with name_lines(file, done), unknown.collect(len(lines)):
@@ -101,10 +98,8 @@ def command(
                 done += 1
                 stream.write(format.text({"source": line, **unknown.flags(done)}, hypotheses, done - 1) + "\n")
             stream.flush()
-        if starts is not None and next(starts, None) is not None:
-            raise DataError(
-                f"{prefix} has more lines than the {done} of {file}; give one for each, empty where none is"
-            )
+        if starts is not None:
+            _check_end(starts, f"{prefix} has more lines than the {done} of {file}")
     unknown.summarize()
 
 
@@ -147,14 +142,24 @@ def _load_ensemble(run: str, others: list[str], device: str) -> "Translator":
     return load(Translator.load, run, *others, device=device)
 
 
+_ONE_FOR_EACH = "give one for each, empty where none is"
+
+
 def _take(starts: Iterator[str], count: int, fault: str) -> list[str]:
     """The next ``count`` lines."""
     from glassformer.errors import DataError
 
     lines = list(islice(starts, count))
     if len(lines) < count:
-        raise DataError(f"{fault}; give one for each, empty where none is")
+        raise DataError(f"{fault}; {_ONE_FOR_EACH}")
     return lines
+
+
+def _check_end(starts: Iterator[str], fault: str) -> None:
+    from glassformer.errors import DataError
+
+    if next(starts, None) is not None:
+        raise DataError(f"{fault}; {_ONE_FOR_EACH}")
 
 
 def _json(

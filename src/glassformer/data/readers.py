@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Generic, Literal, NamedTuple, TypeVar, cast
 
 from glassformer.data.input_errors import missing, refuse_wide_encoding, way_out
 from glassformer.errors import DataError
-from glassformer.storage.regular_files import MAX_LINE_BYTES, open_regular
+from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name, open_regular
 
 Fault = Literal["invalid_utf8", "malformed"]
 V = TypeVar("V")
@@ -209,8 +209,3 @@ def unreadable(path: Path, error: OSError) -> DataError:
     if isinstance(error, FileNotFoundError):
         hint = way_out(path, hint)
     return DataError(f"{display_name(path)}: cannot be read ({error.strerror or error}); {hint}")
-
-
-def display_name(path: str | Path) -> str:
-    """The path as messages name it."""
-    return "standard input" if str(path) == STDIN else str(path)

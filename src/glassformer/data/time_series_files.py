@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.data.input_errors import SAMPLE_BYTES, refuse_wide_encoding
-from glassformer.data.readers import display_name, open_bytes, raw_lines
+from glassformer.data.readers import open_bytes, raw_lines
 from glassformer.data.time_series_config import Missing
 from glassformer.errors import DataError, nearest
-from glassformer.storage.regular_files import MAX_LINE_BYTES
+from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
 LARGEST = float(np.finfo(np.float32).max)

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
-from glassformer.data.readers import display_name
 from glassformer.data.time_series import Series, SeriesFormat
 from glassformer.data.time_series_config import Missing
 from glassformer.data.time_series_files import read_table
@@ -21,6 +20,7 @@ from glassformer.native import Engine, Precision
 from glassformer.predict.dates import continued
 from glassformer.predict.loading import load_run
 from glassformer.predict.predictor import Predictor
+from glassformer.storage.regular_files import display_name
 
 BATCH_SIZE = 128
 

@@ -21,6 +21,11 @@ MAX_LINE_BYTES = 10_000_000
 """Default limit for a line of a text file."""
 
 
+def display_name(path: str | Path) -> str:
+    """Name of an input in messages; ``-`` is standard input."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
 class UnsuitableFileError(OSError):
     """A file that is not regular, links out of its folder, or is too large. The message is the reason."""
 
