@@ -1,5 +1,6 @@
 """A configuration is read, overridden, refused with a hint, and written back as it was."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from glassformer.config import apply_override
 from glassformer.errors import ConfigError, nearest
+from glassformer.models.gpt import GPTConfig
 from glassformer.train import parse_config, read_config
 from glassformer.train.tasks.translation import TranslationRun
 
@@ -181,3 +183,17 @@ def test_the_nearest_of_nothing_similar_is_all_of_them() -> None:
     assert nearest("beam", ["beam_size", "alpha"]) == "did you mean beam_size?"
     assert nearest("zzz", ["beam_size", "alpha"]) == "known: alpha, beam_size"
     assert nearest("beam", ["beam_size", "alpha"], "decoding.") == "did you mean decoding.beam_size?"
+
+
+@pytest.mark.parametrize("values", [[], [1, 2], "text", None])
+@pytest.mark.parametrize("parse", [GPTConfig.parse, GPTConfig.parse_stored])
+def test_values_that_are_no_table_are_refused(parse: Any, values: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^config\.json: "):
+        parse(values, "config.json")
+
+
+@pytest.mark.parametrize("setting", ['model.kind=["gpt"]', "task=[1]", 'text.kind=["word"]', 'data.kind=["x"]'])
+def test_list_in_place_of_a_name_is_refused(setting: str, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('[data]\ntrain = ["a"]\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=re.escape(setting.partition("=")[0])):
+        read_config(tmp_path / "run.toml", [setting])

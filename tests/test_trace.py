@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer import ConfigError, tap, trace, tracing
 from glassformer.generate import DecodingConfig, SpecialTokens, generate
@@ -315,3 +315,14 @@ def test_a_recorded_tensor_is_replaced_by_one_of_its_shape(make_model: Callable[
         recorded[WEIGHTS] = other[..., 0]
     with pytest.raises(ConfigError, match="nothing was recorded under 'weigths'"):
         recorded["weigths"] = other
+
+
+def test_tap_with_a_dot_in_its_name_has_numbered_axes() -> None:
+    class Dotted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return tap(self, "not.a.module", x)
+
+    module = Dotted()
+    with trace(module) as t:
+        module(torch.zeros(2, 3))
+    assert len(t.axes("not.a.module")) == 2

@@ -77,7 +77,7 @@ class Config(BaseModel):
     @classmethod
     def _validate(cls, values: dict[str, Any], stored: bool = False) -> Self:
         try:
-            values = cls.migrate(values)
+            values = cls.migrate(values) if isinstance(values, dict) else values
             return cls.model_validate_json(json.dumps(values), strict=True) if stored else cls.model_validate(values)
         except ValidationError as error:
             raise _FaultsError([_describe(one, cls) for one in error.errors()]) from None
@@ -92,16 +92,13 @@ class Config(BaseModel):
             values, value = _without(values, key.split("."))
             for name, present in _present(key, value, cls.former_keys[key], within).items():
                 if name in values:
-                    fault = f"{within}{key} is the former name of {name}, and both are set"
+                    fault = f"{within}{key} was replaced by {within}{name}, and both are set"
                     raise _FaultsError([f"{fault}; leave {within}{key} out"])
                 values[name] = present
-        sections = {
-            key: _section(cls.model_fields[key].annotation, values[key]) for key in values.keys() & cls.model_fields
-        }
-        return {
-            key: section.migrate(values[key], f"{within}{key}.") if (section := sections.get(key)) else values[key]
-            for key in values
-        }
+        for key in values.keys() & cls.model_fields:
+            if section := _section(cls.model_fields[key].annotation, values[key]):
+                values = {**values, key: section.migrate(values[key], f"{within}{key}.")}
+        return values
 
     def write(self, path: str | Path) -> None:
         """Write every value, defaults included, as TOML. ``None`` has no TOML form, so such keys are left out."""
@@ -117,12 +114,9 @@ class _FaultsError(ConfigError):
 
 
 def _section(annotation: Any, values: Any) -> type[Config] | None:
-    """The class that validates ``values`` of a field: of several, the one of their ``kind``."""
+    """The class of a field that is a section, if ``values`` are a table."""
     classes = [one for one in get_args(annotation) or [annotation] if isinstance(one, type) and issubclass(one, Config)]
-    if not classes or not isinstance(values, dict):
-        return None
-    kinds = {one.model_fields["kind"].default: one for one in classes if "kind" in one.model_fields}
-    return kinds.get(values.get("kind"), classes[0])
+    return classes[0] if classes and isinstance(values, dict) else None
 
 
 def _present(key: str, value: Any, now: str | Mapping[str | bool, dict[str, Any]], within: str) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def test_former_compiled_setting_becomes_the_engine(compiled: bool, engine: str)
 
 
 def test_a_key_and_its_former_name_are_refused_together() -> None:
-    with pytest.raises(ConfigError, match="norm_epsilon is the former name of norm_eps, and both are set; leave"):
+    with pytest.raises(ConfigError, match="norm_epsilon was replaced by norm_eps, and both are set; leave"):
         BERTConfig.parse({"norm_eps": 1e-6, "norm_epsilon": 1e-6})
 
 

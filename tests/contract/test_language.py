@@ -1,7 +1,7 @@
 """Language of the code: docstrings start with a noun phrase or an imperative, and names are words of the field.
 
-Files of ``NOT_YET`` still contain faults: each number may only shrink, and an empty table is the goal. As a program,
-this file prints the current table.
+Files of ``NOT_YET`` still contain faults: lower the number of a file that you mend. An empty table is the goal. As a
+program, this file prints the current table.
 """
 
 import ast
@@ -78,7 +78,6 @@ NOT_YET: dict[str, int] = {
     "data/time_series_config.py": 1,
     "data/time_series_files.py": 2,
     "data/token_classification.py": 1,
-    "data/token_store.py": 1,
     "data/token_stream_config.py": 2,
     "data/windows.py": 2,
     "explain/analysis/attribution.py": 3,
@@ -112,8 +111,6 @@ NOT_YET: dict[str, int] = {
     "explain/report.py": 7,
     "explain/stack_example.py": 3,
     "explain/trace.py": 1,
-    "explain/walkthrough/input_steps.py": 1,
-    "explain/walkthrough/prose.py": 2,
     "explain/walkthrough/step.py": 8,
     "tasks.py": 1,
 }
@@ -165,7 +162,11 @@ def faults(source: str) -> list[str]:
 def test_docstrings_and_names_use_the_field_s_language(path: Path) -> None:
     found = faults(path.read_text(encoding="utf-8"))
     limit = NOT_YET.get(str(path.relative_to(SOURCES)), 0)
-    assert len(found) <= limit, f"{path}: {len(found)} faults, NOT_YET allows {limit}:\n" + "\n".join(found)
+    assert len(found) == limit, f"{path}: {len(found)} faults, NOT_YET has {limit}:\n" + "\n".join(found)
+
+
+def test_listed_files_exist() -> None:
+    assert [path for path in NOT_YET if not (SOURCES / path).is_file()] == []
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def _jsonl(lines: Iterator[_Line], bounds: range, key: str) -> Iterator[Piece]:
         return str(text)
 
     for piece in _by_line(lines, bounds):
-        if piece.fault or not piece.text.strip():
+        if piece.fault:
             yield piece
             continue
         row = json_row(piece.line, piece.text, parse, "")

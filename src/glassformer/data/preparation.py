@@ -20,7 +20,7 @@ from glassformer.data.pairs import Corpus
 from glassformer.data.parallel_text import Record, find_files, read_records
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.readers import regular
-from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, stored
+from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, open_or_build
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
 
@@ -40,7 +40,9 @@ def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, ali
     """
     key = fingerprint(config, paths, tokenizers, alignments)
     files = list(zip_longest(paths, alignments))
-    return stored(config.cache, key, partial(_open, key=key, paths=paths), partial(_build, config, files, tokenizers))
+    return open_or_build(
+        config.cache, key, partial(_open, key=key, paths=paths), partial(_build, config, files, tokenizers)
+    )
 
 
 def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> str:

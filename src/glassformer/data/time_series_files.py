@@ -58,7 +58,7 @@ def read_table(
     path = display_name(path)
     _, header = next(lines, (0, list[str]()))
     if date is None:
-        date = _only_further(header, columns or [])
+        date = _date_column(header, columns or [])
     names = _columns(path, header, date, columns or [])
     place_of = {name: place for place, name in enumerate(header)}
     places, date_place = [place_of[name] for name in names], place_of[date] if date else None
@@ -114,8 +114,8 @@ def _piped_lines(path: Path, max_line_bytes: int) -> Iterator[str]:
         yield from io.StringIO(raw.decode(), newline="")
 
 
-def _only_further(header: list[str], columns: list[str]) -> str:
-    """The column of dates in ``header``: ``date``, or the only one that is not in ``columns``; else empty."""
+def _date_column(header: list[str], columns: list[str]) -> str:
+    """Column of dates: ``date``, or the only column that is not in ``columns``; empty if there is none."""
     known = set(columns)
     others = [name for name in header if name not in known]
     if "date" in others:

@@ -73,7 +73,7 @@ class Contents(NamedTuple):
     measures: dict[str, int]
 
 
-def stored(
+def open_or_build(
     cache: str,
     key: str,
     open_folder: Callable[[Path, dict[str, Any]], T | None],
@@ -86,20 +86,20 @@ def stored(
 
     Raises ``DataError`` when the cache cannot be written or changes while it is read.
     """
-    folder = folder_of(cache, key)
-    found = _opened(folder, key, open_folder)
+    folder = _folder_of(cache, key)
+    found = _open_verified(folder, key, open_folder)
     if found is None:
         try:
             _build(folder, key, build)
         except OSError as error:
             raise _unwritable(folder.parent, error) from None
-        found = _opened(folder, key, open_folder)
+        found = _open_verified(folder, key, open_folder)
     if found is None:
         raise DataError(f"{folder}: the token cache changes while it is read; set data.cache to a folder of your own")
     return found
 
 
-def _opened(folder: Path, key: str, open_folder: Callable[[Path, dict[str, Any]], T | None]) -> T | None:
+def _open_verified(folder: Path, key: str, open_folder: Callable[[Path, dict[str, Any]], T | None]) -> T | None:
     try:
         index = _verified_index(folder, key)
         return None if index is None else open_folder(folder, index)
@@ -116,7 +116,7 @@ def _build(folder: Path, key: str, build: Callable[[Path], Contents]) -> None:
         raise
 
 
-def folder_of(cache: str, key: str) -> Path:
+def _folder_of(cache: str, key: str) -> Path:
     """The folder of the fingerprint ``key`` under ``cache``; empty: the user's cache folder."""
     return _cache_root(cache) / f"{key[:32]}-{FORMAT}"
 

@@ -16,7 +16,7 @@ from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.held_out import Part
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.readers import regular
-from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, stored
+from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, open_or_build
 from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer
@@ -79,7 +79,7 @@ def prepare_stream(config: DocumentsConfig, paths: list[str], tokenizer: Tokeniz
     """
     paths = text_files(paths)
     key = _fingerprint(config, paths, tokenizer, part)
-    return stored(
+    return open_or_build(
         config.cache, key, partial(_open, key=key, paths=paths), partial(_build, config, paths, tokenizer, part)
     )
 

@@ -17,7 +17,7 @@ from glassformer.taps import tap
 class AddNorm(nn.Module):
     """LayerNorm(x + Sublayer(x)), with dropout on the sub-layer's output (section 5.4).
 
-    ``pre``: x + Sublayer(LayerNorm(x)) instead (Xiong et al. 2020, arXiv:2002.04745). Only this class knows the order.
+    ``pre``: x + Sublayer(LayerNorm(x)) instead (Xiong et al. 2020, arXiv:2002.04745). Only this class applies it.
     Differs from the paper: ``norm`` may be another normalization than LayerNorm.
     """
 

@@ -40,8 +40,8 @@ class Operands:
     def number(self, name: str, **index: int) -> Number:
         """One recorded number; axes not named are as in the number that is explained, or the first."""
         axes = self.trace.axes(name)
-        whole = tuple((axis, index.get(axis, self.index.get(axis, 0))) for axis in axes)
-        return _recorded(name, whole, float(self.trace[name][tuple(place for _, place in whole)]))
+        full_index = tuple((axis, index.get(axis, self.index.get(axis, 0))) for axis in axes)
+        return _recorded(name, full_index, float(self.trace[name][tuple(place for _, place in full_index)]))
 
     def numbers(self, name: str, along: str, **index: int) -> Vector:
         """All along one axis."""

@@ -157,9 +157,9 @@ TAPS: dict[type[nn.Module], dict[str, Tap]] = {
 
 def find_tap(model: nn.Module, name: str) -> Tap | None:
     """The row of a recorded tensor, by the class of its module; None for a tap that is not the package's."""
-    parts = re.sub(r"_\d+$", "", name).split(".")
+    parts, modules = re.sub(r"_\d+$", "", name).split("."), dict(model.named_modules(remove_duplicate=False))
     for depth in range(len(parts)):
-        module, tap = model.get_submodule(".".join(parts[:depth])), ".".join(parts[depth:])
+        module, tap = modules.get(".".join(parts[:depth])), ".".join(parts[depth:])
         for one in type(module).__mro__:
             if one in TAPS and tap in TAPS[one]:
                 return TAPS[one][tap]

@@ -149,7 +149,7 @@ def _described(drawing: Drawing, example: Example) -> Drawing:
 def _encoder_boxes(c: EncoderDecoderConfig) -> int:
     """Number of boxes in the encoder: two sub-layers, the embedding, and with pre-norm the last norm."""
     pre = c.norm_order == "pre"
-    return (6 if pre else 4) + 1 + (c.positions != "rotary") + (c.norm_embeddings) + pre
+    return (6 if pre else 4) + 1 + (c.positions != "rotary") + c.norm_embeddings + pre
 
 
 def _decoder_boxes(c: EncoderDecoderConfig) -> int:

@@ -11,9 +11,10 @@ from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import output_of
 from glassformer.explain.stack_example import SeriesExample
 from glassformer.explain.walkthrough.step import StepCheck
+from glassformer.models.series import EPSILON
 
-BITS = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
-NEAR = 1e-4
+TOLERANCES = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
+PATCH_TOLERANCE = 1e-4
 
 
 def one_hot_rows_have_one_entry(example: Examined, path: str) -> StepCheck:
@@ -31,7 +32,7 @@ def attention_sums_to_one(example: Examined, path: str) -> StepCheck:
     """Every row of every head, also those that are not shown."""
     weights = example.trace[f"{path}.weights"]
     off = float((weights.double().sum(-1) - 1).abs().max())
-    limit = BITS[str(weights.dtype).removeprefix("torch.")]
+    limit = TOLERANCES[str(weights.dtype).removeprefix("torch.")]
     rows = math.prod(weights.shape[:-1])
     if not off <= limit:
         return StepCheck(f"not every row of the {rows:,} sums to 1: one is off by {off:.1g}", False)
@@ -78,12 +79,12 @@ def patches_are_the_series(example: SeriesExample, path: str) -> StepCheck:
     rows = example.seen.T
     if config.normalize:
         centered = rows - rows.mean(-1, keepdims=True)
-        rows = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + 1e-5)
+        rows = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + EPSILON)
     padded = np.pad(rows, ((0, 0), (0, config.patch_stride)), mode="edge")
     cut = np.lib.stride_tricks.sliding_window_view(padded, config.patch_length, axis=1)[:, :: config.patch_stride]
     off = float(np.abs(cut - example.trace[f"{path}.patches"].double().cpu().numpy()).max())
     return StepCheck(
-        f"the patches are the series, computed again from what was read: largest |Δ| {off:.1g}", off <= NEAR
+        f"the patches are the series, computed again from what was read: largest |Δ| {off:.1g}", off <= PATCH_TOLERANCE
     )
 
 

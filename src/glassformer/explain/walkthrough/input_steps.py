@@ -15,15 +15,15 @@ from glassformer.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class TextInput:
-    """The text that a stack reads; ``side`` is whose tokens these are on the page."""
+    """Text that a stack reads. ``side`` names its tokens on the page."""
 
     stack: str
     side: str
     tokenizer: Tokenizer
     text: str
     ids: Sequence[int]
-    whole: bool = True
-    """Whether the ids are those of the text alone, and so give it back."""
+    decodable: bool = True
+    """True if the ids encode only the text, so that decoding them gives it back."""
 
 
 def text_input(example: Example | TextExample, stack: str) -> TextInput:
@@ -38,7 +38,7 @@ def text_to_vectors(example: Examined, path: str, reading: TextInput) -> Step:
     tokenizer, labels = reading.tokenizer, example.tokens(reading.stack)
     unknown = sum(i == tokenizer.unknown_id for i in reading.ids)
     checks = []
-    if reading.whole:
+    if reading.decodable:
         back = tokenizer.decode(reading.ids)
         same = bool(unknown) or back == tokenizer.normalize(reading.text)
         checks.append(StepCheck(f"the tokens give the text back: {back!r}", same))
@@ -151,7 +151,7 @@ def _cuts(reading: TextInput, labels: Sequence[str]) -> list[tuple[str, str, str
 
 def _merges_by_word(reading: TextInput) -> list[str]:
     """``a+b (rank 12), ab+c (rank 40)`` for each word between spaces."""
-    text = reading.text if reading.whole else reading.tokenizer.decode(reading.ids)
+    text = reading.text if reading.decodable else reading.tokenizer.decode(reading.ids)
     return [
         ", ".join(f"{merge.left}+{merge.right} (rank {merge.rank:,})" for merge in reading.tokenizer.merges_of(word))
         for word in text.split()

@@ -17,7 +17,7 @@ UNSHADED = ("logits", "probabilities")
 MORE = "more_"
 
 
-class Prose(Mapping[str, str]):
+class Prose:
     """One step of ``walkthrough.toml``. A text may name ``values`` and other texts of the step in braces."""
 
     def __init__(self, name: str, variants: Sequence[str], values: Mapping[str, object]):
@@ -31,12 +31,6 @@ class Prose(Mapping[str, str]):
 
     def __getitem__(self, key: str) -> str:
         return str(self._values[key]) if key in self._values else self.fill(self._fields[key])
-
-    def __iter__(self) -> Any:
-        return iter({**self._fields, **self._values})
-
-    def __len__(self) -> int:
-        return len({**self._fields, **self._values})
 
     def fill(self, text: str) -> str:
         """Replace names in braces."""
@@ -58,7 +52,7 @@ class Prose(Mapping[str, str]):
             each = "{head}" in title
             for head in range(min(trace[name].size(1), MAX_HEADS) if each else 1):
                 text = title.replace("{head}", str(head))
-                found.append(labelled(trace, name, self.fill(text), axes, head))
+                found.append(build_table(trace, name, self.fill(text), axes, head))
         return tuple(found)
 
 
@@ -68,16 +62,16 @@ def build(
     path: str,
     axes: Mapping[str, Axis],
     checks: tuple[StepCheck, ...] = (),
-    **shown: Any,
+    **fields: Any,
 ) -> Step:
     """A step at the module ``path``: its prose, its tables with the labels of ``axes``, its checks and further ones.
 
-    ``shown`` holds further fields of the step. Its ``formula`` is, by default, that of the last table's first number.
+    ``fields`` holds further fields of the step. Its ``formula`` is, by default, that of the last table's first number.
     """
     tables = prose.tables(example.trace, path, axes)
     known = (CHECKS[name](example, path) for name in prose.checks)
-    if "formula" not in shown:
-        shown["formula"] = tables[-1].formula(0)
+    if "formula" not in fields:
+        fields["formula"] = tables[-1].formula(0)
     return Step(
         number=0,
         title=prose["title"],
@@ -87,15 +81,15 @@ def build(
         reference=prose["reference"],
         tables=tables,
         facts=(checked(*tables), *known, *checks),
-        **shown,
+        **fields,
     )
 
 
-def labelled(trace: Trace, name: str, title: str, axes: Mapping[str, Axis], head: int = 0) -> TensorTable:
+def build_table(trace: Trace, name: str, title: str, axes: Mapping[str, Axis], head: int = 0) -> TensorTable:
     """A table of the first of a batch. An axis without labels shows its first ``SHOWN_DIMENSIONS``."""
     names = trace.axes(name)
-    shown = [axes.get(axis) or _dimensions(trace, name, axis) for axis in names if axis not in ("batch", "head")]
-    rows, columns = (*shown, None)[:2]
+    labels = [axes.get(axis) or _dimensions(trace, name, axis) for axis in names if axis not in ("batch", "head")]
+    rows, columns = (*labels, None)[:2]
     assert rows is not None
     tap, fixed = name.rpartition(".")[2], (("head", head),) * ("head" in names)
     shade = "weights" if tap == "weights" else "" if columns is None or tap in UNSHADED else "signed"

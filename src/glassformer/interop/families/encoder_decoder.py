@@ -18,6 +18,7 @@ from glassformer.interop.table import (
     Setting,
     TensorRow,
     reordered,
+    restore_sinusoids,
     unchanged,
 )
 from glassformer.layers.position import sinusoids
@@ -153,14 +154,11 @@ def position_tables(config: EncoderDecoderConfig, exported: bool) -> list[Fixed]
     return [Fixed(name, value, error, SINUSOID_TOLERANCE, exported) for name in names]
 
 
-@torch.no_grad()
 def make_positions_exact(their_model: Any, config: EncoderDecoderConfig) -> None:
     """Replace tables of sinusoids, which are rounded to float32 even in a float64 model, by the exact one."""
     exact = position_table(config)
     for side in (their_model.model.encoder, their_model.model.decoder):
-        table = side.embed_positions.weight
-        if table.shape == exact.shape and (table - exact).abs().max() <= SINUSOID_TOLERANCE:
-            table.copy_(exact)
+        restore_sinusoids(side.embed_positions.weight, exact)
 
 
 def import_embeddings(their_config: dict[str, Any], weights: Mapping[str, Tensor]) -> dict[str, Any]:

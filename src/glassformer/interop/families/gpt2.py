@@ -13,7 +13,16 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import ACTIVATIONS, SINUSOID_TOLERANCE, Family, Fixed, Setting, TensorRow, linear
+from glassformer.interop.table import (
+    ACTIVATIONS,
+    SINUSOID_TOLERANCE,
+    Family,
+    Fixed,
+    Setting,
+    TensorRow,
+    linear,
+    restore_sinusoids,
+)
 from glassformer.layers.position import sinusoids
 from glassformer.models.gpt import GPTConfig
 
@@ -112,13 +121,10 @@ def _sinusoids(config: GPTConfig) -> Tensor:
     return sinusoids(torch.arange(config.max_length).double(), config.d_model)
 
 
-@torch.no_grad()
 def _make_exact(their_model: Any, config: GPTConfig) -> None:
     """Replace a table of sinusoids that was rounded to float32 by the exact one."""
     if config.positions == "sinusoidal":
-        table, exact = their_model.transformer.wpe.weight, _sinusoids(config)
-        if table.shape == exact.shape and (table - exact).abs().max() <= SINUSOID_TOLERANCE:
-            table.copy_(exact)
+        restore_sinusoids(their_model.transformer.wpe.weight, _sinusoids(config))
 
 
 def _notes(config: GPTConfig) -> list[str]:

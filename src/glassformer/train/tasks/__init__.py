@@ -27,11 +27,11 @@ def config_class(values: dict[str, Any], origin: str) -> type[RunConfig]:
     """``task`` where it is given, else what ``model.kind`` is for, else translation."""
     model = values.get("model")
     given = model.get("kind") if isinstance(model, dict) else None
-    if given is not None and given not in DEFAULT_TASKS:
+    if given is not None and (not isinstance(given, str) or given not in DEFAULT_TASKS):
         raise ConfigError(f"{origin}: model.kind={given!r} is not a model; {nearest(str(given), list(DEFAULT_TASKS))}")
     task = values.get("task", DEFAULT_TASKS[given or "encoder_decoder"])
     trained = {name: record.settings for name, record in TASKS.items() if record.training}
-    if task not in trained:
+    if not isinstance(task, str) or task not in trained:
         raise ConfigError(f"{origin}: task={task!r} is not a task; {nearest(str(task), list(trained))}")
     kinds = trained[task]
     if given is not None and given not in kinds:
