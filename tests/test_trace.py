@@ -32,7 +32,8 @@ def test_tensors_are_recorded_under_the_path_of_their_module(make_model: Callabl
     assert recorded[WEIGHTS].shape == (2, 2, 4, 6)
     assert torch.equal(recorded["output_projection.logits"], logits)
     assert not recorded["output_projection.logits"].requires_grad
-    assert recorded["source_embedding.tokens"].size(1) == 6 and recorded["target_embedding.tokens"].size(1) == 4
+    assert recorded["source_embedding.tokens"].size(1) == 6
+    assert recorded["target_embedding.tokens"].size(1) == 4
     modules = dict(model.named_modules())
     assert len(recorded) > 50
     assert all(name.rpartition(".")[0] in modules for name in recorded)
@@ -235,7 +236,10 @@ def test_in_a_notebook_names_are_text_and_never_markup(
     with trace(module) as recorded:
         module(torch.tensor([1.0, -torch.inf]))
     page = recorded._repr_html_()
-    assert "<script>" not in page and "&lt;script&gt;" in page and "axis_0 2" in page and "1 … 1" in page
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "axis_0 2" in page
+    assert "1 … 1" in page
 
 
 def test_a_view_of_a_tensor_is_its_matrices(make_model: Callable[..., EncoderDecoder]) -> None:
@@ -243,7 +247,8 @@ def test_a_view_of_a_tensor_is_its_matrices(make_model: Callable[..., EncoderDec
     with trace(model) as recorded:
         model(source, target)
     view = recorded.view(WEIGHTS)
-    assert view.value_axis == "weights" and recorded.view(WEIGHTS.replace("weights", "scores")).value_axis == "scores"
+    assert view.value_axis == "weights"
+    assert recorded.view(WEIGHTS.replace("weights", "scores")).value_axis == "scores"
     assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
     assert (view.row_axis, view.column_axis) == ("query", "key")
     assert np.array_equal(view.panels[1].values, recorded[WEIGHTS][0, 1])

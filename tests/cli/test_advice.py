@@ -98,4 +98,5 @@ def test_a_cache_that_cannot_be_written(
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     told = refused("evaluate", run, text)
     assert told.startswith("/dev/null/glassformer: the token cache cannot be written (")
-    assert told.endswith("); make that folder writable, with room in it") and not SETTING.search(told)
+    assert told.endswith("); make that folder writable, with room in it")
+    assert not SETTING.search(told)

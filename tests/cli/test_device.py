@@ -55,7 +55,8 @@ def test_a_gpu_that_is_not_there_is_told(
 
 def test_auto_is_the_cpu_where_there_is_nothing_else(cli: Callable[..., Any], tiny: TinyRun) -> None:
     told = [cli("translate", tiny.run, "--device", device, stdin="the cat\n") for device in ("cpu", "auto")]
-    assert told[0].out.strip() and told[0] == told[1]
+    assert told[0].out.strip()
+    assert told[0] == told[1]
 
 
 def test_what_is_told_does_not_depend_on_it(cli: Callable[..., Any], tiny: TinyRun) -> None:
@@ -64,7 +65,8 @@ def test_what_is_told_does_not_depend_on_it(cli: Callable[..., Any], tiny: TinyR
     here = cli(*ask, stdin="the cat\na dog\n")
     with second_device() as device:
         there = cli(*ask, "--device", device, stdin="the cat\na dog\n")
-    assert here.code == 0 and here.out.strip()
+    assert here.code == 0
+    assert here.out.strip()
     assert here == there
 
 

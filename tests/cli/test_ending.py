@@ -105,7 +105,8 @@ def test_after_a_failed_start_the_same_command_works(cli: Any, tiny: TinyRun, tm
     config, run = diverging(tiny, tmp_path / "tiny.toml"), tmp_path / "run"
     for _ in range(2):
         result = cli("train", config, "--run", run)
-        assert result.code == 2 and f"the batch in {run}/bad_batch.json" in result.err
+        assert result.code == 2
+        assert f"the batch in {run}/bad_batch.json" in result.err
         assert {item.name for item in run.iterdir()} == {"bad_batch.json", "lock"}
     (run / "bad_batch.json").unlink()
     assert cli("train", config, "optimizer.learning_rate=0.01", "train.max_steps=1", "--run", run).code == 0

@@ -161,9 +161,11 @@ def test_rates_table_lists_the_lowest_f1_first() -> None:
     assert len(lines) == 1 + 77 + 3
     rates = [float(line.split()[3]) for line in lines[1:78]]
     assert rates == sorted(rates)
-    assert lines[-3].startswith("macro average ") and lines[-1].endswith(" 231")
+    assert lines[-3].startswith("macro average ")
+    assert lines[-1].endswith(" 231")
     errors = confusion_text(confusion).splitlines()
-    assert errors[0] == "most frequent errors" and len(errors) == 2 + 10
+    assert errors[0] == "most frequent errors"
+    assert len(errors) == 2 + 10
     assert errors[2].split() == [*(f"intent_00{number}_with_a_long_name_indeed" for number in (0, 1)), "3", "of", "3"]
     assert confusion_text(Confusion.of(list("abcdefghijklm"), list("abcdefghijklm"))) == "no errors"
 

@@ -47,9 +47,11 @@ def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tin
     (naive, shifted), ends = views, ("<s>", "</s>")
     assert [row["value"] for row in naive] == [row["value"] for row in shifted]
     rows = [list({row["row"]: row["row_label"] for row in view}.values()) for view in views]
-    assert rows[0] == [*rows[1][1:], ends[1]] and rows[1][0] == ends[0]
+    assert rows[0] == [*rows[1][1:], ends[1]]
+    assert rows[1][0] == ends[0]
     view = examine(tiny.translator, TEXT, "le chat").view(CROSS, head=0, shifted=True)
-    assert view.title.endswith("head 0, shifted") and view.row_axis == "target, as read (query)"
+    assert view.title.endswith("head 0, shifted")
+    assert view.row_axis == "target, as read (query)"
 
 
 @pytest.mark.parametrize(

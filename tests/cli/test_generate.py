@@ -32,9 +32,11 @@ def test_generate_goes_on_behind_a_prompt(cli: Callable[..., tuple[int, str, str
     lines = cli("generate", run, *given, stdin="the dog\na cat\n")[1]
     assert lines == target_values + "a cat" + generator.generate(["a cat"], **options)[0] + "\n"
     several = cli("generate", run, "the", "--beam-size", 3, "--n-best", 2, "-s", "max_length=5")[1].splitlines()
-    assert [line.split(" ||| ")[0] for line in several] == ["0", "0"] and several[0].startswith("0 ||| the")
+    assert [line.split(" ||| ")[0] for line in several] == ["0", "0"]
+    assert several[0].startswith("0 ||| the")
     told = json.loads(cli("generate", run, "the", "--json", *given)[1])
-    assert told["prompt"] == "the" and len(told["continuations"][0]["tokens"]) <= 12
+    assert told["prompt"] == "the"
+    assert len(told["continuations"][0]["tokens"]) <= 12
     (one,) = told["continuations"]
     assert len(one["tokens"]) == len(one["token_log_probs"])
     assert (one["tokens"][-1] == "</s>") is (one["finish_reason"] == "end")
@@ -55,9 +57,12 @@ def test_generate_refuses_what_it_cannot_read(refused: Callable[..., str], task:
 def test_fill(cli: Callable[..., tuple[int, str, str]], refused: Callable[..., str], task: Task) -> None:
     run = task("masked").run
     code, out, _ = cli("fill", run, "the [MASK] runs.", "--top", 2)
-    assert code == 0 and out.startswith("the ") and len(out.splitlines()) == 3
+    assert code == 0
+    assert out.startswith("the ")
+    assert len(out.splitlines()) == 3
     told = json.loads(cli("fill", run, "--json", stdin="the [MASK] runs.\n")[1])
-    assert len(told["blanks"][0]) == 5 and told["source"] == "the [MASK] runs."
+    assert len(told["blanks"][0]) == 5
+    assert told["source"] == "the [MASK] runs."
     assert refused("fill", run, "the dog").startswith("text 1 has no [MASK]; write one")
 
 
@@ -68,7 +73,8 @@ def test_fill_shows_the_text_as_it_was_given(cli: Callable[..., tuple[int, str, 
     first, second = (blank[0]["text"] for blank in told["blanks"])
     assert told["text"] == f"Ω  {first} ☃ runs, {second}!"
     shown = cli("fill", run, "Ω  [MASK] ☃ runs, [MASK]!", "--top", 1)[1].splitlines()
-    assert shown[0] == told["text"] and len(shown) == 3
+    assert shown[0] == told["text"]
+    assert len(shown) == 3
 
 
 def test_embed(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: Path) -> None:
@@ -77,7 +83,8 @@ def test_embed(cli: Callable[..., tuple[int, str, str]], task: Task, tmp_path: P
     code, out, err = cli(
         "embed", run, "--pooling", "cls", "--format", "npy", "-o", tmp_path / "v.npy", stdin="the dog\na cat sings\n"
     )
-    assert (code, out) == (0, "") and "2 vectors of 16 numbers" in err
+    assert (code, out) == (0, "")
+    assert "2 vectors of 16 numbers" in err
     np.testing.assert_allclose(np.load(tmp_path / "v.npy", allow_pickle=False), rows, atol=1e-5)
     lines = cli("embed", run, file, "--pooling", "max", "--normalize")[1].splitlines()
     expected = glassformer.load(run).embed(["the dog", "a cat sings"], pooling="max", normalize=True)
@@ -102,7 +109,8 @@ def test_tag(cli: Callable[..., tuple[int, str, str]], task: Task) -> None:
     tags = glassformer.load(run).tag(["the dog runs"])[0]
     out = cli("tag", run, stdin="the dog runs\n\ncat\n")[1].splitlines()
     assert out[:4] == [*(f"{word}\t{tag}" for word, tag in zip(["the", "dog", "runs"], tags, strict=True)), ""]
-    assert out[4] == "" and out[5].startswith("cat\t")
+    assert out[4] == ""
+    assert out[5].startswith("cat\t")
     assert json.loads(cli("tag", run, "--json", stdin="the dog runs")[1])["tags"] == tags
 
 
@@ -110,7 +118,8 @@ def test_forecast(cli: Callable[..., tuple[int, str, str]], refused: Callable[..
     tiny = task("forecasting")
     path = tiny.folder / "series.csv"
     out = cli("forecast", tiny.run, path)[1]
-    assert out.splitlines()[:1] == ["date,low,high"] and out.splitlines()[1].startswith("2024-03-03 00:00,")
+    assert out.splitlines()[:1] == ["date,low,high"]
+    assert out.splitlines()[1].startswith("2024-03-03 00:00,")
     assert cli("forecast", tiny.run, stdin=path.read_bytes())[1] == out
     values = Forecaster.load(tiny.run).forecast_file(str(path)).values
     np.testing.assert_allclose([float(line.split(",")[2]) for line in out.splitlines()[1:]], values[:, 1], rtol=1e-6)
@@ -123,13 +132,15 @@ def test_evaluate_by_task(cli: Callable[..., tuple[int, str, str]], task: Task, 
     scores = json.loads(cli("evaluate", language.run, text, "--json")[1])
     generator = Generator.load(language.run)
     found = generator.likelihood(generator.tokenizer.encode(Path(text).read_text()))
-    assert scores["perplexity"] == pytest.approx(found.perplexity) and scores["tokens"] == found.tokens
+    assert scores["perplexity"] == pytest.approx(found.perplexity)
+    assert scores["tokens"] == found.tokens
     closer = json.loads(cli("evaluate", language.run, text, "--stride", 1, "--json")[1])
     assert closer["bits_per_byte"] == closer["bits_per_character"] != scores["bits_per_byte"]
     for name, file in {"classification": "train.tsv", "tagging": "train.conll", "images": "train.npz"}.items():
         tiny = task(name)
         told = cli("evaluate", tiny.run, tiny.folder / file)[1]
-        assert told.startswith("accuracy") and "macro F1" in told
+        assert told.startswith("accuracy")
+        assert "macro F1" in told
     assert json.loads(cli("evaluate", task("forecasting").run, "--json")[1])["windows"] == 19
     series = task("forecasting").folder / "series.csv"
     assert json.loads(cli("evaluate", task("forecasting").run, series, "--json")[1])["windows"] == 120 - 29
@@ -214,7 +225,8 @@ def test_an_array_of_vectors_is_whole_or_not_there(refused: Callable[..., str], 
     assert "line 601: not valid" in refused(
         "embed", task("masked").run, "--format", "npy", "-o", tmp_path / "v.npy", stdin=lines
     )
-    assert [file.name for file in tmp_path.iterdir()] == ["v.npy"] and (tmp_path / "v.npy").read_text() == "before"
+    assert [file.name for file in tmp_path.iterdir()] == ["v.npy"]
+    assert (tmp_path / "v.npy").read_text() == "before"
     told = refused("embed", task("masked").run, "--format", "npy", "-o", tmp_path / "none" / "v.npy", stdin="the dog")
     assert "there is no folder" in told
 
@@ -226,12 +238,14 @@ def test_a_masked_model_without_its_run_is_measured_within_its_length(
     alone = shutil.copytree(resolve(task("masked").run), tmp_path / "alone")
     (tmp_path / "long.txt").write_text("the dog runs. " * 60, encoding="utf-8")
     code, out, err = cli("evaluate", alone, tmp_path / "long.txt")
-    assert (code, err) == (0, "") and out.startswith("nll")
+    assert (code, err) == (0, "")
+    assert out.startswith("nll")
 
 
 def test_tokenize_says_which_runs_read_text(refused: Callable[..., str], task: Task) -> None:
     told = refused("tokenize", task("images").run, stdin="the dog")
-    assert "is a run of task=images, but this is for translation or language" in told and "use glassformer cla" in told
+    assert "is a run of task=images, but this is for translation or language" in told
+    assert "use glassformer cla" in told
 
 
 @pytest.mark.parametrize(("name", "file"), [("masked", "text.txt"), ("classification", "train.tsv")])
@@ -280,7 +294,8 @@ def test_a_verb_on_a_run_of_another_task(
     refused: Callable[..., str], task: Task, verb: list[str], name: str, rest: list[str], fits: str
 ) -> None:
     told = refused(*verb, task(name).run, *rest)
-    assert f"is a run of task={name}, but this is for " in told and told.endswith(f"; use glassformer {fits}")
+    assert f"is a run of task={name}, but this is for " in told
+    assert told.endswith(f"; use glassformer {fits}")
 
 
 def test_a_new_verb_on_a_translator(refused: Callable[..., str], tiny: TinyRun) -> None:

@@ -176,4 +176,5 @@ def test_only_the_main_thread_decides_what_ctrl_c_does() -> None:
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join()
-    assert not faults and signal.getsignal(signal.SIGINT) is before
+    assert not faults
+    assert signal.getsignal(signal.SIGINT) is before

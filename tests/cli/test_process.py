@@ -117,13 +117,15 @@ def test_train_command_resumes_with_the_threads_of_the_run(
         assert torch.get_num_threads() == 2
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
         result = train("train.max_steps=6", "--run", tmp_path / "run", "--resume", threads=1)
-        assert result.code == 2 and "step_00000004: trained with 2 threads, but this process computes" in result.err
+        assert result.code == 2
+        assert "step_00000004: trained with 2 threads, but this process computes" in result.err
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
         assert train("train.max_steps=6", "--run", tmp_path / "run", "--resume", threads=1).code == 0
         assert tiny_run.state_of(tmp_path / "run")["weights"] == tiny_run.state_of(tmp_path / "undisturbed")["weights"]
         changed = "train.threads=1", "train.override_on_resume=true", "train.max_steps=7"
         result = train(*changed, "--run", tmp_path / "run", "--resume", threads=2)
-        assert result.code == 0 and "override from step 6 on: train.threads: 2 → 1\n" in result.err
+        assert result.code == 0
+        assert "override from step 6 on: train.threads: 2 → 1\n" in result.err
     finally:
         torch.set_num_threads(before)
 

@@ -58,7 +58,9 @@ def test_a_command_written_wrongly_is_one_line(refused: Refused, arguments: list
 
 
 def test_nothing_asked_is_answered_with_help(cli: Cli) -> None:
-    assert cli().code == 0 and "demo " in cli().out and cli().out == cli("--help").out
+    assert cli().code == 0
+    assert "demo " in cli().out
+    assert cli().out == cli("--help").out
 
 
 def test_decoding_settings_that_cannot_be(refused: Refused, tiny: TinyRun) -> None:
@@ -119,9 +121,12 @@ def test_a_link_is_followed_a_pipe_is_written_to_and_the_mode_is_kept(cli: Cli, 
     real.chmod(0o600)
     link.symlink_to(real)
     assert cli("translate", tiny.run, source, "-o", link).code == 0
-    assert link.is_symlink() and real.read_text() == expected and real.stat().st_mode & 0o777 == 0o600
+    assert link.is_symlink()
+    assert real.read_text() == expected
+    assert real.stat().st_mode & 0o777 == 0o600
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     assert cli("translate", tiny.run, source, "-o", pipe).code == 0
-    assert os.read(reader, 1000).decode() == expected and pipe.is_fifo()
+    assert os.read(reader, 1000).decode() == expected
+    assert pipe.is_fifo()
     os.close(reader)

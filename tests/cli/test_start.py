@@ -79,7 +79,8 @@ def test_a_reader_that_has_gone_is_no_error(tiny: TinyRun, tmp_path: Path) -> No
     text = write_lines(tmp_path / "text", ["the old cat sleeps"] * 20_000)
     command = [sys.executable, "-m", "glassformer", "tokenize", str(tiny.run), text]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.readline().startswith(b"the")
         process.stdout.close()
         assert process.wait(timeout=600) in (1, -signal.SIGPIPE)

@@ -168,7 +168,8 @@ def test_the_attention_of_a_translation_sums_to_one(cli: Cli, tiny: TinyRun) -> 
 def test_prefixes_begin_the_translations(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     starts = write_lines(tmp_path / "starts", ["le chat", "", "un"])
     out = cli("translate", tiny.run, "--prefix", starts, stdin="the cat\nshe sleeps\na dog\n").out.splitlines()
-    assert out[0].startswith("le chat") and out[2].startswith("un")
+    assert out[0].startswith("le chat")
+    assert out[2].startswith("un")
     assert out[1] == tiny.translator.translate(["she sleeps"])[0]
 
 
@@ -213,7 +214,8 @@ def test_the_score_of_a_translation_is_its_log_probability(cli: Cli, tiny: TinyR
 def test_scored_tokens_are_told_as_they_are_written(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     source, target = (write_lines(tmp_path / name, [text]) for name, text in (("s", "the cat"), ("t", "été")))
     out = cli("score", tiny.run, source, target, "--json").out
-    assert "\\u" not in out and len(out.splitlines()) == 1
+    assert "\\u" not in out
+    assert len(out.splitlines()) == 1
 
 
 def test_evaluate_is_the_score_of_translate(cli: Cli, tiny: TinyRun) -> None:
@@ -228,7 +230,8 @@ def test_evaluate_is_the_score_of_translate(cli: Cli, tiny: TinyRun) -> None:
     assert report["sentences"] == 10
     assert report["against"]["chrf"]["first"] == report["against"]["chrf"]["second"] == report["chrf"]["score"]
     text = cli("evaluate", tiny.run, *sides, "-s", "beam_size=1", "--tokenize", "none").out.splitlines()
-    assert text[0].startswith("BLEU ") and "tok:none" in text[0]
+    assert text[0].startswith("BLEU ")
+    assert "tok:none" in text[0]
     assert text[1].split()[:2] == ["chrF2", f"{report['chrf']['score']:.2f}"]
 
 
@@ -262,7 +265,8 @@ def test_info_counts_the_same_before_and_after_training(cli: Cli, tiny: TinyRun,
     text = cli("info", tiny.run).out
     assert re.search(rf"^  total +{total:,}$", text, re.MULTILINE)
     settings = tomllib.loads(text[text.index("[model]") : text.index("parameters\n")])
-    assert settings["model"]["n_heads"] == 2 and settings["text"]["joint"] is True
+    assert settings["model"]["n_heads"] == 2
+    assert settings["text"]["joint"] is True
     assert cli("info", tiny.run, "model.d_ff=64").code == 2
 
 

@@ -86,8 +86,10 @@ def test_every_link_joins_the_words_that_it_joined(
             own = [i for i, n in zip(asking.values(), pair.target.word_of(list(asking.values()))) if n == number]
             whole = side(batch.source, batch.source_sentences, row, sentence)
             word = pair.source.decode([whole[place] for place in asked]).strip()
-            assert word == pair.target.decode(own).strip() and "m" not in word
-            assert sum(sources.values()) == pytest.approx(1) and len(set(sources.values())) == 1
+            assert word == pair.target.decode(own).strip()
+            assert "m" not in word
+            assert sum(sources.values()) == pytest.approx(1)
+            assert len(set(sources.values())) == 1
             linked.add((row, sentence, word))
             seen.add(word)
             pieces = max(pieces, len(asked))
@@ -114,7 +116,8 @@ def test_shares_of_one_word_linked_with_several(tmp_path: Path) -> None:
     ((row, sentence, column, sources),) = linked_tokens(batch)
     assert pair.target.tokens([int(batch.labels[row, column])]) == ["c"]
     assert sorted(pair.source.tokens(batch.source[row, sorted(sources)].tolist())) == ["a", "b"]
-    assert set(sources.values()) == {0.5} and len(batch.pairs()[sentence - 1][0]) == 3
+    assert set(sources.values()) == {0.5}
+    assert len(batch.pairs()[sentence - 1][0]) == 3
 
 
 def test_other_links_are_another_corpus(
@@ -126,7 +129,9 @@ def test_other_links_are_another_corpus(
     written(tmp_path, (corpus[0], corpus[1], ["", *corpus[2][1:]]))
     prints.append(prepare(config, config.train, pair, config.alignments).fingerprint)
     prints.append(prepare(config, config.train, pair).fingerprint)
-    assert prints[0] == prints[1] and prints[2] == prints[4] and len(set(prints)) == 3
+    assert prints[0] == prints[1]
+    assert prints[2] == prints[4]
+    assert len(set(prints)) == 3
     assert prepare(config, config.train, pair).links is None
 
 

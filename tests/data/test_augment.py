@@ -32,8 +32,11 @@ def test_affine_does_what_it_says() -> None:
     center = torch.arange(6) - 2.5
     by = (-center - 0.5).long()  # whole pixels after half a pixel to the right
     half = affine(leaning, **amounts(shift=[-0.5 / 6, 0.0]), border="black")
-    assert by[0] == 2 and half[0, 0, 0, 2:].gt(0).all() and half[0, 0, 0, 0] == 0
-    assert half[0, 0, -1, :3].gt(0).all() and half[0, 0, -1, -1] == 0
+    assert by[0] == 2
+    assert half[0, 0, 0, 2:].gt(0).all()
+    assert half[0, 0, 0, 0] == 0
+    assert half[0, 0, -1, :3].gt(0).all()
+    assert half[0, 0, -1, -1] == 0
 
 
 def test_an_image_leans_before_it_turns() -> None:
@@ -55,7 +58,8 @@ def test_turning_does_not_stretch_a_wide_image() -> None:
 @pytest.mark.parametrize(("border", "value"), [("edge", 1.0), ("black", 0.0), ("mirror", 1.0)])
 def test_beyond_the_border(border: str, value: float) -> None:
     moved = affine(torch.ones_like(PICTURE), **amounts(shift=[0.5, 0.0]), border=border)
-    assert torch.allclose(moved[..., 0], torch.full((6,), value).double()) and moved[..., 3:].sub(1).abs().max() < 1e-9
+    assert torch.allclose(moved[..., 0], torch.full((6,), value).double())
+    assert moved[..., 3:].sub(1).abs().max() < 1e-9
 
 
 def test_flip_is_a_share_of_mirrored_images() -> None:
@@ -64,7 +68,8 @@ def test_flip_is_a_share_of_mirrored_images() -> None:
     assert torch.equal(move(images, AugmentConfig(flip=1), generator), images.flip(-1))
     some = move(images, AugmentConfig(flip=0.25), generator)
     flipped = (some == images.flip(-1)).flatten(1).all(1)
-    assert (flipped | (some == images).flatten(1).all(1)).all() and 70 <= flipped.sum() <= 130
+    assert (flipped | (some == images).flatten(1).all(1)).all()
+    assert 70 <= flipped.sum() <= 130
 
 
 def test_erase_blanks_one_rectangle() -> None:
@@ -73,7 +78,8 @@ def test_erase_blanks_one_rectangle() -> None:
     assert 110 <= hit.sum() <= 190
     for one in erased[hit]:
         rows, columns = one[0].any(1), one[0].any(0)
-        assert torch.equal(one[0], rows[:, None] & columns[None, :]) and torch.equal(one[0], one[1])
+        assert torch.equal(one[0], rows[:, None] & columns[None, :])
+        assert torch.equal(one[0], one[1])
         assert 0.005 <= one[0].float().mean() <= 0.4
 
 
@@ -81,6 +87,7 @@ def test_mixup_mixes_labels_as_it_mixes_images() -> None:
     labels = torch.randint(0, 3, (50,))
     shown = torch.nn.functional.one_hot(labels, 3).float()[:, :, None, None].expand(-1, -1, 2, 2)
     images, expected = mix(shown, labels, 3, 1.0, np.random.default_rng(0))
-    assert torch.allclose(images[:, :, 0, 0], expected, atol=1e-6) and torch.allclose(expected.sum(1), torch.ones(50))
+    assert torch.allclose(images[:, :, 0, 0], expected, atol=1e-6)
+    assert torch.allclose(expected.sum(1), torch.ones(50))
     assert (expected.max(1).values < 0.9).any()
     assert torch.nn.functional.cross_entropy(torch.zeros(50, 3), expected).item() == pytest.approx(np.log(3))

@@ -70,7 +70,8 @@ def test_an_epoch_holds_every_pair_once_and_whole(corpora: list[Corpus], make, t
 def test_no_batch_is_over_budget_and_none_pads_needlessly(make, batch_tokens: int, noise: float) -> None:
     for batch in an_epoch(make(batch_tokens, bucket_noise=noise)):
         assert max(batch.source.numel(), batch.target.numel()) <= batch_tokens
-        assert (batch.source[:, -1] == 2).any() and (batch.labels[:, -1] == 2).any()
+        assert (batch.source[:, -1] == 2).any()
+        assert (batch.labels[:, -1] == 2).any()
         assert batch.source.dtype == batch.target.dtype == torch.int64
 
 
@@ -84,7 +85,8 @@ def test_token_counts_and_the_share_of_padding_are_those_of_the_tensors(make) ->
         assert batch.padded_tokens == batch.source.numel() + batch.target.numel()
     real = sum(batch.source_tokens + batch.n_targets for batch in epoch)
     padded = sum(batch.padded_tokens for batch in epoch)
-    assert share == pytest.approx(1 - real / padded, abs=1e-12) and 0 < real < padded
+    assert share == pytest.approx(1 - real / padded, abs=1e-12)
+    assert 0 < real < padded
     assert largest.padded_tokens == max(batch.padded_tokens for batch in epoch)
     assert any(same(largest, batch) for batch in epoch)
 
@@ -118,7 +120,8 @@ def test_the_seed_decides_and_epochs_differ(make) -> None:
     assert all(same(a, b) for a, b in zip(first, an_epoch(again), strict=True))
     second = an_epoch(once)
     together = [{frozenset(batch.examples.tolist()) for batch in epoch} for epoch in (first, second, an_epoch(other))]
-    assert together[0] != together[1] and together[0] != together[2]
+    assert together[0] != together[1]
+    assert together[0] != together[2]
 
 
 def test_short_and_long_batches_alternate(make) -> None:
@@ -169,7 +172,8 @@ def test_dropout_cuts_the_same_text_anew_each_epoch(bpe: tuple[list[Corpus], Tok
     texts = [{example: decode(ids) for example, ids in epoch.items()} for epoch in epochs]
     assert texts[0] == texts[1] == texts[2]
     lengths = [sum(len(ids) for ids in epoch.values()) for epoch in epochs]
-    assert min(lengths[1:]) > lengths[0] and epochs[1] != epochs[2]
+    assert min(lengths[1:]) > lengths[0]
+    assert epochs[1] != epochs[2]
 
 
 @pytest.mark.parametrize(("weight", "least", "most"), [(2.0, 2, 2), (0.5, 0, 1), (2.25, 2, 3), (0.001, 0, 1)])
@@ -179,7 +183,8 @@ def test_weights_say_how_often_an_epoch_sees_a_corpus(make, weight: float, least
     for examples in epochs:
         times = np.bincount(examples, minlength=341)
         assert (times[300:] == 1).all()
-        assert set(times[:300]) <= {least, most} and abs(times[:300].sum() - 300 * weight) <= 1
+        assert set(times[:300]) <= {least, most}
+        assert abs(times[:300].sum() - 300 * weight) <= 1
     if weight != 2.0:
         parts = [np.bincount(examples, minlength=341)[:300] for examples in epochs]
         assert (parts[0] != parts[1]).any()
@@ -188,7 +193,8 @@ def test_weights_say_how_often_an_epoch_sees_a_corpus(make, weight: float, least
 def test_fractions_are_met_on_average(make) -> None:
     batches = make(weights=[1.0, 0.3])
     counts = [int((seen(an_epoch(batches)) >= 300).sum()) for _ in range(60)]
-    assert set(counts) == {12, 13} and abs(np.mean(counts) - 12.3) < 0.2
+    assert set(counts) == {12, 13}
+    assert abs(np.mean(counts) - 12.3) < 0.2
 
 
 def test_the_fingerprint_is_that_of_data_and_weights(corpora: list[Corpus], make, tokenizers: TokenizerPair) -> None:
@@ -229,7 +235,8 @@ def test_a_state_of_other_data_is_an_error_and_changes_nothing(make) -> None:
     for position in (10_000, -1):
         with pytest.raises(DataError, match=f"batch {position} of epoch 3"):
             batches.restore({"epoch": 3, "position": position})
-    assert batches.state() == {"epoch": 0, "position": 0} and same(batches.next(), untouched.next())
+    assert batches.state() == {"epoch": 0, "position": 0}
+    assert same(batches.next(), untouched.next())
 
 
 def test_iteration_does_not_end(make) -> None:

@@ -56,7 +56,8 @@ def test_a_second_time_nothing_is_encoded(
     corpus = prepare(config, config.train, tokenizers)
     assert [tokenizers.source.decode(source) for source, _ in sentences(corpus)] == [source for source, _ in PAIRS]
     assert corpus.account.kept == len(PAIRS)
-    assert isinstance(corpus.source.values.base, np.memmap) and not corpus.source.values.flags.writeable
+    assert isinstance(corpus.source.values.base, np.memmap)
+    assert not corpus.source.values.flags.writeable
 
 
 def test_files_may_move(config: DataConfig, tokenizers: TokenizerPair, built: Path, no_encoding: None) -> None:
@@ -208,7 +209,8 @@ def test_a_killed_build_leaves_nothing_that_counts(config: DataConfig, tokenizer
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **source_path()})
     assert killed.returncode == -9
     (left,) = Path(config.cache).iterdir()
-    assert left.name.startswith(".") and (left / "index.json").exists()
+    assert left.name.startswith(".")
+    assert (left / "index.json").exists()
     assert len(prepare(config, config.train, tokenizers)) == len(PAIRS)
     assert left.exists()  # it might have been another process at work
     old = time.time() - token_store.ABANDONED_SECONDS - 60
@@ -281,4 +283,5 @@ def test_a_full_disk_is_an_error(config: DataConfig, tokenizers: TokenizerPair) 
             prepare(config, config.train, tokenizers)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "\n" not in str(caught.value) and list(Path(config.cache).iterdir()) == []
+    assert "\n" not in str(caught.value)
+    assert list(Path(config.cache).iterdir()) == []

@@ -24,7 +24,8 @@ from glassformer.errors import ConfigError
 def test_what_cannot_be_is_refused(values: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         DataConfig.parse({"train": ["a", "b"], **values})
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_configuration_survives_being_written(tmp_path) -> None:

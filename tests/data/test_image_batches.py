@@ -33,9 +33,12 @@ def test_an_epoch_holds_every_image_once(images: ImageSet) -> None:
         assert [len(batch) for batch in epoch] == [6, 6, 6, 6, 6]
         for batch in epoch:
             plain = (torch.from_numpy(PIXELS[batch.examples, None]) / 255 - 0.5) / 0.25
-            assert torch.allclose(batch.images, plain) and batch.labels.tolist() == LABELS[batch.examples].tolist()
-    assert sorted(orders[0]) == sorted(orders[1]) == list(range(30)) and (orders[0] != orders[1]).any()
-    assert batches.state() == {"epoch": 2, "position": 0} and batches.padding_share == 0
+            assert torch.allclose(batch.images, plain)
+            assert batch.labels.tolist() == LABELS[batch.examples].tolist()
+    assert sorted(orders[0]) == sorted(orders[1]) == list(range(30))
+    assert (orders[0] != orders[1]).any()
+    assert batches.state() == {"epoch": 2, "position": 0}
+    assert batches.padding_share == 0
     assert batches.largest().describe() == "6 images of 1 × 5 × 4"
     assert batches.largest().source_tokens == batches.largest().n_targets == 6
     sizes = [len(ImageBatches(images, FORMAT, size, seed=1).largest()) for size in (1, 8, 29, 30, 999)]
@@ -86,4 +89,5 @@ def test_the_fingerprint_is_that_of_images_and_settings(images: ImageSet) -> Non
     fewer = ImageSet(images.pixels, images.labels, images.names, images.rows[1:])
     others = ImageSet(images.pixels, images.labels[::-1], images.names, images.rows)
     prints = [fingerprint(), fingerprint(fewer), fingerprint(others), fingerprint(size=8), fingerprint(flip=0.5)]
-    assert len(set(prints)) == 5 and fingerprint() == fingerprint()
+    assert len(set(prints)) == 5
+    assert fingerprint() == fingerprint()

@@ -72,7 +72,8 @@ def test_every_form_gives_the_same_images(tmp_path: Path) -> None:
     sets = [read_images([path], channels=1) for path in paths]
     assert len({one.fingerprint for one in sets}) == 1
     for one in sets:
-        assert (one.pixels[..., 0] == PIXELS).all() and one.counts() == {"0": 10, "1": 10, "2": 10}
+        assert (one.pixels[..., 0] == PIXELS).all()
+        assert one.counts() == {"0": 10, "1": 10, "2": 10}
     assert [mapped(one.pixels) for one in sets] == [True, True, True, False, False, True, False, False]
 
 
@@ -89,8 +90,10 @@ def test_labels_count_in_the_names_of_the_training_classes(tmp_path: Path) -> No
     train = write_npz(tmp_path / "a.npz", PIXELS[:4], np.array(["x", "b", "m", "b"]))
     test = write_npz(tmp_path / "b.npz", PIXELS[:2], np.array(["x", "m"]))
     data = prepare_images(ImageConfig(train=[train], test=[test]))
-    assert data.format.classes == ["b", "m", "x"] and data.validation is None
-    assert data.test is not None and data.test.labels.tolist() == [2, 1]
+    assert data.format.classes == ["b", "m", "x"]
+    assert data.validation is None
+    assert data.test is not None
+    assert data.test.labels.tolist() == [2, 1]
     other = write_npz(tmp_path / "c.npz", PIXELS[:2], np.array(["x", "new"]))
     with pytest.raises(DataError, match=r"data\.test: class 'new' is not among the 3"):
         prepare_images(ImageConfig(train=[train], test=[other]))
@@ -102,9 +105,11 @@ def test_normalization_is_measured_on_training_images(tmp_path: Path) -> None:
     test = write_npz(tmp_path / "b.npz", 255 - pixels[:5], np.zeros(5, int))
     data = prepare_images(ImageConfig(train=[train], test=[test]))
     flat = pixels.reshape(-1, 3) / 255
-    assert data.format.mean == pytest.approx(flat.mean(0)) and data.format.deviation == pytest.approx(flat.std(0))
+    assert data.format.mean == pytest.approx(flat.mean(0))
+    assert data.format.deviation == pytest.approx(flat.std(0))
     every = next(ordered_images(data.train, data.format, 1500)).images
-    assert every.shape == (1500, 3, 2, 3) and every.dtype == torch.float32
+    assert every.shape == (1500, 3, 2, 3)
+    assert every.dtype == torch.float32
     assert torch.allclose(every.mean((0, 2, 3)), torch.zeros(3), atol=1e-4)
     assert torch.allclose(every.std((0, 2, 3)), torch.ones(3), atol=1e-3)
     assert ImageFormat.parse(data.format.model_dump(mode="json")) == data.format
@@ -239,7 +244,8 @@ def test_array_headers_larger_than_their_file_are_refused(
 def test_what_cannot_be_used_is_refused(tmp_path: Path, make: Callable[[Path], str], said: str) -> None:
     with pytest.raises(DataError, match=said) as caught:
         read_images([make(tmp_path)])
-    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
 
 
 def test_arrays_of_another_shape_are_refused(tmp_path: Path) -> None:
@@ -297,13 +303,16 @@ def test_validation_holds_out_a_share_of_every_class(tmp_path: Path, share: floa
     one, again, other = (
         prepare_images(ImageConfig(train=train, validation_share=share, split_seed=seed)) for seed in (1, 1, 2)
     )
-    assert one.validation is not None and again.validation is not None and other.validation is not None
+    assert one.validation is not None
+    assert again.validation is not None
+    assert other.validation is not None
     assert sorted([*one.train.rows, *one.validation.rows]) == list(range(30))
     assert all(abs(count - 10 * share) <= 1 for count in one.validation.counts().values())
     assert (one.validation.rows == again.validation.rows).all()
     for seed in range(20):
         drawn = prepare_images(ImageConfig(train=train, validation_share=share, split_seed=seed)).validation
-        assert drawn is not None and all(abs(count - 10 * share) <= 1 for count in drawn.counts().values())
+        assert drawn is not None
+        assert all(abs(count - 10 * share) <= 1 for count in drawn.counts().values())
     assert one.validation.fingerprint != other.validation.fingerprint != one.train.fingerprint
 
 

@@ -57,11 +57,16 @@ def test_an_epoch_holds_every_sequence_once_framed_and_whole(make, vocabulary: T
     sequences = make(texts, batch_tokens=300)
     found = []
     for batch in sequences.whole_epoch():
-        assert batch.tokens.numel() <= 300 and not batch.segments.any()
-        assert batch.source_tokens == int(batch.mask.sum()) and batch.n_targets == int(batch.predicted.sum())
+        assert batch.tokens.numel() <= 300
+        assert not batch.segments.any()
+        assert batch.source_tokens == int(batch.mask.sum())
+        assert batch.n_targets == int(batch.predicted.sum())
         for tokens, mask in zip(batch.labels, batch.mask, strict=True):
             *row, last = tokens[mask].tolist()
-            assert row[0] == CLS and last == SEP and not tokens[~mask].any() and mask.sum() == len(row) + 1
+            assert row[0] == CLS
+            assert last == SEP
+            assert not tokens[~mask].any()
+            assert mask.sum() == len(row) + 1
             found.append(vocabulary.decode(row[1:]))
     assert sorted(found) == sorted(texts)
 
@@ -71,7 +76,8 @@ def test_long_documents_are_cut_into_equal_parts(make, max_length: int) -> None:
     sequences = make([WORDS], max_length=max_length, batch_tokens=200)
     rows = [row[mask].tolist()[1:-1] for b in sequences.whole_epoch() for row, mask in zip(b.labels, b.mask)]
     sizes = [len(row) for row in rows]
-    assert len(rows) == math.ceil(50 / (max_length - 2)) and max(sizes) - min(sizes) <= 1
+    assert len(rows) == math.ceil(50 / (max_length - 2))
+    assert max(sizes) - min(sizes) <= 1
     assert sorted(id for row in rows for id in row) == sorted(set(range(57)) - set(range(7)))
 
 
@@ -99,7 +105,8 @@ def test_shares_are_those_of_the_paper(make) -> None:
 def test_special_tokens_are_never_hidden_and_every_sequence_predicts(make, share: float) -> None:
     for batch in make([*lines(100), "w1", "w2 ? ?", "? w3"], masked_share=share).whole_epoch():
         hidden = batch.labels[batch.predicted]
-        assert (hidden > MASK).all() and (batch.predicted.sum(1) >= 1).all()
+        assert (hidden > MASK).all()
+        assert (batch.predicted.sum(1) >= 1).all()
         assert not (batch.predicted & ~batch.mask).any()
         if share == 1:
             assert (batch.predicted == (batch.labels > MASK)).all()
@@ -115,7 +122,8 @@ def test_each_replacement_alone(vocabulary: Tokenizer, hidden: float, random: fl
     config = MaskedConfig(train=["x"], masked_share=1, mask_token_share=hidden, random_token_share=random)
     expected = np.tile(np.arange(7, 57), (20, 1))
     tokens, predicted = Masking.of(vocabulary, config).hide(expected, np.random.default_rng(0))
-    assert predicted.all() and ((tokens == MASK).all() if hidden else (tokens > MASK).all())
+    assert predicted.all()
+    assert (tokens == MASK).all() if hidden else (tokens > MASK).all()
     assert (tokens != expected).mean() == pytest.approx(hidden + random, abs=0.05)
 
 

@@ -57,8 +57,10 @@ def test_read_is_kept_and_dropped(
         assert account.kept == len(corpus) == len(corpus.source_lengths)
         for reason in REASONS:
             named = file.first_lines[reason]
-            assert len(named) == min(5, file.dropped[reason]) and named == sorted(set(named))
-        assert corpus.source_lengths.max() < 6 and corpus.target_lengths.min() >= 1
+            assert len(named) == min(5, file.dropped[reason])
+            assert named == sorted(set(named))
+        assert corpus.source_lengths.max() < 6
+        assert corpus.target_lengths.min() >= 1
 
 
 def test_each_reason_counts_its_own_lines(tmp_path: Path, make_config, tokenizers) -> None:
@@ -115,7 +117,8 @@ def test_very_long_lines_are_dropped_without_being_encoded(
 
     monkeypatch.setattr(Tokenizer, "encode_batch", watched)
     account = prepare(make_config(max_length=8), make_config().train, tokenizers).account
-    assert account.dropped["too_long"] == 2 and account.files[0].first_lines["too_long"] == [2, 3]
+    assert account.dropped["too_long"] == 2
+    assert account.files[0].first_lines["too_long"] == [2, 3]
     assert max(longest) <= 64 * 8
 
 
@@ -142,7 +145,8 @@ def test_chunks_do_not_show(bound: str, write_pairs, make_config, tokenizers, mo
     whole = prepare(make_config(), paths, tokenizers)
     monkeypatch.setattr(preparation, bound, 3)
     cut = prepare(make_config(cache=str(tmp_path / "other")), paths, tokenizers)
-    assert cut.account == whole.account and [file.read for file in cut.account.files] == [20, 33]
+    assert cut.account == whole.account
+    assert [file.read for file in cut.account.files] == [20, 33]
     for side in ("source", "target"):
         assert np.array_equal(getattr(cut, side).values, getattr(whole, side).values)
         assert np.array_equal(getattr(cut, side).offsets, getattr(whole, side).offsets)

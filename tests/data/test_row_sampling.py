@@ -80,7 +80,8 @@ def test_rows_hold_every_pair_once_and_are_as_wide_as_their_longest_needs(
     for number in range(len(rows)):
         row = rows.row(number)
         for side, width in ((source, rows.source[number]), (target, rows.target[number])):
-            assert width % row_tokens == 0 and side[row].sum() <= width < side[row[0]] + row_tokens
+            assert width % row_tokens == 0
+            assert side[row].sum() <= width < side[row[0]] + row_tokens
     assert len(pack_rows(np.arange(len(lengths)), source, target, 0, np.random.default_rng(1))) == len(lengths)
 
 

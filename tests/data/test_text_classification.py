@@ -70,7 +70,8 @@ def test_every_format_holds_the_same_examples(write, vocabulary: Tokenizer, zipp
     ]
     made = [prepare_labeled(config(path), [path], vocabulary) for path in paths]
     for examples in made:
-        assert examples.labels == ("Z", "x", "y") and examples.account.read == examples.account.kept == 4
+        assert examples.labels == ("Z", "x", "y")
+        assert examples.account.read == examples.account.kept == 4
         assert read(examples, vocabulary) == [([vocabulary.normalize(text)], label) for text, label in ROWS]
     assert len({examples.fingerprint for examples in made}) == 1
     assert [" ".join(text.split()) for text in labeled_texts(config(paths[0]))] == [
@@ -93,15 +94,20 @@ def test_faults_are_dropped_and_accounted_for_with_their_lines(write, vocabulary
     examples = prepare_labeled(config(path := write("x.csv", raw)), [path], vocabulary)
     (file,) = examples.account.files
     assert read(examples, vocabulary) == [(["a"], "x"), (["c d"], "y"), (["b"], "x")]
-    assert file.first_lines["malformed"] == [3, 9, 12] and file.first_lines["invalid_utf8"] == [10]
-    assert file.first_lines["empty"] == [5, 6, 11] and (file.read, file.kept) == (10, 3)
+    assert file.first_lines["malformed"] == [3, 9, 12]
+    assert file.first_lines["invalid_utf8"] == [10]
+    assert file.first_lines["empty"] == [5, 6, 11]
+    assert (file.read, file.kept) == (10, 3)
     lines = ['{"text": "a", "label": 1}', "{", '{"text": "a"}', '{"text": 1, "label": "x"}', "[1]", "", '"text"']
     lines += ['{"text": "a", "label": true}', '{"text": "\\ud800", "label": "x"}', '{"text": "b", "label": 0}']
     examples = prepare_labeled(config(path := write("x.jsonl", "\n".join(lines))), [path], vocabulary)
     (file,) = examples.account.files
-    assert read(examples, vocabulary) == [(["a"], "1"), (["b"], "0")] and examples.labels == ("0", "1")
-    assert file.dropped["malformed"] == 6 and file.first_lines["malformed"] == [2, 3, 4, 5, 7]
-    assert file.first_lines["empty"] == [6] and file.first_lines["invalid_utf8"] == [9]
+    assert read(examples, vocabulary) == [(["a"], "1"), (["b"], "0")]
+    assert examples.labels == ("0", "1")
+    assert file.dropped["malformed"] == 6
+    assert file.first_lines["malformed"] == [2, 3, 4, 5, 7]
+    assert file.first_lines["empty"] == [6]
+    assert file.first_lines["invalid_utf8"] == [9]
     assert examples.account.source.tokens == 2
 
 
@@ -150,7 +156,8 @@ def test_labels_of_training_name_those_of_validation(write, vocabulary: Tokenize
     train = prepare_labeled(config(path := write("t.csv", as_csv(ROWS))), [path], vocabulary)
     path = write("v.csv", as_csv([("c", "y"), ("b", "Z")]))
     examples = prepare_labeled(config(path), [path], vocabulary, train.labels)
-    assert examples.labels == train.labels and examples.label_ids.tolist() == [2, 0]
+    assert examples.labels == train.labels
+    assert examples.label_ids.tolist() == [2, 0]
     path = write("w.csv", as_csv([("c\nd", "y"), ("b", "yy")]))
     with pytest.raises(
         DataError, match=r"w\.csv, line 4: label 'yy' does not occur in the training data; did you mean"
@@ -167,11 +174,15 @@ def test_pairs_are_framed_as_in_bert(write, vocabulary: Tokenizer) -> None:
     (batch,) = LabeledBatches(examples, vocabulary, given, 1).whole_epoch()
     rows_found = dict(zip(batch.labels.tolist(), zip(batch.tokens, batch.segments, batch.mask), strict=True))
     tokens, segments, mask = rows_found[0]
-    assert tokens.tolist() == [CLS, a, b, SEP, c, d, e, SEP] and segments.tolist() == [0] * 4 + [1] * 4 and mask.all()
+    assert tokens.tolist() == [CLS, a, b, SEP, c, d, e, SEP]
+    assert segments.tolist() == [0] * 4 + [1] * 4
+    assert mask.all()
     tokens, segments, mask = rows_found[1]
-    assert tokens.tolist() == [CLS, f, SEP, g, SEP, 0, 0, 0] and segments.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
+    assert tokens.tolist() == [CLS, f, SEP, g, SEP, 0, 0, 0]
+    assert segments.tolist() == [0, 0, 0, 1, 1, 0, 0, 0]
     assert mask.tolist() == [True] * 5 + [False] * 3
-    assert batch.source_tokens == 13 and batch.n_targets == len(batch) == 2
+    assert batch.source_tokens == 13
+    assert batch.n_targets == len(batch) == 2
     assert batch.describe() == "2 texts of 8 tokens"
 
 
@@ -190,7 +201,8 @@ def test_truncation_is_counted_and_told(write, vocabulary: Tokenizer) -> None:
     path = write("x.csv", as_csv([("a b c d", "x"), ("a b c", "y"), ("a b c d e f", "x")]))
     examples = prepare_labeled(config(path, max_length=5), [path], vocabulary)
     assert [text for text, _ in read(examples, vocabulary)] == [["a b c"]] * 3
-    assert examples.account.files[0].truncated == 2 and "3 kept (2 truncated)" in examples.account.lines()[0]
+    assert examples.account.files[0].truncated == 2
+    assert "3 kept (2 truncated)" in examples.account.lines()[0]
 
 
 @pytest.fixture
@@ -206,13 +218,16 @@ def test_an_epoch_has_every_example_once_with_its_label(many, vocabulary: Tokeni
     for _ in range(2):
         seen = []
         for batch in [batches.next() for _ in range(len(batches))]:
-            assert batch.tokens.numel() <= 128 and batch.source_tokens == int(batch.mask.sum())
+            assert batch.tokens.numel() <= 128
+            assert batch.source_tokens == int(batch.mask.sum())
             for row, mask, label, i in zip(batch.tokens, batch.mask, batch.labels, batch.examples, strict=True):
                 assert row[mask].tolist() == [CLS, *examples.sequences[i][0].tolist(), SEP]
-                assert int(label) == examples.label_ids[i] and not row[~mask].any()
+                assert int(label) == examples.label_ids[i]
+                assert not row[~mask].any()
             seen += batch.examples.tolist()
         assert sorted(seen) == list(range(150))
-    assert batches.state() == {"epoch": 2, "position": 0} and 0 < batches.padding_share < 0.2
+    assert batches.state() == {"epoch": 2, "position": 0}
+    assert 0 < batches.padding_share < 0.2
 
 
 def test_batches_follow_seed_and_state(many, vocabulary: Tokenizer) -> None:

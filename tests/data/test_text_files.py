@@ -82,7 +82,8 @@ def test_unequal_line_counts_name_both_and_the_first_line_alone(
     with pytest.raises(DataError) as caught:
         read_pairs(config, config.train)
     message = str(caught.value)
-    assert f"has {min(left, right)} lines" in message and f"has {max(left, right)}:" in message
+    assert f"has {min(left, right)} lines" in message
+    assert f"has {max(left, right)}:" in message
     assert f"line {first_alone} of {tmp_path / longer} has no partner" in message
     with pytest.raises(DataError, match="no partner"):
         list(read_texts(config, "source"))

@@ -44,7 +44,8 @@ def make(write) -> Callable[..., SeriesDataConfig]:
 
 def test_a_table_is_read_whole_and_in_the_order_asked_for(write) -> None:
     plain = read_table(write())
-    assert plain.columns == ("a", "b") and (plain.values == VALUES).all()
+    assert plain.columns == ("a", "b")
+    assert (plain.values == VALUES).all()
     assert plain.lines.tolist() == list(range(2, 62))
     assert (read_table(write(), columns=["b"]).values == VALUES[:, 1:]).all()
     assert (read_table(write(), columns=["b", "a"]).values == VALUES[:, ::-1]).all()
@@ -136,7 +137,8 @@ def test_what_cannot_be_used_is_refused(write, content: str | bytes, said: str) 
     path = write(content) if content else write(b"", "x.csv")
     with pytest.raises(DataError, match=said) as caught:
         read_table(path)
-    assert "\n" not in str(caught.value) and path in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path in str(caught.value)
 
 
 def test_files_that_are_none_are_refused(write, tmp_path: Path) -> None:
@@ -185,7 +187,8 @@ def test_what_is_missing_is_no_answer(make, write) -> None:
             rows = batch.examples[:, None] + np.arange(5, 8)
             gap = (rows >= 20) & (rows < 30)
             missing = np.stack([gap, gap | (rows == 52)], axis=-1)
-            assert (batch.future.isnan().numpy() == missing).all() and batch.context.isfinite().all()
+            assert (batch.future.isnan().numpy() == missing).all()
+            assert batch.context.isfinite().all()
             assert batch.n_targets == (~missing).sum() > 0
     filled = cells.copy()
     filled[20:30], filled[52, 1] = VALUES[19], VALUES[51, 1]
@@ -264,11 +267,14 @@ def test_an_epoch_holds_every_training_window_once(make) -> None:
     series = prepare_series(make())
     batches = SeriesBatches(series, 4, seed=1)
     epochs = [np.concatenate([batches.next().examples for _ in range(len(batches))]) for _ in range(2)]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(33)) and (epochs[0] != epochs[1]).any()
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(33))
+    assert (epochs[0] != epochs[1]).any()
     batch = batches.largest()
     assert (len(batch), batch.source_tokens, batch.n_targets) == (4, 4 * 5 * 2, 4 * 3 * 2)
-    assert batch.describe() == "4 windows of 5 + 3 rows × 2 variables" and batch.context.dtype == torch.float32
-    assert batch.to("meta").future.device.type == "meta" and batches.padding_share == 0
+    assert batch.describe() == "4 windows of 5 + 3 rows × 2 variables"
+    assert batch.context.dtype == torch.float32
+    assert batch.to("meta").future.device.type == "meta"
+    assert batches.padding_share == 0
 
 
 @pytest.mark.parametrize("stop", [1, 8, 9, 20])
@@ -279,7 +285,8 @@ def test_a_restored_stream_goes_on(make, stop: int) -> None:
     restored.restore(stopped.state())
     for _ in range(10):
         one, other = stopped.next(), restored.next()
-        assert torch.equal(one.context, other.context) and torch.equal(one.future, other.future)
+        assert torch.equal(one.context, other.context)
+        assert torch.equal(one.future, other.future)
     assert stopped.fingerprint == restored.fingerprint
 
 

@@ -51,10 +51,12 @@ def test_every_format_holds_the_same_sentences(write, vocabulary: Tokenizer) -> 
     ]
     for path in paths:
         examples = prepare_tagged(config(path), [path], vocabulary)
-        assert examples.tags == ("LOC", "O", "PER") and examples.account.kept == examples.account.read == 2
+        assert examples.tags == ("LOC", "O", "PER")
+        assert examples.account.kept == examples.account.read == 2
         for words, reference, (texts, tags) in zip(examples.sentences, examples.tag_ids, SENTENCES, strict=True):
             assert vocabulary.decode(words.ids.tolist()) == " ".join(texts)
-            assert [examples.tags[i] for i in reference] == tags and len(words.starts) == len(texts)
+            assert [examples.tags[i] for i in reference] == tags
+            assert len(words.starts) == len(texts)
         assert list(tagged_texts(config(path))) == [" ".join(texts) for texts, _ in SENTENCES]
     assert len({prepare_tagged(config(path), [path], vocabulary).fingerprint for path in paths}) == 1
 
@@ -69,11 +71,15 @@ def test_a_tag_stands_on_the_first_piece_of_its_word_and_nowhere_else(write, voc
         pieces = [vocabulary.encode(text) for text in texts]
         assert max(map(len, pieces)) > 1 or len(texts) == 1
         expected = [CLS, *(id for word in pieces for id in word), SEP]
-        assert row[mask].tolist() == expected and not row[~mask].any()
+        assert row[mask].tolist() == expected
+        assert not row[~mask].any()
         reference = [[examples.tags.index(name)] + [-1] * (len(word) - 1) for word, name in zip(pieces, names)]
         assert tags[mask].tolist() == [-1, *(tag for word in reference for tag in word), -1]
-        assert (tags[~mask] == -1).all() and torch.equal(starts, tags >= 0)
-    assert batch.n_targets == 7 and batch.source_tokens == int(batch.mask.sum()) and not batch.segments.any()
+        assert (tags[~mask] == -1).all()
+        assert torch.equal(starts, tags >= 0)
+    assert batch.n_targets == 7
+    assert batch.source_tokens == int(batch.mask.sum())
+    assert not batch.segments.any()
     assert batch.describe() == f"2 sentences of {batch.tokens.shape[1]} tokens"
 
 
@@ -81,7 +87,8 @@ def test_a_word_of_which_nothing_is_left_keeps_its_tag(write, vocabulary: Tokeni
     path = write("x.jsonl", json.dumps({"tokens": ["No", "\u0001", "in"], "tags": ["A", "B", "C"]}))
     examples = prepare_tagged(config(path), [path], vocabulary)
     words = examples.sentences[0]
-    assert words.ids[words.starts[1]] == UNKNOWN and examples.tag_ids[0].tolist() == [0, 1, 2]
+    assert words.ids[words.starts[1]] == UNKNOWN
+    assert examples.tag_ids[0].tolist() == [0, 1, 2]
 
 
 def test_truncation_keeps_whole_words_and_is_told(write, vocabulary: Tokenizer) -> None:
@@ -92,9 +99,11 @@ def test_truncation_keeps_whole_words_and_is_told(write, vocabulary: Tokenizer) 
         kept = max(n for n in range(7) if sum(sizes[:n]) <= room)
         file = examples.account.files[0]
         if not kept:
-            assert len(examples) == 1 and file.first_lines["too_long"] == [3]
+            assert len(examples) == 1
+            assert file.first_lines["too_long"] == [3]
             continue
-        assert len(examples.sentences[0].ids) == sum(sizes[:kept]) and len(examples.tag_ids[0]) == kept
+        assert len(examples.sentences[0].ids) == sum(sizes[:kept])
+        assert len(examples.tag_ids[0]) == kept
         assert file.truncated == (kept < 6)
 
 
@@ -103,7 +112,8 @@ def test_faults_are_dropped_and_accounted_for_with_their_lines(write, vocabulary
     examples = prepare_tagged(config(path := write("x.conll", raw)), [path], vocabulary)
     (file,) = examples.account.files
     assert (file.read, file.kept) == (4, 2)
-    assert file.first_lines["malformed"] == [4] and file.first_lines["invalid_utf8"] == [8]
+    assert file.first_lines["malformed"] == [4]
+    assert file.first_lines["invalid_utf8"] == [8]
     good = '{"tokens": ["No"], "tags": ["O"]}'
     lines = [
         "",
@@ -115,8 +125,10 @@ def test_faults_are_dropped_and_accounted_for_with_their_lines(write, vocabulary
     lines += ['{"tokens": [], "tags": []}', '{"tokens": ["\\ud800"], "tags": ["O"]}', good]
     examples = prepare_tagged(config(path := write("x.jsonl", "\n".join(lines))), [path], vocabulary)
     (file,) = examples.account.files
-    assert file.first_lines["malformed"] == [2, 3, 4, 5] and file.first_lines["empty"] == [1, 6]
-    assert file.first_lines["invalid_utf8"] == [7] and (file.read, file.kept) == (8, 1)
+    assert file.first_lines["malformed"] == [2, 3, 4, 5]
+    assert file.first_lines["empty"] == [1, 6]
+    assert file.first_lines["invalid_utf8"] == [7]
+    assert (file.read, file.kept) == (8, 1)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +165,8 @@ def test_conll_u_is_no_file_of_words_and_tags(write, vocabulary: Tokenizer, befo
         DataError, match=rf"x\.conllu, line {line}: is CoNLL-U, ten columns .*; keep words and tags, as"
     ) as told:
         prepare_tagged(config(path), [path], vocabulary)
-    assert "\n" not in str(told.value) and str(told.value).endswith(r"'/^[0-9]+\t/ {print $2, $4} /^$/' FILE")
+    assert "\n" not in str(told.value)
+    assert str(told.value).endswith(r"'/^[0-9]+\t/ {print $2, $4} /^$/' FILE")
     nine = write("x.conll", "1\t" + "_\t" * 7 + "O\nin\t" + "_\t" * 8 + "O\n")
     assert prepare_tagged(config(nine), [nine], vocabulary).account.kept == 1
 

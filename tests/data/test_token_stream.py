@@ -70,7 +70,8 @@ def test_a_file_read_line_by_line_has_the_ids_of_its_text(
     (stream,) = training_streams(config(write(name, "\ufeff" + TEXT)), tokenizer)
     assert stream.ids.tolist() == tokenizer.encode(whole)
     assert (stream.characters, stream.bytes) == (len(whole), len(whole.encode()))
-    assert stream.account.source.tokens == len(stream) and stream.account.lines()[1].endswith("(0.00%)")
+    assert stream.account.source.tokens == len(stream)
+    assert stream.account.lines()[1].endswith("(0.00%)")
     assert isinstance(stream.ids.base, np.memmap)
     assert "".join(training_texts(config(name))) == whole
 
@@ -89,7 +90,8 @@ def test_documents_lie_end_to_end_with_the_end_token_between_them(
 ) -> None:
     (stream,) = training_streams(config(write(name, text), documents=form), words)
     assert texts(stream, words) == ["a b", "c", "d e f"]
-    assert stream.ids.tolist() == joined(stream, words) and len(stream) == 6 + 2
+    assert stream.ids.tolist() == joined(stream, words)
+    assert len(stream) == 6 + 2
     assert stream.account.source.tokens == 6
     with pytest.raises(IndexError):
         stream.document(3)
@@ -103,13 +105,15 @@ def test_a_long_line_is_read_in_parts(config, write, kind: str, monkeypatch: pyt
     given = config(write("x.txt", whole), write("y.jsonl", json.dumps({"text": whole}) + "\n"))
     (stream,) = training_streams(given, tokenizer)
     assert [stream.document(i).tolist() for i in range(2)] == [tokenizer.encode(whole)] * 2
-    assert max(map(len, training_texts(given))) == 29 and stream.characters == 2 * len(whole)
+    assert max(map(len, training_texts(given))) == 29
+    assert stream.characters == 2 * len(whole)
 
 
 def test_a_document_of_several_lines_keeps_its_line_ends_and_no_more(config, write) -> None:
     tokenizer = learned("char", "ab\n")
     (stream,) = training_streams(config(write("x.txt", "a\nb\n\n\nb\na\n"), documents="blank_line"), tokenizer)
-    assert texts(stream, tokenizer) == ["a\nb", "b\na"] and stream.characters == 6
+    assert texts(stream, tokenizer) == ["a\nb", "b\na"]
+    assert stream.characters == 6
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 4096])
@@ -120,16 +124,22 @@ def test_dropped_documents_leave_no_trace_but_in_the_account(
     bad = b"a\nb\xff\n\nc\n \n\nd d\nd\n\xfe\xfe\na\n\n\x00\n\nb\xc3"
     (stream,) = training_streams(config(write("x.txt", bad), documents="blank_line"), words)
     (file,) = stream.account.files
-    assert texts(stream, words) == ["c"] and stream.ids.tolist() == words.encode("c")
-    assert (file.read, file.kept) == (5, 1) and file.dropped["invalid_utf8"] == 3 and file.dropped["empty"] == 1
-    assert file.first_lines["invalid_utf8"] == [2, 9, 14] and file.first_lines["empty"] == [12]
+    assert texts(stream, words) == ["c"]
+    assert stream.ids.tolist() == words.encode("c")
+    assert (file.read, file.kept) == (5, 1)
+    assert file.dropped["invalid_utf8"] == 3
+    assert file.dropped["empty"] == 1
+    assert file.first_lines["invalid_utf8"] == [2, 9, 14]
+    assert file.first_lines["empty"] == [12]
     assert stream.characters == 1
     lines = b'{"text": "a"}\nnot json\n{"other": 1}\n\n{"text": 3}\n[]\n\xff\n{"text": "\\ud800"}\n{"text": "b"}\n'
     (stream,) = training_streams(config(write("x.jsonl", lines)), words)
     (file,) = stream.account.files
     assert texts(stream, words) == ["a", "b"]
-    assert file.first_lines["malformed"] == [2, 3, 5, 6] and file.first_lines["empty"] == [4]
-    assert file.first_lines["invalid_utf8"] == [7, 8] and file.read == 9
+    assert file.first_lines["malformed"] == [2, 3, 5, 6]
+    assert file.first_lines["empty"] == [4]
+    assert file.first_lines["invalid_utf8"] == [7, 8]
+    assert file.read == 9
 
 
 @pytest.mark.parametrize(
@@ -169,7 +179,8 @@ def test_the_held_out_share_is_the_last_characters_of_each_file(config, write) -
     (train,), held_out = training_streams(given, tokenizer), validation_stream(given, tokenizer)
     parts = [("".join(lines)[:cut], "".join(lines)[cut:]) for lines, cut in _cuts(whole, whole[2:])]
     assert texts(train, tokenizer) == [first for first, _ in parts]
-    assert held_out is not None and texts(held_out, tokenizer) == [last for _, last in parts]
+    assert held_out is not None
+    assert texts(held_out, tokenizer) == [last for _, last in parts]
     assert "".join(training_texts(given)) == "".join(first for first, _ in parts)
 
 
@@ -188,7 +199,8 @@ def test_a_division_keeps_documents_whole(config, write, words: Tokenizer, form:
         name = write("x.txt", ("\n" if form == "line" else "\n\n").join(documents))
     given = config(name, validation_share=share, documents="line" if form == "jsonl" else form)
     (train,), held_out = training_streams(given, words), validation_stream(given, words)
-    assert held_out is not None and train.documents > 0
+    assert held_out is not None
+    assert train.documents > 0
     assert [*texts(train, words), *texts(held_out, words)] == documents
     assert list(training_texts(given)) == documents[: train.documents]
 
@@ -203,7 +215,8 @@ def test_validation_is_read_whole_where_it_is_given(config, write, words: Tokeni
     write("x.txt", "a"), write("y.txt", "b c")
     assert validation_stream(config("x.txt"), words) is None
     stream = validation_stream(config("x.txt", validation=[str(tmp_path / "y.txt")]), words)
-    assert stream is not None and texts(stream, words) == ["b c"]
+    assert stream is not None
+    assert texts(stream, words) == ["b c"]
 
 
 def test_weights_make_a_stream_of_each_path(config, write, words: Tokenizer) -> None:
@@ -222,8 +235,10 @@ def test_what_is_in_the_cache_is_not_encoded_again(
     moved = config("moved.txt", documents="line", context=3)
     monkeypatch.setattr(Tokenizer, "encode_batch", lambda *_: pytest.fail("encoded again"))
     after = prepare_stream(moved, moved.train, words)
-    assert after.fingerprint == before.fingerprint and after.ids.tolist() == before.ids.tolist()
-    assert after.account.files[0].path == moved.train[0] and (after.characters, after.bytes) == (4, 4)
+    assert after.fingerprint == before.fingerprint
+    assert after.ids.tolist() == before.ids.tolist()
+    assert after.account.files[0].path == moved.train[0]
+    assert (after.characters, after.bytes) == (4, 4)
 
 
 def test_whatever_matters_makes_another_stream(config, write, words: Tokenizer) -> None:
@@ -240,7 +255,8 @@ def test_whatever_matters_makes_another_stream(config, write, words: Tokenizer) 
     ]
     prints = [training_streams(*variant)[0].fingerprint for variant in variants]
     held_out = validation_stream(config(name, validation_share=0.5), words)
-    assert held_out is not None and len({*prints, held_out.fingerprint}) == len(variants) + 1
+    assert held_out is not None
+    assert len({*prints, held_out.fingerprint}) == len(variants) + 1
 
 
 @pytest.mark.parametrize("damaged", ["stream.ids", "stream.offsets", "index.json"])

@@ -49,13 +49,18 @@ def test_an_epoch_predicts_every_token_once_but_for_the_ends(make, batch_size: i
     for _ in range(3):
         epoch = an_epoch(windows)
         seen = expected(epoch)
-        assert seen == list(range(seen[0], seen[-1] + 1)) and seen[0] <= 1010 and seen[-1] > 2233 - 10
+        assert seen == list(range(seen[0], seen[-1] + 1))
+        assert seen[0] <= 1010
+        assert seen[-1] > 2233 - 10
         for batch in epoch:
-            assert torch.equal(batch.tokens + 1, batch.labels) and batch.tokens.shape[1] == 10
+            assert torch.equal(batch.tokens + 1, batch.labels)
+            assert batch.tokens.shape[1] == 10
             assert (batch.tokens[:, 1:] == batch.labels[:, :-1]).all()
-            assert batch.source_tokens == batch.n_targets == batch.tokens.numel() and batch.documents is None
+            assert batch.source_tokens == batch.n_targets == batch.tokens.numel()
+            assert batch.documents is None
         sizes = [len(batch) for batch in epoch]
-        assert max(sizes) <= batch_size and max(sizes) - min(sizes) <= 1
+        assert max(sizes) <= batch_size
+        assert max(sizes) - min(sizes) <= 1
         assert len(epoch) == -(-sum(sizes) // batch_size)
 
 
@@ -97,7 +102,8 @@ def test_a_window_stays_within_its_stream_and_weights_repeat_it(make) -> None:
     epoch = an_epoch(make(*streams, weights=[1, 3], batch_size=8))
     assert all(torch.equal(batch.tokens + 1, batch.labels) for batch in epoch)
     ids, times = np.unique(expected(epoch), return_counts=True)
-    assert set(times[ids < 5000]) == {1} and set(times[ids >= 5000]) == {3}
+    assert set(times[ids < 5000]) == {1}
+    assert set(times[ids >= 5000]) == {3}
 
 
 def test_documents_are_numbered_and_the_end_token_opens_the_next(make, tokenizers: TokenizerPair) -> None:
@@ -106,7 +112,8 @@ def test_documents_are_numbered_and_the_end_token_opens_the_next(make, tokenizer
     ids = np.array([2, 7, 8, 2, 9, 2, 2, 5, 6, 7, 4])
     stream = Stream(ids, np.array([0, 12]), 1, 1, ReadReport([FileReadReport("x.txt")]), "")
     batch = make(stream, within_documents=True).next()
-    assert batch.documents is not None and batch.documents.tolist() == [[1, 1, 1, 2, 2, 3, 4, 4, 4, 4]]
+    assert batch.documents is not None
+    assert batch.documents.tolist() == [[1, 1, 1, 2, 2, 3, 4, 4, 4, 4]]
     assert batch.to("cpu").documents is not None
 
 
@@ -132,7 +139,8 @@ def test_the_fingerprint_is_of_all_that_decides_the_batches(make) -> None:
 def test_batch_tokens_are_an_upper_limit_and_the_largest_batch_says_its_shape(make) -> None:
     windows = make(batch_tokens=59)
     assert windows.largest().describe() == "5 windows of 10 tokens"
-    assert max(batch.source_tokens for batch in an_epoch(windows)) == 50 and windows.padding_share == 0
+    assert max(batch.source_tokens for batch in an_epoch(windows)) == 50
+    assert windows.padding_share == 0
 
 
 def test_ids_may_be_mapped_from_a_file(tmp_path: Path, make) -> None:
@@ -140,4 +148,5 @@ def test_ids_may_be_mapped_from_a_file(tmp_path: Path, make) -> None:
     mapped = np.asarray(np.memmap(tmp_path / "ids", "<u2", "r"))
     stream = Stream(mapped, np.array([0, 201]), 1, 1, ReadReport([FileReadReport("x.txt")]), "")
     batch = make(stream).next()
-    assert batch.tokens.dtype == torch.int64 and torch.equal(batch.tokens + 1, batch.labels)
+    assert batch.tokens.dtype == torch.int64
+    assert torch.equal(batch.tokens + 1, batch.labels)

@@ -71,7 +71,8 @@ def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: st
     assert context[0].count_nonzero() == context[0].numel()
     context.square().sum().backward()
     for tensor in inputs:
-        assert tensor.grad is not None and tensor.grad.isfinite().all()
+        assert tensor.grad is not None
+        assert tensor.grad.isfinite().all()
         assert tensor.grad[2].count_nonzero() == 0
         assert tensor.grad[0].count_nonzero() > 0
 
@@ -102,11 +103,13 @@ def test_on_a_cpu_dropout_runs_the_definition_also_without_a_trace(kind: str) ->
             context = module.attend(*inputs, mask)
         results.append([context, *torch.autograd.grad(context.sin().sum(), inputs)])
     for traced, untraced in zip(*results, strict=True):
-        assert torch.equal(traced, untraced) and untraced.isfinite().all()
+        assert torch.equal(traced, untraced)
+        assert untraced.isfinite().all()
     context = results[1][0]
     assert not torch.equal(context, module.eval().attend(*inputs, mask))
     if mask is not None:
-        assert context[1, :, 2].count_nonzero() == 0 and context[2].count_nonzero() == 0
+        assert context[1, :, 2].count_nonzero() == 0
+        assert context[2].count_nonzero() == 0
         assert all(gradient[2].count_nonzero() == 0 for gradient in results[1][1:])
 
 
@@ -115,7 +118,8 @@ def test_a_causal_query_sees_the_keys_cached_before_it_and_none_to_come() -> Non
     assert seen is not None
     assert seen[0, 0].tolist() == [[True] * 4 + [False] * 2, [True] * 5 + [False]]
     rows = causal_mask(torch.tensor([0, 3])).dense(2, 6)
-    assert rows is not None and torch.equal(rows[1:], seen)
+    assert rows is not None
+    assert torch.equal(rows[1:], seen)
     assert rows[0, 0].tolist() == [[True] + [False] * 5, [True] * 2 + [False] * 4]
 
 

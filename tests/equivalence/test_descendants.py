@@ -155,7 +155,8 @@ def copied(ours: Any, other: nn.Module, rows: Iterator[Row]) -> Any:
     for name, their_name, change in rows:
         own.pop(name).copy_(change(weights[their_name]))
         used.add(their_name)
-    assert not own and used == set(weights)
+    assert not own
+    assert used == set(weights)
     return ours
 
 
@@ -165,7 +166,8 @@ def batch(length: int = 9) -> tuple[Tensor, Tensor]:
 
 
 def compare(ours: Tensor, other: Tensor, seen: Tensor | None = None) -> None:
-    assert ours.shape == other.shape and ours.dtype == other.dtype == torch.float64
+    assert ours.shape == other.shape
+    assert ours.dtype == other.dtype == torch.float64
     torch.testing.assert_close(*((ours, other) if seen is None else (ours[seen], other[seen])), **TOLERANCE)
 
 

@@ -88,14 +88,16 @@ def test_packed_rows_pass_their_mask_to_fused_attention(calls: list[dict[str, An
     model = BERT(BERTConfig(**SIZES, n_layers=1))
     model(ids(6), ids(6))
     (call,) = calls
-    assert call["attn_mask"].shape == (3, 1, 6, 6) and not call["is_causal"]
+    assert call["attn_mask"].shape == (3, 1, 6, 6)
+    assert not call["is_causal"]
 
 
 def test_a_trace_computes_the_definition(calls: list[dict[str, Any]], meta: None) -> None:
     model = GPT(GPTConfig(**SIZES, n_layers=2))
     with record(model) as recorded:
         model(ids(5))
-    assert not calls and recorded["decoder.layers.1.self_attention.weights"].shape == (3, 4, 5, 5)
+    assert not calls
+    assert recorded["decoder.layers.1.self_attention.weights"].shape == (3, 4, 5, 5)
 
 
 def test_a_dropout_of_another_kind_is_applied_by_the_definition(calls: list[dict[str, Any]], meta: None) -> None:

@@ -259,7 +259,8 @@ def test_a_model_that_the_kernels_do_not_decode_is_searched_by_pytorch(make_mode
         (odd, "no kernel for Identity"),
     ):
         routes = {one.part: one for one in route(model)}
-        assert routes["decoder"].engine == "torch" and reason in routes["decoder"].reason
+        assert routes["decoder"].engine == "torch"
+        assert reason in routes["decoder"].reason
         assert type(accelerate(model)) is EncoderDecoder
         with pytest.raises(
             ConfigError, match=rf"precision=int8 is not possible: .*{reason}.*; choose precision=float32"
@@ -368,7 +369,8 @@ def test_nan_among_the_logits_comes_last(made: Kernels) -> None:
         logits[torch.rand(3, 914) < 0.3] = torch.nan
         values, ids = SearchKernels(made).best(logits, 4)
         expected = logits.nan_to_num(nan=-torch.inf).sort(dim=-1, descending=True, stable=True)
-        assert torch.equal(values, expected.values[:, :4]) and torch.equal(ids, expected.indices[:, :4])
+        assert torch.equal(values, expected.values[:, :4])
+        assert torch.equal(ids, expected.indices[:, :4])
 
 
 def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def elsewhere() -> Iterator[torch.device]:
 def test_the_device_refuses_what_a_gpu_refuses(elsewhere: torch.device) -> None:
     here = torch.randn(3, 4)
     there = here.to(elsewhere)
-    assert torch.equal((there + 1).cpu(), here + 1) and torch.arange(3, device=elsewhere).tolist() == [0, 1, 2]
+    assert torch.equal((there + 1).cpu(), here + 1)
+    assert torch.arange(3, device=elsewhere).tolist() == [0, 1, 2]
     with pytest.raises(RuntimeError, match="same device"):
         there + here
     with pytest.raises(RuntimeError, match="same device"):
@@ -173,7 +174,8 @@ def test_what_is_seen_inside(both: list[Translator], elsewhere: torch.device) ->
         numbers = {name: recorded[name].float().cpu() for name in recorded}
         found.append({**numbers, "change": ablated.change.cpu(), "importance": important.cpu()})
         found[-1] |= {name: value.cpu() for name, value in vars(goal).items() if isinstance(value, Tensor)}
-    assert found[0].keys() == found[1].keys() and len(found[0]) > 50
+    assert found[0].keys() == found[1].keys()
+    assert len(found[0]) > 50
     for name, value in found[0].items():
         torch.testing.assert_close(found[1][name], value, msg=lambda told, name=name: f"{name}: {told}")
 

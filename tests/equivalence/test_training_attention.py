@@ -66,7 +66,8 @@ def test_it_is_the_definition(size: tuple[int, ...], kind: str, dtype: torch.dty
     found = value_and_gradients(lambda *x: attention(*x, mask), leaves, weights)
     exact = value_and_gradients(lambda *x: definition(*x, mask), [x.double() for x in leaves], weights)
     for one, other in zip(found, exact, strict=True):
-        assert one.dtype == dtype and one.shape == other.shape
+        assert one.dtype == dtype
+        assert one.shape == other.shape
         assert (one.double() - other).abs().max() <= tolerance * (other.abs().max() + 1e-3)
 
 
@@ -79,7 +80,8 @@ def test_heads_that_share_keys_and_values_equal_repeated_ones(kind: str, dtype: 
     repeated = lambda q, k, v: definition(q, *(x.repeat_interleave(3, dim=1) for x in (k, v)), mask)  # noqa: E731
     exact = value_and_gradients(repeated, [x.double() for x in (q, k, v)], weights)
     for one, other in zip(found, exact, strict=True):
-        assert one.dtype == dtype and one.shape == other.shape
+        assert one.dtype == dtype
+        assert one.shape == other.shape
         assert (one.double() - other).abs().max() <= tolerance * other.abs().max()
 
 
@@ -90,7 +92,8 @@ def test_with_dropout_the_gradient_is_that_of_the_weights_that_stayed() -> None:
     torch.manual_seed(3)
     identity = torch.eye(40).expand(2, 2, 40, 40)
     weights = attention(q, k, identity, mask, threshold)  # with the identity for values the context is the weights
-    assert weights is not None and mask is not None
+    assert weights is not None
+    assert mask is not None
     exact = definition(q.double(), k.double(), identity.double(), mask).float()
     kept = (weights != 0).float() * 256 / (256 - threshold)
     torch.testing.assert_close(weights, exact * kept, atol=1e-6, rtol=1e-5)

@@ -187,10 +187,13 @@ def test_padding_and_later_tokens_get_exactly_zero(
     """And no other token does, nor padding that no mask tells of, nor a later token once it is not later."""
     model, given = make_model(**kind), inputs()
     found = method(model, given, Goal(position=2, token=7, row=1))
-    assert found.source[4:].count_nonzero() == 0 and found.target[3:].count_nonzero() == 0
-    assert (found.source[:4] != 0).all() and (found.target[:3] != 0).all()
+    assert found.source[4:].count_nonzero() == 0
+    assert found.target[3:].count_nonzero() == 0
+    assert (found.source[:4] != 0).all()
+    assert (found.target[:3] != 0).all()
     unmasked = method(model, Inputs(given.source, given.target), Goal(position=4, token=7, row=1))
-    assert (unmasked.source != 0).all() and (unmasked.target != 0).all()
+    assert (unmasked.source != 0).all()
+    assert (unmasked.target != 0).all()
 
 
 @pytest.mark.parametrize("of", GOALS)
@@ -203,7 +206,8 @@ def test_integrated_gradients_are_complete_to_one_percent_at_64_steps(
     torch.manual_seed(seed)
     model, given, goal = make_model(seed, **kind), inputs(), Goal(position=3, token=5, of=of, row=1)
     found = integrated_gradients(model, given, goal)
-    assert found.steps == 64 and found.completeness_error < 0.01
+    assert found.steps == 64
+    assert found.completeness_error < 0.01
     change = abs(found.value - found.baseline)
     assert abs(found.gap) < 0.01 * change or change < 0.1  # next to nothing is no measure
     assert found.value == pytest.approx(scaled(model, given, "source", 0, 1.0, goal), rel=1e-12)
@@ -225,16 +229,19 @@ def test_more_steps_come_closer_where_a_norm_stands_near_a_baseline_of_zero(
     model, given = make_model(norm_order=order, positions=positions), inputs()
     goal = Goal(position=3, token=5, of="logit")
     few, many = (integrated_gradients(model, given, goal, steps).completeness_error for steps in (8, 256))
-    assert many < 0.01 and many < few
+    assert many < 0.01
+    assert many < few
 
 
 def test_a_baseline_that_is_the_sentence_leaves_nothing_to_share(make_model: Callable[..., EncoderDecoder]) -> None:
     model, given, goal = make_model(), Inputs(torch.full((1, 4), 6), torch.full((1, 3), 6)), Goal(1, 5)
     found = integrated_gradients(model, given, goal, baseline=model.source_embedding.weight[6])
     assert found.source.count_nonzero() == found.target.count_nonzero() == 0
-    assert found.value == pytest.approx(found.baseline, abs=1e-12) and found.completeness_error < 1e-12
+    assert found.value == pytest.approx(found.baseline, abs=1e-12)
+    assert found.completeness_error < 1e-12
     elsewhere = integrated_gradients(model, given, goal, baseline=model.source_embedding.weight[7])
-    assert elsewhere.completeness_error < 0.01 and elsewhere.source.count_nonzero() == 4
+    assert elsewhere.completeness_error < 0.01
+    assert elsewhere.source.count_nonzero() == 4
 
 
 def test_other_rows_and_the_surroundings_do_not_matter(make_model: Callable[..., EncoderDecoder]) -> None:
@@ -243,18 +250,22 @@ def test_other_rows_and_the_surroundings_do_not_matter(make_model: Callable[...,
     with torch.no_grad():
         found = integrated_gradients(model, given, goal, steps=5)
     alone = integrated_gradients(model, given.row(1), dataclasses.replace(goal, row=0), steps=5)
-    assert torch.equal(found.source, alone.source) and torch.equal(found.target, alone.target)
+    assert torch.equal(found.source, alone.source)
+    assert torch.equal(found.target, alone.target)
     assert not torch.equal(found.source, integrated_gradients(model, given.row(0), Goal(2, 7), steps=5).source)
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_the_error_is_that_of_the_shares() -> None:
     exact = IntegratedGradients(torch.tensor([3.0, -1]), torch.tensor([2.0]), value=5.0, baseline=1.0, steps=1)
-    assert exact.completeness_error == 0 == exact.gap and exact.total == 4
+    assert exact.completeness_error == 0 == exact.gap
+    assert exact.total == 4
     off = dataclasses.replace(exact, source=torch.tensor([3.5, -1]))
-    assert off.gap == 0.5 and off.completeness_error == pytest.approx(0.5 / 6.5)
+    assert off.gap == 0.5
+    assert off.completeness_error == pytest.approx(0.5 / 6.5)
     nothing = dataclasses.replace(exact, source=torch.zeros(2), target=torch.zeros(1))
-    assert nothing.completeness_error == 4 and dataclasses.replace(nothing, baseline=5.0).completeness_error == 0
+    assert nothing.completeness_error == 4
+    assert dataclasses.replace(nothing, baseline=5.0).completeness_error == 0
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,8 @@ def predicted(variant: str) -> Tensor:
 def test_a_head_that_is_switched_off_is_missed_by_what_it_gave(variant: str) -> None:
     model, given, expected = small_model(variant), GIVEN[variant], predicted(variant)
     found = head_ablation(model, given, expected)
-    assert len(found.attentions) == 2 and found.loss_change.shape == (2, 4)
+    assert len(found.attentions) == 2
+    assert found.loss_change.shape == (2, 4)
     assert torch.equal(found.counted, given.counted)
     without = run(model, given, switch_off(model, {found.attentions[1]: [2]}))
     by_hand = without.log_softmax(-1).gather(-1, expected[..., None])[..., 0]
@@ -88,7 +89,8 @@ def test_the_lens_ends_with_the_logits(variant: str) -> None:
 def test_a_rollout_is_that_of_the_only_stack(variant: str) -> None:
     t = recorded(variant)
     found = attention_rollout(t)
-    assert found.stack == ("decoder" if variant in ("gpt", "llama") else "encoder") and len(found.layers) == 2
+    assert found.stack == ("decoder" if variant in ("gpt", "llama") else "encoder")
+    assert len(found.layers) == 2
     torch.testing.assert_close(found.last.sum(-1), torch.ones_like(found.last[..., 0]))
     steps = [
         (t[f"{found.stack}.layers.{n}.self_attention.weights"].mean(1) + torch.eye(found.last.size(-1))) / 2
@@ -103,7 +105,8 @@ def test_the_parts_of_a_decoder_sum_to_a_logit(variant: str) -> None:
     t = recorded(variant)
     for position, token in ((0, 3), (4, 7), (5, 0)):
         found = direct_logit_attribution(t, position, token)
-        assert found.error < 1e-12 and {"embedding", "head", "feed_forward"} <= set(found.by_kind())
+        assert found.error < 1e-12
+        assert {"embedding", "head", "feed_forward"} <= set(found.by_kind())
         assert ("position" in found.by_kind()) == (variant == "gpt")
         assert abs(float(found.contributions[1:].sum()) - found.logit) > 1e-6
 
@@ -112,11 +115,14 @@ def test_the_parts_of_a_decoder_sum_to_a_logit(variant: str) -> None:
 def test_shares_of_tokens_are_complete_and_none_is_of_a_later_one(variant: str) -> None:
     model, given, goal = small_model(variant), GIVEN[variant], Goal(position=3, token=7, row=1)
     found = integrated_gradients(model, given, goal, steps=128)
-    assert len(found.source) == 0 and found.target.shape == (6,) and not found.target[4:].any()
+    assert len(found.source) == 0
+    assert found.target.shape == (6,)
+    assert not found.target[4:].any()
     assert found.completeness_error < 0.05
     plain = gradient_times_input(model, given, goal)
     logits = run(model, given)[1, 3].log_softmax(-1).detach()
-    assert plain.value == pytest.approx(float(logits[7])) and not plain.target[4:].any()
+    assert plain.value == pytest.approx(float(logits[7]))
+    assert not plain.target[4:].any()
 
 
 def test_where_it_makes_no_sense_it_is_refused_and_says_what_works() -> None:

@@ -64,7 +64,11 @@ def test_every_view_that_is_named_can_be_drawn(example: Example) -> None:
     ]
     for name in names:
         view = example.view(name)
-        assert view.name == name and view.title and view.row_axis and view.column_axis and view.value_axis
+        assert view.name == name
+        assert view.title
+        assert view.row_axis
+        assert view.column_axis
+        assert view.value_axis
         assert all(np.isfinite(panel.values).all() for panel in view.panels)
         assert all(view.low <= panel.values.min() and panel.values.max() <= view.high + 1e-6 for panel in view.panels)
         ElementTree.fromstring(view.svg())
@@ -115,16 +119,19 @@ def test_without_special_tokens_nothing_is_scaled_up_and_the_title_says_so(examp
 def test_views_of_the_whole_model(example: Example) -> None:
     ids = example.predicted_ids
     mask = example.view("mask").panels[0]
-    assert np.array_equal(mask.values, np.tri(len(ids))) and mask.rows == example.target_tokens
+    assert np.array_equal(mask.values, np.tri(len(ids)))
+    assert mask.rows == example.target_tokens
     positions = example.view("positions").panels[0]
     length = max(len(example.source_ids), len(ids))
     assert np.allclose(positions.values, sinusoids(torch.arange(length).double(), 16), atol=1e-6)
     lens = example.view("logit_lens").panels[0]
     probabilities = example.trace["output_projection.probabilities"][0]
-    assert lens.rows == ["embedding", "layer 0", "layer 1"] and lens.columns == example.predicted_tokens
+    assert lens.rows == ["embedding", "layer 0", "layer 1"]
+    assert lens.columns == example.predicted_tokens
     assert lens.values[-1] == pytest.approx(probabilities[range(len(ids)), ids].numpy(), abs=1e-6)
     encoder, decoder = example.view("norms").panels
-    assert encoder.values.shape == (2, len(example.source_ids)) and decoder.values.shape == (3, len(ids))
+    assert encoder.values.shape == (2, len(example.source_ids))
+    assert decoder.values.shape == (3, len(ids))
     last = example.trace["decoder.layers.1.feed_forward_norm.normed"][0].norm(dim=-1)
     assert decoder.values[-1] == pytest.approx(last.numpy(), rel=1e-6)
 
@@ -151,7 +158,10 @@ def test_what_looks_like_markup_is_text_in_every_file(tmp_path: Path) -> None:
     view = odd_view()
     svg = view.svg()
     assert view._repr_html_() == svg
-    assert "<script" not in svg and "&lt;script&gt;" in svg and "\u202e" not in svg and "[U+202E]evil" in svg
+    assert "<script" not in svg
+    assert "&lt;script&gt;" in svg
+    assert "\u202e" not in svg
+    assert "[U+202E]evil" in svg
     texts = [element.text or "" for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("text")]
     assert {"שלום", "مرحبا", "日本語", "👩‍👩‍👧", "a <b> & 'c'", "<i>", label("a" * 300)} <= set(texts)
     latex = view.to_latex()
@@ -171,13 +181,15 @@ def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix
     for name in ("a", "b"):
         example.view(CROSS).save(tmp_path / f"{name}{suffix.upper()}")
     first, second = ((tmp_path / f"{name}{suffix.upper()}").read_bytes() for name in ("a", "b"))
-    assert first == second and first.startswith(begins[suffix])
+    assert first == second
+    assert first.startswith(begins[suffix])
 
 
 def test_a_picture_has_its_titles_a_color_bar_and_numbers_where_they_have_room(example: Example) -> None:
     one = example.view(CROSS, head=0, words=True)
     svg = one.svg()
-    assert 'viewBox="0 0 ' in svg and "prefers-color-scheme: dark" in svg
+    assert 'viewBox="0 0 ' in svg
+    assert "prefers-color-scheme: dark" in svg
     for text in (one.title, one.row_axis, one.column_axis, ">attention<", ">0.00<", ">0.50<", ">1.00<"):
         assert text in svg
     written = re.findall(r">(\d\.\d\d)</text>", svg)
@@ -192,7 +204,8 @@ def test_a_long_sentence_is_pooled_and_the_title_says_so(translator: Translator,
     one = examine(translator, "the cat " * 75, "le chat", keep="*.weights")
     length = len(one.source_ids)
     view = one.view("encoder.0.self_attention")
-    assert view.panels[0].values.shape == (length, length) and "pooled" not in view.title
+    assert view.panels[0].values.shape == (length, length)
+    assert "pooled" not in view.title
     pooled = view.pooled()
     size = -(-length // 64)
     assert f" · {length} × {length} pooled by max, {size} × {size} to a cell" in pooled.title

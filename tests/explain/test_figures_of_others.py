@@ -37,7 +37,8 @@ def test_every_view_that_is_named_can_be_drawn(name: str) -> None:
                 example.view(known)
             continue
         view = example.view(known)
-        assert view.title and all(np.isfinite(panel.values).all() for panel in view.panels)
+        assert view.title
+        assert all(np.isfinite(panel.values).all() for panel in view.panels)
         ElementTree.fromstring(view.svg())
 
 
@@ -48,7 +49,8 @@ def test_attention_is_what_was_recorded_and_named_by_the_text() -> None:
     assert view.panels[0].rows == view.panels[0].columns == ["a", "small", "dog", "sees"]
     assert (view.row_axis, view.column_axis) == ("text (query)", "text (key)")
     masked = EXAMPLES["masked"]().view("encoder.0.self_attention", average=True, specials=False)
-    assert masked.panels[0].rows == ["a", "dog", "sees", "the"] and "special tokens left out" in masked.title
+    assert masked.panels[0].rows == ["a", "dog", "sees", "the"]
+    assert "special tokens left out" in masked.title
 
 
 def test_the_lens_ends_with_the_probability_of_what_is_predicted() -> None:
@@ -57,7 +59,8 @@ def test_the_lens_ends_with_the_probability_of_what_is_predicted() -> None:
         panel = example.view("logit_lens").panels[0]
         ids = example.predicted_ids
         last = example.trace["output_projection.probabilities"][0][range(len(ids)), ids]
-        assert panel.values[-1] == pytest.approx(last.numpy(), abs=1e-9) and len(panel.rows) == 3
+        assert panel.values[-1] == pytest.approx(last.numpy(), abs=1e-9)
+        assert len(panel.rows) == 3
 
 
 def test_what_the_class_token_looks_at_is_laid_over_the_image(tmp_path: Path) -> None:
@@ -65,7 +68,8 @@ def test_what_the_class_token_looks_at_is_laid_over_the_image(tmp_path: Path) ->
     view = example.view("encoder.1.class_attention", head=3)
     weights = example.trace["encoder.layers.1.self_attention.weights"][0, 3, 0, 1:]
     assert np.array_equal(view.panels[0].values, weights.reshape(2, 3))
-    assert view.panels[0].picture is not None and view.panels[0].picture.shape == (4, 6, 3)
+    assert view.panels[0].picture is not None
+    assert view.panels[0].picture.shape == (4, 6, 3)
     whole = view.svg()
     assert whole.count('fill-opacity="0.45"') >= 20
     view.save(tmp_path / "class.png")
@@ -81,5 +85,7 @@ def test_large_images_are_shown_smaller_and_gray_ones_as_colors() -> None:
     large = np.zeros((130, 65, 1))
     large[:3, :2] = 1.0
     small = reduced(large)
-    assert small.shape == (44, 33, 3) and small[0, 0].tolist() == [1.0, 1.0, 1.0] and small[1].sum() == 0
+    assert small.shape == (44, 33, 3)
+    assert small[0, 0].tolist() == [1.0, 1.0, 1.0]
+    assert small[1].sum() == 0
     assert colors(np.array([[[0.0, 0.5, 1.0]]]))[0][0] == "#0084ff"

@@ -68,8 +68,10 @@ def test_from_a_probability_down_to_the_one_hot(make_model: Callable[..., Encode
     for above, below in itertools.pairwise(formulas):
         assert below.place in [number.place for number in above.operands]
     names = [formula.place.name for formula in formulas]
-    assert names[1] == "output_projection.logits" and names[-1].endswith("embedding.one_hot")
-    assert formulas[-1].value == 1 and all(formula.check.passed for formula in formulas)
+    assert names[1] == "output_projection.logits"
+    assert names[-1].endswith("embedding.one_hot")
+    assert formulas[-1].value == 1
+    assert all(formula.check.passed for formula in formulas)
 
 
 def test_an_expression_in_three_notations() -> None:
@@ -99,7 +101,8 @@ def test_the_numbers_of_a_page_lead_to_their_own_formulas(make_model: Callable[.
     formula = t.explain("decoder.layers.1.cross_attention.context", head=1, query=4, d_v=0)
     page = formula.mathml()
     assert 'data-place="decoder.layers.1.cross_attention.weights[batch=0,head=1,query=4,key=' in page
-    assert page.startswith('<math display="block">') and "equation 1" in formula._repr_html_()
+    assert page.startswith('<math display="block">')
+    assert "equation 1" in formula._repr_html_()
 
 
 def test_what_cannot_be_explained_is_said(make_model: Callable[..., EncoderDecoder]) -> None:

@@ -41,7 +41,8 @@ def central_difference(model: EncoderDecoder, given: Inputs, predicted: Tensor, 
 def test_importance_is_the_central_difference(make_model: Callable[..., EncoderDecoder], kind: dict) -> None:
     model, (given, predicted) = make_model(**kind), inputs()
     found = head_importance(model, given, predicted)
-    assert found.attentions == tuple(attentions(model)) and found.gradient.shape == (6, 2, 2)
+    assert found.attentions == tuple(attentions(model))
+    assert found.gradient.shape == (6, 2, 2)
     with torch.no_grad():
         expected = torch.stack(
             [
@@ -70,9 +71,12 @@ def test_a_dead_head_scores_exactly_zero(make_model: Callable[..., EncoderDecode
     dead = importance.attentions.index(DEAD)
     alive = torch.ones(6, 2, dtype=torch.bool)
     alive[dead, 1] = False
-    assert importance.importance[dead, 1] == 0 and importance.relative[dead, 1] == 0
-    assert ablation.change[dead, 1].count_nonzero() == 0 and ablation.loss_change[dead, 1] == 0
-    assert (importance.importance[alive] > 0).all() and (ablation.loss_change[alive] != 0).all()
+    assert importance.importance[dead, 1] == 0
+    assert importance.relative[dead, 1] == 0
+    assert ablation.change[dead, 1].count_nonzero() == 0
+    assert ablation.loss_change[dead, 1] == 0
+    assert (importance.importance[alive] > 0).all()
+    assert (ablation.loss_change[alive] != 0).all()
 
     model = make_model()
     with torch.no_grad():
@@ -102,7 +106,8 @@ def test_padding_changes_no_score(make_model: Callable[..., EncoderDecoder]) -> 
     other = Inputs(given.source.clone(), given.target.clone(), *given[2:])
     other.source[1, 5], other.target[1, 4], predicted[1, 3] = 3, 4, 5
     again = head_importance(model, other, predicted).gradient, head_ablation(model, other, predicted, "mean").change
-    assert torch.equal(plain[0], again[0]) and torch.equal(plain[1], again[1])
+    assert torch.equal(plain[0], again[0])
+    assert torch.equal(plain[1], again[1])
     predicted[1, 1] = 3 + (predicted[1, 1] - 2) % 9
     assert not torch.equal(plain[0], head_importance(model, other, predicted).gradient)
 

@@ -43,7 +43,8 @@ def test_after_the_last_layer_it_is_the_logits(
     model, (given, predicted) = make_model(**kind).to(dtype), inputs()
     t = recorded(model, given)
     lens = logit_lens(t, predicted)
-    assert lens.places == tuple(residual_stream(model, "decoder")) and lens.logits.shape == (3, 2, 5, 12)
+    assert lens.places == tuple(residual_stream(model, "decoder"))
+    assert lens.logits.shape == (3, 2, 5, 12)
     assert torch.equal(lens.logits[-1], t["output_projection.logits"])
     assert not torch.equal(lens.logits[-2], t["output_projection.logits"])
 
@@ -84,7 +85,8 @@ def test_probability_and_rank_are_those_of_the_predicted_token(make_model: Calla
     assert torch.equal(order.gather(-1, lens.rank[..., None] - 1)[..., 0], predicted.expand(3, -1, -1))
     assert not torch.equal(logit_lens(t, predicted.flip(1)).rank, lens.rank)
     best = logit_lens(t, t["output_projection.logits"].argmax(-1))
-    assert (best.rank[-1] == 1).all() and (best.rank[0] > 1).any()
+    assert (best.rank[-1] == 1).all()
+    assert (best.rank[0] > 1).any()
 
 
 def test_equal_logits_share_the_best_rank(make_model: Callable[..., EncoderDecoder]) -> None:

@@ -69,8 +69,10 @@ def test_every_check_is_counted_and_shown(example: Example, page: str) -> None:
     read = Reader(page)
     assert f"All {len(formulas) + sum(len(step.facts) for step in steps)} checks passed" in read.text
     assert all(str(formula.check) in read.text for formula in formulas)
-    assert len(read.having("class", "formula")) == len(formulas) and chain[-1].place.name.endswith("one_hot")
-    assert not read.having("class", "failed") and "✗" not in read.text
+    assert len(read.having("class", "formula")) == len(formulas)
+    assert chain[-1].place.name.endswith("one_hot")
+    assert not read.having("class", "failed")
+    assert "✗" not in read.text
 
 
 @pytest.mark.parametrize("wrong", [0.25, float("nan")])
@@ -78,12 +80,16 @@ def test_a_number_that_was_tampered_with_turns_the_page_red(wrong: float) -> Non
     example = examine(random_translator(LINES), *LINES)
     example.trace["encoder.layers.0.self_attention.weights"][0, 1, 2, 3] = wrong
     read = Reader(report(example))
-    assert "checks passed" not in read.text and "of" in read.text and "checks failed" in read.text
+    assert "checks passed" not in read.text
+    assert "of" in read.text
+    assert "checks failed" in read.text
     [section] = read.having("id", "step-3")
     assert "failed" in str(section["class"])
-    assert len(read.having("class", "wrong")) == 1 and "✗" in read.text
+    assert len(read.having("class", "wrong")) == 1
+    assert "✗" in read.text
     alert = read.having("role", "alert")
-    assert len(alert) == 1 and "numbers are not what their formula gives" in read.text
+    assert len(alert) == 1
+    assert "numbers are not what their formula gives" in read.text
 
 
 def test_markup_in_a_token_is_text() -> None:
@@ -143,7 +149,8 @@ def test_a_page_that_grows_too_large_is_written_in_float16_and_says_so(
     button = titled(read, "decoder attends to the source, layer 1 · head 0")
     weights = example.trace["decoder.layers.1.cross_attention.weights"][0, 0]
     values = raw(page, str(button["data-numbers"]))[: weights.numel()]
-    assert values.dtype == np.float16 and np.allclose(values, weights.flatten(), atol=5e-4)
+    assert values.dtype == np.float16
+    assert np.allclose(values, weights.flatten(), atol=5e-4)
 
 
 def test_a_sentence_longer_than_the_tables_is_pooled_and_says_so() -> None:
@@ -152,11 +159,13 @@ def test_a_sentence_longer_than_the_tables_is_pooled_and_says_so() -> None:
     page = report(example)
     read = Reader(page)
     assert "The source has 71 tokens, more than fit: tables show the first 64" in read.text
-    assert "These matrices have 71 × 71 cells" in read.text and "rows no longer sum to 1" in read.text
+    assert "These matrices have 71 × 71 cells" in read.text
+    assert "rows no longer sum to 1" in read.text
     weights = example.trace["encoder.layers.0.self_attention.weights"][0, 0]
     button = titled(read, "encoder attends to the source, layer 0 · head 0")
     pooled = raw(page, str(button["data-numbers"]))[: 36 * 36].reshape(36, 36)
-    assert pooled[0, 0] == weights[:2, :2].max() and pooled[35, 35] == weights[70, 70]
+    assert pooled[0, 0] == weights[:2, :2].max()
+    assert pooled[35, 35] == weights[70, 70]
     assert [label["data-span"] for label in read.having("data-position", "70") if "data-span" in label] == []
     assert any(label.get("data-span") == "2" for label in read.having("data-position", "68"))
 
@@ -183,8 +192,10 @@ def test_figure_1_is_drawn_to_the_configuration(values: dict[str, object], held:
     page = report(examine(random_translator(LINES, n_encoder_layers=3, **values), *LINES))
     read = Reader(page)
     parts = " | ".join(str(a.get("aria-label")) for tag, a in read.tags if tag == "a") + read.text
-    assert "3 ×" in read.text and "2 ×" in read.text
-    assert all(text in parts for text in held) and not any(text in parts for text in lacking)
+    assert "3 ×" in read.text
+    assert "2 ×" in read.text
+    assert all(text in parts for text in held)
+    assert not any(text in parts for text in lacking)
     boxes = read.having("class", "box")
     assert len(boxes) % 2 == 0  # one diagram for wide windows, one for narrow windows
     assert len(boxes) // 2 == {"pre": 21, "post": 14}[str(values.get("norm_order", "post"))] + 2 * (
@@ -203,7 +214,8 @@ def test_a_normalized_embedding_is_told_as_it_is(scaled: bool, positions: str) -
     assert all(step.passed for step in steps)
     assert ("√d_model" in steps[0].equation) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
     assert "LayerNorm(x + PE)" in steps[1].equation if positions == "learned" else "LayerNorm(x)" in steps[1].equation
-    assert "normalized" in steps[1].what and steps[1].tables[-1].name == "source_embedding.normed"
+    assert "normalized" in steps[1].what
+    assert steps[1].tables[-1].name == "source_embedding.normed"
     assert steps[6].tables[0].name == "target_embedding.normed"
     assert steps[-1].formula is not None
     chain = [formula.place.name for formula in trace_back(example.trace, steps[-1].formula)]
@@ -301,7 +313,8 @@ def test_numbers_are_readable_on_every_shade() -> None:
     assert len(pairs) == len(palette())
     for grounds, inks in re.findall(r"background:light-dark\((.*?)\);color:light-dark\((.*?)\)", stylesheet()):
         pairs += list(zip(grounds.split(","), inks.split(","), strict=True))
-    assert all(contrast(*pair) >= 4.5 for pair in pairs) and len(pairs) > 60
+    assert all(contrast(*pair) >= 4.5 for pair in pairs)
+    assert len(pairs) > 60
 
 
 def contrast(one: str, other: str) -> float:

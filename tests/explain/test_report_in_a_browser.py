@@ -74,7 +74,8 @@ def test_it_asks_nothing_of_anybody_and_complains_of_nothing(browser: Any, file:
         for button in opened.page.locator("button:visible").all()[::7]:
             button.click()
         opened.page.locator("select").first.select_option("entropy")
-        assert opened.requests == [file.as_uri()] and opened.complaints == []
+        assert opened.requests == [file.as_uri()]
+        assert opened.complaints == []
 
 
 def test_a_token_lights_up_in_every_panel(browser: Any, file: Path) -> None:
@@ -107,7 +108,8 @@ def test_a_pressed_token_stays_marked(browser: Any, file: Path) -> None:
         token.click()
         opened.page.locator("h1").hover()
         opened.page.locator("h1").click()
-        assert token.get_attribute("aria-pressed") == "true" and opened.page.locator(".linked").count() > 5
+        assert token.get_attribute("aria-pressed") == "true"
+        assert opened.page.locator(".linked").count() > 5
         token.click()
         assert token.get_attribute("aria-pressed") == "false"
 
@@ -163,7 +165,8 @@ def test_heads_can_be_ordered(browser: Any, file: Path) -> None:
             opened.page.locator("#attention .order").last.select_option(order)
             group = opened.page.locator("#attention .heads").last.locator(".head")
             values = [float(str(one.get_attribute(f"data-{order}"))) for one in group.all()]
-            assert values == sorted(values) and len(values) == 4
+            assert values == sorted(values)
+            assert len(values) == 4
 
 
 def test_a_matrix_is_copied_in_full(browser: Any, file: Path) -> None:
@@ -175,7 +178,8 @@ def test_a_matrix_is_copied_in_full(browser: Any, file: Path) -> None:
         figure.locator("[data-copies=csv]").click()
         opened.page.wait_for_function("() => document.querySelector('.spoken').textContent === 'Copied.'")
         lines = opened.all("() => navigator.clipboard.readText()").splitlines()
-        assert lines[0].split(",")[1] == "<s>" and len(lines) == 1 + len(weights)
+        assert lines[0].split(",")[1] == "<s>"
+        assert len(lines) == 1 + len(weights)
         assert [float(value) for value in lines[3].split(",")[1:]] == weights[2].tolist()
         figure.locator("[data-copies=latex]").click()
         opened.page.wait_for_timeout(200)

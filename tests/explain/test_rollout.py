@@ -40,7 +40,8 @@ def test_rows_sum_to_one(make_model: Callable[..., EncoderDecoder], stack: str, 
     model = make_model(norm_order=order)
     rollout = attention_rollout(recorded(model), stack)
     assert rollout.layers.shape == (2, 2, LENGTHS[stack], LENGTHS[stack])
-    assert sums_to_one(rollout.layers) and torch.equal(rollout.last, rollout.layers[-1])
+    assert sums_to_one(rollout.layers)
+    assert torch.equal(rollout.last, rollout.layers[-1])
     assert not sums_to_one(rollout.layers.transpose(-2, -1))
     assert not sums_to_one(attention_rollout(recorded(model, lambda weights: 1.1 * weights), stack).layers)
 

@@ -60,13 +60,11 @@ def test_the_steps_are_those_of_the_model(told: tuple[str, Examined]) -> None:
     assert [step.title for step in steps] == TITLES[name]
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     for step in steps:
-        assert (
-            step.what.endswith(".")
-            and step.why.endswith((".", ".)"))
-            and step.equation
-            and step.reference
-            and step.tables
-        )
+        assert step.what.endswith(".")
+        assert step.why.endswith((".", ".)"))
+        assert step.equation
+        assert step.reference
+        assert step.tables
         assert step.passed and step.formula is not None and step.formula.check.passed, (step.title, step.facts)
         assert any("computed again from their operands" in fact.text for fact in step.facts)
         assert len({len(row) for row in step.words}) <= 1
@@ -94,7 +92,8 @@ def test_what_is_said_is_what_the_logits_say() -> None:
     assert gpt.predicted_ids == [*tokenizer.encode("small dog sees"), int(best)]
     assert masked.tokens("encoder") == ["[CLS]", "a", "[MASK]", "dog", "sees", "the", "[MASK]", "[SEP]"]
     hidden = masked.trace["output_projection.logits"][0, 2].argmax()
-    assert masked.predicted_ids[2] == int(hidden) and masked.predicted_ids[3] == tokenizer.encode("dog")[0]
+    assert masked.predicted_ids[2] == int(hidden)
+    assert masked.predicted_ids[3] == tokenizer.encode("dog")[0]
     assert classes.said == CLASSES[int(classes.trace["classes.projection.logits"][0].argmax())]
     assert classes.tokens("encoder") == ["[CLS]", "a", "small", "dog", "[SEP]", "the", "cat", "[SEP]"]
     expected = classes.trace.model.embedding.segment.weight[1]
@@ -105,8 +104,10 @@ def test_what_is_said_is_what_the_logits_say() -> None:
 def test_the_next_word_is_chosen_behind_the_last_one() -> None:
     example = EXAMPLES["gpt"]()
     last = walkthrough(example)[-1]
-    assert last.formula is not None and dict(last.formula.place.index)["position"] == 3
-    assert last.words[-1][:2] == ("sees", "?") and last.words[1][:2] == ("a", "small")
+    assert last.formula is not None
+    assert dict(last.formula.place.index)["position"] == 3
+    assert last.words[-1][:2] == ("sees", "?")
+    assert last.words[1][:2] == ("a", "small")
     attention = walkthrough(example)[2]
     scores = next(table for table in attention.tables if table.name.endswith("masked_scores"))
     assert scores.values[0][1:] == [-torch.inf] * 3
@@ -116,9 +117,12 @@ def test_the_next_word_is_chosen_behind_the_last_one() -> None:
 def test_groups_of_heads_rotation_and_gates_are_told() -> None:
     steps = walkthrough(EXAMPLES["llama"]())
     assert "Groups of 2 heads share keys" in steps[2].what
-    assert "50^(2i/d_k)" in steps[1].equation and "Nothing is added" in steps[1].what
-    assert "RMSNorm" in steps[3].equation and "root mean square of 1" in steps[3].what
-    assert "⊙" in steps[4].equation and any(table.name.endswith("product") for table in steps[4].tables)
+    assert "50^(2i/d_k)" in steps[1].equation
+    assert "Nothing is added" in steps[1].what
+    assert "RMSNorm" in steps[3].equation
+    assert "root mean square of 1" in steps[3].what
+    assert "⊙" in steps[4].equation
+    assert any(table.name.endswith("product") for table in steps[4].tables)
 
 
 def test_a_sparse_pattern_is_told() -> None:
@@ -127,10 +131,10 @@ def test_a_sparse_pattern_is_told() -> None:
     for span in (2, 9):
         model = small_model("gpt", vocab_size=tokenizer.vocab_size, attention={"pattern": "window", "span": span})
         told[span] = walkthrough(examine_continuation(model, tokenizer, "a small dog sees"))[2]
-    assert "some of those before it" in told[2].what and told[2].equation.endswith(
-        "above the diagonal and outside the pattern"
-    )
-    assert "pattern" not in told[9].what + told[9].equation and told[9].equation.endswith("above the diagonal")
+    assert "some of those before it" in told[2].what
+    assert told[2].equation.endswith("above the diagonal and outside the pattern")
+    assert "pattern" not in told[9].what + told[9].equation
+    assert told[9].equation.endswith("above the diagonal")
     assert all(step.passed for step in told.values())
 
 
@@ -140,13 +144,14 @@ def test_what_leaves_a_stack_is_compared_with_what_comes_after_it() -> None:
         example = EXAMPLES[name]()
         step = walkthrough(example)[5]
         norm = "RMSNorm" if name == "llama" else "LayerNorm"
-        assert (
-            step.passed and f"a last {norm} follows" in step.what and step.equation.startswith(f"x = {norm}(Layer_2(")
-        )
+        assert step.passed
+        assert f"a last {norm} follows" in step.what
+        assert step.equation.startswith(f"x = {norm}(Layer_2(")
         example.trace[after] = example.trace[after] + 0.5
         assert not walkthrough(example)[5].facts[1].passed, name
     masked = walkthrough(EXAMPLES["masked"]())[5]
-    assert "follows" not in masked.what and masked.equation == "x = Layer_2(… Layer_1(x))"
+    assert "follows" not in masked.what
+    assert masked.equation == "x = Layer_2(… Layer_1(x))"
     assert masked.facts[1].text == "this is what leaves the last layer, bit for bit"
 
 
@@ -154,7 +159,8 @@ def test_a_series_that_was_not_read_so_turns_the_first_step_red() -> None:
     """The patches are computed again from the series itself, mean and deviation with them."""
     example = series()
     first = walkthrough(example)[0]
-    assert any("the patches are the series" in fact.text for fact in first.facts) and first.passed
+    assert any("the patches are the series" in fact.text for fact in first.facts)
+    assert first.passed
     example.trace["embedding.patches"][1, 2, 0] += 0.01
     assert not walkthrough(example)[0].passed
     words = walkthrough(example)[-1].words
@@ -164,7 +170,9 @@ def test_a_series_that_was_not_read_so_turns_the_first_step_red() -> None:
 def test_an_image_has_its_picture_and_its_patches() -> None:
     example = EXAMPLES["vit"]()
     image = walkthrough(example)[0].image
-    assert image is not None and image.values.shape == (4, 6, 3) and image.patch == 2
+    assert image is not None
+    assert image.values.shape == (4, 6, 3)
+    assert image.patch == 2
     assert 0 <= image.values.min() < image.values.max() <= 1
     assert example.tokens("encoder") == ["[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
 
@@ -172,7 +180,8 @@ def test_an_image_has_its_picture_and_its_patches() -> None:
 def test_long_texts_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walkthrough_step, "MAX_LABELS", 3)
     steps = walkthrough(continuation("gpt"))
-    assert "the first 3 of 4" in steps[0].tables[0].rows.title and all(step.passed for step in steps)
+    assert "the first 3 of 4" in steps[0].tables[0].rows.title
+    assert all(step.passed for step in steps)
 
 
 def test_what_cannot_be_followed_says_why() -> None:

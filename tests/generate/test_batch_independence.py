@@ -181,7 +181,8 @@ def test_batches_of_an_accelerated_form_are_searched_in_threads(
         assert threads == {get_ident()}
         threads.clear()
         generate(accelerate(model, engine), sources, symbols, config)
-        assert threads and get_ident() not in threads
+        assert threads
+        assert get_ident() not in threads
     finally:
         torch.set_num_threads(before)
 

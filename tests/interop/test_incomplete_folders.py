@@ -28,7 +28,8 @@ def refusal(folder: Path, tmp_path: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
         import_folder(str(folder), tmp_path / "ours")
     assert not (tmp_path / "ours").exists()
-    assert str(caught.value).startswith(str(folder)) and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(folder))
+    assert "\n" not in str(caught.value)
     return str(caught.value)
 
 

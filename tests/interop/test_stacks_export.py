@@ -82,9 +82,8 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
     exported = export_folder(ours, tmp_path / "theirs", texts)
     assert exported.parity.differences["float32"] <= 1e-5
     assert exported.parity.differences["float64"] <= 1e-12
-    assert exported.parity.samples and all(
-        sample.our_output == sample.their_output for sample in exported.parity.samples
-    )
+    assert exported.parity.samples
+    assert all(sample.our_output == sample.their_output for sample in exported.parity.samples)
 
     first = load_checkpoint(ours)
     back = load_checkpoint(import_folder(str(exported.path), tmp_path / "back", texts).path)
@@ -100,7 +99,8 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
         tokenizers = [TokenizerPair.from_json(one.tokenizer).source for one in (first, bare)]
         for line in LINES:
             ids = [tokenizer.encode(line) for tokenizer in tokenizers]
-            assert ids[0] == ids[1] and tokenizers[0].decode(ids[0]) == tokenizers[1].decode(ids[1])
+            assert ids[0] == ids[1]
+            assert tokenizers[0].decode(ids[0]) == tokenizers[1].decode(ids[1])
 
 
 BY_CONSTANTS: dict[str, tuple[dict[str, Any], str]] = {

@@ -49,7 +49,8 @@ def test_both_sides_are_the_same(name: str, tmp_path: Path) -> None:
     theirs, ours, again = folder(tmp_path / "theirs", model, **changes), tmp_path / "ours", tmp_path / "again"
     texts = None if name == "images" else ["A dog runs!", "I do"]
     imported = import_folder(str(theirs), ours, texts)
-    assert imported.kind == theirs_type(theirs) and not imported.notes
+    assert imported.kind == theirs_type(theirs)
+    assert not imported.notes
     assert imported.parity.differences["float32"] <= 1e-5
     assert imported.parity.differences["float64"] <= 1e-12
     assert all(sample.our_output == sample.their_output for sample in imported.parity.samples)
@@ -58,7 +59,8 @@ def test_both_sides_are_the_same(name: str, tmp_path: Path) -> None:
         return
     export_folder(ours, again)
     first, second = (load_file(path / "model.safetensors") for path in (theirs, again))
-    assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
     (again / SETTINGS_FILE).unlink()  # as if someone else had made the folder
     import_folder(str(again), tmp_path / "back")
     checkpoints = [load_checkpoint(path) for path in (ours, tmp_path / "back")]
@@ -79,10 +81,12 @@ def test_every_text_comes_back_and_none_is_padding(tmp_path: Path) -> None:
     import_folder(str(folder(tmp_path / "theirs", "GPT2LMHeadModel")), tmp_path / "ours")
     tokenizer = tokenizer_of(tmp_path / "ours")
     reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    assert tokenizer.end_id == 0 and tokenizer.pad_id == tokenizer.start_id != 0
+    assert tokenizer.end_id == 0
+    assert tokenizer.pad_id == tokenizer.start_id != 0
     for text in (*LINES, "À Á õ\n\x00"):
         ids = tokenizer.encode(text)
-        assert ids == reader(text)["input_ids"] and tokenizer.decode(ids) == text
+        assert ids == reader(text)["input_ids"]
+        assert tokenizer.decode(ids) == text
         assert tokenizer.pad_id not in ids
     assert 0 not in tokenizer.encode("<|endoftext|>"), "text that looks like a special token is text"
 
@@ -158,7 +162,8 @@ def test_names_of_earlier_days(tmp_path: Path) -> None:
     assert not import_folder(str(gpt2), tmp_path / "a").notes
     bert = rewritten(folder(tmp_path / "bert", "BertForPreTraining"), greek)
     notes = import_folder(str(bert), tmp_path / "b").notes
-    assert len(notes) == 2 and "next sentence" in notes[1]
+    assert len(notes) == 2
+    assert "next sentence" in notes[1]
 
 
 @pytest.mark.parametrize(("model", "files"), [("GPT2LMHeadModel", "merges"), ("BertForMaskedLM", "vocab.txt")])
@@ -212,8 +217,10 @@ def test_every_tensor_that_does_not_fit_is_named(tmp_path: Path) -> None:
         return weights | {"transformer.h.1.mlp.c_fc.weight": torch.zeros(20, 24), "further": torch.zeros(1)}
 
     message = refusal(rewritten(folder(tmp_path / "theirs", "GPT2LMHeadModel"), damaged), tmp_path)
-    assert "transformer.h.0.attn.c_attn.weight is missing" in message and "transformer.ln_f.bias is missing" in message
-    assert "transformer.h.1.mlp.c_fc.weight is [20, 24], not [24, 20]" in message and "further is not known" in message
+    assert "transformer.h.0.attn.c_attn.weight is missing" in message
+    assert "transformer.ln_f.bias is missing" in message
+    assert "transformer.h.1.mlp.c_fc.weight is [20, 24], not [24, 20]" in message
+    assert "further is not known" in message
 
 
 def test_folders_with_a_part_missing(tmp_path: Path) -> None:

@@ -70,14 +70,16 @@ def test_pretrained_vocabulary_is_unchanged(tmp_path: Path) -> None:
     config = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     pair = read_tokenizers(tmp_path, config, (8, 8))
     tokenizer = pair.source
-    assert pair.target is tokenizer and tokenizer.vocab_size == 8
+    assert pair.target is tokenizer
+    assert tokenizer.vocab_size == 8
     assert tokenizer.encode("a b c") == [3, 5, 6, 0], "the language before the text is part of it"
     assert tokenizer.encode("a [E]") == [3, 5, 0, 0, 0], "text that looks like a special token is text"
     assert tokenizer.decode([3, 5, 6, 0, 7, 2]) == "a b"
     assert tokenizer.tokens([5, 0]) == ["a", "[U]"]
     assert tokenizer.word_of([3, 5, 6]) == [-1, 0, 1]
     again = TokenizerPair.from_json(json.loads(json.dumps(pair.to_json())))
-    assert isinstance(again.config, PretrainedConfig) and isinstance(again.source, PretrainedTokenizer)
+    assert isinstance(again.config, PretrainedConfig)
+    assert isinstance(again.source, PretrainedTokenizer)
     assert again.fingerprint == pair.fingerprint
     assert again.source.encode("b b a") == [3, 6, 6, 5]
     edited = pair.to_json() | {"target": pair.source.to_json()}

@@ -66,10 +66,12 @@ def test_a_group_of_heads_asks_the_same_keys(n_kv_heads: int, masked: bool) -> N
     for place in range(7):  # one query a step: a group is then further queries of one head
         steps = [each(x[:, place : place + 1], cache=kept) for each, kept in zip((few, every), caches, strict=True)]
         torch.testing.assert_close(*steps, **TOLERANCE)
-    assert caches[0].keys is not None and caches[0].keys.size(1) == n_kv_heads
+    assert caches[0].keys is not None
+    assert caches[0].keys.size(1) == n_kv_heads
     with record(few) as recorded:
         few(x, mask=mask)
-    assert recorded["weights"].shape == (3, 4, 7, 7) and recorded["k"].shape == (3, n_kv_heads, 7, 6)
+    assert recorded["weights"].shape == (3, 4, 7, 7)
+    assert recorded["k"].shape == (3, n_kv_heads, 7, 6)
 
 
 def test_a_pattern_computes_where_it_can_and_is_a_mask_elsewhere() -> None:

@@ -64,4 +64,5 @@ def test_a_share_of_the_rate_is_dropped() -> None:
         dropout.set_share(share)
         seen[share] = (dropout(x) == 0).float().mean().item()
     assert seen[0.0] == 0
-    assert seen[0.5] == pytest.approx(0.25, abs=0.02) and seen[1.0] == pytest.approx(0.5, abs=0.02)
+    assert seen[0.5] == pytest.approx(0.25, abs=0.02)
+    assert seen[1.0] == pytest.approx(0.5, abs=0.02)

@@ -33,7 +33,8 @@ def test_gated_and_not(name: str, bias: bool) -> None:
         found = gated(given)
     product = formula(gated.gate(given)) * gated.inner(given)
     torch.testing.assert_close(recorded["activated"], formula(recorded["gate"]), atol=1e-12, rtol=1e-12)
-    assert torch.equal(recorded["inner"], gated.inner(given)) and torch.equal(recorded["gate"], gated.gate(given))
+    assert torch.equal(recorded["inner"], gated.inner(given))
+    assert torch.equal(recorded["gate"], gated.gate(given))
     torch.testing.assert_close(found, gated.outer(product), atol=1e-12, rtol=1e-12)
     torch.testing.assert_close(recorded["product"], product, atol=1e-12, rtol=1e-12)
     assert list(recorded) == ["gate", "activated", "inner", "product", "result"]

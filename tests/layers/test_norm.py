@@ -30,4 +30,6 @@ def test_rms_norm_of_what_is_centered_is_layer_norm() -> None:
 def test_nothing_is_divided_by_zero(dtype: torch.dtype) -> None:
     norm, x = RMSNorm(4).to(dtype), torch.zeros(2, 4, dtype=dtype, requires_grad=True)
     norm(x).sum().backward()
-    assert norm(x).dtype == dtype and x.grad is not None and x.grad.isfinite().all()
+    assert norm(x).dtype == dtype
+    assert x.grad is not None
+    assert x.grad.isfinite().all()

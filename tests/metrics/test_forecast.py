@@ -18,10 +18,13 @@ def test_errors_by_hand_do_not_depend_on_batches() -> None:
     future = torch.tensor([[[0.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 1.0]]])
     whole = forecast_errors([(forecast, future)])
     assert (whole.windows, whole.mse, whole.mae) == (2, 14 / 8, 6 / 8)
-    assert whole.variable_mse == (5 / 4, 9 / 4) and whole.variable_mae == (3 / 4, 3 / 4)
+    assert whole.variable_mse == (5 / 4, 9 / 4)
+    assert whole.variable_mae == (3 / 4, 3 / 4)
     assert forecast_errors(zip(forecast.split(1), future.split(1), strict=True)) == whole
     units = whole.in_units([2.0, 10.0])
-    assert units.variable_mse == (5.0, 225.0) and units.variable_mae == (1.5, 7.5) and units.mae == 4.5
+    assert units.variable_mse == (5.0, 225.0)
+    assert units.variable_mae == (1.5, 7.5)
+    assert units.mae == 4.5
     in_units = forecast_errors([(forecast * torch.tensor([2.0, 10.0]), future * torch.tensor([2.0, 10.0]))])
     assert in_units == units
 
@@ -37,13 +40,15 @@ def test_a_future_that_is_not_known_does_not_count() -> None:
     forecast, future = torch.ones(1, 3, 2), torch.tensor([[[0.0, 3.0], [float("nan"), 0.0], [0.0, 0.0]]])
     errors = forecast_errors([(forecast, future)])
     assert (errors.mse, errors.mae) == (8 / 5, 6 / 5)
-    assert errors.variable_mse == (1.0, 2.0) and errors.variable_mae == (1.0, pytest.approx(4 / 3))
+    assert errors.variable_mse == (1.0, 2.0)
+    assert errors.variable_mae == (1.0, pytest.approx(4 / 3))
     context, expected = torch.arange(36.0).sin().reshape(9, 4, 1), torch.arange(18.0).cos().reshape(9, 2, 1)
     gap = expected.clone()
     gap[3, 1] = torch.nan
     kept = [n for n in range(9) if n != 3]
     alike = LinearForecast.fit([(context, gap)]), LinearForecast.fit([(context[kept], expected[kept])])
-    assert torch.equal(alike[0].weight, alike[1].weight) and torch.equal(alike[0].bias, alike[1].bias)
+    assert torch.equal(alike[0].weight, alike[1].weight)
+    assert torch.equal(alike[0].bias, alike[1].bias)
 
 
 def test_nothing_to_measure_is_refused() -> None:
@@ -93,7 +98,8 @@ def test_the_solution_is_that_of_least_squares() -> None:
 def test_a_shift_of_all_values_shifts_the_forecast() -> None:
     context, future = windows(torch.randn(60, 3), 6, 2)
     model = LinearForecast.fit([(context, future)])
-    assert torch.allclose(model(context + 5), model(context) + 5, atol=1e-4) and model(context).dtype == torch.float32
+    assert torch.allclose(model(context + 5), model(context) + 5, atol=1e-4)
+    assert model(context).dtype == torch.float32
 
 
 def test_ridge_shrinks_to_the_mean_change() -> None:

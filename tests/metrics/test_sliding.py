@@ -30,7 +30,8 @@ def text(n: int, vocab: int = 7) -> np.ndarray:
 
 def test_a_uniform_model_is_as_perplexed_as_its_vocabulary_is_large() -> None:
     found = sliding_likelihood(lambda tokens: torch.zeros(*tokens.shape, 8), text(100), context=16, stride=4)
-    assert found.tokens == 99 and found.perplexity == pytest.approx(8)
+    assert found.tokens == 99
+    assert found.perplexity == pytest.approx(8)
     assert found.nll_per_token == pytest.approx(math.log(8))
     assert TextLikelihood(found.nll, 99, characters=99).bits_per_character == pytest.approx(3)
     assert TextLikelihood(found.nll, 99, characters=99, bytes=198).bits_per_byte == pytest.approx(1.5)
@@ -46,7 +47,8 @@ def test_windows_change_nothing_for_a_model_that_sees_one_token(
     tokens = torch.from_numpy(ids.astype(np.int64))
     direct = torch.nn.functional.cross_entropy(model(tokens[:-1]), tokens[1:], reduction="sum").item()
     found = sliding_likelihood(model, ids, context, min(stride, context), batch_tokens=batch_tokens)
-    assert found.tokens == n - 1 and found.nll == pytest.approx(direct, rel=1e-12)
+    assert found.tokens == n - 1
+    assert found.nll == pytest.approx(direct, rel=1e-12)
 
 
 @pytest.mark.parametrize("context", [39, 40, 1000])

@@ -89,8 +89,10 @@ def test_all_sparse_layers_of_a_pass_share_one_dense_mask(build: Build, monkeypa
     monkeypatch.setattr(Pattern, "mask", lambda *sizes: patterns.append(sizes) or mask(*sizes))
     monkeypatch.setattr(Pattern, "attend", lambda *inputs: masks.append(inputs[-1]) or attend(*inputs))
     model(torch.randint(3, 12, (1, 12)), torch.tensor([[1] * 4 + [2] * 8]))
-    assert not patterns and len(masks) == 4
-    assert masks[0] is not None and all(one is masks[0] for one in masks)
+    assert not patterns
+    assert len(masks) == 4
+    assert masks[0] is not None
+    assert all(one is masks[0] for one in masks)
     with record(model):
         model(torch.randint(3, 12, (2, 7)))
     assert len(patterns) == 1
@@ -135,7 +137,8 @@ def test_what_stands_behind_a_prompt_reaches_nothing(build: Build, use_cache: bo
     dirty = model.begin(tokens, seen, use_cache)
     for _ in range(4):
         new = torch.randint(3, 12, (4, 1))
-        assert torch.equal(model.step(new, dirty), found := model.step(new, clean)) and found.isfinite().all()
+        assert torch.equal(model.step(new, dirty), found := model.step(new, clean))
+        assert found.isfinite().all()
 
 
 def test_poisoned_padding_changes_no_bit_of_outputs_and_gradients(model: GPT) -> None:
@@ -204,7 +207,8 @@ def test_tracing_computes_the_same_and_names_what_it_saw(model: GPT) -> None:
     torch.testing.assert_close(logits, model(tokens, seen), **TOLERANCE)
     torch.testing.assert_close(traced, model.step(tokens[:, :1], model.begin(tokens, seen)), **TOLERANCE)
     weights = recorded.all("decoder.layers.1.self_attention.weights")[0]
-    assert weights.shape == (4, 4, 6, 6) and weights.triu(1).count_nonzero() == 0
+    assert weights.shape == (4, 4, 6, 6)
+    assert weights.triu(1).count_nonzero() == 0
     expected = {"embedding.one_hot", "embedding.tokens", "decoder.normed", "output_projection.probabilities"}
     assert expected <= set(recorded)
     gated = {f"decoder.layers.0.feed_forward.{name}" for name in ("gate", "inner", "activated", "product", "result")}

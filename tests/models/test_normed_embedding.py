@@ -31,17 +31,21 @@ def test_it_is_the_layer_norm_of_token_and_position(make_model: Maker, scaled: b
 def test_tied_norms_stay_one_when_moved_and_trained(make_model: Maker) -> None:
     model = make_model(scale_embeddings=False, norm_embeddings=True).float().double()
     source, target = model.source_embedding.norm, model.target_embedding.norm
-    assert source is not target and source.bias is target.bias
+    assert source is not target
+    assert source.bias is target.bias
     model(torch.tensor([[5, 3]]), torch.tensor([[1, 4]])).sin().sum().backward()
     torch.optim.SGD(model.parameters(), lr=0.1).step()
-    assert source.bias is target.bias and torch.equal(source.bias, target.bias)
+    assert source.bias is target.bias
+    assert torch.equal(source.bias, target.bias)
 
 
 def test_older_configurations_have_the_paper_s(make_model: Maker) -> None:
     values = EncoderDecoderConfig(vocab_size=12).model_dump(mode="json")
-    assert values.pop("scale_embeddings") and not values.pop("norm_embeddings")
+    assert values.pop("scale_embeddings")
+    assert not values.pop("norm_embeddings")
     config = EncoderDecoderConfig.parse(values)
-    assert config.scale_embeddings and not config.norm_embeddings
+    assert config.scale_embeddings
+    assert not config.norm_embeddings
     older, newer = make_model(), make_model(scale_embeddings=True, norm_embeddings=False)
     for name, tensor in weights_of(older).items():
         assert torch.equal(tensor, weights_of(newer)[name])

@@ -60,10 +60,12 @@ def test_a_model_comes_back_from_its_configuration_and_weights(kind: str) -> Non
     torch.manual_seed(1)
     model = build_model(values, "test")
     again = build_model(model.config.model_dump(mode="json"), "test")
-    assert again.config == model.config and type(again) is MODELS[kind][1]
+    assert again.config == model.config
+    assert type(again) is MODELS[kind][1]
     load_weights(again, weights_of(model), "test")
     for name, weight in weights_of(model).items():
-        assert torch.equal(weight, weights_of(again)[name]) and weight.isfinite().all()
+        assert torch.equal(weight, weights_of(again)[name])
+        assert weight.isfinite().all()
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -53,7 +53,8 @@ def test_a_series_that_stands_still_has_a_finite_forecast_and_gradient(build: Bu
     forecast = model(seen)
     assert forecast.isfinite().all()
     forecast.sin().sum().backward()
-    assert seen.grad is not None and seen.grad.isfinite().all()
+    assert seen.grad is not None
+    assert seen.grad.isfinite().all()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 

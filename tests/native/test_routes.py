@@ -142,7 +142,8 @@ def test_an_accelerated_form_has_the_parameters_of_the_model(kind: str) -> None:
 def test_a_part_that_is_not_native_has_a_reason(kind: str, variant: str, part: str, reason: str) -> None:
     made = model(kind, variant)
     (found,) = (one for one in route(made) if one.part == part)
-    assert found.engine in ("native operations", "torch") and found.reason == reason
+    assert found.engine in ("native operations", "torch")
+    assert found.reason == reason
     assert f"{part} ({reason})" in describe([found])
     with pytest.raises(ConfigError, match=rf"engine=native cannot compute .*\({reason}\).*; choose engine=auto"):
         accelerate(made, "native")
@@ -286,7 +287,8 @@ def test_a_checkpoint_that_stores_bfloat16_decodes_on_a_cpu_in_float32(tiny: Tin
 
 def test_the_first_event_of_a_training_names_its_engines(tiny: TinyRun, tmp_path: Path) -> None:
     started = run_to_the_end(tiny.config({"train.max_steps": 1, "train.engine": "torch"}), tmp_path / "run")[0]
-    assert started.engine.startswith("torch: source_embedding") and started.engine.endswith("(engine=torch)")
+    assert started.engine.startswith("torch: source_embedding")
+    assert started.engine.endswith("(engine=torch)")
 
 
 def test_the_setting_before_engine_is_read(tiny: TinyRun) -> None:

@@ -48,14 +48,16 @@ def test_fill_is_the_model_by_hand(filler: Filler) -> None:
     the, stop = tokenizer.encode("the"), tokenizer.encode("x.")[len(tokenizer.encode("x")) :]
     logits = filler.model(framed(filler, [*the, mask, mask, *stop]))[0, [2 + len(the) - 1, 2 + len(the)]]
     (found,) = filler.fill(["the [MASK] [MASK]."], top=3)
-    assert len(found.blanks) == 2 and all(len(blank) == 3 for blank in found.blanks)
+    assert len(found.blanks) == 2
+    assert all(len(blank) == 3 for blank in found.blanks)
     for row, blank in zip(logits.softmax(-1), found.blanks, strict=True):
         for one in blank:
             place = tokenizer.tokens(range(tokenizer.vocab_size)).index(one.token)
             assert one.probability == pytest.approx(row[place].item(), abs=1e-5)
             assert place not in tokenizer.special_tokens.values()
         assert [one.probability for one in blank] == sorted((one.probability for one in blank), reverse=True)
-    assert found.text.startswith("the") and found.text.endswith(".")
+    assert found.text.startswith("the")
+    assert found.text.endswith(".")
 
 
 @pytest.mark.parametrize(

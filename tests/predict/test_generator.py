@@ -190,7 +190,8 @@ def test_no_ngram_comes_twice_nor_from_the_prompt(generator: Generator) -> None:
     prompt = "the dog "
     (found,) = generator.generate([prompt], sample=False, no_repeat_ngram=2, max_length=30)
     pairs = [a + b for a, b in zip(prompt + found, (prompt + found)[1:], strict=False)]
-    assert len(set(pairs)) == len(pairs) and found
+    assert len(set(pairs)) == len(pairs)
+    assert found
 
 
 def test_where_lines_are_documents_a_prompt_begins_one(generator: Generator) -> None:
@@ -199,7 +200,8 @@ def test_where_lines_are_documents_a_prompt_begins_one(generator: Generator) -> 
     likelihood = lines.score(["the"])[0]
     logits = generator.model(torch.tensor([ids[:-1]]))[0].log_softmax(-1)
     expected = -logits.gather(1, torch.tensor(ids[1:])[:, None]).sum().item()
-    assert likelihood.nll == pytest.approx(expected, abs=1e-4) and likelihood.tokens == likelihood.characters == 3
+    assert likelihood.nll == pytest.approx(expected, abs=1e-4)
+    assert likelihood.tokens == likelihood.characters == 3
     assert generator.score(["the"])[0].tokens == 2
 
 

@@ -43,7 +43,8 @@ def test_pictures_have_their_classes_together_as_alone(classifier: ImageClassifi
     right = np.mean([one.label == label for one, label in zip(together, labels, strict=True)])
     files = EvaluationFiles("run", [str(pictures.folder / "train.npz")])
     scores = evaluate_images(lambda: classifier, files).scores
-    assert scores["accuracy"] == right > 0.9 and scores["images"] == 24
+    assert scores["accuracy"] == right > 0.9
+    assert scores["images"] == 24
     (alone,) = classifier.classify([images[3, :, :, None]])
     assert alone.probabilities == pytest.approx(together[3].probabilities, abs=1e-5)
     pixels = (torch.from_numpy(images[3]).float() / 255 - classifier.format.mean[0]) / classifier.format.deviation[0]

@@ -23,7 +23,8 @@ def test_a_pair_comes_back_whole(tmp_path, kind, joint):
     written.save(tmp_path / "tokenizer.json")
     read = TokenizerPair.load(tmp_path / "tokenizer.json")
     assert [file.name for file in tmp_path.iterdir()] == ["tokenizer.json"]
-    assert read.config == written.config and (read.source is read.target) == joint
+    assert read.config == written.config
+    assert (read.source is read.target) == joint
     assert read.fingerprint == written.fingerprint
     for side in ("source", "target"):
         before, after = getattr(written, side), getattr(read, side)
@@ -80,7 +81,8 @@ def test_an_edited_file_is_refused(tmp_path, edit):
 def refused(path: Path, reason: str) -> None:
     with pytest.raises(CheckpointError, match=reason) as error:
         TokenizerPair.load(path)
-    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
 
 
 def test_what_is_not_a_tokenizer_is_refused(tmp_path):

@@ -75,7 +75,8 @@ def test_joint_is_one_vocabulary_and_otherwise_each_side_has_its_own():
     assert joint.source is joint.target
     assert joint.source.unknown_id not in joint.source.encode("über dogs")
     apart = trained(ENGLISH, GERMAN, joint=False)
-    assert apart.source.unknown_id in apart.source.encode("über") and 3 not in apart.target.encode("über")
+    assert apart.source.unknown_id in apart.source.encode("über")
+    assert 3 not in apart.target.encode("über")
     assert apart.source.fingerprint != apart.target.fingerprint
 
 
@@ -146,7 +147,9 @@ def test_a_batch_is_encoded_as_its_texts_are():
     tokenizer = trained(ENGLISH, GERMAN).source
     texts = [*random.Random(0).sample(ENGLISH + GERMAN, 10), "", "dogs?"]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
-    assert tokenizer.encode_batch([]) == [] and tokenizer.encode(" \n") == [] and tokenizer.decode([]) == ""
+    assert tokenizer.encode_batch([]) == []
+    assert tokenizer.encode(" \n") == []
+    assert tokenizer.decode([]) == ""
 
 
 @pytest.mark.parametrize("kind", ["bpe", "word", "char"])
@@ -198,7 +201,8 @@ def test_real_text_comes_back():
     tokenizer = trained(english, german, vocab_size=2000).source
     for line in english + german:
         ids = tokenizer.encode(line)
-        assert tokenizer.unknown_id not in ids and tokenizer.decode(ids) == tokenizer.normalize(line)
+        assert tokenizer.unknown_id not in ids
+        assert tokenizer.decode(ids) == tokenizer.normalize(line)
         assert tokenizer.word_of(ids)[-1] == len(tokenizer.normalize(line).split(" ")) - 1
 
 
@@ -208,7 +212,8 @@ def test_merges_stop_at_the_number_asked_for_and_are_the_first_of_more() -> None
         train_tokenizers(TextConfig(merges=count), lambda: iter(lines), lambda: iter(lines)).source for count in (7, 20)
     )
     ranks = {merge.rank for word in lines[0].split() for merge in few.merges_of(word)}
-    assert max(ranks) == 6 and few.vocab_size < many.vocab_size
+    assert max(ranks) == 6
+    assert few.vocab_size < many.vocab_size
     assert few.merges_of("lowest")[:3] == many.merges_of("lowest")[:3]
     assert few.decode(few.encode("lowest wider")) == "lowest wider"
 

@@ -61,7 +61,8 @@ def test_a_batch_made_ahead_is_told_as_not_yet_made(tiny: TinyRun) -> None:
         assert (ahead.state(), ahead.epoch) == (plain.state(), plain.epoch)
         other.restore(ahead.state())
         expected = plain.next()
-        assert same(ahead.next(), expected) and same(other.next(), expected)
+        assert same(ahead.next(), expected)
+        assert same(other.next(), expected)
         assert ahead.epoch == plain.epoch
         if step == 4:
             ahead.prepare()

@@ -303,7 +303,8 @@ def test_resume_refuses_changed_token_ids_of_the_same_text(tiny: TinyRun, tmp_pa
 def test_nothing_left_to_do(tiny: TinyRun) -> None:
     before = state_of(tiny.run)
     started, finished = run_to_the_end(tiny.config(), tiny.run, resume=True)
-    assert isinstance(started, Started) and isinstance(finished, Finished)
+    assert isinstance(started, Started)
+    assert isinstance(finished, Finished)
     assert finished.reason == ("nothing is left to do: train.max_steps=160 is reached; raise that to train further")
     after = state_of(tiny.run)
     assert after.pop("metrics")[:-1] == before.pop("metrics")
@@ -356,7 +357,9 @@ def test_a_best_measured_otherwise_is_forgotten(tiny: TinyRun, tmp_path: Path) -
     run_to_the_end(tiny.config(settings), tmp_path / "run", resume=True)
     best = RunFolder.open(tmp_path / "run").best()
     assert best is not None
-    assert best.metric == "loss" and best.value < 0 and best.checkpoint.name == "step_00000003"
+    assert best.metric == "loss"
+    assert best.value < 0
+    assert best.checkpoint.name == "step_00000003"
 
 
 def test_other_text_under_the_same_name_is_refused(tiny: TinyRun, tmp_path: Path) -> None:
@@ -406,7 +409,9 @@ def test_a_damaged_newest_checkpoint_is_said(tiny: TinyRun, undisturbed_run: Pat
     weights.write_bytes(weights.read_bytes()[:-1])
     started = go_on(tiny, path)[0]
     assert isinstance(started, Started)
-    assert started.step < 14 and len(started.warnings) == 1 and str(newest) in started.warnings[0]
+    assert started.step < 14
+    assert len(started.warnings) == 1
+    assert str(newest) in started.warnings[0]
 
 
 def test_best_checkpoint_stays_best_after_new_decoding_settings(tiny: TinyRun) -> None:

@@ -58,7 +58,9 @@ def test_after_the_peak(schedule: str, step: int, expected: float) -> None:
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
 def test_without_warm_up_the_first_step_is_the_highest(schedule: str) -> None:
     rates = [rate(step, schedule=schedule, warmup_steps=0) for step in (1, 2, 500)]
-    assert rates[0] == max(rates) and math.isfinite(rates[0]) and rates[0] > 0
+    assert rates[0] == max(rates)
+    assert math.isfinite(rates[0])
+    assert rates[0] > 0
 
 
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))

@@ -118,9 +118,11 @@ def test_low_precision_is_the_same_step_rounded(tiny: TinyRun, tmp_path: Path) -
         state.batches = Given(batches * 2)  # type: ignore[assignment]
         states.append((state, train_step(state, run)))
     (high, exact), (low, rounded) = states
-    assert low.compute_model is not low.model and low.compute_model.encoder.dtype == torch.bfloat16
+    assert low.compute_model is not low.model
+    assert low.compute_model.encoder.dtype == torch.bfloat16
     assert {p.dtype for p in low.model.parameters()} == {torch.float32}
-    assert rounded.loss == pytest.approx(exact.loss, rel=1e-2) and rounded.loss != exact.loss
+    assert rounded.loss == pytest.approx(exact.loss, rel=1e-2)
+    assert rounded.loss != exact.loss
     second = [train_step(state, run).loss for state in (high, low)]
     assert second[1] == pytest.approx(second[0], rel=1e-2)
     assert abs(second[0] - exact.loss) > 3e-2 * exact.loss  # the second step began where the first had led
@@ -248,7 +250,8 @@ def test_a_step_that_is_not_finite_changes_nothing(
     changed = [before != after for before, after in pairwise(weights)]
     assert changed == [False, True, False, True]
     progress = events[-2]
-    assert progress.step == 5 and math.isfinite(progress.loss)
+    assert progress.step == 5
+    assert math.isfinite(progress.loss)
 
 
 def test_too_many_of_them_stop_the_run_and_keep_the_text(
@@ -267,7 +270,8 @@ def test_too_many_of_them_stop_the_run_and_keep_the_text(
     assert kept["step"] == 5
     english = set((tiny.folder / "train.en").read_text().splitlines())
     french = set((tiny.folder / "train.fr").read_text().splitlines())
-    assert kept["pairs"] and all(one in english and other in french for one, other in kept["pairs"])
+    assert kept["pairs"]
+    assert all(one in english and other in french for one, other in kept["pairs"])
     with run.lock():  # let go of
         pass
 

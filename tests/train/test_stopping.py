@@ -41,7 +41,8 @@ def test_patience_ends_the_run_and_the_best_is_kept(tiny: TinyRun, tmp_path: Pat
     run = RunFolder.open(tmp_path / "run")
     assert [path.name for path in run.checkpoints()] == ["step_00000004", "step_00000010"]
     best = run.best()
-    assert best is not None and (best.checkpoint.name, best.value) == ("step_00000004", 30.0)
+    assert best is not None
+    assert (best.checkpoint.name, best.value) == ("step_00000004", 30.0)
 
     _, finished = run_to_the_end(tiny.config(settings), tmp_path / "run", resume=True)
     assert finished.step == 10
@@ -59,8 +60,10 @@ def test_max_steps_counts_from_the_first_step_of_all(tiny: TinyRun, tmp_path: Pa
     short = {"train.max_steps": 3, "data.validation": []}
     assert run_to_the_end(tiny.config(short), tmp_path / "run")[-1].step == 3
     started, *_, finished = run_to_the_end(tiny.config(short | {"train.max_steps": 4}), tmp_path / "run", resume=True)
-    assert isinstance(started, Started) and started.step == 3
-    assert isinstance(finished, Finished) and finished.step == 4
+    assert isinstance(started, Started)
+    assert started.step == 3
+    assert isinstance(finished, Finished)
+    assert finished.step == 4
     assert finished.reason == "train.max_steps=4 is reached"
 
 
@@ -198,4 +201,5 @@ def test_the_validation_at_the_last_step_does_not_try_the_patience(
     settings = {"validation.every": 2, "validation.patience": 2, "train.max_steps": 3}
     assert "max_steps" in run_to_the_end(tiny.config(settings), tmp_path / "run")[-1].reason
     events = run_to_the_end(tiny.config(settings | {"train.max_steps": 9}), tmp_path / "run", resume=True)
-    assert events[-1].step == 6 and "patience" in events[-1].reason
+    assert events[-1].step == 6
+    assert "patience" in events[-1].reason

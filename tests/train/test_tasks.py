@@ -212,7 +212,8 @@ def test_what_is_missing_is_neither_learned_nor_scored(
     assert found.mse == pytest.approx(torch.cat(squares).mean().item(), rel=1e-5)
     assert len(torch.cat(squares)) == 19 * 6 * 2 - 1
     batch = series.batch(series.windows("train")[-1:])
-    assert batch.future.isnan().sum() == 1 and task.loss(forecaster.model, batch).loss.isfinite()
+    assert batch.future.isnan().sum() == 1
+    assert task.loss(forecaster.model, batch).loss.isfinite()
 
 
 # Going on, and starting from another run
@@ -239,7 +240,8 @@ def test_what_is_taken_from_another_run_is_told(tmp_path_factory: pytest.TempPat
     before = load_checkpoint(resolve(begun)).weights
     after = load_checkpoint(RunFolder.open(tmp_path / "run").checkpoints()[-1]).weights
     taken = before.keys() & after.keys() - {"embedding.position.weight"}
-    assert len(taken) == 20 and all(torch.allclose(before[name], after[name], atol=1e-6) for name in taken)
+    assert len(taken) == 20
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in taken)
 
 
 def test_words_that_a_kept_vocabulary_does_not_know(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
