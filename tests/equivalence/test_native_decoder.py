@@ -20,7 +20,7 @@ from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.rotary import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.native import Accelerated, accelerate, route
+from glassformer.native import Accelerated, abi, accelerate, route
 from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder
 from glassformer.native.execution import SearchKernels
 from glassformer.native.library import Kernels, kernels
@@ -95,7 +95,7 @@ def test_logits_are_those_of_the_model(make_model: Maker, made: Kernels, kind: s
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", abi.ACTIVATIONS)
 def test_logits_are_those_of_the_model_for_every_activation(
     make_model: Maker, made: Kernels, name: Activation, scale: float
 ) -> None:

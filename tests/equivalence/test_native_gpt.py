@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.generate import LanguageDecodingConfig, SpecialTokens, continue_texts
-from glassformer.layers.activation import ACTIVATIONS
 from glassformer.layers.block import AddNorm
 from glassformer.layers.rotary import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
-from glassformer.native import accelerate, route
+from glassformer.native import abi, accelerate, route
 from glassformer.native.decoding import NativeGPT
 from glassformer.native.library import missing_reason
 
@@ -77,7 +76,7 @@ def test_logits_are_those_of_the_model(kind: str) -> None:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", abi.ACTIVATIONS)
 @pytest.mark.parametrize("gated", [True, False])
 def test_logits_are_those_of_the_model_for_every_activation(name: str, gated: bool) -> None:
     KINDS["activation"] = {"activation": name, "gated": gated, "d_ff": 35}

@@ -15,7 +15,7 @@ from glassformer.layers.feed_forward import FeedForward
 from glassformer.layers.mask import Mask
 from glassformer.models.precision import cast_stacks
 from glassformer.models.registry import build_model
-from glassformer.native import accelerate, ops, route, training
+from glassformer.native import abi, accelerate, ops, route, training
 from glassformer.native.library import kernels
 from glassformer.taps import record
 
@@ -127,7 +127,7 @@ def activated(name: Activation, **values: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", abi.ACTIVATIONS)
 def test_stack_equals_blocks_for_every_activation(name: Activation, norm_order: str, dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
@@ -137,7 +137,7 @@ def test_stack_equals_blocks_for_every_activation(name: Activation, norm_order: 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", abi.ACTIVATIONS)
 def test_activations_of_large_numbers_are_finite(name: Activation, dtype: torch.dtype) -> None:
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")
@@ -251,7 +251,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt, RMSNorm": ("gpt", {"norm": "rms"}),
     "gpt, shared keys": ("gpt", {"n_heads": 8, "attention": {"n_kv_heads": 2, "d_head": 32}}),
     "gpt, one head of keys": ("gpt", {"n_heads": 3, "attention": {"n_kv_heads": 1, "d_head": 64}}),
-    **{f"gpt, gated {name}": ("gpt", {"gated": True, "activation": name}) for name in ACTIVATIONS},
+    **{f"gpt, gated {name}": ("gpt", {"gated": True, "activation": name}) for name in abi.ACTIVATIONS},
     "llama": ("gpt", {**LLAMA, "bias": False, "n_heads": 4, "attention": {"n_kv_heads": 2, "d_head": 32}}),
     "llama, biases": ("gpt", {**LLAMA, "n_heads": 8, "attention": {"n_kv_heads": 4, "d_head": 16}}),
 }
