@@ -126,7 +126,7 @@ def _present(key: str, value: Any, now: str | Mapping[str | bool, dict[str, Any]
     if isinstance(value, str | bool) and value in now:
         return now[value]
     keys = " and ".join(f"{within}{name}" for name in next(iter(now.values())))
-    raise _FaultsError([f"{within}{key}={value!r} is not a value that it had; set {keys} instead"])
+    raise _FaultsError([f"{within}{key}={value!r}: {within}{key} was replaced by {keys}; set these"])
 
 
 def _holds(values: Any, key: str) -> bool:

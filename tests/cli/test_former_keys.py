@@ -100,7 +100,7 @@ def test_a_key_and_its_former_name_are_refused_together() -> None:
 
 
 def test_unknown_value_of_the_former_embedding_setting_names_the_present_ones() -> None:
-    with pytest.raises(ConfigError, match="set scale_embeddings and norm_embeddings instead"):
+    with pytest.raises(ConfigError, match="embedding was replaced by scale_embeddings and norm_embeddings; set these"):
         EncoderDecoderConfig.parse({"embedding": "normal"})
 
 
