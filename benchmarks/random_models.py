@@ -15,16 +15,14 @@ from torch import Tensor, nn
 
 from benchmarks.random_arguments import Call, Draw, Kernel, Results, invalid, laid_out, near, size, tensor
 from benchmarks.random_decoding import quantized
-from glassformer.layers.activation import ACTIVATIONS
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
+from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
 from glassformer.layers.mask import Mask
-from glassformer.layers.norm import LayerNorm
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.norm import LayerNorm, RMSNorm
+from glassformer.layers.position import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native.decoding import NativeGPT
 from glassformer.native.library import loaded

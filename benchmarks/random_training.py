@@ -26,8 +26,7 @@ from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.mask import Mask
-from glassformer.layers.position import Learned, Sinusoidal
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.models.registry import build_model
 from glassformer.native import ops
 from glassformer.native.forms import native_form

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
 from glassformer.interop import require
-from glassformer.layers.llama import RMSNorm
+from glassformer.layers.norm import RMSNorm
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.models.vit import ViT, ViTConfig

@@ -16,9 +16,8 @@ from built_kernels import copying_compiler
 from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate
 from glassformer.generate.candidates import NativeSearch, Search, TorchSearch
-from glassformer.layers.activation import ACTIVATIONS, Activation
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
+from glassformer.layers.position import Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import Accelerated, abi, accelerate, route
 from glassformer.native.decoding import MAX_SOURCE_TOKENS, NativeDecoder

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from glassformer.generate import LanguageDecodingConfig, SpecialTokens, continue_texts
 from glassformer.layers.block import AddNorm
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Rotary
 from glassformer.models.gpt import GPT, GPTConfig
 from glassformer.native import abi, accelerate, route
 from glassformer.native.decoding import NativeGPT

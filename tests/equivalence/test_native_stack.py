@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.block import Stack
-from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.mask import Mask
 from glassformer.models.precision import cast_stacks
 from glassformer.models.registry import build_model

@@ -9,13 +9,11 @@ from torch import Tensor, nn
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.embedding import TokenEmbedding
-from glassformer.layers.inputs import SegmentEmbedding
+from glassformer.layers.embedding import SegmentEmbedding, TokenEmbedding
 from glassformer.layers.mask import Mask, causal_mask
 from glassformer.layers.norm import LayerNorm
-from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.layers.ragged import RaggedCache
-from glassformer.layers.rotary import Rotary
 from glassformer.layers.sparse import Pattern
 from glassformer.taps import record
 

@@ -4,9 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from glassformer.layers.activation import ACTIVATIONS
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.llama import GatedFeedForward
+from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
 from glassformer.taps import record
 
 FORMULAS = {

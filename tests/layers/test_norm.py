@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from glassformer.layers.llama import RMSNorm
-from glassformer.layers.norm import LayerNorm
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.taps import record
 
 

@@ -8,7 +8,7 @@ import torch
 from glassformer import trace
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Rotary
 from own_process import running
 
 
@@ -79,7 +79,7 @@ def test_rotary_while_training_rounds_once(dtype: torch.dtype) -> None:
 
 COMPILED = """
 import torch
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Rotary
 
 rotary, offsets = Rotary(6), torch.tensor([4, 0])
 compiled = torch.compile(rotary, backend="aot_eager", fullgraph=True, dynamic=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassformer.errors import ConfigError, DataError
-from glassformer.layers.inputs import series_patches
+from glassformer.layers.embedding import series_patches
 from glassformer.models.series import SeriesConfig
 from glassformer.taps import record
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassformer.errors import ConfigError, DataError
-from glassformer.layers.inputs import image_patches
+from glassformer.layers.embedding import image_patches
 from glassformer.models.vit import ViTConfig
 from glassformer.taps import record
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Rotary
 from glassformer.native.library import loaded, missing_reason
 from glassformer.native.packed import Packed, RotaryCache
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Rotary
 from glassformer.layers.sparse import Pattern
 from glassformer.taps import note, tap, tracing
 

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import BlockCache, StackCache
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.llama import GatedFeedForward
+from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
 from glassformer.layers.mask import Mask
 from glassformer.taps import tap
 

@@ -9,10 +9,8 @@ import torch
 from torch import nn
 
 from glassformer.layers.attention import MultiHeadAttention
-from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.inputs import PatchEmbedding, SegmentEmbedding
-from glassformer.layers.llama import GatedFeedForward
+from glassformer.layers.embedding import OutputProjection, PatchEmbedding, SegmentEmbedding, TokenEmbedding
+from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
 from glassformer.layers.position import Learned
 
 STD = 0.02

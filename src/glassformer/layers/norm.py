@@ -1,4 +1,7 @@
-"""Layer normalization (Ba, Kiros & Hinton 2016, arXiv:1607.06450), as section 3.1 wraps it around every sub-layer."""
+"""Normalizations, which section 3.1 wraps around every sub-layer.
+
+LayerNorm (Ba, Kiros & Hinton 2016, arXiv:1607.06450), and Llama's RMSNorm (Zhang & Sennrich 2019, arXiv:1910.07467).
+"""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,4 +15,15 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
         note(self, "mean", lambda: x.mean(-1))
         note(self, "deviation", lambda: (x.var(-1, correction=0) + self.eps).sqrt())
+        return super().forward(x)
+
+
+class RMSNorm(nn.RMSNorm):
+    """x / √(mean(x²) + ε) · γ: nothing is centered, and there is no β."""
+
+    def __init__(self, d_model: int, eps: float = 1e-6):
+        super().__init__(d_model, eps)
+
+    def forward(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        note(self, "root_mean_square", lambda: (x.square().mean(-1) + (self.eps or 0.0)).sqrt())
         return super().forward(x)

@@ -14,20 +14,17 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from glassformer.config import Config, FormerKeys
-from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
 from glassformer.layers.init import initialize_normal
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
 from glassformer.layers.mask import Sentences, causal_mask
-from glassformer.layers.norm import LayerNorm
-from glassformer.layers.position import Learned, Sinusoidal
+from glassformer.layers.norm import LayerNorm, RMSNorm
+from glassformer.layers.position import Learned, Rotary, Sinusoidal
 from glassformer.layers.ragged import PromptState, ragged, within_table
-from glassformer.layers.rotary import Rotary
 from glassformer.layers.sparse import Pattern, Window, fixed, global_tokens, strided
 
 

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from glassformer.config import Config, FormerKeys
 from glassformer.errors import DataError
-from glassformer.layers.activation import ACTIVATIONS, Activation
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.feed_forward import FeedForward
+from glassformer.layers.embedding import PatchEmbedding, series_patches
+from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialize_normal
-from glassformer.layers.inputs import PatchEmbedding, series_patches
 from glassformer.layers.norm import LayerNorm
 from glassformer.layers.position import Learned
 from glassformer.taps import tap

@@ -6,10 +6,9 @@ from torch import nn
 
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
-from glassformer.layers.norm import LayerNorm
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
+from glassformer.layers.norm import LayerNorm, RMSNorm
+from glassformer.layers.position import Rotary
 from glassformer.native.ops import ACTIVATIONS
 
 Classes = tuple[type[nn.Module], ...]

@@ -12,9 +12,8 @@ from glassformer.layers.block import Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.llama import RMSNorm
-from glassformer.layers.norm import LayerNorm
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.norm import LayerNorm, RMSNorm
+from glassformer.layers.position import Rotary
 from glassformer.native.blocks import heads_of
 from glassformer.native.ops import ACTIVATIONS, NativeAttention, NativeDropout, NativeLinear, NativeRotary
 from glassformer.native.training import NativeEmbedding, NativeOutputProjection, NativeStack, StackSettings, parts_of

@@ -11,12 +11,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from glassformer.layers import activation
+from glassformer.layers import feed_forward
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.mask import Mask
-from glassformer.layers.position import Offset
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Offset, Rotary
 from glassformer.native import abi
 from glassformer.native.abi import Attention, MatrixProduct, Operand, Rotation, Sequences
 from glassformer.native.library import loaded
@@ -30,7 +29,7 @@ MIN_ROWS = 192
 
 
 ACTIVATIONS: dict[Callable[[Tensor], Tensor], int] = {
-    function: abi.ACTIVATIONS[name] for name, function in activation.ACTIVATIONS.items() if name in abi.ACTIVATIONS
+    function: abi.ACTIVATIONS[name] for name, function in feed_forward.ACTIVATIONS.items() if name in abi.ACTIVATIONS
 }
 """Numbers of the activations in the kernels."""
 

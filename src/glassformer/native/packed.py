@@ -13,9 +13,9 @@ from glassformer.layers.block import Stack as Blocks
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.llama import GatedFeedForward
+from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.mask import Mask
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.position import Rotary
 from glassformer.native.abi import Layer, Linear, Norm, PackedStack, Parameter, RotaryTables
 from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.forms import shallow_copy

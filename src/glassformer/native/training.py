@@ -15,7 +15,7 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding, places_in_table
-from glassformer.layers.llama import GatedFeedForward
+from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.position import Offset
 from glassformer.native import abi

@@ -14,8 +14,8 @@ from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Block
 from glassformer.layers.embedding import TokenEmbedding
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
-from glassformer.layers.norm import LayerNorm
+from glassformer.layers.feed_forward import GatedFeedForward
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
 from glassformer.taps import Edit

@@ -4,8 +4,7 @@ from torch import nn
 
 from glassformer.errors import ConfigError
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.embedding import TokenEmbedding
-from glassformer.layers.inputs import PatchEmbedding
+from glassformer.layers.embedding import PatchEmbedding, TokenEmbedding
 from glassformer.models.recurrent import RecurrentDecoder
 
 EMBEDDING = {"encoder": "source_embedding", "decoder": "target_embedding"}

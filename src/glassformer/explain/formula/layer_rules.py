@@ -17,10 +17,10 @@ from glassformer.explain.formula.expression import (
     total,
 )
 from glassformer.explain.formula.operands import Derivation, Operands, given
-from glassformer.layers.activation import ACTIVATION_RECORDS, Activation
 from glassformer.layers.block import Stack
-from glassformer.layers.llama import RMSNorm
-from glassformer.layers.rotary import Rotary
+from glassformer.layers.feed_forward import ACTIVATION_RECORDS, Activation
+from glassformer.layers.norm import RMSNorm
+from glassformer.layers.position import Rotary
 
 
 def projection(o: Operands) -> Derivation:

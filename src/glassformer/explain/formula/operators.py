@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.layers.activation import ACTIVATION_RECORDS
+from glassformer.layers.feed_forward import ACTIVATION_RECORDS
 
 ADDITIVE, MULTIPLICATIVE, ATOMIC = range(3)
 """Precedences; what is not atomic is grouped as an operand of a product, a power or a difference."""

@@ -16,11 +16,9 @@ from glassformer.explain.formula import output_rules as out
 from glassformer.explain.formula.operands import Derivation, Operands
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Stack
-from glassformer.layers.embedding import OutputProjection, TokenEmbedding
-from glassformer.layers.feed_forward import FeedForward
-from glassformer.layers.inputs import PatchEmbedding
-from glassformer.layers.llama import GatedFeedForward, RMSNorm
-from glassformer.layers.norm import LayerNorm
+from glassformer.layers.embedding import OutputProjection, PatchEmbedding, TokenEmbedding
+from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
+from glassformer.layers.norm import LayerNorm, RMSNorm
 from glassformer.models.bert import BERT, ClassHead, MaskedTokenTransform, Pooler, TagHead
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.recurrent import Recurrent, RecurrentDecoder, RecurrentEncoder

@@ -9,7 +9,7 @@ from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import MAX_LABELS, SIDES, Axis, Step, tokens_axis
-from glassformer.layers.activation import ACTIVATION_RECORDS
+from glassformer.layers.feed_forward import ACTIVATION_RECORDS
 
 
 def self_attention(example: Examined, path: str) -> Step:

@@ -15,8 +15,7 @@ from glassformer.explain.walkthrough import layer_steps as layers
 from glassformer.explain.walkthrough import output_steps as outputs
 from glassformer.explain.walkthrough.step import Step
 from glassformer.layers.block import Stack
-from glassformer.layers.embedding import OutputProjection
-from glassformer.layers.inputs import PatchEmbedding
+from glassformer.layers.embedding import OutputProjection, PatchEmbedding
 from glassformer.models.recurrent import RecurrentEncoder
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
 from glassformer.interop.table import ACTIVATIONS, Change, Family, Setting, TensorRow, linear
-from glassformer.layers.llama import RMSNorm
+from glassformer.layers.norm import RMSNorm
 from glassformer.models.gpt import GPTConfig
 
 PARTS = (
