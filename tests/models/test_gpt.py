@@ -256,7 +256,7 @@ def test_residual_outputs_start_smaller_the_deeper_the_model_is() -> None:
         ),
         (
             {"positions": "rotary", "attention": {"d_head": 7}},
-            "rotary positions rotate pairs of dimensions, but a head h",
+            "but attention.d_head=7 is odd; choose an even attention.d_head",
         ),
         ({"n_kv_heads": 4}, "unknown key n_kv_heads; did you mean attention.n_kv_heads?"),
     ],

@@ -16,7 +16,7 @@ from glassformer.interop.folder import load_translator, write_atomically
 from glassformer.interop.parity import Conversion, Parity, Sample
 from glassformer.interop.samples import comparison_texts, greedy_texts, longest_text, refuse_long
 from glassformer.interop.tokenizer_json import to_tokenizer_json
-from glassformer.layers.position import sinusoids
+from glassformer.layers.position import ENCODINGS, Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
 from glassformer.predict.translator import Translator
@@ -72,8 +72,8 @@ def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = weights["source_embedding.weight"], target
     for side, name, read in ((spec.encoder, "encoder", "source"), (spec.decoder, "decoder", "target")):
         side.scale_embeddings = c.scale_embeddings
-        if c.positions != "rotary":
-            side.position_encodings.encodings = _table(c, weights, read)
+        if (count := _max_tokens(c)) is not None:
+            side.position_encodings.encodings = _copy(getattr(model, f"{read}_embedding").position(0, count))
         if c.norm_embeddings:
             _fill_norm(side.layernorm_embedding, weights, f"{read}_embedding.norm")
         for index, layer in enumerate(side.layer):
@@ -96,11 +96,15 @@ def specification(model: EncoderDecoder, tokenizers: TokenizerPair) -> Any:
 
 def _copies(model: EncoderDecoder) -> Weights:
     """Copies of the weights, since quantization is in place; shared embeddings under both names."""
-    weights = {name: w.detach().float().cpu().numpy().copy() for name, w in weights_of(model).items()}
+    weights = {name: _copy(w) for name, w in weights_of(model).items()}
     if model.config.tie_embeddings:
         shared = {name: w for name, w in weights.items() if name.startswith("source_embedding.")}
         weights |= {name.replace("source", "target", 1): w for name, w in shared.items()}
     return weights
+
+
+def _copy(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().float().cpu().numpy().copy()
 
 
 def _empty(c: EncoderDecoderConfig) -> Any:
@@ -118,24 +122,23 @@ def _empty(c: EncoderDecoderConfig) -> Any:
         "activation": activation,
         "layernorm_embedding": c.norm_embeddings,
     }
-    if c.positions == "rotary":
+    rotary = ENCODINGS[c.positions].rotary
+    if rotary not in (None, Rotary):
+        raise ConfigError(f"model.positions={c.positions}: CTranslate2 does not have them; export to onnx")
+    if rotary is not None:
         shape |= {"rotary_dim": 0, "rotary_interleave": True}
     encoder = specs.TransformerEncoderSpec(c.n_encoder_layers, c.n_heads, **shape)
-    if c.positions == "rotary":
+    if rotary is not None:
         del encoder.position_encodings
     return specs.TransformerSpec(encoder, specs.TransformerDecoderSpec(c.n_decoder_layers, c.n_heads, **shape))
 
 
-def _table(c: EncoderDecoderConfig, weights: Weights | None = None, side: str = "source") -> np.ndarray:
-    if c.positions == "learned" and weights is not None:
-        return weights[f"{side}_embedding.position.weight"]
-    count = c.max_length if c.positions == "learned" else max(c.max_length, MIN_POSITIONS)
-    return sinusoids(torch.arange(count).double(), c.d_model).float().numpy()
-
-
 def _max_tokens(c: EncoderDecoderConfig) -> int | None:
-    """Maximum tokens of a text there."""
-    return None if c.positions == "rotary" else len(_table(c))
+    """Maximum tokens of a text there: the rows of its table of positions, if it has one."""
+    encoding = ENCODINGS[c.positions]
+    if encoding.added is None:
+        return None
+    return c.max_length if encoding.bounded else max(c.max_length, MIN_POSITIONS)
 
 
 def _entries(tokenizer: Tokenizer) -> list[str]:

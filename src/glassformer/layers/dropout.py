@@ -42,3 +42,8 @@ class Dropout(nn.Module):
 def has_active_dropout(model: nn.Module) -> bool:
     """True if a module of ``model`` drops elements now, so that no two passes are the same."""
     return any(isinstance(module, Dropout) and module.rate > 0 for module in model.modules())
+
+
+def attention_rate(dropout: float, attention_dropout: float | None) -> float:
+    """Dropout of the attention weights: ``attention_dropout``, or ``dropout`` if it is not set."""
+    return dropout if attention_dropout is None else attention_dropout

@@ -1,11 +1,12 @@
 """Section 3.5: positional encodings, since the model has neither recurrence nor convolution.
 
 Sinusoidal (the paper's) and learned ones (its alternative, Table 3 row E) are added to embeddings. Rotary ones (Su et
-al. 2021, arXiv:2104.09864) are not: queries and keys are rotated.
+al. 2021, arXiv:2104.09864) are not: queries and keys are rotated. Each encoding has its record in ``ENCODINGS``, which
+all other files ask.
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import DataError
 
+Encoding = Literal["sinusoidal", "learned", "rotary"]
 Offset = int | Int[Tensor, " rows"]
 """Position of the first token; one for each row if rows of different length grow together."""
 
@@ -147,3 +149,35 @@ def _rotate(
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2).to(x.dtype)
     pairs = torch.view_as_complex(x.to(cos.dtype).unflatten(-1, (-1, 2)).contiguous())
     return torch.view_as_real(pairs * torch.complex(cos, sin)).flatten(-2).to(x.dtype)
+
+
+class EncodingRecord(NamedTuple):
+    """The place of a positional encoding in a model, and its end."""
+
+    added: Callable[[int, int], nn.Module] | None = None
+    """Module, made from ``max_length`` and d_model, whose output is added to the embeddings."""
+    rotary: Callable[[int, float], Rotary] | None = None
+    """Module, made from the width of a head and θ, that turns queries and keys of self-attention."""
+    bounded: bool = False
+    """True if there is no encoding beyond ``max_length``."""
+
+    def check_width(self, name: str, d_k: int) -> None:
+        """Raise ``ValueError`` if heads of ``d_k``, the value of the setting ``name``, cannot be rotated."""
+        if self.rotary is not None and d_k % 2:
+            raise ValueError(
+                f"rotary positions rotate pairs of dimensions, but {name}={d_k} is odd; choose an even {name}"
+            )
+
+    def on_embeddings(self, max_length: int, d_model: int) -> nn.Module | None:
+        return None if self.added is None else self.added(max_length, d_model)
+
+    def on_heads(self, d_k: int, theta: float = 10000.0) -> Rotary | None:
+        return None if self.rotary is None else self.rotary(d_k, theta)
+
+
+ENCODINGS: dict[str, EncodingRecord] = {
+    "none": EncodingRecord(),  # of recurrent models
+    "sinusoidal": EncodingRecord(added=Sinusoidal),
+    "learned": EncodingRecord(added=Learned, bounded=True),
+    "rotary": EncodingRecord(rotary=Rotary),
+}

@@ -11,13 +11,13 @@ from glassformer.config import Config, FormerKeys
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import DecoderState, StackCache
-from glassformer.layers.dropout import Dropout
+from glassformer.layers.dropout import Dropout, attention_rate
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialize
 from glassformer.layers.mask import Mask, Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm
-from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.layers.position import ENCODINGS, Encoding, Rotary
 from glassformer.taps import tap
 
 
@@ -44,7 +44,7 @@ class EncoderDecoderConfig(Config):
     attention_dropout: float | None = Field(None, ge=0, lt=0.99)
     """Dropout of the attention weights; ``dropout`` if not set."""
     norm_order: Literal["post", "pre"] = Field("post", description="LayerNorm after the sum, or before the sub-layer")
-    positions: Literal["sinusoidal", "learned", "rotary"] = Field("sinusoidal", description="positional encodings")
+    positions: Encoding = Field("sinusoidal", description="positional encodings")
     scale_embeddings: bool = True
     """Multiply embeddings by √d_model (section 3.4). BART, with learned positions, does not (arXiv:1910.13461)."""
     norm_embeddings: bool = Field(False, description="LayerNorm of the sum of embedding and position, as in BART")
@@ -58,10 +58,7 @@ class EncoderDecoderConfig(Config):
     def _sizes_fit(self) -> Self:
         if self.d_k is None or self.d_v is None:
             head_size(self.d_model, self.n_heads)
-        if self.positions == "rotary" and self.head_sizes[0] % 2:
-            raise ValueError(
-                f"rotary positions rotate pairs of dimensions, but d_k={self.head_sizes[0]} is odd; choose an even d_k"
-            )
+        ENCODINGS[self.positions].check_width("d_k", self.head_sizes[0])
         vocab_size = 1 if self.vocab_size is None else self.vocab_size
         sizes = vocab_size if isinstance(vocab_size, tuple) else (vocab_size, vocab_size)
         if min(sizes) < 1:
@@ -164,8 +161,7 @@ class EncoderDecoder(nn.Module):
 
     def _embedding(self, vocab_size: int) -> TokenEmbedding:
         c = self.config
-        kinds = {"sinusoidal": Sinusoidal, "learned": Learned}
-        position = kinds[c.positions](c.max_length, c.d_model) if c.positions in kinds else None
+        position = ENCODINGS[c.positions].on_embeddings(c.max_length, c.d_model)
         scale = None if c.scale_embeddings else 1.0
         norm = LayerNorm(c.d_model) if c.norm_embeddings else None
         return TokenEmbedding(vocab_size, c.d_model, position, Dropout(c.dropout), scale, norm=norm)
@@ -173,7 +169,7 @@ class EncoderDecoder(nn.Module):
     def _stack(self, n_layers: int, cross_attention: bool) -> Stack:
         c = self.config
         pre = c.norm_order == "pre"
-        on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
+        on_weights = attention_rate(c.dropout, c.attention_dropout)
 
         def wrap() -> AddNorm:
             return AddNorm(LayerNorm(c.d_model), Dropout(c.dropout), pre)
@@ -185,7 +181,7 @@ class EncoderDecoder(nn.Module):
 
         blocks = []
         for _ in range(n_layers):
-            own = attention(Rotary(c.head_sizes[0]) if c.positions == "rotary" else None)
+            own = attention(ENCODINGS[c.positions].on_heads(c.head_sizes[0]))
             feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
             blocks.append(Block(own, feed_forward, wrap, attention() if cross_attention else None))
         return Stack(blocks, LayerNorm(c.d_model) if pre else None)

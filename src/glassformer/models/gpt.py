@@ -17,13 +17,13 @@ from glassformer.config import Config, FormerKeys
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
-from glassformer.layers.dropout import Dropout
+from glassformer.layers.dropout import Dropout, attention_rate
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
 from glassformer.layers.init import initialize_normal
 from glassformer.layers.mask import Sentences, causal_mask
 from glassformer.layers.norm import LayerNorm, RMSNorm
-from glassformer.layers.position import Learned, Rotary, Sinusoidal
+from glassformer.layers.position import ENCODINGS, Encoding, Learned
 from glassformer.layers.ragged import PromptState, ragged, within_table
 from glassformer.layers.sparse import Pattern, Window, fixed, global_tokens, strided
 
@@ -65,7 +65,7 @@ class GPTConfig(Config):
     """Dropout of the attention weights; ``dropout`` if not set. A sparse pattern trains fast with 0 only."""
     norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm, before each sub-layer")
     norm_eps: float = Field(1e-5, gt=0, description="added to the variance")
-    positions: Literal["learned", "sinusoidal", "rotary"] = Field("learned", description="positional encodings")
+    positions: Encoding = Field("learned", description="positional encodings")
     activation: Activation = Field("gelu_tanh", description="activation of the feed-forward layers")
     gated: bool = Field(False, description="a second product as a gate: SwiGLU with silu, GEGLU with gelu")
     bias: bool = Field(True, description="biases in attention and feed-forward layers")
@@ -79,10 +79,7 @@ class GPTConfig(Config):
             raise ValueError(
                 f"n_heads={self.n_heads} is not divisible by attention.n_kv_heads={self.kv_heads}; choose from {whole}"
             )
-        if self.d_head % 2 and self.positions == "rotary":
-            raise ValueError(
-                f"rotary positions rotate pairs of dimensions, but a head has {self.d_head}; choose an even number"
-            )
+        ENCODINGS[self.positions].check_width("attention.d_head", self.d_head)
         return self
 
     @property
@@ -154,8 +151,7 @@ class GPT(nn.Module):
 
     def _embedding(self, vocab_size: int) -> TokenEmbedding:
         c = self.config
-        kinds = {"sinusoidal": Sinusoidal, "learned": Learned}
-        position = kinds[c.positions](c.max_length, c.d_model) if c.positions in kinds else None
+        position = ENCODINGS[c.positions].on_embeddings(c.max_length, c.d_model)
         return TokenEmbedding(vocab_size, c.d_model, position, Dropout(c.dropout), scale=1.0)
 
     def _norm(self) -> nn.Module:
@@ -164,8 +160,8 @@ class GPT(nn.Module):
 
     def _block(self) -> Block:
         c = self.config
-        rotary = Rotary(c.d_head, c.attention.rope_theta) if c.positions == "rotary" else None
-        on_weights = Dropout(c.dropout if c.attention_dropout is None else c.attention_dropout)
+        rotary = ENCODINGS[c.positions].on_heads(c.d_head, c.attention.rope_theta)
+        on_weights = Dropout(attention_rate(c.dropout, c.attention_dropout))
         heads, sizes = (c.n_heads, c.kv_heads), (c.d_head, c.d_head)
         attention = MultiHeadAttention(c.d_model, heads, *sizes, on_weights, c.bias, rotary, self.pattern)
         kind = GatedFeedForward if c.gated else FeedForward

@@ -13,7 +13,7 @@ from glassformer.config import Config, FormerKeys
 from glassformer.errors import DataError
 from glassformer.layers.attention import MultiHeadAttention, head_size
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.dropout import Dropout
+from glassformer.layers.dropout import Dropout, attention_rate
 from glassformer.layers.embedding import PatchEmbedding, series_patches
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.init import initialize_normal
@@ -107,7 +107,7 @@ class SeriesModel(nn.Module):
     def _block(self) -> Block:
         c = self.config
         d_head = head_size(c.d_model, c.n_heads)
-        on_weights = c.dropout if c.attention_dropout is None else c.attention_dropout
+        on_weights = attention_rate(c.dropout, c.attention_dropout)
         attention = MultiHeadAttention(c.d_model, c.n_heads, d_head, d_head, Dropout(on_weights))
         feed_forward = FeedForward(c.d_model, c.d_ff, ACTIVATIONS[c.activation])
         return Block(attention, feed_forward, lambda: AddNorm(LayerNorm(c.d_model), Dropout(c.dropout), pre=True))

@@ -23,6 +23,7 @@ from glassformer.generate import (
     token_biases,
 )
 from glassformer.generate.greedy_and_sampling import finish
+from glassformer.layers.position import ENCODINGS
 from glassformer.metrics.likelihood import TextLikelihood, sliding_likelihood
 from glassformer.models.gpt import GPT
 from glassformer.models.size import summary
@@ -94,7 +95,7 @@ class Generator:
     def window(self) -> int | None:
         """Tokens that are seen at most; None where positions do not end. Learned ones were trained no further."""
         config = self.model.config
-        return min(self.context, config.max_length) if config.positions == "learned" else None
+        return min(self.context, config.max_length) if ENCODINGS[config.positions].bounded else None
 
     def generate(self, prompts: Sequence[str], refuse_long: bool = False, **options: Any) -> list[str]:
         """The best continuation of each prompt; ``continuations`` returns several.

@@ -27,6 +27,7 @@ from glassformer.generate import (
 )
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.pieces import MANY, Translation, joined, search_with_estimate
+from glassformer.layers.position import ENCODINGS
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.size import parameters_by_part, summary
 from glassformer.native import Accelerated
@@ -339,7 +340,8 @@ class Translator:
     @property
     def _longest_target(self) -> int | None:
         """Learned positions end; the start token takes one of them."""
-        return min((m.config.max_length - 1 for m in self.models if m.config.positions == "learned"), default=None)
+        bounded = (model.config for model in self.models if ENCODINGS[model.config.positions].bounded)
+        return min((config.max_length - 1 for config in bounded), default=None)
 
     def _trace_bytes(self, length: int) -> int:
         """Bytes of the scores of one traced attention on a CPU: three times ``[heads, length, length]`` in float32."""

@@ -13,6 +13,7 @@ from glassformer.explain.examined import Examined
 from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
 from glassformer.explain.formula.dataflow import embedding_of, residual_stream, stacks
+from glassformer.layers.position import ENCODINGS
 
 DIMENSIONS = 64
 CLASS = "class_attention"
@@ -22,8 +23,8 @@ def positions(example: Examined) -> View:
     """The longer side has all rows of the shorter one, unless each has learned its own."""
     config, model = example.model.config, example.model
     kind = getattr(config, "positions", "learned")
-    if kind == "rotary":
-        raise ConfigError("positions=rotary adds nothing to the embedding: q and k are turned; look at rotated_q, _k")
+    if not ENCODINGS[kind].added:
+        raise ConfigError(f"positions={kind} adds nothing to the embedding: q and k are turned; look at rotated_q, _k")
     sides = {embedding_of(model, stack): len(example.tokens(stack)) for stack in stacks(model)}
     if kind != "learned" or getattr(config, "tie_embeddings", False):
         longer = max(sides, key=lambda side: sides[side])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from glassformer.explain.example import Example
+from glassformer.layers.position import ENCODINGS
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.size import parameters_by_part
 
@@ -149,7 +150,7 @@ def _described(drawing: Drawing, example: Example) -> Drawing:
 def _encoder_boxes(c: EncoderDecoderConfig) -> int:
     """Number of boxes in the encoder: two sub-layers, the embedding, and with pre-norm the last norm."""
     pre = c.norm_order == "pre"
-    return (6 if pre else 4) + 1 + (c.positions != "rotary") + c.norm_embeddings + pre
+    return (6 if pre else 4) + 1 + bool(ENCODINGS[c.positions].added) + c.norm_embeddings + pre
 
 
 def _decoder_boxes(c: EncoderDecoderConfig) -> int:
@@ -230,7 +231,7 @@ def _entry(column: BoxColumn, c: EncoderDecoderConfig, side: str, length: int) -
     matrix = "E" if c.tie_embeddings else f"E {side}"
     shape = f"{size:,} × {c.d_model}" + (f", × √{c.d_model}" if c.scale_embeddings else "")
     column.put(BoxText(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
-    if c.positions != "rotary":
+    if ENCODINGS[c.positions].added:
         shape = f"+ {length} × {c.d_model}, {c.positions}"
         column.put(BoxText("Positions", shape, 2 if source else 7, "embedding"))
     if c.norm_embeddings:
@@ -249,7 +250,9 @@ def _wrapped(c: EncoderDecoderConfig, part: BoxText, step: int) -> list[BoxText]
 
 
 def _tied(c: EncoderDecoderConfig) -> str:
-    rotary = " Positions are not added: they turn the queries and keys of self-attention." * (c.positions == "rotary")
+    rotary = " Positions are not added: they turn the queries and keys of self-attention." * (
+        not ENCODINGS[c.positions].added
+    )
     if not c.tie_embeddings:
         return "The two embeddings and the linear layer have a matrix of their own each." + rotary
     return (

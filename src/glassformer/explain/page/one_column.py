@@ -18,6 +18,7 @@ from glassformer.explain.page.architecture import (
     parts_of,
     two_stacks,
 )
+from glassformer.layers.position import ENCODINGS
 
 MIDDLE = (ENCODER + WIDTH + DECODER) / 2 - 4
 """Horizontal position of the memory's arrow between two columns."""
@@ -74,7 +75,7 @@ def _entry(example: Examined) -> list[BoxText]:
     if kind == "bert":
         segments = BoxText("Segments", f"+ {c.n_segments} × {c.d_model}", 2, "embedding")
         return [embedding, added, segments, BoxText("Norm", f"width {c.d_model}", 2, "norm")]
-    return [embedding] if c.positions == "rotary" else [embedding, added]
+    return [embedding, added] if ENCODINGS[c.positions].added else [embedding]
 
 
 def _layer(example: Examined) -> tuple[BoxText, BoxText]:
@@ -124,7 +125,7 @@ def _note(model: Any) -> str:
         return f"E is one matrix of {c.vocab_size:,} × {c.d_model}, used twice: for the embedding and for hidden words."
     if c.kind != "gpt":
         return ""
-    rotary = "Positions are not added: they turn queries and keys." if c.positions == "rotary" else ""
+    rotary = "" if ENCODINGS[c.positions].added else "Positions are not added: they turn queries and keys."
     tied = f"E is one matrix of {c.vocab_size:,} × {c.d_model}, used twice. " if c.tie_embeddings else ""
     return (tied + rotary).strip()
 

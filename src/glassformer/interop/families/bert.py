@@ -11,6 +11,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError
 from glassformer.interop.table import ACTIVATIONS, Family, Fixed, Setting, TensorRow, linear
+from glassformer.layers.dropout import attention_rate
 from glassformer.models.bert import BERTConfig
 
 PARTS = (
@@ -86,7 +87,7 @@ def _export_settings(head: str | None, config: BERTConfig) -> dict[str, Any]:
         values = ", ".join(f"model.{name}={getattr(config, name)}" for name in heads)
         required = f"only the head of its task, {head}" if head else "no head for task embedding"
         raise ConfigError(f"{values}: a BERT of Hugging Face has {required}; train with that")
-    rate = config.dropout if config.attention_dropout is None else config.attention_dropout
+    rate = attention_rate(config.dropout, config.attention_dropout)
     return {ATTENTION_DROPOUT: rate, "is_decoder": False}
 
 

@@ -21,6 +21,7 @@ from glassformer.interop.table import (
     restore_sinusoids,
     unchanged,
 )
+from glassformer.layers.dropout import attention_rate
 from glassformer.layers.position import sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 
@@ -194,7 +195,7 @@ def export_attention(config: EncoderDecoderConfig) -> dict[str, Any]:
             f"model.d_k={config.head_sizes[0]}, model.d_v={config.head_sizes[1]}: heads of Hugging Face's models are "
             f"d_model/n_heads={usual:g} wide; export to onnx, or train with that"
         )
-    return {"attention_dropout": config.dropout if config.attention_dropout is None else config.attention_dropout}
+    return {"attention_dropout": attention_rate(config.dropout, config.attention_dropout)}
 
 
 def _projects(our_name: str) -> bool:

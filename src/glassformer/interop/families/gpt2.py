@@ -23,6 +23,7 @@ from glassformer.interop.table import (
     linear,
     restore_sinusoids,
 )
+from glassformer.layers.dropout import attention_rate
 from glassformer.layers.position import sinusoids
 from glassformer.models.gpt import GPTConfig
 
@@ -92,7 +93,7 @@ def _export_settings(config: GPTConfig) -> dict[str, Any]:
             f"model.attention.d_head={config.d_head}: the heads of a GPT-2 of Hugging Face are "
             f"d_model/n_heads={width:g} wide; train with that"
         )
-    dropout = config.dropout if config.attention_dropout is None else config.attention_dropout
+    dropout = attention_rate(config.dropout, config.attention_dropout)
     return {"n_inner": config.d_ff, "attn_pdrop": dropout, "embd_pdrop": config.dropout}
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
 from glassformer.interop.table import ACTIVATIONS, Change, Family, Setting, TensorRow, linear
+from glassformer.layers.dropout import attention_rate
 from glassformer.layers.norm import RMSNorm
 from glassformer.models.gpt import GPTConfig
 
@@ -103,7 +104,7 @@ def _export_settings(config: GPTConfig) -> dict[str, Any]:
         "rope_parameters": {"rope_type": "default", "rope_theta": config.attention.rope_theta},
         "num_key_value_heads": config.kv_heads,
         "head_dim": config.d_head,
-        "attention_dropout": config.dropout if config.attention_dropout is None else config.attention_dropout,
+        "attention_dropout": attention_rate(config.dropout, config.attention_dropout),
     }
 
 

@@ -26,7 +26,7 @@ class LabelingRun(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        check_length(self.data.max_length, self.model.max_length)
+        check_length("data.max_length", self.data.max_length, self.model.max_length)
         check_no_dropout(self.text)
         return self
 

@@ -20,7 +20,7 @@ from glassformer.text import ByteTextConfig, TextSize
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projection_loss
 from glassformer.train.task import CheckpointMetadata, Report, SourceCheckpoint, ValidationReport
-from glassformer.train.tasks.vocabulary import check_no_dropout, one_vocabulary, with_vocabulary
+from glassformer.train.tasks.vocabulary import check_length, check_no_dropout, one_vocabulary, with_vocabulary
 
 
 class LanguageValidation(ValidationConfig):
@@ -47,11 +47,7 @@ class LanguageRun(RunConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.model.positions == "learned" and self.data.context > self.model.max_length:
-            raise ValueError(
-                f"data.context={self.data.context} is more than the model.max_length={self.model.max_length} "
-                "learned positions; lower the first or raise the second"
-            )
+        check_length("data.context", self.data.context, self.model.max_length, self.model.positions)
         if self.validation.stride > self.data.context:
             raise ValueError(
                 f"validation.stride={self.validation.stride} is more than data.context={self.data.context}, "

@@ -41,7 +41,7 @@ class MaskedRun(RunConfig):
     def _consistent(self) -> Self:
         if not self.model.masked_tokens:
             raise ValueError("model.masked_tokens=false leaves out the head that this task trains; set it to true")
-        check_length(self.data.max_length, self.model.max_length)
+        check_length("data.max_length", self.data.max_length, self.model.max_length)
         check_no_dropout(self.text)
         return self
 

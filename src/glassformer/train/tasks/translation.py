@@ -14,6 +14,7 @@ from glassformer.data import Batch, Batches, DataConfig, ordered_batches, prepar
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
 from glassformer.errors import ConfigError, DataError
 from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
+from glassformer.layers.position import ENCODINGS
 from glassformer.metrics import bleu, chrf, tokenizer_for
 from glassformer.metrics.translation import bleu_metric
 from glassformer.models.device import choose_device
@@ -28,7 +29,7 @@ from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, masked_select, projection_loss
 from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, ValidationReport
-from glassformer.train.tasks.vocabulary import kept_vocabulary
+from glassformer.train.tasks.vocabulary import check_length, kept_vocabulary
 
 TEXTS_SEEN = 5000
 """Number of target texts that ``validation.tokenize = "auto"`` examines."""
@@ -64,19 +65,12 @@ class TranslationRun(RunConfig):
             raise ValueError(
                 "model.tie_embeddings=true needs one vocabulary; set text.joint=true or model.tie_embeddings=false"
             )
-        if self.model.positions == "learned" and self.data.max_length > self.model.max_length:
+        max_length, positions = self.model.max_length, self.model.positions
+        check_length("data.max_length", self.data.max_length, max_length, positions)
+        check_length("decoding.max_source", self.decoding.max_source or 0, max_length, positions)
+        if ENCODINGS[positions].bounded and self.text.bpe_dropout:
             raise ValueError(
-                f"data.max_length={self.data.max_length} is more than the model.max_length={self.model.max_length} "
-                "learned positions; lower the first or raise the second"
-            )
-        if self.model.positions == "learned" and (self.decoding.max_source or 0) > self.model.max_length:
-            raise ValueError(
-                f"decoding.max_source={self.decoding.max_source} is more than the model.max_length="
-                f"{self.model.max_length} learned positions; lower the first or raise the second"
-            )
-        if self.model.positions == "learned" and self.text.bpe_dropout:
-            raise ValueError(
-                "text.bpe_dropout lengthens sentences, and learned positions end; "
+                f"text.bpe_dropout lengthens sentences, and {positions} positions end; "
                 "set it to 0, or model.positions=sinusoidal"
             )
         if self.data.alignments:
@@ -259,7 +253,7 @@ class TranslationTask:
     def _check_validation(self, sources: list[str], targets: list[str]) -> None:
         """Reject sentences that are too long or short for validation before the first step."""
         config, tokenizers = self.config, self.tokenizers
-        limit = config.model.max_length if config.model.positions == "learned" else None
+        limit = config.model.max_length if ENCODINGS[config.model.positions].bounded else None
         if config.decoding.min_length:
             texts = [text for text in sources[: config.validation.max_sentences or None] if text.strip()]
             ends = [[*ids, tokenizers.source.end_id] for ids in tokenizers.source.encode_batch(texts)]
@@ -271,7 +265,7 @@ class TranslationTask:
                 if len(ids) + 1 > limit:
                     raise DataError(
                         f"data.validation, pair {line}: {len(ids) + 1} tokens are more than the "
-                        f"model.max_length={limit} learned positions; shorten or remove it"
+                        f"model.max_length={limit} {config.model.positions} positions; shorten or remove it"
                     )
 
 

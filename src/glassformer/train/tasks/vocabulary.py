@@ -5,6 +5,7 @@ from typing import Any
 
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN
 from glassformer.errors import ConfigError
+from glassformer.layers.position import ENCODINGS
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.task import SourceCheckpoint
 
@@ -59,10 +60,10 @@ def check_no_dropout(config: TextConfig) -> None:
         )
 
 
-def check_length(longest: int, max_length: int) -> None:
-    """A ``ValueError``, for a configuration's validator, when texts may be longer than learned positions reach."""
-    if longest > max_length:
+def check_length(setting: str, length: int, max_length: int, positions: str = "learned") -> None:
+    """A ``ValueError``, for a configuration's validator, if ``positions`` end at ``max_length``, before ``length``."""
+    if ENCODINGS[positions].bounded and length > max_length:
         raise ValueError(
-            f"data.max_length={longest} is more than the model.max_length={max_length} learned positions; "
+            f"{setting}={length} is more than the model.max_length={max_length} {positions} positions; "
             "lower the first or raise the second"
         )
