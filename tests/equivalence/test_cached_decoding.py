@@ -2,16 +2,17 @@
 
 import random
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from glassformer.generate import DecodingConfig, SpecialTokens, generate
+from glassformer.layers.position import Encoding
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 SYMBOLS = SpecialTokens(pad=0, start=1, end=2)
-POSITIONS = ["sinusoidal", "learned", "rotary"]
 SEARCHES = {
     "greedy": {"beam_size": 1},
     "beam": {"beam_size": 4, "n_best": 3},
@@ -25,7 +26,7 @@ def sources() -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("positions", get_args(Encoding))
 def test_every_hypothesis_gets_the_logits_that_its_whole_prefix_gives(
     make_model: Callable[..., EncoderDecoder], positions: str, norm_order: str, use_cache: bool
 ) -> None:
@@ -50,7 +51,7 @@ def test_every_hypothesis_gets_the_logits_that_its_whole_prefix_gives(
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("positions", get_args(Encoding))
 def test_searches_find_the_same_with_and_without_cache(
     make_model: Callable[..., EncoderDecoder], positions: str, search: str
 ) -> None:

@@ -1,11 +1,13 @@
 """What stands behind the end of a sentence reaches nothing: neither outputs nor gradients."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor
 
+from glassformer.layers.position import Encoding
 from glassformer.models.encoder_decoder import EncoderDecoder
 
 PAD, LENGTHS, TARGET_LENGTHS = 0, [6, 3, 1], [2, 5, 4]
@@ -19,7 +21,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+@pytest.mark.parametrize("positions", get_args(Encoding))
 @pytest.mark.parametrize("poison", [float("nan"), 1e30, -1e30])
 def test_poisoned_padding_changes_no_bit(
     make_model: Callable[..., EncoderDecoder], poison: float, positions: str, norm_order: str
@@ -44,7 +46,7 @@ def test_poisoned_padding_changes_no_bit(
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+@pytest.mark.parametrize("positions", get_args(Encoding))
 def test_a_padded_batch_equals_its_sentences_alone(make_model: Callable[..., EncoderDecoder], positions: str) -> None:
     """To 1e-12: sums of another length may be taken in another order."""
     model = make_model(positions=positions)
