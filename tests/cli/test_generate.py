@@ -214,9 +214,9 @@ def test_a_forecast_names_its_own_options(refused: Callable[..., str], task: Tas
     assert told == "standard input, line 3, column low: '' is not a number; fill it in, or give --missing previous"
     assert refused("forecast", run, stdin="").startswith("standard input: is empty;")
     told = refused("forecast", run, stdin="date,low\n2024-01-01,1\n")
-    assert told == "standard input: has no column 'high', which the model was trained on; known: date, low"
+    assert told == "standard input: has no column 'high' (known: date, low); add or rename it"
     told = refused("forecast", run, "--date", "day", stdin=start)
-    assert told.endswith("'day', which --date names; did you mean date?; or give --date '' where there is none")
+    assert told.endswith("'day' (did you mean date?); correct --date, or give --date '' where there is none")
 
 
 def test_an_array_of_vectors_is_whole_or_not_there(refused: Callable[..., str], task: Task, tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_arrays_of_another_shape_are_refused(tmp_path: Path) -> None:
     large = write_npz(tmp_path / "b.npz", np.zeros((2, 6, 4), np.uint8), np.array([0, 1]))
     with pytest.raises(DataError, match=r"b\.npz: images are 6 × 4 × 1, and those of .*a\.npz 5 × 4 × 1"):
         read_images([small, large])
-    with pytest.raises(DataError, match=r"b\.npz: images are 6 × 4 × 1, and data\.image_size .* say 5 × 4 × 1"):
+    with pytest.raises(DataError, match=r"b\.npz: images are 6 × 4 × 1, not 5 × 4 × 1; .* set data\.image_size"):
         prepare_images(ImageConfig(train=[small], validation=[large]))
 
 

@@ -122,7 +122,9 @@ def test_training_readers_name_the_overlong_line_and_the_setting(tmp_path: Path,
 def test_compressed_file_with_one_endless_line_is_refused(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "bomb.txt.gz", "wb") as file:
         file.write(bytes(11_000_000))
-    with pytest.raises(DataError, match="line 1: has more than 10,000,000 bytes; break the line, or raise --max-line"):
+    with pytest.raises(
+        DataError, match="line 1: has more than 10,000,000 bytes; break the line, or raise data.max_line"
+    ):
         list(read_lines(tmp_path / "bomb.txt.gz"))
     (tmp_path / "bomb.txt.gz").rename(tmp_path / "bomb.csv.gz")
     with pytest.raises(DataError, match="line 1: has more than 10,000,000 characters"):

@@ -71,15 +71,13 @@ def _read_gold_line(number: int, line: str, size: tuple[int, int]) -> GoldLinks:
     for word in line.split():
         match = _GOLD_LINK.fullmatch(word)
         if match is None:
-            raise DataError(
-                f"line {number}: {word!r} is not a link; write source-target word indices from 0, such as 0-0 1-2, "
-                "or 1?2 for a possible link"
-            )
+            way_out = "write source-target word indices from 0, such as 0-0 1-2, or 1?2 for a possible link"
+            raise DataError(f"{word!r} is not a link", where=f"line {number}", remedy=way_out)
         link = int(match[1]), int(match[3])
         try:
             _check_words(link, size, 0)
         except DataError as error:
-            raise DataError(f"line {number}: {error}") from None
+            raise error.at(f"line {number}") from None
         found[match[2] == "-"].add(link)
     return GoldLinks(frozenset(found[True]), frozenset(found[True] | found[False]))
 
@@ -91,16 +89,22 @@ def _read_shared_task(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) ->
             continue
         match = _SHARED_TASK.fullmatch(line.strip())
         if match is None:
-            raise DataError(f"line {number}: {line.strip()!r} is not a link; write {_SHARED_TASK_LINE}")
+            raise DataError(
+                f"{line.strip()!r} is not a link", where=f"line {number}", remedy=f"write {_SHARED_TASK_LINE}"
+            )
         sentence, source, target = (int(match[place]) for place in (1, 2, 3))
         if not 1 <= sentence <= len(sizes):
-            raise DataError(f"line {number}: sentence {sentence} is out of range; choose from 1 to {len(sizes):,}")
+            raise DataError(
+                f"sentence {sentence} is out of range",
+                where=f"line {number}",
+                remedy=f"choose from 1 to {len(sizes):,}",
+            )
         if not source or not target:
             continue
         try:
             _check_words((source, target), sizes[sentence - 1], 1)
         except DataError as error:
-            raise DataError(f"line {number}: {error}") from None
+            raise error.at(f"line {number}") from None
         link = source - 1, target - 1
         possible[sentence - 1].add(link)
         if match[4] != "P":

@@ -114,5 +114,4 @@ def _read_gold(file: str, sources: list[str], targets: list[str], max_line_bytes
     try:
         return read_gold(lines, sizes)
     except DataError as error:
-        comma = "," * str(error).startswith("line ")
-        raise DataError(f"{file}{comma} {error}") from None
+        raise error.at(file) from None

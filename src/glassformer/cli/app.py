@@ -33,6 +33,7 @@ from glassformer.cli import (
 from glassformer.cli.io import say, write_errors
 from glassformer.cli.messages import Verbosity, detail, message, set_verbosity, silence, warn
 from glassformer.cli.process import end_at_interrupt
+from glassformer.cli.remedies import advise
 from glassformer.cli.run import check_run_argument
 
 app = typer.Typer(
@@ -69,7 +70,7 @@ _USES = (translate, generate, fill, classify, tag, forecast, embed)
 _OTHERS = (score, align, evaluate, figure, average, info, tokenize, import_, export, demo, walkthrough)
 for _verb in (train, *_USES, *_OTHERS):
     _name = _verb.__name__.rpartition(".")[2].removesuffix("_")  # ``import`` is a Python keyword
-    app.command(name=_name)(check_run_argument(_name, _verb.command))
+    app.command(name=_name)(advise(_name, check_run_argument(_name, _verb.command)))
 
 
 def main() -> None:

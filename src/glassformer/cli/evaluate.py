@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.advice import WITHOUT_SETTINGS, rephrase
 from glassformer.cli.io import say, write_errors
 from glassformer.cli.options import (
     Device,
@@ -86,8 +85,7 @@ def command(
         pairs = read_test_pairs(run, files, max_line_bytes)
         say(report(run, pairs, device, baseline, options, Scoring(metrics, tokenize, comet), as_json))
         return
-    with rephrase(WITHOUT_SETTINGS):
-        scores = _evaluate(run, device, files, stride, max_line_bytes)
+    scores = _evaluate(run, device, files, stride, max_line_bytes)
     if figure is not None and not isinstance(scores, dict):
         _draw(scores, figure)
     if as_json:

@@ -43,7 +43,6 @@ def command(
     device: Device = "cpu",
 ) -> None:
     """Draw a view of the model's values for one example."""
-    from glassformer.cli.advice import WITHOUT_SETTINGS, rephrase
     from glassformer.errors import ConfigError
     from glassformer.explain.figures.attention import Choice
     from glassformer.explain.figures.attention import view as view_of
@@ -57,8 +56,7 @@ def command(
         raise ConfigError(f"Missing argument {missing!r}; write glassformer figure RUN TEXT VIEW FILE")
     known_suffix(file)
     keep = "*.weights" if view.endswith("_attention") else "*"
-    with rephrase(WITHOUT_SETTINGS):
-        example = examine_run(run, ExampleInput(text, target, keep, device))
+    example = examine_run(run, ExampleInput(text, target, keep, device))
     describe_run(run, device=device)
     picture = view_of(example, view, Choice(head, average, words, specials, shifted))
     with write_errors(file):

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from glassformer.cli.advice import OF_FORECAST, WITHOUT_SETTINGS, rephrase
 from glassformer.cli.io import open_output
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
 from glassformer.cli.run import describe_engine, load
@@ -39,8 +38,7 @@ def command(
     forecaster = load(Forecaster.load, run, device=device, engine=engine, precision=precision)
     describe_engine(forecaster)
     piped = file == "-" or Path(file).is_fifo()
-    with rephrase(WITHOUT_SETTINGS), rephrase(OF_FORECAST):
-        forecast = forecaster.forecast_file(file, date, missing, max_line_bytes if piped else None)
+    forecast = forecaster.forecast_file(file, date, missing, max_line_bytes if piped else None)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())
     with open_output(output) as stream:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.advice import WITHOUT_SETTINGS, rephrase
 from glassformer.cli.io import open_output, write_errors
 from glassformer.cli.messages import console, note
 from glassformer.cli.options import Device, complete_runs
@@ -72,11 +71,10 @@ def _example(run: str, text: str, target: str | None, device: str) -> "Examined"
 
     if run and not text.strip():
         raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
-    with rephrase(WITHOUT_SETTINGS):
-        if run:
-            describe_run(run, device=device)
-            return examine_run(run, ExampleInput(text, target, device=device))
-        return examine(first_translator(device=device), text or SENTENCE, target)
+    if run:
+        describe_run(run, device=device)
+        return examine_run(run, ExampleInput(text, target, device=device))
+    return examine(first_translator(device=device), text or SENTENCE, target)
 
 
 def _check(step: int | None, count: int) -> None:

@@ -54,7 +54,7 @@ class AlignedLines:
             sizes = [max(tokenizer.word_of(ids)) + 1 for tokenizer, ids in zip(self._sides, (source, target))]
             links = read_links(line.decode(errors="replace"), *sizes)
         except DataError as error:
-            raise DataError(f"{self.file}, line {record.line}: {error}") from None
+            raise error.at(f"{self.file}, line {record.line}") from None
         return [word for link in sorted(links) for word in link]
 
     @property

@@ -65,8 +65,11 @@ class ImageSet:
         place = {name: number for number, name in enumerate(names)}
         if unknown := [name for name in self.names if name not in place]:
             raise DataError(
-                f"{origin}: class {unknown[0]!r} is not among the {len(place)} of the training images; "
-                "add images of it to data.train, or remove it here"
+                f"class {unknown[0]!r} is not among the {len(place)} of the training images",
+                where=origin,
+                remedy="take its images out",
+                setting="data.train",
+                advice="add some to data.train",
             )
         return replace(self, labels=np.array([place[name] for name in self.names])[self.labels], names=tuple(names))
 
@@ -154,8 +157,11 @@ def _checked(
     (height, width), n_channels = size or pixels.shape[1:3], channels or pixels.shape[3]
     if (height, width, n_channels) != pixels.shape[1:]:
         raise DataError(
-            f"{path}: images are {_shape(pixels)}, and data.image_size and data.channels say "
-            f"{height} × {width} × {n_channels}; arrays are taken as they are, so set these to their shape"
+            f"images are {_shape(pixels)}, not {height} × {width} × {n_channels}",
+            where=str(path),
+            remedy="scale them or give folders of pictures",
+            setting="data.image_size",
+            advice="set data.image_size and data.channels to their shape",
         )
     return pixels  # type: ignore[return-value]
 

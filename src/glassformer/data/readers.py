@@ -88,7 +88,7 @@ def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
     A line of more than ``limit`` bytes is a ``DataError``, raised before the rest of the line is read.
     """
     name = display_name(path)
-    for number, raw in enumerate(raw_lines(Path(path), limit=limit, setting="--max-line-bytes"), start=1):
+    for number, raw in enumerate(raw_lines(Path(path), limit=limit), start=1):
         try:
             yield raw.decode()
         except UnicodeDecodeError as error:
@@ -112,13 +112,10 @@ def parallel_lines(source: str | Path, target: str | Path, limit: int = MAX_LINE
     return sources, targets
 
 
-def raw_lines(
-    path: Path, ends: bool = False, limit: int = MAX_LINE_BYTES, setting: str = "data.max_line_bytes"
-) -> Iterator[bytes]:
+def raw_lines(path: Path, ends: bool = False, limit: int = MAX_LINE_BYTES) -> Iterator[bytes]:
     """The undecoded lines of one file, plain or ``.gz``, without a byte order mark.
 
-    With ``ends`` each line keeps its line end, as ``\\n``. A line of more than ``limit`` bytes is a
-    ``DataError`` that suggests raising ``setting``.
+    With ``ends`` each line keeps its line end, as ``\\n``. A line of more than ``limit`` bytes is a ``DataError``.
     """
     try:
         with open_bytes(path) as file:
@@ -130,8 +127,13 @@ def raw_lines(
                 yield line
             yield from lines
     except _LongLineError as error:
-        fault = f"has more than {limit:,} bytes; break the line, or raise {setting}"
-        raise DataError(f"{display_name(path)}, line {error.line}: {fault}") from None
+        raise DataError(
+            f"has more than {limit:,} bytes",
+            where=f"{display_name(path)}, line {error.line}",
+            remedy="break the line",
+            setting="data.max_line_bytes",
+            advice="raise data.max_line_bytes",
+        ) from None
 
 
 @contextmanager

@@ -97,11 +97,15 @@ def _place(path: str, header: list[str], name: str) -> int:
     if name not in header:
         if len(header) == 1 and path.removesuffix(".gz").endswith(".tsv") and any(sign in header[0] for sign in ",; "):
             raise DataError(f"{path}, line 1: no column {name!r}: {header[0]!r} {NO_TAB}; put tabs between the columns")
+        if len(header) == 1:
+            raise DataError(
+                f"no column {name!r}, the only one is {header[0]!r}",
+                where=f"{path}, line 1",
+                setting="data.text_column",
+                advice="set data.text_column and data.label_column",
+            )
         raise DataError(
             f"{path}, line 1: no column {name!r}, the columns are {', '.join(header)}; {nearest(name, header)}"
-            if len(header) > 1
-            else f"{path}, line 1: no column {name!r}, the only one is {header[0]!r}; "
-            "set data.text_column and data.label_column"
         )
     return header.index(name)
 

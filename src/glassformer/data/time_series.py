@@ -166,8 +166,10 @@ def prepare_series(config: SeriesDataConfig) -> Series:
         needed = config.horizon + (config.context if part == "train" else 0)
         if rows and not len(series.windows(part)):
             raise DataError(
-                f"{config.file}: the {rows} rows for {part} hold no window of {needed}; "
-                "lower data.context or data.horizon, or give the part more of data.split"
+                f"the {rows} rows for {part} hold no window of {needed}",
+                where=config.file,
+                setting="data.split",
+                advice="lower data.context or data.horizon, or give the part more of data.split",
             )
     return series
 
@@ -179,7 +181,10 @@ def _bounds(config: SeriesDataConfig, n_rows: int) -> tuple[int, int, int, int]:
         ends = [int(sum(config.split[: part + 1])) for part in range(3)]
     if ends[-1] > n_rows:
         raise DataError(
-            f"{config.file}: has {n_rows} rows, and data.split={list(config.split)} asks for {ends[-1]}; lower it"
+            f"has {n_rows} rows, and the split asks for {ends[-1]}",
+            where=config.file,
+            setting="data.split",
+            advice=f"lower data.split={list(config.split)}",
         )
     if not ends[0]:
         raise DataError(f"{config.file}: has {n_rows} rows, too few to have one for training; give more")

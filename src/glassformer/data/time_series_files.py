@@ -23,7 +23,12 @@ from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name
 
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
 LARGEST = float(np.finfo(np.float32).max)
-_WAY_OUT = "fill it in, or set data.missing=previous"
+_FILL_IN = {"remedy": "fill it in", "setting": "data.missing", "advice": "set data.missing=previous"}
+_OF_COLUMN = {
+    "date": {"advice": "correct data.date, or set data.date='' where there is none"},
+    "columns": {"remedy": "add or rename it", "advice": "name others in data.columns"},
+}
+"""Ways out for a column that the table lacks, by the setting that names it."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ def _regular_lines(path: Path) -> Iterator[str]:
 
 def _piped_lines(path: Path, max_line_bytes: int) -> Iterator[str]:
     """Lines of a pipe or standard input; a lone carriage return ends a line too, as it does in a file."""
-    for raw in raw_lines(path, ends=True, limit=max_line_bytes, setting="--max-line-bytes"):
+    for raw in raw_lines(path, ends=True, limit=max_line_bytes):
         yield from io.StringIO(raw.decode(), newline="")
 
 
@@ -132,8 +137,12 @@ def _columns(path: str, header: list[str], date: str, columns: list[str]) -> tup
         raise DataError(f"{path}: column {twice!r} occurs more than once; rename all but one")
     for key, name in [("date", date)] * bool(date) + [("columns", name) for name in columns]:
         if name not in known:
-            hint = "; or set data.date='' where there is none" if key == "date" else ""
-            raise DataError(f"{path}: has no column {name!r}, which data.{key} names; {nearest(name, header)}{hint}")
+            raise DataError(
+                f"has no column {name!r} ({nearest(name, header)})",
+                where=path,
+                setting=f"data.{key}",
+                **_OF_COLUMN[key],
+            )
     chosen = tuple(columns) or tuple(name for name in header if name != date)
     if not chosen:
         raise DataError(f"{path}: has no column but {date!r}; give at least one of numbers")
@@ -144,13 +153,16 @@ def _value(path: str, line: int, column: str, cell: str, missing: Missing) -> fl
     if cell.lower() in MISSING:
         if missing == "previous":
             return math.nan
-        raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not a number; {_WAY_OUT}")
+        raise DataError(f"{cell!r} is not a number", where=f"{path}, line {line}, column {column}", **_FILL_IN)
     try:
         value = float(cell.replace("_", "?"))  # Python would read 1_0 as 10
     except ValueError:
         raise DataError(
-            f"{path}, line {line}, column {column}: {cell!r} is not a number; "
-            "fix it, or name the columns to use in data.columns"
+            f"{cell!r} is not a number",
+            where=f"{path}, line {line}, column {column}",
+            remedy="fix it",
+            setting="data.columns",
+            advice="name the columns to use in data.columns",
         ) from None
     if not math.isfinite(value):
         raise DataError(f"{path}, line {line}, column {column}: {cell!r} is not finite; give a finite number")
@@ -172,8 +184,11 @@ def _moment(path: str, line: int, column: str, cell: str) -> float:
         if abs(number := float(cell)) < 2**53:  # larger numbers have no steps of 1; NaN fails too
             return number
     raise DataError(
-        f"{path}, line {line}, column {column}: {cell!r} is not a date; write it like 2016-07-01 13:00, "
-        "or set data.date='' and name data.columns"
+        f"{cell!r} is not a date",
+        where=f"{path}, line {line}, column {column}",
+        remedy="write it like 2016-07-01 13:00",
+        setting="data.date=''",
+        advice="set data.date='' and name data.columns",
     )
 
 
@@ -191,7 +206,7 @@ def _evenly_spaced(path: str, table: Table, moments: NDArray[np.float64], missin
     if times.max() > 1 and missing == "refuse":
         gap = int(np.argmax(times > 1))
         left_out = f"{times[gap] - 1:.0f} date{'s are' if times[gap] > 2 else ' is'} left out"
-        raise DataError(f"{path}, line {table.lines[gap + 1]}: {left_out} before it; {_WAY_OUT}")
+        raise DataError(f"{left_out} before it", where=f"{path}, line {table.lines[gap + 1]}", **_FILL_IN)
     if times.sum() > 2 * len(moments):
         raise DataError(
             f"{path}, line {table.lines[1 + int(times.argmax())]}: {times.max() - 1:.0f} dates are left out before it; "
@@ -208,7 +223,13 @@ def _carried_forward(path: str, table: Table) -> Table:
     context that ends in a gap of the future that it is to forecast."""
     for column, known in zip(table.columns, table.known.T, strict=True):
         if not known.any():
-            raise DataError(f"{path}: column {column} has no number at all; leave it out by naming data.columns")
+            raise DataError(
+                "has no number at all",
+                where=f"{path}, column {column}",
+                remedy="fill it in",
+                setting="data.columns",
+                advice="leave it out by naming data.columns",
+            )
         if not known[0]:
             raise DataError(
                 f"{path}, line {table.lines[0]}, column {column}: is missing, and no value is before it; "

@@ -95,7 +95,13 @@ def open_or_build(
             raise _unwritable(folder.parent, error) from None
         found = _open_verified(folder, key, open_folder)
     if found is None:
-        raise DataError(f"{folder}: the token cache changes while it is read; set data.cache to a folder of your own")
+        raise DataError(
+            "the token cache changes while it is read",
+            where=str(folder),
+            remedy="try again",
+            setting="data.cache",
+            advice="set data.cache to a folder of your own",
+        )
     return found
 
 
@@ -187,8 +193,11 @@ def _commit(build: Path, folder: Path, key: str, contents: Contents) -> None:
 
 def _unwritable(folder: Path, error: OSError) -> DataError:
     return DataError(
-        f"{folder}: the token cache cannot be written ({error.strerror or error}); "
-        "set data.cache to a folder that is writable and has room"
+        f"the token cache cannot be written ({error.strerror or error})",
+        where=str(folder),
+        remedy="make that folder writable, with room in it",
+        setting="data.cache",
+        advice="set data.cache to another",
     )
 
 
@@ -215,7 +224,12 @@ def _cache_root(cache: str) -> Path:
         base = os.environ.get("XDG_CACHE_HOME", "")
         return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "glassformer"
     except RuntimeError as error:
-        raise DataError(f"the user's home folder is not known ({error}); set data.cache to a folder") from None
+        raise DataError(
+            f"the user's home folder is not known ({error})",
+            remedy="name a folder in the environment variable XDG_CACHE_HOME",
+            setting="data.cache",
+            advice="set data.cache to one",
+        ) from None
 
 
 def digest(path: Path) -> str:

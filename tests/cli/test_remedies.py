@@ -37,7 +37,7 @@ def test_cells_of_a_table(refused: Refused, task: Task, tmp_path: Path, verb: st
     options = ["norms", tmp_path / "f.svg"] if verb == "figure" else []
     assert refused(verb, task("forecasting").run, file, *options) == f"{file}{told}"
     header = table(tmp_path, ["2024-01-01,1"], "date,low")
-    told = "has no column 'high', which the model was trained on; known: date, low"
+    told = "has no column 'high' (known: date, low); add or rename it"
     assert refused(verb, task("forecasting").run, header, *options) == f"{header}: {told}"
 
 
@@ -54,7 +54,7 @@ def test_dates_of_a_table(refused: Refused, task: Task, tmp_path: Path) -> None:
 def test_a_column_without_numbers_is_not_to_be_left_out(refused: Refused, task: Task, tmp_path: Path) -> None:
     file = table(tmp_path, [f"2024-01-{day:02},,2" for day in range(1, 31)])
     told = refused("forecast", task("forecasting").run, file, "--missing", "previous")
-    assert told == f"{file}: column low has no number at all, and the model was trained on it; fill it in"
+    assert told == f"{file}, column low: has no number at all; fill it in"
 
 
 def test_the_table_of_the_run_that_has_changed(refused: Refused, task: Task, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_the_table_of_the_run_that_has_changed(refused: Refused, task: Task, tmp
     short = table(tmp_path, [f"2024-01-{day:02},1,2" for day in range(1, 31)])
     config = read_toml(run / "config.toml")
     for split, told in [
-        ([60, 20, 20], "has 30 rows, and the run divides 100; name a table to measure it on"),
+        ([60, 20, 20], "has 30 rows, and the split asks for 100; name a table to measure the run on"),
         ([0.6, 0.2, 0.2], "the 18 rows for train hold no window of 30; name a table to measure the run on"),
     ]:
         config["data"] |= {"file": short, "split": split}
@@ -71,7 +71,7 @@ def test_the_table_of_the_run_that_has_changed(refused: Refused, task: Task, tmp
         assert refused("evaluate", run) == f"{short}: {told}"
     config["data"] |= {"date": "day"}
     (run / "config.toml").write_text(to_toml(config))
-    told = "has no column 'day', which had the dates when the model was trained; did you mean date?"
+    told = "has no column 'day' (did you mean date?); name a table to measure the run on"
     assert refused("evaluate", run) == f"{short}: {told}"
 
 
@@ -84,7 +84,7 @@ def test_labels_under_another_name(refused: Refused, task: Task, tmp_path: Path)
 def test_images_of_another_shape_or_class(refused: Refused, task: Task, tmp_path: Path) -> None:
     run, file = task("images").run, tmp_path / "test.npz"
     np.savez(file, images=np.zeros((4, 16, 16), np.uint8), labels=np.array(["dark"] * 4))
-    told = "images are 16 × 16 × 1, and the model sees 8 × 8 × 1; scale them to that, or give folders of pictures"
+    told = "images are 16 × 16 × 1, not 8 × 8 × 1; scale them or give folders of pictures"
     assert refused("evaluate", run, file) == f"{file}: {told}"
     np.savez(file, images=np.zeros((4, 8, 8), np.uint8), labels=np.array(["red"] * 4))
     told = "class 'red' is not among the 2 of the training images; take its images out"
