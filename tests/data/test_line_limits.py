@@ -123,7 +123,7 @@ def test_compressed_file_with_one_endless_line_is_refused(tmp_path: Path) -> Non
     with gzip.open(tmp_path / "bomb.txt.gz", "wb") as file:
         file.write(bytes(11_000_000))
     with pytest.raises(
-        DataError, match="line 1: has more than 10,000,000 bytes; break the line, or raise data.max_line"
+        DataError, match=r"line 1: has more than 10,000,000 bytes; break the line, or raise data\.max_line"
     ):
         list(read_lines(tmp_path / "bomb.txt.gz"))
     (tmp_path / "bomb.txt.gz").rename(tmp_path / "bomb.csv.gz")
