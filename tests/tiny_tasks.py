@@ -1,7 +1,8 @@
-"""A run of every task that is not translation, each trained in a second, for what is done with trained models."""
+"""The table of example tasks: every task but translation, with a run that trains in a second, and how it is used."""
 
 import copy
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from glassformer.storage.run_folder import RunFolder
 from glassformer.train import RunConfig, parse_config
@@ -17,7 +19,20 @@ from tiny_run import run_to_the_end, write_lines
 BERT = {"kind": "bert", "d_model": 16, "n_heads": 2, "d_ff": 32, "n_layers": 1, "dropout": 0.0, "max_length": 16}
 ANIMALS, VERBS = ["dog", "cat", "bird", "horse"], ["runs", "sleeps", "sings", "waits"]
 SENTENCES = [f"the {animal} {verb}." for animal in ANIMALS for verb in VERBS]
-STEPS = {"language": 60, "masked": 30, "classification": 25, "tagging": 25, "images": 20, "forecasting": 20}
+
+
+@dataclass(frozen=True)
+class TaskExample:
+    """One task: its settings in a folder, the number of steps, and the use of its predictor."""
+
+    settings: Callable[[Path], dict[str, Any]]
+    steps: int
+    predictor: str
+    """Name of the class that ``glassformer.load`` returns."""
+    shown: str
+    """Pattern of what ``repr`` shows after the size of the model."""
+    use: Callable[[Any], Any] | None = None
+    """Numbers from a predictor; None if its engine is a setting of decoding."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +70,9 @@ def _made(base: Path, task: str) -> TinyTask:
     values = {
         "task": task,
         "optimizer": {"kind": "adamw", "schedule": "constant", "learning_rate": 0.01, "warmup_steps": 2},
-        "train": {"max_steps": STEPS[task], "save_every": 10, "log_every": 10, "threads": 1},
+        "train": {"max_steps": EXAMPLES[task].steps, "save_every": 10, "log_every": 10, "threads": 1},
         "validation": {"every": 10},
-        **_SETTINGS[task](folder),
+        **EXAMPLES[task].settings(folder),
     }
     tiny = TinyTask(folder, values)
     run_to_the_end(tiny.config(), tiny.run)
@@ -118,11 +133,47 @@ def _forecasting(folder: Path) -> dict[str, Any]:
     return {"model": model | {"patch_stride": 3, "dropout": 0.0}, "data": data}
 
 
-_SETTINGS = {
-    "language": _language,
-    "masked": _masked,
-    "classification": _classification,
-    "tagging": _tagging,
-    "images": _images,
-    "forecasting": _forecasting,
+def _ramp(forecaster: Any) -> NDArray[np.float64]:
+    """One table of rising values."""
+    variables = len(forecaster.format.columns)
+    return np.linspace(0, 9, forecaster.model.config.context * variables).reshape(1, -1, variables)
+
+
+def _blank(classifier: Any) -> NDArray[np.uint8]:
+    return np.zeros((classifier.format.height, classifier.format.width), np.uint8)
+
+
+EXAMPLES = {
+    "language": TaskExample(_language, 60, "Generator", r"vocabulary of \d+, context of 16"),
+    "masked": TaskExample(
+        _masked, 30, "Filler", r"vocabulary of \d+", lambda model: model.fill(["the [MASK] runs."], top=3)
+    ),
+    "classification": TaskExample(
+        _classification,
+        25,
+        "Classifier",
+        r"vocabulary of \d+, \d labels",
+        lambda model: [one.probabilities for one in model.classify(["the dog runs.", "a bird"])],
+    ),
+    "tagging": TaskExample(
+        _tagging,
+        25,
+        "Tagger",
+        r"vocabulary of \d+, \d tags",
+        lambda model: [one.probabilities for one in model.predictions([["the", "dog"]])[0]],
+    ),
+    "images": TaskExample(
+        _images,
+        20,
+        "ImageClassifier",
+        r"\d+×\d+ pixels, \d labels",
+        lambda model: model.classify([_blank(model)])[0].probabilities,
+    ),
+    "forecasting": TaskExample(
+        _forecasting,
+        20,
+        "Forecaster",
+        r"\d variables, \d+ steps to \d+",
+        lambda model: model.forecast(_ramp(model)),
+    ),
 }

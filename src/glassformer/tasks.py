@@ -29,7 +29,9 @@ class TaskRecord:
     evaluation: str = ""
     """Function that evaluates a run: (loader, files) → scores. Translation has corpus metrics instead."""
     unit: str = ""
-    """What a class is predicted for; empty if the task predicts no classes."""
+    """Unit of the inputs of a classifier, such as texts; empty if the task predicts no classes."""
+    pairs: bool = False
+    """True if an example may have a second text."""
 
 
 TASKS = {
@@ -43,6 +45,7 @@ TASKS = {
         },
         example="glassformer.explain.opened:examine_translation",
         conversion="glassformer.interop.tasks.translation:TRANSLATION",
+        pairs=True,
     ),
     "language": TaskRecord(
         commands=("generate", "tokenize"),
@@ -76,6 +79,7 @@ TASKS = {
         example="glassformer.explain.opened:examine_classification",
         conversion="glassformer.interop.tasks.encoder:CLASSIFICATION",
         unit="texts",
+        pairs=True,
     ),
     "tagging": TaskRecord(
         commands=("tag", "embed", "tokenize"),

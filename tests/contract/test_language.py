@@ -112,7 +112,6 @@ NOT_YET: dict[str, int] = {
     "explain/stack_example.py": 3,
     "explain/trace.py": 1,
     "explain/walkthrough/step.py": 8,
-    "tasks.py": 1,
 }
 
 

@@ -27,7 +27,7 @@ from glassformer.train.step import train_step
 from processor import LOW_PRECISION
 from second_device import Far, second_device
 from tiny_run import TinyRun
-from tiny_tasks import SENTENCES, STEPS, TinyTask, made
+from tiny_tasks import EXAMPLES, SENTENCES, TinyTask, made
 
 Task = Callable[[str], TinyTask]
 
@@ -235,7 +235,7 @@ def test_translating_is_learned(
     compare(placed, config, tmp_path, str(elsewhere))
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_other_tasks_are_learned(placed: Any, task: Task, tmp_path: Path, elsewhere: torch.device, name: str) -> None:
     compare(placed, task(name).config(), tmp_path, str(elsewhere))
 

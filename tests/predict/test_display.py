@@ -15,19 +15,12 @@ import tiny_run
 from glassformer.errors import CheckpointError, DataError
 from glassformer.explain.tour import Page, Steps
 from glassformer.predict.translator import CrossAttention, Translator
+from glassformer.tasks import TASKS
 from random_translator import random_translator
 from tiny_run import TinyRun
-from tiny_tasks import STEPS, made
+from tiny_tasks import EXAMPLES, made
 
 CODE = "<script>alert(1)</script>"
-SHOWN = {
-    "language": r"^<Generator: gpt, [\d,]+ parameters, vocabulary of \d+, context of 16, .*>$",
-    "masked": r"^<Filler: bert, [\d,]+ parameters, vocabulary of \d+, .*>$",
-    "classification": r"^<Classifier: bert, [\d,]+ parameters, vocabulary of \d+, \d labels, .*>$",
-    "tagging": r"^<Tagger: bert, [\d,]+ parameters, vocabulary of \d+, \d tags, .*>$",
-    "images": r"^<ImageClassifier: vit, [\d,]+ parameters, \d+×\d+ pixels, \d labels, .*>$",
-    "forecasting": r"^<Forecaster: series, [\d,]+ parameters, \d variables, \d+ steps to \d+, .*>$",
-}
 
 
 class Balanced(html.parser.HTMLParser):
@@ -62,11 +55,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyRun:
     return tiny_run.made(tmp_path_factory)
 
 
-@pytest.mark.parametrize("task", STEPS)
+@pytest.mark.parametrize("task", EXAMPLES)
 def test_predictor_repr_describes_the_model(task: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     run = made(tmp_path_factory, task).run
     shown = repr(glassformer.load(run))
-    assert re.search(SHOWN[task], shown)
+    example, kinds = EXAMPLES[task], "|".join(TASKS[task].settings)
+    assert re.search(rf"^<{example.predictor}: ({kinds}), [\d,]+ parameters, {example.shown}, .*>$", shown)
     assert str(run) in shown
 
 

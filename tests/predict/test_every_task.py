@@ -14,17 +14,18 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.native.library import missing_reason
 from glassformer.predict import Generator
 from glassformer.storage.run_folder import RunFolder, step_of
+from glassformer.tasks import TASKS, resolve_name
 from glassformer.train import parse_config, train
 from glassformer.train.tasks import make_task
 from tiny_run import run_to_the_end, state_of
-from tiny_tasks import STEPS, TinyTask, made
+from tiny_tasks import EXAMPLES, TinyTask, made
 
 
 class StoppedError(Exception):
     pass
 
 
-@pytest.fixture(params=STEPS)
+@pytest.fixture(params=EXAMPLES)
 def tiny(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> TinyTask:
     return made(tmp_path_factory, request.param)
 
@@ -68,19 +69,9 @@ def test_stopped_within_a_step_it_goes_on_bit_for_bit(
     assert state_of(run.path) == state_of(tmp_path / "undisturbed")
 
 
-GIVEN = {
-    "language": "Generator",
-    "masked": "Filler",
-    "classification": "Classifier",
-    "tagging": "Tagger",
-    "images": "ImageClassifier",
-    "forecasting": "Forecaster",
-}
-
-
 def test_load_gives_what_its_task_asks_for(tiny: TinyTask) -> None:
     found = glassformer.load(tiny.run)
-    assert type(found) is getattr(glassformer, GIVEN[tiny.values["task"]])
+    assert type(found).__name__ == EXAMPLES[tiny.values["task"]].predictor
     assert not found.model.training
 
 
@@ -92,21 +83,6 @@ def test_a_run_of_another_task_is_refused_with_the_verb_that_fits(tmp_path_facto
         CheckpointError, match=r"task=tagging, but only translators form an ensemble; name one checkpoint$"
     ):
         glassformer.load(run, run)
-
-
-USES: dict[str, Any] = {
-    "masked": lambda model: model.fill(["the [MASK] runs."], top=3),
-    "classification": lambda model: [one.probabilities for one in model.classify(["the dog runs.", "a bird"])],
-    "tagging": lambda model: [one.probabilities for one in model.predictions([["the", "dog"]])[0]],
-    "images": lambda model: (
-        model.classify([np.zeros((model.format.height, model.format.width), np.uint8)])[0].probabilities
-    ),
-    "forecasting": lambda model: model.forecast(
-        np.linspace(0, 9, model.model.config.context * len(model.format.columns)).reshape(
-            1, -1, len(model.format.columns)
-        )
-    ),
-}
 
 
 def numbers(value: Any) -> list[float]:
@@ -121,9 +97,10 @@ def numbers(value: Any) -> list[float]:
 
 def test_predictors_compute_the_same_with_every_engine_and_nearly_so_in_eight_bits(tiny: TinyTask) -> None:
     task = tiny.values["task"]
-    if missing_reason() or task not in USES:
+    use = EXAMPLES[task].use
+    if missing_reason() or use is None:
         pytest.skip(missing_reason() or "precision of generators is a setting of decoding")
-    kind, use = getattr(glassformer, GIVEN[task]), USES[task]
+    kind = resolve_name(TASKS[task].predictor)
     native, torch_ = (numbers(use(kind.load(tiny.run, engine=engine))) for engine in ("native", "torch"))
     assert native == pytest.approx(torch_, rel=1e-3, abs=1e-4)
     eight = numbers(use(kind.load(tiny.run, precision="int8")))

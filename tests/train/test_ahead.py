@@ -15,7 +15,7 @@ from glassformer.train.build import build
 from glassformer.train.step import train_step
 from processor import PRECISIONS
 from tiny_run import TinyRun
-from tiny_tasks import STEPS, made
+from tiny_tasks import EXAMPLES, made
 
 Others = Callable[[str], RunConfig]
 
@@ -46,7 +46,7 @@ def test_translating_asks_for_no_number(tiny: TinyRun, row_tokens: int, position
     asks_for_no_number(tiny.config({**model, **train, "data.row_tokens": row_tokens}))
 
 
-@pytest.mark.parametrize("task", STEPS)
+@pytest.mark.parametrize("task", EXAMPLES)
 def test_no_other_task_asks_for_one(others: Others, task: str) -> None:
     asks_for_no_number(others(task))
 

@@ -14,6 +14,7 @@ from glassformer.cli.messages import warn
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
 from glassformer.cli.run import describe_engine, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
+from glassformer.tasks import TASKS
 
 if TYPE_CHECKING:
     from glassformer.predict import Prediction
@@ -46,12 +47,10 @@ def command(
 
     A tab separates a text from the second text of its pair.
     """
-    from glassformer.predict import Classifier, ImageClassifier
-    from glassformer.predict.loading import task_at
+    from glassformer.predict.loading import predictor_class, task_at
 
-    pictures = task_at(run) == "images"
-    kind: Any = ImageClassifier if pictures else Classifier
-    model: Any = load(kind.load, run, device=device, engine=engine, precision=precision)
+    pictures = TASKS[task_at(run)].unit == "images"
+    model: Any = load(predictor_class(run).load, run, device=device, engine=engine, precision=precision)
     describe_engine(model)
     reports: list[LineWarnings] = []
     with open_output(output) as stream:

@@ -39,7 +39,7 @@ def examine_run(run: str | Path, example: ExampleInput) -> Examined:
     if task not in TASKS or not TASKS[task].example:
         known = ", ".join(name for name, record in TASKS.items() if record.example)
         raise CheckpointError(f"{run}: task={task!r} cannot be followed; known: {known}")
-    if example.second is not None and task not in ("translation", "classification"):
+    if example.second is not None and not TASKS[task].pairs:
         raise ConfigError(f"{run}: this is a run of {task}, which has no second text; leave --target out")
     examined: Examined = resolve_name(TASKS[task].example)(run, example)
     return examined

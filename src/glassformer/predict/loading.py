@@ -88,14 +88,20 @@ def load(*paths: str | Path, device: str = "cpu") -> Any:
     """
     if not paths:
         raise CheckpointError("no checkpoint is named; name at least one")
-    task = task_at(paths[0])
-    if task not in TASKS:
-        raise CheckpointError(f"{paths[0]}: task={task!r} is not a task; {nearest(task, list(TASKS))}")
+    predictor, task = predictor_class(paths[0]), task_at(paths[0])
     if len(paths) > 1 and task != "translation":
         raise CheckpointError(
             f"{paths[0]}: is a run of task={task}, but only translators form an ensemble; name one checkpoint"
         )
-    return resolve_name(TASKS[task].predictor).load(*paths, device=device)
+    return predictor.load(*paths, device=device)
+
+
+def predictor_class(path: str | Path) -> Any:
+    """The class that uses a run, by its task. ``CheckpointError`` for an unknown task."""
+    task = task_at(path)
+    if task not in TASKS:
+        raise CheckpointError(f"{path}: task={task!r} is not a task; {nearest(task, list(TASKS))}")
+    return resolve_name(TASKS[task].predictor)
 
 
 def load_run(path: str | Path, tasks: tuple[str, ...] = (), device: str = "cpu") -> LoadedRun:

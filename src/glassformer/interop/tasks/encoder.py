@@ -20,8 +20,6 @@ from glassformer.predict.loading import LoadedRun
 from glassformer.text import TokenizerPair
 from glassformer.text.pretrained import KIND, PretrainedTokenizer
 
-NAMES = {"classification": "labels", "tagging": "tags"}
-"""Key of the class names in our ``config.json``."""
 SPECIAL_TOKENS = {"<pad>": ("pad_token", "[PAD]"), "<unk>": ("unk_token", "[UNK]")}
 SPECIAL_TOKENS |= {"[CLS]": ("cls_token", "[CLS]"), "[SEP]": ("sep_token", "[SEP]"), "[MASK]": ("mask_token", "[MASK]")}
 
@@ -31,8 +29,9 @@ class EncoderConversion:
 
     generation: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, task: str, loader: str):
-        self.task, self.loader = task, loader
+    def __init__(self, task: str, loader: str, head: str = "", names: str = ""):
+        """``head`` is the model's layer that predicts classes, ``names`` the key of their names in our config.json."""
+        self.task, self.loader, self.head, self.names = task, loader, head, names
 
     def read(self, folder: Path, their_config: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair]:
         pipeline = pipeline_of(folder, config.vocab_size)
@@ -49,11 +48,11 @@ class EncoderConversion:
         plain = {**pipeline.document, "post_processor": None, "truncation": None, "padding": None}
         pair = pretrained_pair(PretrainedTokenizer(special_ids, plain, pipeline.entries))
         values: dict[str, Any] = {"task": self.task, "max_length": config.max_length, "tokenizer": pair.fingerprint}
-        return values | ({NAMES[self.task]: import_labels(their_config)} if self.task in NAMES else {}), pair
+        return values | ({self.names: import_labels(their_config)} if self.names else {}), pair
 
     def settings(self, run: LoadedRun) -> dict[str, Any]:
         special_ids = {"pad_token_id": run.tokenizer.pad_id}
-        return special_ids | (export_labels(run.setting(NAMES[self.task])) if self.task in NAMES else {})
+        return special_ids | (export_labels(run.setting(self.names)) if self.names else {})
 
     def write(self, folder: Path, run: LoadedRun) -> list[str]:
         notes = write_tokenizer(folder, run.tokenizer, run.model.config.max_length, "marks")
@@ -68,14 +67,14 @@ class EncoderConversion:
         lengths = [longest, min(5, longest), 1]
         ids, mask = random_rows(c.vocab_size, {tokenizer.pad_id}, lengths, tokenizer.pad_id, generator)
         segments = torch.randint(c.n_segments, ids.shape, generator=generator)
-        return ParityInputs((ids, mask, segments), None if self.task == "classification" else mask)
+        return ParityInputs((ids, mask, segments), None if self.head == "classes" else mask)
 
     def logits(self, model: Any) -> Logits:
         if self.task == "masked":
             return lambda ids, mask, segments: model(ids, mask, segments)
         if self.task == "embedding":
             return lambda ids, mask, segments: model.hidden(ids, mask, segments)
-        head = model.classes if self.task == "classification" else model.tags
+        head = getattr(model, self.head)
         return lambda ids, mask, segments: head(model.hidden(ids, mask, segments))
 
     def their_logits(self, their_model: Any) -> Logits:
@@ -115,11 +114,11 @@ class EncoderConversion:
         best = logits.argmax(-1)
         if self.task == "masked":
             return run.tokenizer.tokens([int(best[-2])])[0]
-        names = run.setting(NAMES[self.task])
+        names = run.setting(self.names)
         return " ".join(names[int(index)] for index in best.reshape(-1))
 
 
 EMBEDDING = EncoderConversion("embedding", "AutoModel")
 MASKED = EncoderConversion("masked", "AutoModelForMaskedLM")
-CLASSIFICATION = EncoderConversion("classification", "AutoModelForSequenceClassification")
-TAGGING = EncoderConversion("tagging", "AutoModelForTokenClassification")
+CLASSIFICATION = EncoderConversion("classification", "AutoModelForSequenceClassification", "classes", "labels")
+TAGGING = EncoderConversion("tagging", "AutoModelForTokenClassification", "tags", "tags")
