@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from glassformer.data import Batch, Batches, DataConfig, prepare
+from glassformer.data import Batch, DataConfig, pair_batches, prepare
 from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
@@ -76,7 +76,7 @@ def test_every_link_joins_the_words_that_it_joined(
     prepared = prepare(config, config.train, pair, config.alignments)
     dropped = {reason: count for reason, count in prepared.account.dropped.items() if count}
     assert dropped == {"empty": 2, "too_long": 2, "duplicate": 1}
-    batches = Batches([prepared], pair, 600, seed=1, weights=[1.5], bpe_dropout=dropout, row_tokens=row_tokens)
+    batches = pair_batches([prepared], pair, 600, seed=1, weights=[1.5], bpe_dropout=dropout, row_tokens=row_tokens)
     seen, pieces = set(), 0
     for batch in (batches.next() for _ in range(len(batches))):
         linked = set()
@@ -112,7 +112,9 @@ def test_shares_of_one_word_linked_with_several(tmp_path: Path) -> None:
     pair = train_tokenizers(
         TextConfig(kind="word", min_frequency=1), lambda: texts[0](texts[1]), lambda: iter(texts[1])
     )
-    batch = Batches([prepare(config, config.train, pair, config.alignments)], pair, 64, seed=1, row_tokens=16).next()
+    batch = pair_batches(
+        [prepare(config, config.train, pair, config.alignments)], pair, 64, seed=1, row_tokens=16
+    ).next()
     ((row, sentence, column, sources),) = linked_tokens(batch)
     assert pair.target.tokens([int(batch.labels[row, column])]) == ["c"]
     assert sorted(pair.source.tokens(batch.source[row, sorted(sources)].tolist())) == ["a", "b"]

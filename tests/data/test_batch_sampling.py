@@ -17,7 +17,7 @@ def test_every_batch_takes_as_many_pairs_as_fit(
     generator = np.random.default_rng(seed)
     plan = plan_batches(source, target, batch_tokens, noise, generator)
     expected: list[list[int]] = [[]]
-    for example in plan.rows.tolist():
+    for example in plan.examples.tolist():
         rows = [*expected[-1], example]
         if len(rows) * max(max(pairs[row]) for row in rows) > batch_tokens:
             expected.append([])
@@ -32,6 +32,6 @@ def test_without_noise_target_lengths_ascend_and_equal_lengths_are_shuffled() ->
     source, target = np.repeat(np.arange(1, 5, dtype=np.int32), 50), np.tile(np.arange(1, 3, dtype=np.int32), 100)
     plans = [plan_batches(source, target, 40, 0.0, np.random.default_rng(seed)) for seed in (1, 2)]
     for plan in plans:
-        assert (np.diff(target[plan.rows]) >= 0).all()
-        assert (np.abs(np.diff(source[plan.rows])) <= 1).all()  # up, then down: never from the longest to the shortest
-    assert (plans[0].rows != plans[1].rows).any()
+        assert (np.diff(target[plan.examples]) >= 0).all()
+        assert (np.abs(np.diff(source[plan.examples])) <= 1).all()  # up, then down: no jump to the shortest
+    assert (plans[0].examples != plans[1].examples).any()

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.data import Batch, Batches, Corpus, DataConfig, collate, ordered_batches, prepare
+from glassformer.data import Batch, Corpus, DataConfig, collate, ordered_batches, pair_batches, prepare
+from glassformer.data.loader import ResumableLoader
 from glassformer.errors import DataError
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
@@ -31,14 +32,14 @@ def corpora(tokenizers: TokenizerPair, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def make(corpora: list[Corpus], tokenizers: TokenizerPair) -> Callable[..., Batches]:
-    def batches(batch_tokens: int = 200, seed: int = 1, **options: object) -> Batches:
-        return Batches(corpora, tokenizers, batch_tokens, seed, **options)
+def make(corpora: list[Corpus], tokenizers: TokenizerPair) -> Callable[..., ResumableLoader]:
+    def batches(batch_tokens: int = 200, seed: int = 1, **options: object) -> ResumableLoader:
+        return pair_batches(corpora, tokenizers, batch_tokens, seed, **options)
 
     return batches
 
 
-def an_epoch(batches: Batches) -> list[Batch]:
+def an_epoch(batches: ResumableLoader) -> list[Batch]:
     return [batches.next() for _ in range(len(batches))]
 
 
@@ -135,8 +136,8 @@ def test_short_and_long_batches_alternate(make) -> None:
 def test_a_restored_stream_goes_on_as_the_first_would_have(
     bpe: tuple[list[Corpus], TokenizerPair], stop: int, dropout: float, weighted: bool
 ) -> None:
-    def fresh() -> Batches:
-        return Batches(corpora, tokenizers, 80, 3, weights=[1.5] if weighted else [], bpe_dropout=dropout)
+    def fresh() -> ResumableLoader:
+        return pair_batches(corpora, tokenizers, 80, 3, weights=[1.5] if weighted else [], bpe_dropout=dropout)
 
     corpora, tokenizers = bpe
     stopped, restored = fresh(), fresh()
@@ -162,7 +163,7 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Corpus], Tokeniz
 
 def test_dropout_cuts_the_same_text_anew_each_epoch(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
     corpora, tokenizers = bpe
-    plain, dropped = (Batches(corpora, tokenizers, 80, 3, bpe_dropout=p) for p in (0.0, 0.3))
+    plain, dropped = (pair_batches(corpora, tokenizers, 80, 3, bpe_dropout=p) for p in (0.0, 0.3))
     epochs: list[dict[int, list[int]]] = [{}, {}, {}]
     for batches, number in ((plain, 0), (dropped, 1), (dropped, 2)):
         for batch in an_epoch(batches):
@@ -202,8 +203,8 @@ def test_the_fingerprint_is_that_of_data_and_weights(corpora: list[Corpus], make
     assert len({batches.fingerprint for batches in same_data}) == 1
     others = [
         make(weights=[1.0, 2.0]),
-        Batches(corpora[:1], tokenizers, 99, 1),
-        Batches(corpora[::-1], tokenizers, 99, 1),
+        pair_batches(corpora[:1], tokenizers, 99, 1),
+        pair_batches(corpora[::-1], tokenizers, 99, 1),
     ]
     assert len({batches.fingerprint for batches in [*others, make()]}) == 4
 
@@ -227,7 +228,7 @@ def test_what_makes_no_stream_is_an_error(make, options: dict[str, object], said
 
 def test_no_corpus_is_an_error(tokenizers: TokenizerPair) -> None:
     with pytest.raises(DataError, match="no corpus"):
-        Batches([], tokenizers, 100, 1)
+        pair_batches([], tokenizers, 100, 1)
 
 
 def test_a_state_of_other_data_is_an_error_and_changes_nothing(make) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from glassformer.data.image_config import AugmentConfig
 from glassformer.data.image_files import ImageSet
-from glassformer.data.images import ImageBatch, ImageBatches, ImageFormat, ordered_images
+from glassformer.data.images import ImageBatch, ImageFormat, image_batches, ordered_images
 from glassformer.errors import DataError
 
 EVERYTHING = AugmentConfig(rotation=20, shift=0.1, scale=0.2, shear=10, flip=0.5, erase=0.5, mixup=0.3)
@@ -25,7 +25,7 @@ def same(one: ImageBatch, other: ImageBatch) -> bool:
 
 
 def test_an_epoch_holds_every_image_once(images: ImageSet) -> None:
-    batches = ImageBatches(images, FORMAT, 7, seed=1)
+    batches = image_batches(images, FORMAT, 7, seed=1)
     orders = []
     for _ in range(2):
         epoch = [batches.next() for _ in range(len(batches))]
@@ -41,7 +41,7 @@ def test_an_epoch_holds_every_image_once(images: ImageSet) -> None:
     assert batches.padding_share == 0
     assert batches.largest().describe() == "6 images of 1 × 5 × 4"
     assert batches.largest().source_tokens == batches.largest().n_targets == 6
-    sizes = [len(ImageBatches(images, FORMAT, size, seed=1).largest()) for size in (1, 8, 29, 30, 999)]
+    sizes = [len(image_batches(images, FORMAT, size, seed=1).largest()) for size in (1, 8, 29, 30, 999)]
     assert sizes == [1, 8, 15, 30, 30]
 
 
@@ -54,7 +54,7 @@ def test_ordered_images_are_every_image_as_it_is(images: ImageSet) -> None:
 
 @pytest.mark.parametrize("stop", [1, 4, 5, 11])
 def test_a_restored_stream_goes_on_bit_for_bit(images: ImageSet, stop: int) -> None:
-    stopped, restored = (ImageBatches(images, FORMAT, 7, 5, EVERYTHING) for _ in range(2))
+    stopped, restored = (image_batches(images, FORMAT, 7, 5, EVERYTHING) for _ in range(2))
     for _ in range(stop):
         stopped.next()
     restored.restore(stopped.state())
@@ -65,26 +65,29 @@ def test_a_restored_stream_goes_on_bit_for_bit(images: ImageSet, stop: int) -> N
 
 def test_each_epoch_and_each_batch_draws_anew(images: ImageSet) -> None:
     alike = ImageSet(images.pixels[:1].repeat(8, 0), images.labels[:8], images.names, images.rows[:8])
-    batches = ImageBatches(alike, FORMAT, 4, 1, AugmentConfig(rotation=90))
+    batches = image_batches(alike, FORMAT, 4, 1, AugmentConfig(rotation=90))
     seen = torch.cat([batches.next().images for _ in range(6)])
     assert len(torch.unique(seen.flatten(1), dim=0)) == 24
 
 
 def test_each_variation_reaches_the_stream(images: ImageSet) -> None:
-    plain = ImageBatches(images, FORMAT, 30, 1).next().images
+    plain = image_batches(images, FORMAT, 30, 1).next().images
     for name in ("rotation", "shift", "scale", "shear", "flip", "erase", "mixup"):
-        varied = ImageBatches(images, FORMAT, 30, 1, AugmentConfig.parse({name: 0.9})).next().images
+        varied = image_batches(images, FORMAT, 30, 1, AugmentConfig.parse({name: 0.9})).next().images
         assert not torch.equal(varied, plain), name
 
 
 def test_limits_of_0_leave_every_bit(images: ImageSet) -> None:
-    plain, off = ImageBatches(images, FORMAT, 7, 1), ImageBatches(images, FORMAT, 7, 1, AugmentConfig(border="mirror"))
+    plain, off = (
+        image_batches(images, FORMAT, 7, 1),
+        image_batches(images, FORMAT, 7, 1, AugmentConfig(border="mirror")),
+    )
     assert all(same(plain.next(), off.next()) for _ in range(7))
 
 
 def test_the_fingerprint_is_that_of_images_and_settings(images: ImageSet) -> None:
     def fingerprint(images: ImageSet = images, size: int = 7, **values: float) -> str:
-        return ImageBatches(images, FORMAT, size, 1, AugmentConfig.parse(values)).fingerprint
+        return image_batches(images, FORMAT, size, 1, AugmentConfig.parse(values)).fingerprint
 
     fewer = ImageSet(images.pixels, images.labels, images.names, images.rows[1:])
     others = ImageSet(images.pixels, images.labels[::-1], images.names, images.rows)

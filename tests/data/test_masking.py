@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.data.masking import MaskedBatch, MaskedSequences, Masking
+from glassformer.data.loader import ResumableLoader
+from glassformer.data.masking import MaskedBatch, Masking, masked_batches
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.token_stream import training_streams
 from glassformer.errors import ConfigError, DataError
@@ -30,12 +31,12 @@ def vocabulary() -> Tokenizer:
 
 
 @pytest.fixture
-def make(tmp_path: Path, vocabulary: Tokenizer) -> Callable[..., MaskedSequences]:
-    def make(lines: list[str], seed: int = 1, **values: object) -> MaskedSequences:
+def make(tmp_path: Path, vocabulary: Tokenizer) -> Callable[..., ResumableLoader]:
+    def make(lines: list[str], seed: int = 1, **values: object) -> ResumableLoader:
         (tmp_path / "x.txt").write_text("\n".join(lines))
         defaults = {"train": [str(tmp_path / "x.txt")], "cache": str(tmp_path / "cache"), "documents": "line"}
         config = MaskedConfig.parse({**defaults, **values})
-        return MaskedSequences(training_streams(config, vocabulary), vocabulary, config, seed)
+        return masked_batches(training_streams(config, vocabulary), vocabulary, config, seed)
 
     return make
 
@@ -181,7 +182,7 @@ def test_a_vocabulary_without_the_special_tokens_is_refused(make, tmp_path: Path
     for extra in ((), EXTRA[:2]):
         tokenizer = learned(*extra)
         with pytest.raises(ConfigError, match=r"the vocabulary has no \[\w+\]; set text.extra_special=\["):
-            MaskedSequences(training_streams(config, tokenizer), tokenizer, config, 1)
+            masked_batches(training_streams(config, tokenizer), tokenizer, config, 1)
 
 
 @pytest.mark.parametrize(

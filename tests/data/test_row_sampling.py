@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.data import Batch, Batches, Corpus, DataConfig, collate, prepare
+from glassformer.data import Batch, Corpus, DataConfig, collate, pair_batches, prepare
+from glassformer.data.loader import ResumableLoader
 from glassformer.data.sampling import pack_rows
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 
@@ -29,9 +30,9 @@ def corpora(tokenizers: TokenizerPair, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def make(corpora: list[Corpus], tokenizers: TokenizerPair) -> Callable[..., Batches]:
-    def batches(batch_tokens: int = 200, seed: int = 1, **options: object) -> Batches:
-        return Batches(corpora, tokenizers, batch_tokens, seed, **options)
+def make(corpora: list[Corpus], tokenizers: TokenizerPair) -> Callable[..., ResumableLoader]:
+    def batches(batch_tokens: int = 200, seed: int = 1, **options: object) -> ResumableLoader:
+        return pair_batches(corpora, tokenizers, batch_tokens, seed, **options)
 
     return batches
 
@@ -48,7 +49,7 @@ def bpe(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Corpus], Tokeniz
     return [prepare(config, config.train, tokenizers)], tokenizers
 
 
-def an_epoch(batches: Batches) -> list[Batch]:
+def an_epoch(batches: ResumableLoader) -> list[Batch]:
     return [batches.next() for _ in range(len(batches))]
 
 
@@ -76,13 +77,14 @@ def test_rows_hold_every_pair_once_and_are_as_wide_as_their_longest_needs(
 ) -> None:
     source, target = (np.array(side, np.int32) for side in zip(*lengths, strict=True))
     rows = pack_rows(np.arange(len(lengths)), source, target, row_tokens, np.random.default_rng(1))
-    assert sorted(rows.examples.tolist()) == list(range(len(lengths)))
-    for number in range(len(rows)):
-        row = rows.row(number)
+    assert sorted(rows.examples.values.tolist()) == list(range(len(lengths)))
+    for number in range(len(rows.examples)):
+        row = rows.examples[number]
         for side, width in ((source, rows.source[number]), (target, rows.target[number])):
             assert width % row_tokens == 0
             assert side[row].sum() <= width < side[row[0]] + row_tokens
-    assert len(pack_rows(np.arange(len(lengths)), source, target, 0, np.random.default_rng(1))) == len(lengths)
+    alone = pack_rows(np.arange(len(lengths)), source, target, 0, np.random.default_rng(1)).examples
+    assert len(alone) == len(lengths)
 
 
 def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> None:
@@ -101,7 +103,7 @@ def test_packed_batches_are_complete_within_budget_and_hardly_padded(make) -> No
 
 def test_dropout_adds_rows_and_widens_none(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
     corpora, tokenizers = bpe
-    plain, dropped = (Batches(corpora, tokenizers, 128, 3, bpe_dropout=p, row_tokens=64) for p in (0.0, 0.3))
+    plain, dropped = (pair_batches(corpora, tokenizers, 128, 3, bpe_dropout=p, row_tokens=64) for p in (0.0, 0.3))
     one, other = an_epoch(plain), an_epoch(dropped)
     assert [sorted(batch.examples) for batch in one] == [sorted(batch.examples) for batch in other]
     assert sum(len(batch.source) for batch in other) > sum(len(batch.source) for batch in one)
@@ -117,7 +119,7 @@ def test_dropout_adds_rows_and_widens_none(bpe: tuple[list[Corpus], TokenizerPai
 def test_a_sentence_that_dropout_makes_wider_widens_no_row_in_vain(bpe: tuple[list[Corpus], TokenizerPair]) -> None:
     """Planned for rows of 32, some sentences need 64 then: all rows of their batch are that wide, and as full."""
     corpora, tokenizers = bpe
-    epoch = an_epoch(Batches(corpora, tokenizers, 256, 3, bpe_dropout=0.3, row_tokens=32))
+    epoch = an_epoch(pair_batches(corpora, tokenizers, 256, 3, bpe_dropout=0.3, row_tokens=32))
     wide = [batch for batch in epoch if batch.source.shape[1] == 64]
     assert wide
     for batch in wide:

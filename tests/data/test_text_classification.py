@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.sequences import framed_length, truncated
-from glassformer.data.text_classification import LabeledBatches, LabeledExamples, labeled_texts, prepare_labeled
+from glassformer.data.text_classification import LabeledExamples, labeled_batches, labeled_texts, prepare_labeled
 from glassformer.data.text_classification_files import read_labeled
 from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
@@ -171,7 +171,7 @@ def test_pairs_are_framed_as_in_bert(write, vocabulary: Tokenizer) -> None:
     examples = prepare_labeled(given, [path], vocabulary)
     assert examples.account.files[0].first_lines["empty"] == [4]
     a, b, c, d, e, f, g = (vocabulary.encode(letter)[0] for letter in "abcdefg")
-    (batch,) = LabeledBatches(examples, vocabulary, given, 1).whole_epoch()
+    (batch,) = labeled_batches(examples, vocabulary, given, 1).whole_epoch()
     rows_found = dict(zip(batch.labels.tolist(), zip(batch.tokens, batch.segments, batch.mask), strict=True))
     tokens, segments, mask = rows_found[0]
     assert tokens.tolist() == [CLS, a, b, SEP, c, d, e, SEP]
@@ -214,7 +214,7 @@ def many(write, vocabulary: Tokenizer) -> tuple[LabeledExamples, LabeledConfig]:
 
 def test_an_epoch_has_every_example_once_with_its_label(many, vocabulary: Tokenizer) -> None:
     examples, given = many
-    batches = LabeledBatches(examples, vocabulary, given, 1)
+    batches = labeled_batches(examples, vocabulary, given, 1)
     for _ in range(2):
         seen = []
         for batch in [batches.next() for _ in range(len(batches))]:
@@ -232,7 +232,7 @@ def test_an_epoch_has_every_example_once_with_its_label(many, vocabulary: Tokeni
 
 def test_batches_follow_seed_and_state(many, vocabulary: Tokenizer) -> None:
     examples, given = many
-    batches, again, other = (LabeledBatches(examples, vocabulary, given, seed) for seed in (1, 1, 2))
+    batches, again, other = (labeled_batches(examples, vocabulary, given, seed) for seed in (1, 1, 2))
     for _ in range(len(batches) + 3):
         batches.next()
     again.restore(json.loads(json.dumps(batches.state())))
@@ -242,7 +242,7 @@ def test_batches_follow_seed_and_state(many, vocabulary: Tokenizer) -> None:
     assert orders[0] != [tuple(batch.examples) for batch in batches.whole_epoch(1)]
     assert batches.fingerprint == other.fingerprint
     wider = given.model_copy(update={"batch_tokens": 129})
-    assert LabeledBatches(examples, vocabulary, wider, 1).fingerprint != batches.fingerprint
+    assert labeled_batches(examples, vocabulary, wider, 1).fingerprint != batches.fingerprint
 
 
 def test_the_fingerprint_is_of_contents_and_labels(write, vocabulary: Tokenizer) -> None:

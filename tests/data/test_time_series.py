@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from glassformer.data import time_series_files
-from glassformer.data.time_series import PARTS, SeriesBatches, SeriesFormat, prepare_series
+from glassformer.data.time_series import PARTS, SeriesFormat, prepare_series, series_batches
 from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.data.time_series_files import read_table
 from glassformer.errors import ConfigError, DataError
@@ -270,7 +270,7 @@ def test_parts_that_cannot_be_are_refused(make) -> None:
 
 def test_an_epoch_holds_every_training_window_once(make) -> None:
     series = prepare_series(make())
-    batches = SeriesBatches(series, 4, seed=1)
+    batches = series_batches(series, 4, seed=1)
     epochs = [np.concatenate([batches.next().examples for _ in range(len(batches))]) for _ in range(2)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(33))
     assert (epochs[0] != epochs[1]).any()
@@ -284,7 +284,7 @@ def test_an_epoch_holds_every_training_window_once(make) -> None:
 
 @pytest.mark.parametrize("stop", [1, 8, 9, 20])
 def test_a_restored_stream_goes_on(make, stop: int) -> None:
-    stopped, restored = (SeriesBatches(prepare_series(make()), 4, seed=2) for _ in range(2))
+    stopped, restored = (series_batches(prepare_series(make()), 4, seed=2) for _ in range(2))
     for _ in range(stop):
         stopped.next()
     restored.restore(stopped.state())
@@ -299,7 +299,7 @@ def test_the_fingerprint_is_that_of_values_and_settings(make, write) -> None:
     changed = VALUES.copy()
     changed[59, 1] += 1
     others = [make(file=write(text(changed), "y.csv")), make(context=6), make(split=[40, 10, 9]), make(columns=["a"])]
-    prints = {SeriesBatches(prepare_series(config), 4, 1).fingerprint for config in [make(), *others]}
-    prints |= {SeriesBatches(prepare_series(make()), size, seed).fingerprint for size, seed in ((5, 1), (4, 2))}
+    prints = {series_batches(prepare_series(config), 4, 1).fingerprint for config in [make(), *others]}
+    prints |= {series_batches(prepare_series(make()), size, seed).fingerprint for size, seed in ((5, 1), (4, 2))}
     assert len(prints) == 7
     assert prepare_series(make(file=write(name="renamed.csv"))).fingerprint == prepare_series(make()).fingerprint

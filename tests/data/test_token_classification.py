@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from glassformer.data.classification_config import TaggedConfig
-from glassformer.data.token_classification import TaggedBatches, prepare_tagged, tagged_texts
+from glassformer.data.token_classification import prepare_tagged, tagged_batches, tagged_texts
 from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 
@@ -63,7 +63,7 @@ def test_every_format_holds_the_same_sentences(write, vocabulary: Tokenizer) -> 
 
 def test_a_tag_stands_on_the_first_piece_of_its_word_and_nowhere_else(write, vocabulary: Tokenizer) -> None:
     examples = prepare_tagged(config(path := write("a.conll", CONLL)), [path], vocabulary)
-    (batch,) = TaggedBatches(examples, vocabulary, config(path), 1).whole_epoch()
+    (batch,) = tagged_batches(examples, vocabulary, config(path), 1).whole_epoch()
     for row, mask, tags, starts, i in zip(
         batch.tokens, batch.mask, batch.tags, batch.word_starts, batch.examples, strict=True
     ):
@@ -175,7 +175,7 @@ def test_an_epoch_has_every_sentence_once_and_follows_its_state(write, vocabular
     lines = ["".join(f"{['in', 'No'][j % 2]} {'OAB'[j % 3]}\n" for j in range(1 + i % 11)) for i in range(60)]
     given = config(path := write("x.conll", "\n".join(lines)), batch_tokens=128)
     examples = prepare_tagged(given, [path], vocabulary)
-    batches, again = (TaggedBatches(examples, vocabulary, given, 1) for _ in range(2))
+    batches, again = (tagged_batches(examples, vocabulary, given, 1) for _ in range(2))
     epoch = [batches.next() for _ in range(len(batches))]
     assert sorted(i for batch in epoch for i in batch.examples.tolist()) == list(range(60))
     assert sum(batch.n_targets for batch in epoch) == sum(1 + i % 11 for i in range(60))

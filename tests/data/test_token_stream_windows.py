@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from glassformer.data.loader import ResumableLoader
 from glassformer.data.read_report import FileReadReport, ReadReport
 from glassformer.data.token_stream import Stream
 from glassformer.data.token_stream_config import StreamConfig
-from glassformer.data.windows import WindowBatch, Windows
+from glassformer.data.windows import WindowBatch, window_batches
 from glassformer.errors import DataError
 from glassformer.text import TokenizerPair
 
@@ -22,16 +23,16 @@ def counted(first: int, n: int, name: str = "x.txt") -> Stream:
 
 
 @pytest.fixture
-def make(tokenizers: TokenizerPair) -> Callable[..., Windows]:
-    def make(*streams: Stream, seed: int = 1, **values: object) -> Windows:
+def make(tokenizers: TokenizerPair) -> Callable[..., ResumableLoader]:
+    def make(*streams: Stream, seed: int = 1, **values: object) -> ResumableLoader:
         streams = streams or (counted(1000, 1234),)
         config = StreamConfig.parse({"train": [str(i) for i in range(len(streams))], "context": 10, **values})
-        return Windows(streams, tokenizers.source, config, seed)
+        return window_batches(streams, tokenizers.source, config, seed)
 
     return make
 
 
-def an_epoch(windows: Windows) -> list[WindowBatch]:
+def an_epoch(windows: ResumableLoader) -> list[WindowBatch]:
     return [windows.next() for _ in range(len(windows))]
 
 

@@ -8,60 +8,62 @@ from typing import TYPE_CHECKING
 from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from glassformer.data.batches import Batches, ordered_batches
+    from glassformer.data.batches import ordered_batches, pair_batches
     from glassformer.data.classification_config import LabeledConfig, TaggedConfig
     from glassformer.data.config import DataConfig
     from glassformer.data.image_config import AugmentConfig, ImageConfig
-    from glassformer.data.images import ImageBatch, ImageBatches, ImageFormat, ordered_images, prepare_images
-    from glassformer.data.masking import MaskedBatch, MaskedSequences
+    from glassformer.data.images import ImageBatch, ImageFormat, image_batches, ordered_images, prepare_images
+    from glassformer.data.loader import ResumableLoader
+    from glassformer.data.masking import MaskedBatch, masked_batches
     from glassformer.data.masking_config import MaskedConfig
     from glassformer.data.pairs import Batch, Corpus, TokenLinks, collate
     from glassformer.data.parallel_text import read_pairs, read_texts
     from glassformer.data.preparation import prepare
     from glassformer.data.read_report import REASONS, FileReadReport, ReadReport, TokenReadReport
     from glassformer.data.readers import parallel_lines, read_lines
-    from glassformer.data.text_classification import LabeledBatch, LabeledBatches, prepare_labeled
-    from glassformer.data.time_series import SeriesBatch, SeriesBatches, SeriesFormat, prepare_series
+    from glassformer.data.text_classification import LabeledBatch, labeled_batches, prepare_labeled
+    from glassformer.data.time_series import SeriesBatch, SeriesFormat, prepare_series, series_batches
     from glassformer.data.time_series_config import SeriesDataConfig
     from glassformer.data.time_series_files import Table, read_table
-    from glassformer.data.token_classification import TaggedBatch, TaggedBatches, prepare_tagged
+    from glassformer.data.token_classification import TaggedBatch, prepare_tagged, tagged_batches
     from glassformer.data.token_stream import Stream, prepare_stream
     from glassformer.data.token_stream_config import StreamConfig
-    from glassformer.data.windows import WindowBatch, Windows
+    from glassformer.data.windows import WindowBatch, window_batches
 
 _HOMES = {
     "REASONS": "read_report",
     "ReadReport": "read_report",
+    "ResumableLoader": "loader",
     "AugmentConfig": "image_config",
     "Batch": "pairs",
-    "Batches": "batches",
+    "pair_batches": "batches",
     "Corpus": "pairs",
     "DataConfig": "config",
     "FileReadReport": "read_report",
     "ImageBatch": "images",
-    "ImageBatches": "images",
+    "image_batches": "images",
     "ImageConfig": "image_config",
     "ImageFormat": "images",
     "LabeledBatch": "text_classification",
-    "LabeledBatches": "text_classification",
+    "labeled_batches": "text_classification",
     "LabeledConfig": "classification_config",
     "MaskedBatch": "masking",
     "MaskedConfig": "masking_config",
-    "MaskedSequences": "masking",
+    "masked_batches": "masking",
     "SeriesBatch": "time_series",
-    "SeriesBatches": "time_series",
+    "series_batches": "time_series",
     "SeriesDataConfig": "time_series_config",
     "SeriesFormat": "time_series",
     "Stream": "token_stream",
     "StreamConfig": "token_stream_config",
     "Table": "time_series_files",
     "TaggedBatch": "token_classification",
-    "TaggedBatches": "token_classification",
+    "tagged_batches": "token_classification",
     "TaggedConfig": "classification_config",
     "TokenReadReport": "read_report",
     "TokenLinks": "pairs",
     "WindowBatch": "windows",
-    "Windows": "windows",
+    "window_batches": "windows",
     "collate": "pairs",
     "ordered_batches": "batches",
     "ordered_images": "images",
@@ -82,38 +84,36 @@ __all__ = [
     "REASONS",
     "AugmentConfig",
     "Batch",
-    "Batches",
     "Corpus",
     "DataConfig",
     "FileReadReport",
     "ImageBatch",
-    "ImageBatches",
     "ImageConfig",
     "ImageFormat",
     "LabeledBatch",
-    "LabeledBatches",
     "LabeledConfig",
     "MaskedBatch",
     "MaskedConfig",
-    "MaskedSequences",
     "ReadReport",
+    "ResumableLoader",
     "SeriesBatch",
-    "SeriesBatches",
     "SeriesDataConfig",
     "SeriesFormat",
     "Stream",
     "StreamConfig",
     "Table",
     "TaggedBatch",
-    "TaggedBatches",
     "TaggedConfig",
     "TokenLinks",
     "TokenReadReport",
     "WindowBatch",
-    "Windows",
     "collate",
+    "image_batches",
+    "labeled_batches",
+    "masked_batches",
     "ordered_batches",
     "ordered_images",
+    "pair_batches",
     "parallel_lines",
     "prepare",
     "prepare_images",
@@ -125,6 +125,9 @@ __all__ = [
     "read_pairs",
     "read_table",
     "read_texts",
+    "series_batches",
+    "tagged_batches",
+    "window_batches",
 ]
 
 if not TYPE_CHECKING:  # where types are checked, a name that is not there is a fault

@@ -1,7 +1,5 @@
 """Labeled images as batches: bytes on disk or in memory, normalized floats when they are asked for."""
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +15,10 @@ from glassformer.config import Config
 from glassformer.data.augment import erase, mix, move
 from glassformer.data.image_config import AugmentConfig, ImageConfig
 from glassformer.data.image_files import ImageSet, read_images
-from glassformer.data.loader import moved
+from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.pictures import read_pictures
-from glassformer.data.shuffled import ShuffledBatches
+from glassformer.data.sampling import Indices, shuffle
+from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError
 
 
@@ -51,7 +50,7 @@ class ImageFormat(Config):
 
 
 @dataclass(frozen=True)
-class ImageBatch:
+class ImageBatch(Tensors):
     """Normalized images and their classes; after mixup, the probability of each class."""
 
     images: Float[Tensor, "rows channels height width"]
@@ -74,9 +73,6 @@ class ImageBatch:
     def describe(self) -> str:
         return f"{len(self)} images of {' × '.join(map(str, self.images.shape[1:]))}"
 
-    def to(self, device: torch.device | str) -> "ImageBatch":
-        return moved(self, device)
-
 
 @dataclass(frozen=True)
 class ImageData:
@@ -88,31 +84,25 @@ class ImageData:
     test: ImageSet | None
 
 
-class ImageBatches(ShuffledBatches[ImageBatch]):
-    """Training images in an order drawn from (seed, epoch), varied by what is drawn from (seed, epoch, position)."""
+def image_batches(
+    images: ImageSet, format: ImageFormat, batch_size: int, seed: int, augment: AugmentConfig | None = None
+) -> ResumableLoader[Indices, ImageBatch]:
+    """Training images in an order drawn from (seed, epoch), varied by numbers drawn from (seed, epoch, position)."""
+    config = augment or AugmentConfig()
 
-    def __init__(
-        self,
-        images: ImageSet,
-        format: ImageFormat,
-        batch_size: int,
-        seed: int,
-        augment: AugmentConfig | None = None,
-    ) -> None:
-        super().__init__(len(images), batch_size, seed)
-        self.images, self.format, self.augment = images, format, augment or AugmentConfig()
-        settings = [batch_size, seed, format.model_dump(), self.augment.model_dump()]
-        self.fingerprint = hashlib.sha256(json.dumps([images.fingerprint, *settings]).encode()).hexdigest()
-
-    def _examples(self, examples: NDArray[np.int64], generator: np.random.Generator) -> ImageBatch:
-        config, (images, labels) = self.augment, _load(self.images, examples)
-        images = self.format.normalize(move(images, config, generator))
+    def collate(examples: Indices, draw: Draw) -> ImageBatch:
+        (pixels, labels), generator = _load(images, examples), draw.generator()
+        varied = format.normalize(move(pixels, config, generator))
         if config.erase:
-            images = erase(images, config.erase, generator)
+            varied = erase(varied, config.erase, generator)
         if config.mixup:
-            mixed, targets = mix(images, labels, len(self.format.classes), config.mixup, generator)
+            mixed, targets = mix(varied, labels, len(format.classes), config.mixup, generator)
             return ImageBatch(mixed, targets, examples)
-        return ImageBatch(images, labels, examples)
+        return ImageBatch(varied, labels, examples)
+
+    sampler = shuffle(len(images), batch_size)
+    settings = [batch_size, seed, format.model_dump(), config.model_dump()]
+    return ResumableLoader(sampler, collate, seed, json_digest([images.fingerprint, *settings]))
 
 
 def ordered_images(images: ImageSet, format: ImageFormat, batch_size: int) -> Iterator[ImageBatch]:

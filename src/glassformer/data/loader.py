@@ -1,32 +1,58 @@
-"""What training takes from its data: batches without end, decided by a seed, to be taken up again at any of them."""
+"""Endless batches for training, decided by a seed, which can be resumed at any batch."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from glassformer.data.sampling import Batching, Sampler
 from glassformer.errors import DataError
 
+I = TypeVar("I")  # noqa: E741
 B = TypeVar("B")
-P = TypeVar("P", bound=Sized)
 
 
-class ResumableLoader(ABC, Generic[P, B]):
+class Draw(NamedTuple):
+    """Source of the random numbers of one batch."""
+
+    seed: int
+    epoch: int
+    position: int
+
+    def generator(self) -> np.random.Generator:
+        # 1 + position: to numpy the seeds (a, b) and (a, b, 0) are one, and (a, b) has drawn the order of the epoch.
+        return np.random.default_rng((self.seed, self.epoch, 1 + self.position))
+
+    def generator_of(self, example: int) -> np.random.Generator:
+        """The same numbers for an example in whatever batch of the epoch it is."""
+        return np.random.default_rng((self.seed, self.epoch, example))
+
+
+class ResumableLoader(Generic[I, B]):
     """Batches of every epoch; each is a function of (seed, epoch, position) alone.
 
-    ``epoch`` and ``position`` are those of the next batch: after the last of an epoch, the next epoch and 0.
+    ``sampler`` draws the batches of an epoch as indices, and ``collate`` makes the tensors of one. ``epoch`` and
+    ``position`` are those of the next batch: after the last of an epoch, the next epoch and 0. ``fingerprint`` is the
+    SHA-256 of contents, vocabulary and the settings that decide the batches; ``content_digest`` that of the token ids
+    if they come from a cache.
     """
 
-    fingerprint: str  # SHA-256 of contents, vocabulary and the settings that decide the batches
-    content_digest: str = ""  # SHA-256 of the token ids if they come from a cache
-
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        sampler: Sampler[I],
+        collate: Callable[[I, Draw], B],
+        seed: int,
+        fingerprint: str,
+        content_digest: str = "",
+    ) -> None:
         if seed < 0:
             raise DataError(f"seed={seed} is negative; give 0 or more")
-        self.seed, self.epoch, self.position = seed, 0, 0
+        self.sampler, self.collate, self.seed = sampler, collate, seed
+        self.fingerprint, self.content_digest = fingerprint, content_digest
+        self.epoch, self.position = 0, 0
         self._plan = self._plan_epoch(0)
 
     def __len__(self) -> int:
@@ -45,37 +71,33 @@ class ResumableLoader(ABC, Generic[P, B]):
             yield self.next()
 
     def whole_epoch(self, epoch: int = 0) -> Iterator[B]:
-        """Every batch of one epoch once, wherever training is: for validation."""
+        """Every batch of one epoch once, for validation; the position of training stays."""
         plan = self._plan_epoch(epoch)
         for position in range(len(plan)):
             yield self._make(plan, epoch, position)
 
     def largest(self) -> B:
         """The batch of this epoch that needs most memory: what fits memory with it fits with the rest."""
-        return self._make(self._plan, self.epoch, self._largest(self._plan))
+        return self._make(self._plan, self.epoch, self._plan.largest)
+
+    @property
+    def padding_share(self) -> float:
+        """Share of padding in the tokens of this epoch's batches."""
+        return self._plan.padding_share
 
     def state(self) -> dict[str, int]:
-        """Where the stream is, for ``restore`` on the same data, settings and seed."""
+        """Position of the loader, for ``restore`` on the same data, settings and seed."""
         return {"epoch": self.epoch, "position": self.position}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """The next batch becomes the one that followed when ``state`` was taken."""
+        """Continue with the batch that followed when ``state`` was taken."""
         self._enter(state["epoch"], state["position"])
 
-    @property
-    @abstractmethod
-    def padding_share(self) -> float:
-        """Share of padding in the tokens of this epoch's batches."""
+    def _plan_epoch(self, epoch: int) -> Batching[I]:
+        return self.sampler(np.random.default_rng((self.seed, epoch)))
 
-    @abstractmethod
-    def _plan_epoch(self, epoch: int) -> P: ...
-
-    @abstractmethod
-    def _make(self, plan: P, epoch: int, position: int) -> B: ...
-
-    @abstractmethod
-    def _largest(self, plan: P) -> int:
-        """Its position."""
+    def _make(self, plan: Batching[I], epoch: int, position: int) -> B:
+        return self.collate(plan.batch(position), Draw(self.seed, epoch, position))
 
     def _enter(self, epoch: int, position: int) -> None:
         plan = self._plan if epoch == self.epoch else self._plan_epoch(max(0, epoch))
@@ -87,8 +109,14 @@ class ResumableLoader(ABC, Generic[P, B]):
         self._plan, self.epoch, self.position = plan, epoch, position
 
 
-def moved(batch: B, device: torch.device | str) -> B:
-    """The same batch with its tensors on ``device``."""
-    values = {field.name: getattr(batch, field.name) for field in fields(batch)}  # type: ignore[arg-type]
-    tensors = {name: value.to(device, non_blocking=True) for name, value in values.items() if isinstance(value, Tensor)}
-    return replace(batch, **tensors)  # type: ignore[type-var]
+class Tensors:
+    """Dataclass of tensors, and of such dataclasses, that moves to a device as one."""
+
+    def to(self, device: torch.device | str) -> Self:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        moved = {
+            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value.to(device)
+            for name, value in values.items()
+            if isinstance(value, Tensor | Tensors)
+        }
+        return replace(self, **moved)  # type: ignore[type-var]

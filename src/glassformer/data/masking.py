@@ -1,7 +1,5 @@
 """Batches for a masked language model: some tokens hidden, drawn anew each epoch (Devlin and Liu, both 2019)."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -12,19 +10,17 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.data.batches import times
-from glassformer.data.loader import moved
+from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.masking_config import MaskedConfig
-from glassformer.data.sampling import Plan
-from glassformer.data.sequences import Frame, SequenceEpochs, special_id
-from glassformer.data.token_store import joint_digest
+from glassformer.data.sampling import Indices, Mixture
+from glassformer.data.sequences import Frame, sequence_sampler, special_id
+from glassformer.data.token_store import joint_digest, json_digest
 from glassformer.data.token_stream import Stream
-from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 
 
 @dataclass(frozen=True)
-class MaskedBatch:
+class MaskedBatch(Tensors):
     """Sequences with hidden tokens, and what they were."""
 
     tokens: Int64[Tensor, "rows width"]  # as the model sees them
@@ -40,9 +36,6 @@ class MaskedBatch:
 
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} sequences of {self.tokens.shape[1]} tokens"
-
-    def to(self, device: torch.device | str) -> "MaskedBatch":
-        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -89,45 +82,25 @@ class Masking:
         return candidates & (ranks < np.maximum(amounts, 1)[:, None])
 
 
-class MaskedSequences(SequenceEpochs[MaskedBatch]):
-    """Every document of the streams, cut into equal parts of at most ``max_length`` tokens with those around them.
+def masked_batches(
+    streams: Sequence[Stream], tokenizer: Tokenizer, config: MaskedConfig, seed: int
+) -> ResumableLoader[Indices, MaskedBatch]:
+    """Every document of the streams, cut into equal parts of at most ``max_length`` tokens, frame included.
 
-    Which tokens are hidden is drawn from (seed, epoch, position): a sequence is masked otherwise in each epoch.
+    The hidden tokens are drawn from (seed, epoch, position): a sequence is masked otherwise in each epoch.
     """
+    frame, masking = Frame.of(tokenizer), Masking.of(tokenizer, config)
+    cuts = [_cut(stream, config.max_length - 2) for stream in streams]
+    mixture = Mixture.of([len(begins) for begins, _ in cuts], config.weights, "streams")
+    begins, sizes = (np.concatenate(parts) for parts in zip(*cuts, strict=True))
 
-    def __init__(self, streams: Sequence[Stream], tokenizer: Tokenizer, config: MaskedConfig, seed: int) -> None:
-        self.streams, self.config = list(streams), config
-        self.weights = config.weights or [1.0] * len(self.streams)
-        if len(self.weights) != len(self.streams):
-            raise DataError(
-                f"data.weights has {len(self.weights)} values for {len(self.streams)} streams; give one each"
-            )
-        self.frame, self.masking = Frame.of(tokenizer), Masking.of(tokenizer, config)
-        cuts = [_cut(stream, config.max_length - 2) for stream in self.streams]
-        self._firsts = np.cumsum([0, *(len(begins) for begins, _ in cuts)])
-        self._begins = np.concatenate([begins for begins, _ in cuts])
-        self._sizes = np.concatenate([sizes for _, sizes in cuts])
-        shares = [config.masked_share, config.mask_token_share, config.random_token_share]
-        made_from = [
-            [[stream.fingerprint, weight] for stream, weight in zip(self.streams, self.weights, strict=True)],
-            [config.max_length, config.batch_tokens, config.bucket_noise, *shares],
-        ]
-        self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-        self.content_digest = joint_digest(stream.content_digest for stream in self.streams)
-        super().__init__((self._sizes + 2).astype(np.int32), config.batch_tokens, config.bucket_noise, seed)
+    def ids(example: int) -> NDArray[np.integer]:
+        number, _ = mixture.locate(example)
+        return streams[number].ids[begins[example] : begins[example] + sizes[example]]
 
-    def _examples(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        sizes = np.diff(self._firsts).tolist()
-        parts = [
-            first + times(size, weight, generator)
-            for first, size, weight in zip(self._firsts.tolist(), sizes, self.weights, strict=False)
-        ]
-        return np.concatenate(parts)
-
-    def _make(self, plan: Plan, epoch: int, position: int) -> MaskedBatch:
-        labels, mask, segments = self.frame.rows([[self._ids(i)] for i in plan.batch(position).tolist()])
-        # 1 + position: to numpy the seeds (a, b) and (a, b, 0) are one, and (a, b) has drawn the plan.
-        tokens, predicted = self.masking.hide(labels, np.random.default_rng((self.seed, epoch, 1 + position)))
+    def collate(examples: Indices, draw: Draw) -> MaskedBatch:
+        labels, mask, segments = frame.rows([[ids(example)] for example in examples.tolist()])
+        tokens, predicted = masking.hide(labels, draw.generator())
         return MaskedBatch(
             torch.from_numpy(tokens),
             torch.from_numpy(mask),
@@ -138,10 +111,14 @@ class MaskedSequences(SequenceEpochs[MaskedBatch]):
             n_targets=int(predicted.sum()),
         )
 
-    def _ids(self, example: int) -> NDArray[np.integer]:
-        number = int(np.searchsorted(self._firsts, example, side="right")) - 1
-        begin = int(self._begins[example])
-        return self.streams[number].ids[begin : begin + int(self._sizes[example])]
+    shares = [config.masked_share, config.mask_token_share, config.random_token_share]
+    made_from = [
+        [[stream.fingerprint, weight] for stream, weight in zip(streams, mixture.weights, strict=True)],
+        [config.max_length, config.batch_tokens, config.bucket_noise, *shares],
+    ]
+    sampler = sequence_sampler((sizes + 2).astype(np.int32), config.batch_tokens, config.bucket_noise, mixture)
+    digest = joint_digest(stream.content_digest for stream in streams)
+    return ResumableLoader(sampler, collate, seed, json_digest(made_from), digest)
 
 
 def _cut(stream: Stream, room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -4,8 +4,7 @@ The rows of a batch hold one or several sentences and are padded to a rectangle 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,11 +12,11 @@ from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.data.loader import Tensors
 from glassformer.data.read_report import ReadReport
-from glassformer.data.token_store import Ragged
+from glassformer.data.token_store import Ids, Ragged
 from glassformer.text import TokenizerPair
 
-Ids = Sequence[int] | NDArray[np.integer]
 Pair = tuple[Ids, Ids]
 
 
@@ -64,7 +63,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class TokenLinks:
+class TokenLinks(Tensors):
     """Word alignments of a batch between tokens: each link joins all pieces of two words.
 
     The ``shares`` of a target token sum to 1, so their total is the number of linked target tokens.
@@ -73,12 +72,9 @@ class TokenLinks:
     places: Int64[Tensor, "3 links"]  # row, column in ``Batch.labels``, column in ``Batch.source``; none is twice
     shares: Float32[Tensor, " links"]
 
-    def to(self, device: torch.device | str) -> "TokenLinks":
-        return TokenLinks(self.places.to(device, non_blocking=True), self.shares.to(device, non_blocking=True))
-
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Tensors):
     """Inputs and labels of the model; ``target`` is shifted right by the start token (section 3.1).
 
     A row may hold several sentences one after the other. ``source_sentences`` and ``target_sentences`` number them
@@ -119,11 +115,6 @@ class Batch:
 
     def describe(self) -> str:
         return f"{list(self.source.shape)} source and {list(self.target.shape)} target tokens"
-
-    def to(self, device: torch.device | str) -> "Batch":
-        names = ("source", "target", "labels", "source_sentences", "target_sentences")
-        moved: dict[str, Any] = {name: getattr(self, name).to(device, non_blocking=True) for name in names}
-        return replace(self, **moved, links=None if self.links is None else self.links.to(device))
 
 
 def collate(

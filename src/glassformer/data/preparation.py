@@ -1,7 +1,6 @@
 """Text files to a ``Corpus``: read, filter, encode, a few thousand lines at a time, whatever the files' size."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -20,7 +19,15 @@ from glassformer.data.pairs import Corpus
 from glassformer.data.parallel_text import Record, find_files, read_records
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.readers import regular
-from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, open_or_build
+from glassformer.data.token_store import (
+    Contents,
+    Ragged,
+    account_of,
+    content_digest,
+    digest,
+    json_digest,
+    open_or_build,
+)
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
 
@@ -57,7 +64,7 @@ def fingerprint(config: DataConfig, paths: list[str], tokenizers: TokenizerPair,
         made_from["validation_share"] = config.validation_share
     if alignments:
         made_from["alignments"] = [digest(regular(Path(file))) for file in alignments]
-    return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    return json_digest(made_from)
 
 
 def _open(folder: Path, index: dict[str, Any], key: str, paths: list[str]) -> Corpus | None:

@@ -1,29 +1,206 @@
-"""Sampling: sentences that share a row, and rows of similar length that share a batch, drawn from a generator."""
+"""Sampling: pure functions from sizes and a random generator to the batches of an epoch, as indices of examples."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from glassformer.data.token_store import Ragged
+from glassformer.errors import DataError
+
+Indices = NDArray[np.int64]
+I_co = TypeVar("I_co", covariant=True)
 
 CANDIDATES = 8
 """Pairs of one length among which the most balanced one for a row is chosen; saves 1 % of padding."""
 
 
+class Batching(Protocol[I_co]):
+    """Batches of one epoch, each as the indices of its examples."""
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        ...
+
+    def batch(self, position: int) -> I_co: ...
+
+    @property
+    def largest(self) -> int:
+        """Position of the batch that needs most memory."""
+        ...
+
+    @property
+    def padding_share(self) -> float:
+        """Share of padding in the padded tokens of all batches."""
+        ...
+
+
+class Sampler(Protocol[I_co]):
+    """Source of the batches of an epoch, which are a function of the generator alone."""
+
+    def __call__(self, generator: np.random.Generator) -> Batching[I_co]: ...
+
+
 @dataclass(frozen=True)
 class Plan:
-    """Batches of one epoch: batch ``i`` holds ``rows[starts[i]:stops[i]]``."""
+    """Batches of one epoch: batch ``i`` holds ``examples[starts[i]:stops[i]]``."""
 
-    rows: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    padded_tokens: NDArray[np.int64]  # of each batch, both sides
+    examples: Indices
+    starts: Indices
+    stops: Indices
+    padded_tokens: Indices  # of each batch
+    tokens: int  # of all batches, without padding
+
+    @classmethod
+    def unpadded(cls, examples: Indices, bounds: Indices) -> Self:
+        """Examples of one size: batch ``i`` holds those from ``bounds[i]`` to ``bounds[i + 1]``."""
+        return cls(examples, bounds[:-1], bounds[1:], np.diff(bounds), len(examples))
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    def batch(self, position: int) -> NDArray[np.int64]:
-        return self.rows[self.starts[position] : self.stops[position]]
+    def batch(self, position: int) -> Indices:
+        return self.examples[self.starts[position] : self.stops[position]]
+
+    @property
+    def largest(self) -> int:
+        return int(self.padded_tokens.argmax())
+
+    @property
+    def padding_share(self) -> float:
+        return 1 - self.tokens / int(self.padded_tokens.sum())
+
+
+@dataclass(frozen=True)
+class PackedPlan:
+    """The same where every example of ``plan`` is a row of several, which are ``rows[i]``."""
+
+    rows: Ragged
+    plan: Plan
+    padding_share: float
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def batch(self, position: int) -> list[NDArray[np.integer]]:
+        """The examples of each row."""
+        return [self.rows[row] for row in self.plan.batch(position).tolist()]
+
+    @property
+    def largest(self) -> int:
+        return self.plan.largest
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several data sets, numbered end to end, each of which an epoch sees ``weight`` times.
+
+    At 1 an epoch sees each example once, at 2.5 each example twice and a random half of them, drawn anew each epoch, a
+    third time.
+    """
+
+    starts: Indices  # of each data set, and the end of the last
+    weights: list[float]
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], weights: Sequence[float] = (), names: str = "corpora") -> Self:
+        """No weights: each data set once. Raises ``DataError`` for weights that are not one positive number each."""
+        if not sizes:
+            raise DataError("there is no corpus to make batches of; give data.train a path")
+        weights = list(weights) or [1.0] * len(sizes)
+        if len(weights) != len(sizes):
+            raise DataError(f"data.weights has {len(weights)} values for {len(sizes)} {names}; give one each")
+        if not all(0 < weight < float("inf") for weight in weights):
+            raise DataError(f"data.weights={weights}: every weight is a number above 0")
+        return cls(np.cumsum([0, *sizes]), weights)
+
+    @property
+    def sets(self) -> Iterator[tuple[int, int, float]]:
+        """First index, size and weight of each data set."""
+        return zip(self.starts.tolist(), np.diff(self.starts).tolist(), self.weights, strict=False)
+
+    def locate(self, index: int) -> tuple[int, int]:
+        """The number of the data set that ``index`` falls into, and the index within it."""
+        number = int(np.searchsorted(self.starts, index, side="right")) - 1
+        return number, index - int(self.starts[number])
+
+    def draw(self, generator: np.random.Generator) -> Indices:
+        """The examples of an epoch, in order."""
+        return np.concatenate([start + repeated(size, weight, generator) for start, size, weight in self.sets])
+
+
+def repeated(size: int, weight: float, generator: np.random.Generator) -> Indices:
+    """The indices below ``size``, each ``weight`` times. The odd one is drawn: 0.5 of 3 is 1 or 2, on average 1.5."""
+    whole, part = divmod(weight, 1.0)
+    indices = np.tile(np.arange(size), int(whole))
+    if not part:
+        return indices
+    n_part = max(int(part * size + generator.random()), 0 if whole else 1)
+    return np.concatenate([indices, generator.choice(size, n_part, replace=False)])
+
+
+def shuffle(n_examples: int, batch_size: int) -> Sampler[Indices]:
+    """Sampler of each example once, in batches of at most ``batch_size``, their sizes equal to within 1.
+
+    No example is dropped, and none is alone in a last small batch, where its gradient would weigh more.
+    """
+    if n_examples < 1:
+        raise DataError("there is no example to make batches of; give data.train at least one")
+    if batch_size < 1:
+        raise DataError(f"data.batch_size={batch_size}: a batch holds at least one example; give 1 or more")
+    n_batches = -(-n_examples // batch_size)
+    bounds = np.arange(n_batches + 1) * n_examples // n_batches
+    return lambda generator: Plan.unpadded(generator.permutation(n_examples), bounds)
+
+
+def by_length(
+    lengths: NDArray[np.int32], mixture: Mixture, batch_tokens: int, noise: float, generator: np.random.Generator
+) -> Plan:
+    """Sequences of similar length in a batch of at most ``batch_tokens`` padded tokens."""
+    examples = mixture.draw(generator)
+    chosen = lengths[examples]
+    plan = plan_batches(chosen, np.zeros_like(chosen), batch_tokens, noise, generator)
+    return Plan(examples[plan.examples], plan.starts, plan.stops, plan.padded_tokens, plan.tokens)
+
+
+def in_windows(mixture: Mixture, context: int, rows: int, generator: np.random.Generator) -> Plan:
+    """Positions at which windows of ``context`` tokens begin, at most ``rows`` a batch; batches are equal to within 1.
+
+    Every epoch cuts each stream from another offset, drawn from 0 to ``context`` - 1, so that a token stands at every
+    position of a window in time. A window begins with the last target of the window before it. The remainder at both
+    ends, less than a window together with its last target, is not seen in that epoch.
+    """
+    parts = list[Indices]()
+    for start, size, weight in mixture.sets:
+        last = size - context - 1  # where a window may begin at the latest
+        offset = int(generator.integers(min(context, last + 1)))
+        begins = np.arange(offset, last + 1, context)
+        parts.append(start + begins[repeated(len(begins), weight, generator)])
+    windows = generator.permutation(np.concatenate(parts))
+    batches = np.array_split(windows, -(-len(windows) // rows))
+    return Plan.unpadded(windows, np.cumsum([0, *map(len, batches)]))
+
+
+def in_rows(
+    sides: tuple[NDArray[np.int32], NDArray[np.int32]],
+    mixture: Mixture,
+    row_tokens: int,
+    batch_tokens: int,
+    noise: float,
+    generator: np.random.Generator,
+) -> PackedPlan:
+    """Pairs packed into rows, and rows of similar width in a batch of at most ``batch_tokens`` padded tokens a side.
+
+    ``sides``: source and target tokens of every pair, end tokens included. ``row_tokens=0`` gives every pair a row.
+    """
+    source, target = sides
+    rows = pack_rows(mixture.draw(generator), source, target, row_tokens, generator)
+    plan = plan_batches(rows.source, rows.target, batch_tokens, 0.0 if row_tokens else noise, generator)
+    tokens = source[rows.examples.values].sum() + target[rows.examples.values].sum()
+    return PackedPlan(rows.examples, plan, 1 - int(tokens) / int(plan.padded_tokens.sum()))
 
 
 def plan_batches(
@@ -45,7 +222,8 @@ def plan_batches(
     starts, stops = bounds[:-1], bounds[1:]
     widths = np.maximum.reduceat(source, starts).astype(np.int64) + np.maximum.reduceat(target, starts)
     shuffled = generator.permutation(len(starts))
-    return Plan(rows, starts[shuffled], stops[shuffled], ((stops - starts) * widths)[shuffled])
+    padded_tokens = ((stops - starts) * widths)[shuffled]
+    return Plan(rows, starts[shuffled], stops[shuffled], padded_tokens, int(source.sum()) + int(target.sum()))
 
 
 def _order_by_length(
@@ -79,20 +257,12 @@ def _cut(longest: NDArray[np.int32], batch_tokens: int) -> NDArray[np.int64]:
     return np.array(bounds, np.int64)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Row ``i`` holds ``examples[starts[i]:starts[i + 1]]`` and takes ``source[i]`` and ``target[i]`` tokens."""
+class Rows(NamedTuple):
+    """Rows of the pairs of an epoch, and the width of each row on both sides."""
 
-    examples: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    examples: Ragged
     source: NDArray[np.int32]
     target: NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def row(self, number: int) -> NDArray[np.int64]:
-        return self.examples[self.starts[number] : self.starts[number + 1]]
 
 
 def pack_rows(
@@ -109,7 +279,7 @@ def pack_rows(
     """
     examples = generator.permutation(examples)
     if not row_tokens:
-        return Rows(examples, np.arange(len(examples) + 1), source[examples], target[examples])
+        return Rows(Ragged(examples, np.arange(len(examples) + 1)), source[examples], target[examples])
     lengths = list(zip(source.tolist(), target.tolist(), strict=True))
     by_length = _by_length(examples, np.maximum(source, target)[examples])
     order, starts, widths = list[int](), [0], list[tuple[int, int]]()
@@ -123,7 +293,7 @@ def pack_rows(
         starts.append(len(order))
         widths.append((width[0], width[1]))
     sides = np.array(widths, np.int32)
-    return Rows(np.array(order), np.array(starts), sides[:, 0], sides[:, 1])
+    return Rows(Ragged(np.array(order), np.array(starts)), sides[:, 0], sides[:, 1])
 
 
 def _by_length(examples: NDArray[np.int64], longer_side: NDArray[np.int32]) -> list[list[int]]:

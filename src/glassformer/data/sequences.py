@@ -2,19 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar
+from functools import partial
+from typing import Self
 
 import numpy as np
 from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 
-from glassformer.data.loader import ResumableLoader
-from glassformer.data.pairs import Ids
-from glassformer.data.sampling import Plan, plan_batches
+from glassformer.data.sampling import Indices, Mixture, Sampler, by_length
+from glassformer.data.token_store import Ids
 from glassformer.errors import ConfigError, DataError
 from glassformer.text import Tokenizer
 
-B = TypeVar("B")
 Parts = Sequence[Ids]  # of one sequence: a text, or a text and its pair
 
 
@@ -83,35 +82,15 @@ def truncated(parts: Parts, max_length: int) -> Parts:
     return [ids[:length] for ids, length in zip(parts, kept, strict=True)]
 
 
-class SequenceEpochs(ResumableLoader[Plan, B]):
-    """Batches of sequences of similar length, of at most ``batch_tokens`` padded tokens, drawn from (seed, epoch)."""
-
-    def __init__(self, lengths: NDArray[np.int32], batch_tokens: int, bucket_noise: float, seed: int) -> None:
-        """``lengths``: the tokens of every sequence, framed."""
-        self.lengths, self.batch_tokens, self.bucket_noise = lengths, batch_tokens, bucket_noise
-        if not len(lengths):
-            raise DataError("there is no sequence to make batches of; give data.train text")
-        if (longest := int(lengths.max())) > batch_tokens:
-            raise DataError(
-                f"a sequence of {longest} tokens does not fit data.batch_tokens={batch_tokens}; "
-                f"raise it to {longest} or lower data.max_length"
-            )
-        super().__init__(seed)
-
-    @property
-    def padding_share(self) -> float:
-        return 1 - int(self.lengths[self._plan.rows].sum()) / int(self._plan.padded_tokens.sum())
-
-    def _examples(self, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Which sequences an epoch sees."""
-        return np.arange(len(self.lengths))
-
-    def _plan_epoch(self, epoch: int) -> Plan:
-        generator = np.random.default_rng((self.seed, epoch))
-        examples = self._examples(generator)
-        lengths = self.lengths[examples]
-        plan = plan_batches(lengths, np.zeros_like(lengths), self.batch_tokens, self.bucket_noise, generator)
-        return Plan(examples[plan.rows], plan.starts, plan.stops, plan.padded_tokens)
-
-    def _largest(self, plan: Plan) -> int:
-        return int(plan.padded_tokens.argmax())
+def sequence_sampler(
+    lengths: NDArray[np.int32], batch_tokens: int, noise: float, mixture: Mixture | None = None
+) -> Sampler[Indices]:
+    """Sampler of sequences of similar length; ``lengths``: the tokens of every sequence, framed."""
+    if not len(lengths):
+        raise DataError("there is no sequence to make batches of; give data.train text")
+    if (longest := int(lengths.max())) > batch_tokens:
+        raise DataError(
+            f"a sequence of {longest} tokens does not fit data.batch_tokens={batch_tokens}; "
+            f"raise it to {longest} or lower data.max_length"
+        )
+    return partial(by_length, lengths, mixture or Mixture.of([len(lengths)]), batch_tokens, noise)

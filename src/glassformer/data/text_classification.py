@@ -14,11 +14,12 @@ from torch import Tensor
 
 from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
-from glassformer.data.loader import moved
+from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
-from glassformer.data.sampling import Plan
-from glassformer.data.sequences import Frame, SequenceEpochs, framed_length, truncated
+from glassformer.data.sampling import Indices
+from glassformer.data.sequences import Frame, framed_length, sequence_sampler, truncated
 from glassformer.data.text_classification_files import LabeledRecord, read_labeled
+from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
 
@@ -26,7 +27,7 @@ CHUNK_RECORDS = 4096
 
 
 @dataclass(frozen=True)
-class LabeledBatch:
+class LabeledBatch(Tensors):
     tokens: Int64[Tensor, "rows width"]
     mask: Bool[Tensor, "rows width"]  # True: a token, False: padding
     segments: Int64[Tensor, "rows width"]  # 0: the text, 1: its pair
@@ -44,9 +45,6 @@ class LabeledBatch:
 
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} texts of {self.tokens.shape[1]} tokens"
-
-    def to(self, device: torch.device | str) -> "LabeledBatch":
-        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -128,22 +126,22 @@ def count_tokens(tokens: TokenReadReport, kept: Iterator[NDArray[np.int32]], tok
         tokens.unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
 
 
-class LabeledBatches(SequenceEpochs[LabeledBatch]):
+def labeled_batches(
+    examples: LabeledExamples, tokenizer: Tokenizer, config: LabeledConfig, seed: int
+) -> ResumableLoader[Indices, LabeledBatch]:
     """Every example once an epoch, those of similar length together."""
+    frame = Frame.of(tokenizer)
 
-    def __init__(self, examples: LabeledExamples, tokenizer: Tokenizer, config: LabeledConfig, seed: int) -> None:
-        self.examples, self.frame = examples, Frame.of(tokenizer)
-        made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
-        self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-        lengths = np.fromiter(map(framed_length, examples.sequences), np.int32, len(examples))
-        super().__init__(lengths, config.batch_tokens, config.bucket_noise, seed)
-
-    def _make(self, plan: Plan, epoch: int, position: int) -> LabeledBatch:
-        chosen = plan.batch(position)
-        rows = self.frame.rows([self.examples.sequences[i] for i in chosen.tolist()])
+    def collate(chosen: Indices, _: Draw) -> LabeledBatch:
+        rows = frame.rows([examples.sequences[i] for i in chosen.tolist()])
         tokens, mask, segments = map(torch.from_numpy, rows)
-        label_ids = torch.from_numpy(self.examples.label_ids[chosen])
+        label_ids = torch.from_numpy(examples.label_ids[chosen])
         return LabeledBatch(tokens, mask, segments, label_ids, int(mask.sum()), chosen)
+
+    lengths = np.fromiter(map(framed_length, examples.sequences), np.int32, len(examples))
+    sampler = sequence_sampler(lengths, config.batch_tokens, config.bucket_noise)
+    made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
+    return ResumableLoader(sampler, collate, seed, json_digest(made_from))
 
 
 def _encoded(

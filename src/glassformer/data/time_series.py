@@ -15,10 +15,11 @@ from pydantic import Field
 from torch import Tensor
 
 from glassformer.config import Config
-from glassformer.data.loader import moved
-from glassformer.data.shuffled import ShuffledBatches
+from glassformer.data.loader import Draw, ResumableLoader, Tensors
+from glassformer.data.sampling import Indices, shuffle
 from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.data.time_series_files import LARGEST, Table, read_table
+from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError
 
 Part = Literal["train", "validation", "test"]
@@ -54,7 +55,7 @@ class SeriesFormat(Config):
 
 
 @dataclass(frozen=True)
-class SeriesBatch:
+class SeriesBatch(Tensors):
     """Windows of standardized values."""
 
     context: Float32[Tensor, "rows time variables"]
@@ -77,9 +78,6 @@ class SeriesBatch:
     def describe(self) -> str:
         time, variables = self.context.shape[1:]
         return f"{len(self)} windows of {time} + {self.future.shape[1]} rows × {variables} variables"
-
-    def to(self, device: torch.device | str) -> "SeriesBatch":
-        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -134,17 +132,15 @@ class Series:
         return digest.hexdigest()
 
 
-class SeriesBatches(ShuffledBatches[SeriesBatch]):
+def series_batches(series: Series, batch_size: int, seed: int) -> ResumableLoader[Indices, SeriesBatch]:
     """The training windows of a series, in an order drawn from (seed, epoch)."""
+    windows = series.windows("train")
 
-    def __init__(self, series: Series, batch_size: int, seed: int) -> None:
-        self.series, self._windows = series, series.windows("train")
-        super().__init__(len(self._windows), batch_size, seed)
-        made_from = [series.fingerprint, batch_size, seed]
-        self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    def collate(examples: Indices, _: Draw) -> SeriesBatch:
+        return series.batch(windows[examples])
 
-    def _examples(self, examples: NDArray[np.int64], generator: np.random.Generator) -> SeriesBatch:
-        return self.series.batch(self._windows[examples])
+    sampler = shuffle(len(windows), batch_size)
+    return ResumableLoader(sampler, collate, seed, json_digest([series.fingerprint, batch_size, seed]))
 
 
 def prepare_series(config: SeriesDataConfig) -> Series:

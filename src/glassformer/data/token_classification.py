@@ -15,12 +15,13 @@ from torch import Tensor
 
 from glassformer.data.classification_config import TaggedConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
-from glassformer.data.loader import moved
+from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason
-from glassformer.data.sampling import Plan
-from glassformer.data.sequences import Frame, SequenceEpochs
+from glassformer.data.sampling import Indices
+from glassformer.data.sequences import Frame, sequence_sampler
 from glassformer.data.text_classification import count_tokens
 from glassformer.data.token_classification_files import TaggedRecord, read_tagged
+from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
 
@@ -29,7 +30,7 @@ CHUNK_SENTENCES = 1024
 
 
 @dataclass(frozen=True)
-class TaggedBatch:
+class TaggedBatch(Tensors):
     tokens: Int64[Tensor, "rows width"]
     mask: Bool[Tensor, "rows width"]  # True: a token, False: padding
     segments: Int64[Tensor, "rows width"]  # all 0: one text a sequence
@@ -44,9 +45,6 @@ class TaggedBatch:
 
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} sentences of {self.tokens.shape[1]} tokens"
-
-    def to(self, device: torch.device | str) -> "TaggedBatch":
-        return moved(self, device)
 
 
 @dataclass(frozen=True)
@@ -134,23 +132,18 @@ def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
     return [ids or [tokenizer.unknown_id] for ids in tokenizer.encode_batch(words)]
 
 
-class TaggedBatches(SequenceEpochs[TaggedBatch]):
+def tagged_batches(
+    examples: TaggedExamples, tokenizer: Tokenizer, config: TaggedConfig, seed: int
+) -> ResumableLoader[Indices, TaggedBatch]:
     """Every sentence once an epoch, those of similar length together."""
+    frame = Frame.of(tokenizer)
 
-    def __init__(self, examples: TaggedExamples, tokenizer: Tokenizer, config: TaggedConfig, seed: int) -> None:
-        self.examples, self.frame = examples, Frame.of(tokenizer)
-        made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
-        self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-        lengths = np.array([len(words.ids) + 2 for words in examples.sentences], np.int32)
-        super().__init__(lengths, config.batch_tokens, config.bucket_noise, seed)
-
-    def _make(self, plan: Plan, epoch: int, position: int) -> TaggedBatch:
-        chosen = plan.batch(position)
-        sentences = [self.examples.sentences[i] for i in chosen.tolist()]
-        tokens, mask, segments = self.frame.rows([[words.ids] for words in sentences])
+    def collate(chosen: Indices, _: Draw) -> TaggedBatch:
+        sentences = [examples.sentences[i] for i in chosen.tolist()]
+        tokens, mask, segments = frame.rows([[words.ids] for words in sentences])
         tags = np.full(tokens.shape, NOT_COUNTED, np.int64)
         for row, (i, words) in enumerate(zip(chosen.tolist(), sentences, strict=True)):
-            tags[row, 1 + words.starts] = self.examples.tag_ids[i]  # 1: [CLS]
+            tags[row, 1 + words.starts] = examples.tag_ids[i]  # 1: [CLS]
         starts = tags != NOT_COUNTED
         return TaggedBatch(
             torch.from_numpy(tokens),
@@ -162,6 +155,11 @@ class TaggedBatches(SequenceEpochs[TaggedBatch]):
             n_targets=int(starts.sum()),
             examples=chosen,
         )
+
+    lengths = np.array([len(words.ids) + 2 for words in examples.sentences], np.int32)
+    sampler = sequence_sampler(lengths, config.batch_tokens, config.bucket_noise)
+    made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
+    return ResumableLoader(sampler, collate, seed, json_digest(made_from))
 
 
 def _encoded(

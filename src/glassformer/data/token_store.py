@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ ABANDONED_SECONDS = 24 * 3600
 
 
 T = TypeVar("T")
+Ids = Sequence[int] | NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,12 @@ def _verified_index(folder: Path, key: str) -> dict[str, Any] | None:
 
 def content_digest(index: dict[str, Any]) -> str:
     """SHA-256 over the token ids of an index; equal if and only if the token ids are equal."""
-    return hashlib.sha256(json.dumps([index["dtypes"], index["files"]], sort_keys=True).encode()).hexdigest()
+    return json_digest([index["dtypes"], index["files"]], sort_keys=True)
 
 
 def joint_digest(digests: Iterable[str]) -> str:
     """SHA-256 over the content digests of several corpora or streams, in order."""
-    return hashlib.sha256(json.dumps(list(digests)).encode()).hexdigest()
+    return json_digest(list(digests))
 
 
 def account_of(index: dict[str, Any], paths: list[str]) -> ReadReport:
@@ -230,6 +231,11 @@ def _cache_root(cache: str) -> Path:
             setting="data.cache",
             advice="set data.cache to one",
         ) from None
+
+
+def json_digest(value: Any, sort_keys: bool = False) -> str:
+    """SHA-256 of a value as JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=sort_keys).encode()).hexdigest()
 
 
 def digest(path: Path) -> str:

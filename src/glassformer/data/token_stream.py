@@ -1,7 +1,5 @@
 """One stream of token ids: documents end to end with the end token between them, on disk, mapped into memory."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +14,15 @@ from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.held_out import Part
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.readers import regular
-from glassformer.data.token_store import Contents, Ragged, account_of, content_digest, digest, open_or_build
+from glassformer.data.token_store import (
+    Contents,
+    Ragged,
+    account_of,
+    content_digest,
+    digest,
+    json_digest,
+    open_or_build,
+)
 from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer
@@ -91,7 +97,7 @@ def _fingerprint(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer
         "part": [part, 0.0 if part == "all" else config.validation_share],
         "vocabulary": tokenizer.fingerprint,
     }
-    return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
+    return json_digest(made_from)
 
 
 def _open(folder: Path, index: dict[str, Any], key: str, paths: list[str]) -> Stream | None:

@@ -1,9 +1,8 @@
 """Batches for a language model: windows of a stream, each token predicted from those before it in its window."""
 
-import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,9 +10,9 @@ from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.data.batches import times
-from glassformer.data.loader import ResumableLoader, moved
-from glassformer.data.token_store import joint_digest
+from glassformer.data.loader import Draw, ResumableLoader, Tensors
+from glassformer.data.sampling import Indices, Mixture, in_windows
+from glassformer.data.token_store import joint_digest, json_digest
 from glassformer.data.token_stream import Stream
 from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import DataError
@@ -21,7 +20,7 @@ from glassformer.text import Tokenizer
 
 
 @dataclass(frozen=True)
-class WindowBatch:
+class WindowBatch(Tensors):
     """Windows of text, and the same text one token later."""
 
     tokens: Int64[Tensor, "rows context"]
@@ -46,9 +45,6 @@ class WindowBatch:
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} windows of {self.tokens.shape[1]} tokens"
 
-    def to(self, device: torch.device | str) -> "WindowBatch":
-        return moved(self, device)
-
 
 def number_documents(tokens: Int64[Tensor, "rows context"], end_id: int) -> Int64[Tensor, "rows context"]:
     """Of each token the number of its document within the window, from 1.
@@ -66,68 +62,40 @@ def logits_within_documents(
     return lambda tokens: model(tokens, number_documents(tokens, end_id))
 
 
-class Windows(ResumableLoader[list[NDArray[np.int64]], WindowBatch]):
-    """Windows of ``context`` tokens of the streams, in an order drawn from (seed, epoch).
-
-    Every epoch cuts each stream from another offset, drawn from 0 to ``context`` - 1, so that a token stands at every
-    place of a window in time. A window begins with the token that was the last one wanted of the window before it.
-    What is left over at both ends, less than a window together with its wanted token, is not seen in that epoch.
-    The batches of an epoch have as many windows as each other, or one less.
+def window_batches(
+    streams: Sequence[Stream], tokenizer: Tokenizer, config: StreamConfig, seed: int
+) -> ResumableLoader[Indices, WindowBatch]:
+    """Windows of ``config.context`` tokens of the streams, in an order drawn from (seed, epoch).
 
     Raises ``DataError`` when a stream is shorter than a window and the token after it.
     """
+    mixture = Mixture.of([len(stream) for stream in streams], config.weights, "streams")
+    _check_length(streams, config.context)
 
-    padding_share = 0.0
+    def window(begin: int) -> NDArray[np.integer]:
+        number, begin = mixture.locate(begin)
+        return streams[number].ids[begin : begin + config.context + 1]
 
-    def __init__(self, streams: Sequence[Stream], tokenizer: Tokenizer, config: StreamConfig, seed: int) -> None:
-        self.streams, self.config = list(streams), config
-        self.weights = config.weights or [1.0] * len(self.streams)
-        self.end_id = tokenizer.end_id
-        self._check()
-        self._starts = np.cumsum([0, *map(len, self.streams)])
-        made_from = [
-            [[stream.fingerprint, weight] for stream, weight in zip(self.streams, self.weights, strict=True)],
-            [config.context, config.rows, config.within_documents],
-        ]
-        self.fingerprint = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-        self.content_digest = joint_digest(stream.content_digest for stream in self.streams)
-        super().__init__(seed)
-
-    def _plan_epoch(self, epoch: int) -> list[NDArray[np.int64]]:
-        """For every batch where its windows begin, in the streams laid end to end."""
-        generator = np.random.default_rng((self.seed, epoch))
-        parts = list[NDArray[np.int64]]()
-        for start, stream, weight in zip(self._starts[:-1], self.streams, self.weights, strict=True):
-            last = len(stream) - self.config.context - 1  # where a window may begin at the latest
-            offset = int(generator.integers(min(self.config.context, last + 1)))
-            begins = np.arange(offset, last + 1, self.config.context)
-            parts.append(start + begins[times(len(begins), weight, generator)])
-        windows = generator.permutation(np.concatenate(parts))
-        return np.array_split(windows, -(-len(windows) // self.config.rows))
-
-    def _make(self, plan: list[NDArray[np.int64]], epoch: int, position: int) -> WindowBatch:
-        rows = np.stack([self._window(begin) for begin in plan[position].tolist()]).astype(np.int64)
+    def collate(begins: Indices, _: Draw) -> WindowBatch:
+        rows = np.stack([window(begin) for begin in begins.tolist()]).astype(np.int64)
         tokens, labels = (torch.from_numpy(np.ascontiguousarray(side)) for side in (rows[:, :-1], rows[:, 1:]))
-        documents = number_documents(tokens, self.end_id) if self.config.within_documents else None
+        documents = number_documents(tokens, tokenizer.end_id) if config.within_documents else None
         return WindowBatch(tokens, labels, documents)
 
-    def _largest(self, plan: list[NDArray[np.int64]]) -> int:
-        return 0  # array_split puts the longer ones first
+    made_from = [
+        [[stream.fingerprint, weight] for stream, weight in zip(streams, mixture.weights, strict=True)],
+        [config.context, config.rows, config.within_documents],
+    ]
+    sampler = partial(in_windows, mixture, config.context, config.rows)
+    digest = joint_digest(stream.content_digest for stream in streams)
+    return ResumableLoader(sampler, collate, seed, json_digest(made_from), digest)
 
-    def _window(self, begin: int) -> NDArray[np.integer]:
-        number = int(np.searchsorted(self._starts, begin, side="right")) - 1
-        begin -= int(self._starts[number])
-        return self.streams[number].ids[begin : begin + self.config.context + 1]
 
-    def _check(self) -> None:
-        if len(self.weights) != len(self.streams):
+def _check_length(streams: Sequence[Stream], context: int) -> None:
+    for stream in streams:
+        if len(stream) <= context:
+            names = ", ".join(file.path for file in stream.account.files)
             raise DataError(
-                f"data.weights has {len(self.weights)} values for {len(self.streams)} streams; give one each"
+                f"{names}: {len(stream):,} tokens are less than one window of data.context={context} "
+                f"and the token after it; lower data.context to {len(stream) - 1} or give more text"
             )
-        for stream in self.streams:
-            if len(stream) <= self.config.context:
-                names = ", ".join(file.path for file in stream.account.files)
-                raise DataError(
-                    f"{names}: {len(stream):,} tokens are less than one window of data.context={self.config.context} "
-                    f"and the token after it; lower data.context to {len(stream) - 1} or give more text"
-                )

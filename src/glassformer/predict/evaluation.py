@@ -11,7 +11,7 @@ from glassformer.config import Config
 from glassformer.data.classification_config import LabeledConfig, TaggedConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ordered_images
-from glassformer.data.masking import MaskedSequences
+from glassformer.data.masking import masked_batches
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.time_series import prepare_series
@@ -174,7 +174,7 @@ def masked_scores(filler: Filler, config: MaskedConfig, files: list[str]) -> dic
     assert model.transform is not None and model.output_projection is not None
     config = config.model_copy(update={"max_length": min(config.max_length, filler.max_length)})
     stream = prepare_stream(config, files, filler.tokenizer)
-    for batch in MaskedSequences([stream], filler.tokenizer, config, seed=0).whole_epoch():
+    for batch in masked_batches([stream], filler.tokenizer, config, seed=0).whole_epoch():
         batch = batch.to(filler.device)
         hidden = model.hidden(batch.tokens, batch.mask, batch.segments)[batch.predicted]
         logits, labels = model.output_projection(model.transform(hidden)).float(), batch.labels[batch.predicted]

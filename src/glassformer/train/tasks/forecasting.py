@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from glassformer.data.time_series import PARTS, Part, SeriesBatch, SeriesBatches, prepare_series
+from glassformer.data.time_series import PARTS, Part, SeriesBatch, prepare_series, series_batches
 from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.metrics.forecast import forecast_errors
 from glassformer.models.series import SeriesConfig, SeriesModel
@@ -55,7 +55,7 @@ class Forecasting:
         known = self.series.known
         gaps = "" if known is None else f"; {np.count_nonzero(~known):,} missing values are the previous ones again"
         self.accounts: Sequence[Report] = [Message(f"{config.data.file}: {shape}; windows: {windows}{gaps}")]
-        self.batches = SeriesBatches(self.series, config.data.batch_size, config.train.seed)
+        self.batches = series_batches(self.series, config.data.batch_size, config.train.seed)
 
     @property
     def limit(self) -> str:

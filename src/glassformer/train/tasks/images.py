@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 
 from glassformer.data.image_config import ImageConfig
-from glassformer.data.images import ImageBatch, ImageBatches, ordered_images, prepare_images
+from glassformer.data.images import ImageBatch, image_batches, ordered_images, prepare_images
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
 from glassformer.train.loss import Loss, cross_entropy
@@ -39,7 +39,7 @@ class ImageClassification:
         self.accounts: Sequence[Report] = [
             Message(f"{len(data.train):,} images of {shape} in {len(data.format.classes)} classes{held}")
         ]
-        self.batches = ImageBatches(
+        self.batches = image_batches(
             data.train, data.format, config.data.batch_size, config.train.seed, config.data.augment
         )
 

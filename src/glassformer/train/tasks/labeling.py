@@ -5,8 +5,8 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from glassformer.data.classification_config import LabeledConfig, TaggedConfig
-from glassformer.data.text_classification import LabeledBatch, LabeledBatches, labeled_texts, prepare_labeled
-from glassformer.data.token_classification import TaggedBatch, TaggedBatches, prepare_tagged, tagged_texts
+from glassformer.data.text_classification import LabeledBatch, labeled_batches, labeled_texts, prepare_labeled
+from glassformer.data.token_classification import TaggedBatch, prepare_tagged, tagged_batches, tagged_texts
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig
@@ -43,7 +43,7 @@ class Classification(ClassificationTask):
 
     unit = "texts"
     head, stored = "n_classes", "labels"
-    reading = Readers(labeled_texts, prepare_labeled, LabeledBatches)
+    reading = Readers(labeled_texts, prepare_labeled, labeled_batches)
 
     def texts(self, batch: LabeledBatch) -> list[Any]:
         labels = [self.names[label] for label in batch.labels.tolist()]
@@ -66,7 +66,7 @@ class Tagging(ClassificationTask):
 
     unit = "words"
     head, stored = "n_tags", "tags"
-    reading = Readers(tagged_texts, prepare_tagged, TaggedBatches)
+    reading = Readers(tagged_texts, prepare_tagged, tagged_batches)
 
     def _labeled(self, model: BERT, batch: TaggedBatch) -> Labeled:
         assert model.tags is not None

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from glassformer.data.documents import training_texts
 from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.data.token_stream_config import StreamConfig
-from glassformer.data.windows import WindowBatch, Windows, logits_within_documents
+from glassformer.data.windows import WindowBatch, logits_within_documents, window_batches
 from glassformer.errors import DataError
 from glassformer.generate import LanguageDecodingConfig, stop_strings, token_biases
 from glassformer.metrics.likelihood import bits, sliding_likelihood
@@ -80,7 +80,7 @@ class LanguageModeling:
                 f"the validation text has {len(self._measured)} token, and at least 2 are needed; "
                 "add text, or raise validation.max_tokens"
             )
-        self.batches = Windows(streams, tokenizer, config.data, config.train.seed)
+        self.batches = window_batches(streams, tokenizer, config.data, config.train.seed)
 
     @property
     def limit(self) -> str:

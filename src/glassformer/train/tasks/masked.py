@@ -8,7 +8,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from glassformer.data.documents import training_texts
-from glassformer.data.masking import MaskedBatch, MaskedSequences
+from glassformer.data.masking import MaskedBatch, masked_batches
 from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.models.bert import BERT, BERTConfig
@@ -58,8 +58,8 @@ class MaskedModeling(EncoderTask):
         tokenizer = tokenizers.source
         streams, other = training_streams(data, tokenizer), validation_stream(data, tokenizer)
         once = data.model_copy(update={"weights": []})
-        held_out = None if other is None else MaskedSequences([other], tokenizer, once, seed=0)
-        batches = MaskedSequences(streams, tokenizer, data, config.train.seed)
+        held_out = None if other is None else masked_batches([other], tokenizer, once, seed=0)
+        batches = masked_batches(streams, tokenizer, data, config.train.seed)
         accounts = [stream.account for stream in streams], [] if other is None else [other.account]
         super().__init__(config, tokenizers, accounts, (batches, held_out))
 

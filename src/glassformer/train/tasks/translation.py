@@ -10,7 +10,7 @@ import torch
 from pydantic import Field, model_validator
 
 from glassformer.alignment.attention import in_decoder
-from glassformer.data import Batch, Batches, DataConfig, ordered_batches, prepare, read_pairs, read_texts
+from glassformer.data import Batch, DataConfig, ordered_batches, pair_batches, prepare, read_pairs, read_texts
 from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
 from glassformer.errors import ConfigError, DataError
 from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
@@ -126,7 +126,7 @@ class TranslationTask:
         chosen_here = config.validation.tokenize == "auto" and self._pairs is not None
         notes = [Message(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
         self.accounts: Sequence[Report] = [*(corpus.account for corpus in corpora), *accounts, *notes]
-        self.batches = Batches(
+        self.batches = pair_batches(
             corpora,
             self.tokenizers,
             config.data.batch_tokens,
