@@ -9,8 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import glassformer.data.preparation as preparation
-from glassformer.data import REASONS, Corpus, DataConfig, ReadReport, prepare
+from glassformer.data import REASONS, Corpus, DataConfig, ReadReport, prepare, readers
 from glassformer.data.input_errors import wide_encoding
 from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair
@@ -112,7 +111,7 @@ def test_very_long_lines_are_dropped_without_being_encoded(
     encode, longest = Tokenizer.encode_batch, []
 
     def watched(self: Tokenizer, texts: list[str]) -> list[list[int]]:
-        longest.append(max(map(len, texts)))
+        longest.append(max(map(len, texts), default=0))
         return encode(self, texts)
 
     monkeypatch.setattr(Tokenizer, "encode_batch", watched)
@@ -129,7 +128,7 @@ def test_duplicates_are_those_of_a_set_whatever_the_chunk(
 ) -> None:
     first = {number: line for line, number in reversed(list(enumerate(numbers)))}
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "CHUNK_LINES", chunk)
+        patch.setattr(readers, "CHUNK_ROWS", chunk)
         path = Path(folder) / "p.tsv"
         path.write_text("".join(f"w{number}\tw{number // 2}\n" for number in numbers))
         config = DataConfig(train=[str(path)], cache=folder, drop_duplicates=True)
@@ -139,11 +138,11 @@ def test_duplicates_are_those_of_a_set_whatever_the_chunk(
     assert corpus.account.dropped["duplicate"] == len(numbers) - len(expected)
 
 
-@pytest.mark.parametrize("bound", ["CHUNK_LINES", "CHUNK_CHARACTERS"])
+@pytest.mark.parametrize("bound", ["CHUNK_ROWS", "CHUNK_CHARACTERS"])
 def test_chunks_do_not_show(bound: str, write_pairs, make_config, tokenizers, monkeypatch, tmp_path) -> None:
     paths = [write_pairs([(f"w{i} " * (i % 7), f"w{i % 50}") for i in range(n)], f"part{n}") for n in (20, 33)]
     whole = prepare(make_config(), paths, tokenizers)
-    monkeypatch.setattr(preparation, bound, 3)
+    monkeypatch.setattr(readers, bound, 3)
     cut = prepare(make_config(cache=str(tmp_path / "other")), paths, tokenizers)
     assert cut.account == whole.account
     assert [file.read for file in cut.account.files] == [20, 33]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import glassformer.data.documents as documents_module
-import glassformer.data.token_stream as stream_module
+from glassformer.data import readers
 from glassformer.data.documents import training_texts
 from glassformer.data.token_stream import Stream, prepare_stream, training_streams, validation_stream
 from glassformer.data.token_stream_config import StreamConfig
@@ -64,7 +64,7 @@ def joined(stream: Stream, tokenizer: Tokenizer) -> list[int]:
 def test_a_file_read_line_by_line_has_the_ids_of_its_text(
     config, write, kind: str, name: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "CHUNK_PIECES", chunk)
+    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk)
     whole = TEXT.replace("\r", "")
     tokenizer = learned(kind, whole)
     (stream,) = training_streams(config(write(name, "\ufeff" + TEXT)), tokenizer)
@@ -120,7 +120,7 @@ def test_a_document_of_several_lines_keeps_its_line_ends_and_no_more(config, wri
 def test_dropped_documents_leave_no_trace_but_in_the_account(
     config, write, words: Tokenizer, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_module, "CHUNK_PIECES", chunk)
+    monkeypatch.setattr(readers, "CHUNK_ROWS", chunk)
     bad = b"a\nb\xff\n\nc\n \n\nd d\nd\n\xfe\xfe\na\n\n\x00\n\nb\xc3"
     (stream,) = training_streams(config(write("x.txt", bad), documents="blank_line"), words)
     (file,) = stream.account.files

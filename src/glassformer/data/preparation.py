@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from io import BufferedIOBase
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,22 @@ from glassformer.data.held_out import Part, nothing_held_out, of_part
 from glassformer.data.pairs import Corpus
 from glassformer.data.parallel_text import Record, find_files, read_records
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
-from glassformer.data.readers import regular
+from glassformer.data.readers import chunked, regular
 from glassformer.data.token_store import (
     Contents,
     Ragged,
+    RaggedWriter,
     account_of,
     content_digest,
     digest,
+    ids_dtype,
     json_digest,
     open_or_build,
+    ragged_writer,
 )
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
 
-CHUNK_LINES = 4096
-CHUNK_CHARACTERS = 1 << 24
 COMPARED_EVERY = 16  # one in this many kept lines is decoded and compared with its text
 CHARACTERS_PER_TOKEN = 64  # a line with more than this for each token allowed is too long without being encoded
 
@@ -84,7 +84,7 @@ def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[
         file = FileReadReport(path)
         account.files.append(file)
         keep = _Filter(config, tokenizers, "held_out")
-        for chunk in _chunks(read_records(config, path)):
+        for chunk in chunked(read_records(config, path), _characters):
             for record, source, target in keep(chunk, file):
                 sources.append(record.source)
                 targets.append(record.target)
@@ -103,16 +103,16 @@ def _build(config: DataConfig, files: list[tuple[str, str | None]], tokenizers: 
     """``files``: each path, and the file of its alignments, which all of them have or none."""
     account, aligned = ReadReport(), [alignment for _, alignment in files if alignment is not None]
     with (
-        _writer(build, "source", tokenizers.source) as source,
-        _writer(build, "target", tokenizers.target) as target,
-        _writer(build, "links") if aligned else nullcontext() as links,
+        _side_writer(build, "source", tokenizers.source) as source,
+        _side_writer(build, "target", tokenizers.target) as target,
+        ragged_writer(build, "links", "<i4") if aligned else nullcontext() as links,
     ):
         keep = _Filter(config, tokenizers, "train" if config.validation_share else "all")
         for path, alignment in files:
             file = FileReadReport(path)
             account.files.append(file)
             lines = AlignedLines(alignment, path, tokenizers) if alignment is not None else None
-            for chunk in _chunks(read_records(config, path)):
+            for chunk in chunked(read_records(config, path), _characters):
                 kept = keep(chunk, file)
                 source.append([ids for _, ids, _ in kept])
                 target.append([ids for _, _, ids in kept])
@@ -124,14 +124,14 @@ def _build(config: DataConfig, files: list[tuple[str, str | None]], tokenizers: 
     account.source, account.target = source.account, target.account
     if not account.kept:
         raise DataError(f"no pair is left to train on: {'; '.join(file.describe() for file in account.files)}")
-    if links is not None and not links.account.tokens:
+    if links is not None and not links.total:
         raise DataError(f"{', '.join(aligned)}: no pair that is kept has a link; leave data.alignments out")
-    written = {"source": source, "target": target} | ({"links": links} if links is not None else {})
-    return Contents({name: side.dtype for name, side in written.items()}, account, {})
+    written = {"source": source.rows, "target": target.rows} | ({"links": links} if links is not None else {})
+    return Contents({name: rows.dtype for name, rows in written.items()}, account, {})
 
 
 def _compare(
-    kept: list[Aligned], before: int, source: "_PairWriter", target: "_PairWriter", pair: TokenizerPair
+    kept: list[Aligned], before: int, source: "_SideWriter", target: "_SideWriter", pair: TokenizerPair
 ) -> None:
     """Decode one in ``COMPARED_EVERY`` kept lines, counted on from ``before``, to count lost characters."""
     for record, ids, target_ids in kept[-before % COMPARED_EVERY :: COMPARED_EVERY]:
@@ -228,39 +228,23 @@ class _Seen:
         return new
 
 
-class _PairWriter:
-    """Appends the sentences of one side, or where there is no tokenizer the links of its words, to its two files."""
+def _characters(record: Record) -> int:
+    return len(record.source) + len(record.target)
 
-    def __init__(self, ids: BufferedIOBase, offsets: BufferedIOBase, tokenizer: Tokenizer | None) -> None:
-        self.ids, self.offsets = ids, offsets
-        self.dtype = "<u2" if tokenizer is not None and tokenizer.vocab_size <= 1 << 16 else "<i4"
-        self.unknown_id = -1 if tokenizer is None else tokenizer.unknown_id
-        self.account = TokenReadReport()
-        self.offsets.write(np.zeros(1, "<i8").tobytes())
+
+class _SideWriter:
+    """Writer of the sentences of one side, which counts their tokens."""
+
+    def __init__(self, rows: RaggedWriter, tokenizer: Tokenizer) -> None:
+        self.rows, self.unknown_id, self.account = rows, tokenizer.unknown_id, TokenReadReport()
 
     def append(self, sentences: list[list[int]]) -> None:
-        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        ids = np.fromiter(chain.from_iterable(sentences), self.dtype, int(lengths.sum()))
-        self.ids.write(ids.tobytes())
-        self.offsets.write((self.account.tokens + lengths.cumsum()).astype("<i8").tobytes())
+        ids = self.rows.append(sentences)
         self.account.tokens += len(ids)
         self.account.unknown += int(np.count_nonzero(ids == self.unknown_id))
 
 
 @contextmanager
-def _writer(folder: Path, side: str, tokenizer: Tokenizer | None = None) -> Iterator[_PairWriter]:
-    with (folder / f"{side}.ids").open("wb") as ids, (folder / f"{side}.offsets").open("wb") as offsets:
-        yield _PairWriter(ids, offsets, tokenizer)
-
-
-def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Chunks bounded in lines and in characters: a file of very long lines must not fill the memory either."""
-    chunk, characters = list[Record](), 0
-    for record in records:
-        chunk.append(record)
-        characters += len(record.source) + len(record.target)
-        if len(chunk) == CHUNK_LINES or characters > CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
+def _side_writer(folder: Path, side: str, tokenizer: Tokenizer) -> Iterator[_SideWriter]:
+    with ragged_writer(folder, side, ids_dtype(tokenizer.vocab_size)) as rows:
+        yield _SideWriter(rows, tokenizer)

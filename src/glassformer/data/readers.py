@@ -24,6 +24,8 @@ V = TypeVar("V")
 STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 CHUNK_BYTES = 1 << 16
+CHUNK_ROWS = 4096
+CHUNK_CHARACTERS = 1 << 20  # a token takes some hundred bytes while it is encoded
 
 
 class Row(NamedTuple, Generic[V]):
@@ -63,6 +65,19 @@ def json_rows(lines: Iterator[bytes], parse: Callable[[Any], V], blank: V) -> It
     for number, raw in enumerate(lines, start=1):
         line, text, fault = text_row(number, raw)
         yield Row(line, blank, fault) if fault else json_row(line, text, parse, blank)
+
+
+def chunked(rows: Iterator[V], characters: Callable[[V], int]) -> Iterator[list[V]]:
+    """Chunks of at most ``CHUNK_ROWS`` and about ``CHUNK_CHARACTERS``: rows may be so long that few fit memory."""
+    chunk, total = list[V](), 0
+    for row in rows:
+        chunk.append(row)
+        total += characters(row)
+        if len(chunk) >= CHUNK_ROWS or total > CHUNK_CHARACTERS:
+            yield chunk
+            chunk, total = [], 0
+    if chunk:
+        yield chunk
 
 
 def require_unicode(*texts: Any) -> None:

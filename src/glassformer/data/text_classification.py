@@ -16,14 +16,13 @@ from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
+from glassformer.data.readers import chunked
 from glassformer.data.sampling import Indices
 from glassformer.data.sequences import Frame, framed_length, sequence_sampler, truncated
 from glassformer.data.text_classification_files import LabeledRecord, read_labeled
 from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
-
-CHUNK_RECORDS = 4096
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,7 @@ def prepare_labeled(
     for path in paths:
         file = FileReadReport(path)
         account.files.append(file)
-        records = read_labeled(config, path)
-        while chunk := list(islice(records, CHUNK_RECORDS)):
+        for chunk in chunked(read_labeled(config, path), lambda record: sum(map(len, record.texts))):
             chunk = of_part(chunk, part, config.validation_share, lambda record: record.texts, file)
             for record, parts in _encoded(chunk, tokenizer, file):
                 if labels and record.label not in labels:

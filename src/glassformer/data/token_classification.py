@@ -17,6 +17,7 @@ from glassformer.data.classification_config import TaggedConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason
+from glassformer.data.readers import chunked
 from glassformer.data.sampling import Indices
 from glassformer.data.sequences import Frame, sequence_sampler
 from glassformer.data.text_classification import count_tokens
@@ -26,7 +27,6 @@ from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
 
 NOT_COUNTED = -1
-CHUNK_SENTENCES = 1024
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def prepare_tagged(
     for path in paths:
         file = FileReadReport(path)
         account.files.append(file)
-        records = read_tagged(config, path)
-        while chunk := list(islice(records, CHUNK_SENTENCES)):
+        for chunk in chunked(read_tagged(config, path), lambda record: sum(map(len, record.words))):
             chunk = of_part(chunk, part, config.validation_share, lambda record: record.words, file)
             for record, pieces in _encoded(chunk, tokenizer, file):
                 words = WordPieces.of(pieces, config.max_length)

@@ -13,9 +13,11 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedIOBase
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -64,6 +66,38 @@ class Ragged:
             np.asarray(np.memmap(folder / f"{name}.ids", dtype, "r")),
             np.asarray(np.memmap(folder / f"{name}.offsets", "<i8", "r")),
         )
+
+
+class RaggedWriter:
+    """Writer of the two files that ``Ragged.open`` maps into memory."""
+
+    def __init__(self, values: BufferedIOBase, offsets: BufferedIOBase, dtype: str) -> None:
+        self.values, self.offsets, self.dtype = values, offsets, dtype
+        self.total = 0
+        self.write_offset(0)
+
+    def append(self, rows: Sequence[Sequence[int]]) -> NDArray[np.integer]:
+        """Write the rows and return their values end to end."""
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        values = np.fromiter(chain.from_iterable(rows), self.dtype, int(lengths.sum()))
+        self.values.write(values.tobytes())
+        self.offsets.write((self.total + lengths.cumsum()).astype("<i8").tobytes())
+        self.total += len(values)
+        return values
+
+    def write_offset(self, offset: int) -> None:
+        self.offsets.write(np.array([offset], "<i8").tobytes())
+
+
+@contextmanager
+def ragged_writer(folder: Path, name: str, dtype: str) -> Iterator[RaggedWriter]:
+    with (folder / f"{name}.ids").open("w+b") as values, (folder / f"{name}.offsets").open("wb") as offsets:
+        yield RaggedWriter(values, offsets, dtype)
+
+
+def ids_dtype(vocab_size: int) -> str:
+    """Smallest number type for the ids of a vocabulary."""
+    return "<u2" if vocab_size <= 1 << 16 else "<i4"
 
 
 class Contents(NamedTuple):

@@ -1,9 +1,7 @@
 """One stream of token ids: documents end to end with the end token between them, on disk, mapped into memory."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +11,23 @@ from numpy.typing import NDArray
 from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.held_out import Part
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
-from glassformer.data.readers import regular
+from glassformer.data.readers import chunked, regular
 from glassformer.data.token_store import (
     Contents,
     Ragged,
+    RaggedWriter,
     account_of,
     content_digest,
     digest,
+    ids_dtype,
     json_digest,
     open_or_build,
+    ragged_writer,
 )
 from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 
-CHUNK_PIECES = 4096
-CHUNK_CHARACTERS = 1 << 20  # a token takes some hundred bytes while it is encoded
 NAME = "stream"
 
 
@@ -109,33 +108,31 @@ def _open(folder: Path, index: dict[str, Any], key: str, paths: list[str]) -> St
 
 def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part: Part, build: Path) -> Contents:
     account = ReadReport()
-    with (build / f"{NAME}.ids").open("w+b") as ids, (build / f"{NAME}.offsets").open("wb") as offsets:
-        writer = _StreamWriter(ids, offsets, tokenizer)
+    with ragged_writer(build, NAME, ids_dtype(tokenizer.vocab_size)) as rows:
+        writer = _StreamWriter(rows, tokenizer)
         for path in paths:
             file = FileReadReport(path)
             account.files.append(file)
-            for chunk in _chunks(read_pieces(config, path, part, tokenizer.tokens_span_lines)):
+            for chunk in chunked(read_pieces(config, path, part, tokenizer.tokens_span_lines), _characters):
                 writer.add(chunk, tokenizer.encode_batch([piece.text for piece in chunk]), file)
             writer.close(file)
         writer.finish(account)
     if not account.kept:
         found = "; ".join(account.file_lines())
         raise DataError(f"no document is left ({found}); give text, as UTF-8 (iconv -f LATIN1 -t UTF-8 converts)")
-    return Contents({NAME: writer.dtype}, account, {"characters": writer.characters, "bytes": writer.bytes})
+    return Contents({NAME: rows.dtype}, account, {"characters": writer.characters, "bytes": writer.bytes})
 
 
 class _StreamWriter:
     """Appends documents piece by piece. One that turns out empty or faulty is taken back, end token included."""
 
-    def __init__(self, ids: BufferedIOBase, offsets: BufferedIOBase, tokenizer: Tokenizer) -> None:
-        self.ids, self.offsets = ids, offsets
-        self.dtype = "<u2" if tokenizer.vocab_size <= 1 << 16 else "<i4"
+    def __init__(self, rows: RaggedWriter, tokenizer: Tokenizer) -> None:
+        self.rows = rows
         self.fault: Reason | None = None
         self.tokenizer, self.account = tokenizer, TokenReadReport()
         self.tokens = self.characters = self.bytes = self.kept = 0
         self._begin(0)
         self.open = False  # none has begun
-        self._note_offset(0)
 
     def add(self, pieces: list[Piece], encoded: list[list[int]], file: FileReadReport) -> None:
         for piece, ids in zip(pieces, encoded, strict=True):
@@ -155,8 +152,8 @@ class _StreamWriter:
         reason: Reason | None = self.fault or (None if self.new.tokens and not self.blank else "empty")
         if reason:
             file.drop(reason, self.line)
-            self.ids.seek(self.tokens * np.dtype(self.dtype).itemsize)
-            self.ids.truncate()
+            self.rows.values.seek(self.tokens * np.dtype(self.rows.dtype).itemsize)
+            self.rows.values.truncate()
             return
         file.kept += 1
         self.tokens += self.new.tokens + (self.kept > 0)
@@ -164,7 +161,7 @@ class _StreamWriter:
         self.account.add(self.new)
         self.characters += self.new_characters
         self.bytes += self.new_bytes
-        self._note_offset(self.tokens + 1)
+        self.rows.write_offset(self.tokens + 1)
 
     def finish(self, account: ReadReport) -> None:
         account.source = self.account
@@ -176,9 +173,9 @@ class _StreamWriter:
         self.new_characters = self.new_bytes = 0
 
     def _append(self, tokens: list[int], text: str) -> None:
-        ids = np.array(tokens, self.dtype)
+        ids = np.array(tokens, self.rows.dtype)
         before = [self.tokenizer.end_id] if self.kept and not self.new.tokens and len(ids) else []
-        self.ids.write(np.array(before, self.dtype).tobytes() + ids.tobytes())
+        self.rows.values.write(np.array(before, self.rows.dtype).tobytes() + ids.tobytes())
         self.new.tokens += len(ids)
         self.new.unknown += int(np.count_nonzero(ids == self.tokenizer.unknown_id))
         self.new.compare(text, self.tokenizer.decode(tokens))
@@ -186,18 +183,6 @@ class _StreamWriter:
         self.new_bytes += len(text.encode())
         self.blank = self.blank and not text.strip()
 
-    def _note_offset(self, offset: int) -> None:
-        self.offsets.write(np.array([offset], "<i8").tobytes())
 
-
-def _chunks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
-    """Chunks bounded in pieces and in characters: a file of very long lines must not fill the memory either."""
-    chunk, characters = list[Piece](), 0
-    for piece in pieces:
-        chunk.append(piece)
-        characters += len(piece.text)
-        if len(chunk) == CHUNK_PIECES or characters > CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
+def _characters(piece: Piece) -> int:
+    return len(piece.text)
