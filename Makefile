@@ -53,6 +53,7 @@ bench: setup
 
 docs: setup
 	$(BIN)/python docs/make_configuration.py
+	$(BIN)/python docs/make_tensor_names.py
 
 clean:
 	rm -rf .venv build dist src/glassformer/native/lib

@@ -87,14 +87,7 @@ NOT_YET: dict[str, int] = {
     "explain/figures/model_figures.py": 3,
     "explain/figures/panels.py": 1,
     "explain/figures/svg.py": 3,
-    "explain/formula/axes.py": 3,
     "explain/formula/dataflow.py": 10,
-    "explain/formula/embedding_rules.py": 1,
-    "explain/formula/formula.py": 3,
-    "explain/formula/layer_rules.py": 1,
-    "explain/formula/notation.py": 4,
-    "explain/formula/operands.py": 2,
-    "explain/formula/output_rules.py": 1,
     "explain/opened.py": 1,
     "explain/page/architecture.py": 8,
     "explain/page/links.py": 1,
@@ -107,7 +100,6 @@ NOT_YET: dict[str, int] = {
     "explain/reading.py": 7,
     "explain/report.py": 7,
     "explain/stack_example.py": 3,
-    "explain/trace.py": 1,
     "explain/walkthrough/step.py": 8,
 }
 

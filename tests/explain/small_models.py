@@ -1,6 +1,6 @@
 """A small model of each kind, float64 and in evaluation mode, and one example for it: what a trace is made of."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from glassformer import Trace, trace
 from glassformer.models.bert import BERT
 from glassformer.models.registry import build_model
+from glassformer.taps import Edit
 
 STACK = {"d_model": 16, "n_heads": 4, "d_ff": 24, "n_layers": 2}
 LLAMA = {
@@ -56,15 +57,15 @@ def inputs(variant: str, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ..
     return (torch.tensor([TOKENS]),)
 
 
-def recorded(variant: str, model: Any = None) -> Trace:
-    """Everything that the model and its heads compute for ``inputs``."""
+def recorded(variant: str, model: Any = None, edits: Mapping[str, Edit] | None = None) -> Trace:
+    """Everything that the model and its heads compute for ``inputs``, under ``edits``."""
     model = small_model(variant) if model is None else model
     run: Callable[..., Any] = model
     given: tuple[Any, ...] = inputs(variant, next(model.parameters()).dtype)
     if isinstance(model, BERT):
         given = (*given, None, torch.tensor([SEGMENTS]))
         run = bert_with_heads(model)
-    with trace(model) as t, torch.no_grad():
+    with trace(model, edits=edits) as t, torch.no_grad():
         run(*given)
     return t
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from glassformer.errors import ConfigError
 from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
-from glassformer.explain.formula.axes import AxisRecording, axes_of
-from glassformer.explain.formula.formula import Formula, explain
+from glassformer.explain.formula.formula import AxisRecording, Formula, explain
+from glassformer.explain.formula.table import axes_of
 from glassformer.taps import Edit, recording
 
 
@@ -26,7 +26,7 @@ class Trace(AxisRecording):
     """
 
     def explain(self, name: str, **index: int) -> Formula:
-        """How one number came to be: ``t.explain("encoder.layers.0.self_attention.weights", head=3, query=4, key=1)``.
+        """Formula of one number: ``t.explain("encoder.layers.0.self_attention.weights", head=3, query=4, key=1)``.
 
         See ``formula.explain``.
         """

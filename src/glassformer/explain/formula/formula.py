@@ -1,38 +1,74 @@
 """The formula of one recorded number: equation, operands with their values, and a check that re-evaluates it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, nearest
-from glassformer.explain.formula.axes import AxisRecording
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, TensorIndex, evaluate, leaves
 from glassformer.explain.formula.notation import decimal, write
 from glassformer.explain.formula.operands import Operands
 from glassformer.explain.formula.operators import FUNCTIONS
-from glassformer.explain.formula.table import explained_taps, find_tap
+from glassformer.explain.formula.table import axes_of, explained_taps, find_tap
+from glassformer.layers.dropout import has_active_dropout
+from glassformer.taps import Edit, Recording
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-"""Of the magnitude of the expression, by the type that the model computed in. The check itself is in float64."""
+"""Tolerances by the type that the model computed in, relative to the magnitude of the expression.
 
+The check itself is in float64.
+"""
 
 ASIDE = (".encoding", ".segment", "mean")
 """Terms that a chain of formulas does not follow where another has a part."""
 
 
+class AxisRecording(Recording):
+    """The recorded tensors of ``model``, with the names of their axes."""
+
+    def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
+        super().__init__(model, keep, edits)
+        self.model = model
+        self.kind = str(getattr(getattr(model, "config", None), "kind", ""))
+        """Kind of the model, as its configuration calls it."""
+        self.dropped = has_active_dropout(model)
+        """True if dropout was on, so that no formula gives the numbers."""
+
+    def axes(self, name: str) -> tuple[str, ...]:
+        """``("batch", "head", "query", "key")`` for attention weights."""
+        return axes_of(self.model, name, self[name])
+
+    def at(self, name: str, **index: int) -> Tensor:
+        """Part of ``name`` at ``index``, which fixes axes by name; axes of one entry are fixed if not named."""
+        place = self.place(name, index)
+        sizes = zip(self.axes(name), self[name].shape, strict=True)
+        return self[name][tuple(place.get(axis, 0 if size == 1 else slice(None)) for axis, size in sizes)]
+
+    def place(self, name: str, index: Mapping[str, int]) -> dict[str, int]:
+        """``index``, counted from 0. A ``ConfigError`` names what is not an axis of ``name``, and what lies outside."""
+        sizes = dict(zip(self.axes(name), self[name].shape, strict=True))
+        for axis, chosen in index.items():
+            if axis not in sizes:
+                raise ConfigError(f"{name} has no axis {axis!r}; its axes are {', '.join(sizes)}")
+            if not -sizes[axis] <= chosen < sizes[axis]:
+                raise ConfigError(f"{axis}={chosen} is outside {name}; choose from 0 to {sizes[axis] - 1}")
+        return {axis: chosen % sizes[axis] for axis, chosen in index.items()}
+
+
 @dataclass(frozen=True)
 class Check:
-    """Whether a number is what its formula gives, within what rounding may have done."""
+    """Comparison of a recorded number with the value of its formula, up to rounding errors."""
 
-    shown: float
+    recorded: float
     evaluated: float
     tolerance: float
 
     @property
     def difference(self) -> float:
-        return 0.0 if self.shown == self.evaluated else abs(self.shown - self.evaluated)
+        return 0.0 if self.recorded == self.evaluated else abs(self.recorded - self.evaluated)
 
     @property
     def passed(self) -> bool:
@@ -40,7 +76,7 @@ class Check:
 
     def __str__(self) -> str:
         mark = "✓" if self.passed else "✗"
-        return f"{mark} {decimal(self.shown)} (|Δ| {self.difference:.1g})"
+        return f"{mark} {decimal(self.recorded)} (|Δ| {self.difference:.1g})"
 
 
 @dataclass(frozen=True)
@@ -114,7 +150,8 @@ def explain(trace: AxisRecording, name: str, **index: int) -> Formula:
     tensor = trace[name]
     value = float(tensor[tuple(number for _, number in place.index)])
     tolerance = TOLERANCES.get(tensor.dtype, 0.0)
-    return Formula(place, value, derivation.equation, derivation.reference, derivation.expression, tolerance)
+    reference = "; ".join(filter(None, (derivation.reference or row.reference, derivation.remark)))
+    return Formula(place, value, derivation.formula or row.formula, reference, derivation.expression, tolerance)
 
 
 def trace_back(trace: AxisRecording, formula: Formula) -> Iterator[Formula]:

@@ -12,8 +12,8 @@ from typing import Literal
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, evaluate
 from glassformer.explain.formula.operators import ATOMIC, OPS
 
-SHOWN = 4
-"""Terms of a long sum that are written out."""
+MAX_TERMS = 4
+"""Maximum number of terms of a long sum that are written out."""
 
 Notation = Literal["text", "latex", "mathml"]
 """Text is for a terminal and a screen reader, LaTeX (with amsmath) for a paper, MathML for a page."""
@@ -118,23 +118,23 @@ def _sum(terms: Sequence[str], notation: Notation) -> str:
 
 def _long_sum(values: Sequence[float], term: Callable[[int], Expression], notation: Notation) -> str:
     """A negative number behind a sign is grouped, a negative product is not."""
-    shown = _largest([abs(value) for value in values])
+    largest = _largest([abs(value) for value in values])
     written: list[str] = []
-    for index in shown:
+    for index in largest:
         operand, is_number = _write(term(index), notation), isinstance(term(index), Number)
         written.append(operand.grouped if is_number and written else operand.text)
-    if others := [value for index, value in enumerate(values) if index not in shown]:
+    if others := [value for index, value in enumerate(values) if index not in largest]:
         written.append(OMITTED[notation](len(others), math.fsum(others)))
     return _sum(written, notation)
 
 
 def _softmax(expression: Reduction, notation: Notation) -> str:
-    """As a quotient of powers of e; the terms not shown are summed."""
+    """A quotient of powers of e; the smaller terms are summed."""
     (scores,), chosen = expression.vectors, expression.chosen
     values = scores.values.tolist()
-    shown = _largest(values, chosen)
-    powers = [write(Op("exp", (scores.number(index),)), notation) for index in shown]
-    if others := [value for index, value in enumerate(values) if index not in shown]:
+    largest = _largest(values, chosen)
+    powers = [write(Op("exp", (scores.number(index),)), notation) for index in largest]
+    if others := [value for index, value in enumerate(values) if index not in largest]:
         powers.append(OMITTED[notation](len(others), math.fsum(OPS["exp"].value([value]) for value in others)))
     below = _operand(_sum(powers, notation), len(powers) > 1, notation)
     if expression.kind == "log_softmax":
@@ -145,7 +145,7 @@ def _softmax(expression: Reduction, notation: Notation) -> str:
 
 def _largest(sizes: Sequence[float], always: int | None = None) -> list[int]:
     """Indices of the largest, in their order; all of them when one more would not make the formula longer."""
-    if len(sizes) <= SHOWN + 1:
+    if len(sizes) <= MAX_TERMS + 1:
         return list(range(len(sizes)))
     order = sorted(range(len(sizes)), key=lambda index: (index != always, -sizes[index]))
-    return sorted(order[:SHOWN])
+    return sorted(order[:MAX_TERMS])

@@ -12,11 +12,15 @@ from glassformer.explain.formula.expression import Expression, Number, Op, Tenso
 
 @dataclass(frozen=True)
 class Derivation:
-    """``equation`` in LaTeX, where it comes from, and the expression with this example's numbers."""
+    """The expression of a number; ``formula`` (LaTeX) and ``reference`` only where they differ from its tap's.
 
-    equation: str
-    reference: str
+    ``remark`` follows the reference.
+    """
+
     expression: Expression
+    formula: str = ""
+    reference: str = ""
+    remark: str = ""
 
 
 class NamedTensors(Protocol):
@@ -72,7 +76,7 @@ class Operands:
 
     @property
     def last(self) -> int:
-        """Where the number stands on the last axis."""
+        """Index of the number on the last axis."""
         return self.place.index[-1][1]
 
     def parameter(self, path: str, *index: int) -> list[Number]:
@@ -97,14 +101,14 @@ class Operands:
         return None if tensor is None else tensor.detach()
 
 
-def given(o: Operands, equation: str, reference: str) -> Derivation:
-    """An input of the model has no operands: it is itself."""
-    return Derivation(equation, reference, Number(o.number(o.place.name).value, o.tap))
+def model_input(o: Operands) -> Derivation:
+    """Rule of an input of the model: it has no operands, it is itself."""
+    return Derivation(Number(o.number(o.place.name).value, o.tap))
 
 
 def _recorded(name: str, index: tuple[tuple[str, int], ...], value: float) -> Number:
-    shown = ",".join(str(number) for axis, number in index if axis != "batch")
-    return Number(value, f"{name.rpartition('.')[2]}[{shown}]", TensorIndex(name, index))
+    place = ",".join(str(number) for axis, number in index if axis != "batch")
+    return Number(value, f"{name.rpartition('.')[2]}[{place}]", TensorIndex(name, index))
 
 
 def _named(path: str, index: tuple[int, ...], value: float) -> Number:
