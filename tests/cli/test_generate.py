@@ -208,6 +208,17 @@ def test_pictures_that_are_not_there(refused: Callable[..., str], task: Task, tm
     assert refused("classify", run, stdin="\n").startswith("standard input, line 1: has no name; give the path")
 
 
+@pytest.mark.parametrize("piped", [True, False])
+def test_forecast_limits_the_lines_of_a_file_as_of_a_pipe(
+    refused: Callable[..., str], task: Task, tmp_path: Path, piped: bool
+) -> None:
+    path, table = tmp_path / "table.csv", "date,low,high\n2024-01-01,1,2\n"
+    path.write_text(table)
+    line = refused("forecast", task("forecasting").run, "-" if piped else path, "--max-line-bytes", 13, stdin=table)
+    shown = "standard input" if piped else path
+    assert line == f"{shown}, line 2: has more than 13 bytes; break the line, or raise --max-line-bytes"
+
+
 def test_a_forecast_names_its_own_options(refused: Callable[..., str], task: Task) -> None:
     run, start = task("forecasting").run, "date,low,high\n2024-01-01,1,2\n"
     told = refused("forecast", run, stdin=f"{start}2024-01-02,,3\n")

@@ -2,7 +2,6 @@
 
 import csv
 import io
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -37,8 +36,7 @@ def command(
 
     forecaster = load(Forecaster.load, run, device=device, engine=engine, precision=precision)
     describe_engine(forecaster)
-    piped = file == "-" or Path(file).is_fifo()
-    forecast = forecaster.forecast_file(file, date, missing, max_line_bytes if piped else None)
+    forecast = forecaster.forecast_file(file, date, missing, max_line_bytes)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())
     with open_output(output) as stream:

@@ -127,13 +127,20 @@ def parallel_lines(source: str | Path, target: str | Path, limit: int = MAX_LINE
     return sources, targets
 
 
-def raw_lines(path: Path, ends: bool = False, limit: int = MAX_LINE_BYTES) -> Iterator[bytes]:
+def raw_lines(
+    path: Path,
+    ends: bool = False,
+    limit: int = MAX_LINE_BYTES,
+    setting: str = "data.max_line_bytes",
+    pipes: bool = True,
+) -> Iterator[bytes]:
     """The undecoded lines of one file, plain or ``.gz``, without a byte order mark.
 
-    With ``ends`` each line keeps its line end, as ``\\n``. A line of more than ``limit`` bytes is a ``DataError``.
+    With ``ends`` each line keeps its line end, as ``\\n``. A line of more than ``limit`` bytes is a
+    ``DataError`` that suggests raising ``setting``, if there is one. ``pipes``: see ``open_bytes``.
     """
     try:
-        with open_bytes(path) as file:
+        with open_bytes(path, pipes) as file:
             lines = _split(file, ends, limit)
             opening = list[bytes]()
             for line in islice(lines, 2):  # the first may be empty, so that only the second shows the encoding
@@ -146,8 +153,8 @@ def raw_lines(path: Path, ends: bool = False, limit: int = MAX_LINE_BYTES) -> It
             f"has more than {limit:,} bytes",
             where=f"{display_name(path)}, line {error.line}",
             remedy="break the line",
-            setting="data.max_line_bytes",
-            advice="raise data.max_line_bytes",
+            setting=setting,
+            advice=f"raise {setting}" if setting else "",
         ) from None
 
 

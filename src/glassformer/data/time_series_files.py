@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.data.input_errors import SAMPLE_BYTES, refuse_wide_encoding
-from glassformer.data.readers import open_bytes, raw_lines
+from glassformer.data.readers import raw_lines
 from glassformer.data.time_series_config import Missing
 from glassformer.errors import DataError, nearest
 from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name
@@ -87,11 +84,10 @@ def read_table(
     return _carried_forward(path, table)
 
 
-def _csv_lines(path: Path, max_line_bytes: int | None = None) -> Iterator[tuple[int, list[str]]]:
+def _csv_lines(path: Path, max_line_bytes: int | None) -> Iterator[tuple[int, list[str]]]:
     """The cells of every line that is not empty, with the number of the line."""
     try:
-        lines = _regular_lines(path) if max_line_bytes is None else _piped_lines(path, max_line_bytes)
-        reader = csv.reader(lines, strict=True)
+        reader = csv.reader(_lines(path, max_line_bytes), strict=True)
         for cells in reader:
             if cells:
                 yield reader.line_num, [cell.strip() for cell in cells]
@@ -101,21 +97,10 @@ def _csv_lines(path: Path, max_line_bytes: int | None = None) -> Iterator[tuple[
         raise DataError(f"{display_name(path)}, line {reader.line_num}: invalid CSV ({error}); fix the line") from None
 
 
-def _regular_lines(path: Path) -> Iterator[str]:
-    """The lines with their ends; ``DataError`` for a line of more than ``MAX_LINE_BYTES`` characters."""
-    with open_bytes(path, pipes=False) as file:
-        refuse_wide_encoding(path, cast(io.BufferedReader, file).peek(SAMPLE_BYTES)[:SAMPLE_BYTES])
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        for number, line in enumerate(iter(partial(text.readline, MAX_LINE_BYTES + 1), ""), start=1):
-            if len(line) > MAX_LINE_BYTES:
-                fault = f"has more than {MAX_LINE_BYTES:,} characters; check that it is a CSV table"
-                raise DataError(f"{path}, line {number}: {fault}")
-            yield line
-
-
-def _piped_lines(path: Path, max_line_bytes: int) -> Iterator[str]:
-    """Lines of a pipe or standard input; a lone carriage return ends a line too, as it does in a file."""
-    for raw in raw_lines(path, ends=True, limit=max_line_bytes):
+def _lines(path: Path, max_line_bytes: int | None) -> Iterator[str]:
+    """The lines with their ends; a lone carriage return ends a line too, as in files of old spreadsheets."""
+    limit, setting = (MAX_LINE_BYTES, "") if max_line_bytes is None else (max_line_bytes, "data.max_line_bytes")
+    for raw in raw_lines(path, True, limit, setting, pipes=max_line_bytes is not None):
         yield from io.StringIO(raw.decode(), newline="")
 
 

@@ -71,7 +71,8 @@ class Forecaster(Predictor):
         """Forecast the rows after a CSV file of at least ``context`` rows.
 
         ``date`` is the column of dates, empty for none; when not given ``date``, or else the only further column.
-        With ``max_line_bytes``, ``path`` may be a pipe, or ``-`` for standard input.
+        With ``max_line_bytes``, ``path`` may be a pipe, or ``-`` for standard input, and a line has at most as many
+        bytes.
         """
         table = read_table(path, date, self.format.columns, missing, max_line_bytes)
         path = display_name(path)
