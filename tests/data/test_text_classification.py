@@ -85,7 +85,7 @@ def test_any_text_survives_quoting(rows: list[tuple[str, str]]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "x.csv"
         path.write_bytes(as_csv(rows, end="\n").encode())
-        found = [(record.texts[0], record.label) for record in read_labeled(config(str(path)), str(path))]
+        found = [(value.texts[0], value.label) for _, value, _ in read_labeled(config(str(path)), str(path))]
     assert found == rows
 
 

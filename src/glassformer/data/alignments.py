@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassformer.alignment.links import read_links
 from glassformer.data.pairs import Batch, TokenLinks
-from glassformer.data.parallel_text import Record
+from glassformer.data.parallel_text import PairRow
 from glassformer.data.readers import raw_lines, regular
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
@@ -25,7 +25,7 @@ class AlignedLines:
         self._lines = raw_lines(regular(Path(file)))
         self._taken = 0
 
-    def links(self, read: list[Record], kept: "list[Aligned]") -> list[list[int]]:
+    def links(self, read: list[PairRow], kept: "list[Aligned]") -> list[list[int]]:
         """The links of the ``kept`` among the pairs ``read`` next: source word, target word, source word, …
 
         Words are counted as ``Tokenizer.word_of`` does, which is how ``Translator.align`` counts them. The links of a
@@ -49,12 +49,12 @@ class AlignedLines:
                 "each pair, empty where no words are linked"
             )
 
-    def _links(self, line: bytes, record: Record, source: list[int], target: list[int]) -> list[int]:
+    def _links(self, line: bytes, row: PairRow, source: list[int], target: list[int]) -> list[int]:
         try:
             sizes = [max(tokenizer.word_of(ids)) + 1 for tokenizer, ids in zip(self._sides, (source, target))]
             links = read_links(line.decode(errors="replace"), *sizes)
         except DataError as error:
-            raise error.at(f"{self.file}, line {record.line}") from None
+            raise error.at(f"{self.file}, line {row.line}") from None
         return [word for link in sorted(links) for word in link]
 
     @property
@@ -62,7 +62,7 @@ class AlignedLines:
         return self.tokenizers.source, self.tokenizers.target
 
 
-Aligned = tuple[Record, list[int], list[int]]
+Aligned = tuple[PairRow, list[int], list[int]]
 
 
 def token_links(batch: Batch, links: Sequence[NDArray[np.integer]], tokenizers: TokenizerPair) -> TokenLinks:

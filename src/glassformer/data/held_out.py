@@ -10,20 +10,16 @@ Token streams, images and time series are divided differently: at the end of eac
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from glassformer.data.read_report import FileReadReport
+from glassformer.data.readers import Row
 from glassformer.errors import DataError
 
 Part = Literal["all", "train", "held_out"]
 
 
-class _Record(Protocol):
-    @property
-    def fault(self) -> str | None: ...
-
-
-AnyRecord = TypeVar("AnyRecord", bound=_Record)
+V = TypeVar("V")
 
 
 def check_one_validation(validation: Sequence[str], share: float) -> None:
@@ -41,23 +37,19 @@ def is_held_out(texts: Sequence[str], share: float) -> bool:
 
 
 def of_part(
-    records: list[AnyRecord],
-    part: Part,
-    share: float,
-    texts: Callable[[AnyRecord], Sequence[str]],
-    file: FileReadReport,
-) -> list[AnyRecord]:
-    """The ``records`` of ``part``; for training, ``file`` counts the held-out records.
+    rows: list[Row[V]], part: Part, share: float, texts: Callable[[V], Sequence[str]], file: FileReadReport
+) -> list[Row[V]]:
+    """The ``rows`` of ``part``; for training, ``file`` counts the held-out rows.
 
-    ``texts`` returns the texts to hash. A record with a fault belongs to training, where it is dropped.
+    ``texts`` returns the texts to hash. A row with a fault belongs to training, where it is dropped.
     """
     if part == "all":
-        return records
-    held_out = [record.fault is None and is_held_out(texts(record), share) for record in records]
+        return rows
+    held_out = [row.fault is None and is_held_out(texts(row.value), share) for row in rows]
     if part == "train":
         file.read += sum(held_out)
         file.held_out += sum(held_out)
-    return [record for record, held in zip(records, held_out, strict=True) if held == (part == "held_out")]
+    return [row for row, held in zip(rows, held_out, strict=True) if held == (part == "held_out")]
 
 
 def nothing_held_out(share: float, paths: Sequence[str]) -> DataError:

@@ -13,13 +13,13 @@ from glassformer.data.readers import Fault, Row, json_rows, raw_lines, regular, 
 from glassformer.errors import DataError
 
 
-class Record(NamedTuple):
-    """One pair, or why there is none on this line."""
-
-    line: int  # 1-based
+class TextPair(NamedTuple):
     source: str
     target: str
-    fault: Fault | None = None
+
+
+PairRow = Row[TextPair]
+BLANK = TextPair("", "")
 
 
 @dataclass(frozen=True)
@@ -48,32 +48,28 @@ def _find_files(config: DataConfig, path: str) -> PairFiles:
     return PairFiles("parallel", sides)
 
 
-def read_records(config: DataConfig, path: str) -> Iterator[Record]:
+def read_pair_rows(config: DataConfig, path: str) -> Iterator[PairRow]:
     """Every line of ``path`` in order, lines that hold no pair included."""
     found = find_files(config, path)
     if found.form == "parallel":
         yield from _read_parallel(found.files[0], found.files[1], config.max_line_bytes)
         return
     lines = raw_lines(found.files[0], limit=config.max_line_bytes)
-    record: Record | None = None
-    for record in _from_json(config, lines) if found.form == "jsonl" else _from_tsv(path, lines):
-        yield record
-    if record is None:
+    row: PairRow | None = None
+    rows = json_rows(lines, partial(_pair_in, config), BLANK) if found.form == "jsonl" else _from_tsv(path, lines)
+    for row in rows:
+        yield row
+    if row is None:
         raise _empty(found.files[0])
 
 
-def _from_json(config: DataConfig, lines: Iterator[bytes]) -> Iterator[Record]:
-    for row in json_rows(lines, partial(_pair_in, config), ("", "")):
-        yield Record(row.line, *row.value, row.fault)
-
-
-def _from_tsv(path: str, lines: Iterator[bytes]) -> Iterator[Record]:
+def _from_tsv(path: str, lines: Iterator[bytes]) -> Iterator[PairRow]:
     first_without, tabs = 0, False
     for line, raw in enumerate(lines, start=1):
-        record = _tsv_record(text_row(line, raw))
+        row = _tsv_row(text_row(line, raw))
         tabs = tabs or b"\t" in raw
-        first_without = first_without or (line if record.fault == "malformed" else 0)
-        yield record
+        first_without = first_without or (line if row.fault == "malformed" else 0)
+        yield row
     if first_without and not tabs:  # all lines, so the file has another format
         raise DataError(f"{path}, line {first_without}: {NO_TAB}, like all lines; {_PUT_TAB}")
 
@@ -82,20 +78,20 @@ def read_pairs(config: DataConfig, paths: list[str]) -> tuple[list[str], list[st
     """Sources and targets of validation or test text, in order, unfiltered; a line that holds no pair is an error."""
     sources, targets = [], []
     for path in paths:
-        for record in read_records(config, path):
-            if record.fault:
-                raise DataError(f"{path}, line {record.line}: {_explained(path, record.fault)}")
-            sources.append(record.source)
-            targets.append(record.target)
+        for line, pair, fault in read_pair_rows(config, path):
+            if fault:
+                raise DataError(f"{path}, line {line}: {_explained(path, fault)}")
+            sources.append(pair.source)
+            targets.append(pair.target)
     return sources, targets
 
 
 def read_texts(config: DataConfig, side: Literal["source", "target"]) -> Iterator[str]:
     """One side of all training text, for learning a vocabulary, without lines that are invalid or held out."""
     for path in config.train:
-        for record in read_records(config, path):
-            if record.fault is None and not is_held_out([record.source], config.validation_share):
-                yield record.source if side == "source" else record.target
+        for _, pair, fault in read_pair_rows(config, path):
+            if fault is None and not is_held_out([pair.source], config.validation_share):
+                yield pair.source if side == "source" else pair.target
 
 
 _EXPLAINED: dict[Fault, str] = {
@@ -113,7 +109,7 @@ def _explained(path: str, fault: Fault) -> str:
     return f"{_EXPLAINED[fault]}; fix or remove the line"
 
 
-def _read_parallel(first: Path, second: Path, limit: int) -> Iterator[Record]:
+def _read_parallel(first: Path, second: Path, limit: int) -> Iterator[PairRow]:
     lefts, rights = raw_lines(first, limit=limit), raw_lines(second, limit=limit)
     line = 0
     while True:
@@ -125,7 +121,7 @@ def _read_parallel(first: Path, second: Path, limit: int) -> Iterator[Record]:
             raise _unequal(first, second, line, lefts if right is None else rights, left is None)
         source, target = text_row(line, left), text_row(line, right)
         fault = source.fault or target.fault
-        yield Record(line, "", "", fault) if fault else Record(line, source.value, target.value)
+        yield Row(line, BLANK, fault) if fault else Row(line, TextPair(source.value, target.value))
     if line == 0:
         raise _empty(first)
 
@@ -142,19 +138,19 @@ def _unequal(first: Path, second: Path, line: int, rest: Iterator[bytes], first_
     )
 
 
-def _tsv_record(row: Row[str]) -> Record:
+def _tsv_row(row: Row[str]) -> PairRow:
     columns = row.value.split("\t")
     if len(columns) >= 2:
-        return Record(row.line, columns[0], columns[1])
-    return Record(row.line, "", "", row.fault or ("malformed" if columns[0].strip() else None))
+        return Row(row.line, TextPair(columns[0], columns[1]))
+    return Row(row.line, BLANK, row.fault or ("malformed" if columns[0].strip() else None))
 
 
-def _pair_in(config: DataConfig, value: Any) -> tuple[str, str]:
+def _pair_in(config: DataConfig, value: Any) -> TextPair:
     """Source and target of a JSON value."""
     value = value.get("translation", value) if isinstance(value, dict) else value
     source, target = value[config.source], value[config.target]
     require_unicode(source, target)
-    return source, target
+    return TextPair(source, target)
 
 
 def _parallel_side(prefix: str, language: str) -> Path:

@@ -15,7 +15,7 @@ from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
 from glassformer.data.held_out import Part, nothing_held_out, of_part
 from glassformer.data.pairs import Corpus
-from glassformer.data.parallel_text import Record, find_files, read_records
+from glassformer.data.parallel_text import PairRow, find_files, read_pair_rows
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.readers import chunked, regular
 from glassformer.data.token_store import (
@@ -84,10 +84,10 @@ def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[
         file = FileReadReport(path)
         account.files.append(file)
         keep = _Filter(config, tokenizers, "held_out")
-        for chunk in chunked(read_records(config, path), _characters):
-            for record, source, target in keep(chunk, file):
-                sources.append(record.source)
-                targets.append(record.target)
+        for chunk in chunked(read_pair_rows(config, path), _characters):
+            for row, source, target in keep(chunk, file):
+                sources.append(row.value.source)
+                targets.append(row.value.target)
                 for side, ids, tokenizer in (
                     (account.source, source, tokenizers.source),
                     (account.target, target, tokenizers.target),
@@ -112,7 +112,7 @@ def _build(config: DataConfig, files: list[tuple[str, str | None]], tokenizers: 
             file = FileReadReport(path)
             account.files.append(file)
             lines = AlignedLines(alignment, path, tokenizers) if alignment is not None else None
-            for chunk in chunked(read_records(config, path), _characters):
+            for chunk in chunked(read_pair_rows(config, path), _characters):
                 kept = keep(chunk, file)
                 source.append([ids for _, ids, _ in kept])
                 target.append([ids for _, _, ids in kept])
@@ -134,9 +134,9 @@ def _compare(
     kept: list[Aligned], before: int, source: "_SideWriter", target: "_SideWriter", pair: TokenizerPair
 ) -> None:
     """Decode one in ``COMPARED_EVERY`` kept lines, counted on from ``before``, to count lost characters."""
-    for record, ids, target_ids in kept[-before % COMPARED_EVERY :: COMPARED_EVERY]:
-        source.account.compare(record.source, pair.source.decode(ids))
-        target.account.compare(record.target, pair.target.decode(target_ids))
+    for row, ids, target_ids in kept[-before % COMPARED_EVERY :: COMPARED_EVERY]:
+        source.account.compare(row.value.source, pair.source.decode(ids))
+        target.account.compare(row.value.target, pair.target.decode(target_ids))
 
 
 class _Filter:
@@ -146,26 +146,26 @@ class _Filter:
         self.config, self.tokenizers, self.part = config, tokenizers, part
         self.seen = _Seen()
 
-    def __call__(self, chunk: list[Record], file: FileReadReport) -> list[Aligned]:
-        chunk = of_part(chunk, self.part, self.config.validation_share, lambda record: [record.source], file)
+    def __call__(self, chunk: list[PairRow], file: FileReadReport) -> list[Aligned]:
+        chunk = of_part(chunk, self.part, self.config.validation_share, lambda pair: [pair.source], file)
         file.read += len(chunk)
-        texts = _without(chunk, [self._text_fault(record) for record in chunk], file)
-        sources = self.tokenizers.source.encode_batch([record.source for record in texts])
-        targets = self.tokenizers.target.encode_batch([record.target for record in texts])
+        texts = _without(chunk, [self._text_fault(row) for row in chunk], file)
+        sources = self.tokenizers.source.encode_batch([row.value.source for row in texts])
+        targets = self.tokenizers.target.encode_batch([row.value.target for row in texts])
         faults = [self._token_fault(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         if self.config.drop_duplicates:
             self._find_duplicates(texts, faults)
         file.kept += len(_without(texts, faults, file))
         pairs = zip(texts, sources, targets, faults, strict=True)
-        return [(record, source, target) for record, source, target, fault in pairs if fault is None]
+        return [(row, source, target) for row, source, target, fault in pairs if fault is None]
 
-    def _text_fault(self, record: Record) -> Reason | None:
-        if record.fault:
-            return record.fault
-        if not record.source.strip() or not record.target.strip():
+    def _text_fault(self, row: PairRow) -> Reason | None:
+        if row.fault:
+            return row.fault
+        if not row.value.source.strip() or not row.value.target.strip():
             return "empty"
         longest = CHARACTERS_PER_TOKEN * self.config.max_length
-        return "too_long" if max(len(record.source), len(record.target)) > longest else None
+        return "too_long" if max(len(row.value.source), len(row.value.target)) > longest else None
 
     def _token_fault(self, source: int, target: int) -> Reason | None:
         """Text may have no tokens although it is not blank, as when normalization removes it."""
@@ -177,7 +177,7 @@ class _Filter:
         limit = self.config.max_length_ratio
         return "length_ratio" if limit and longer > limit * shorter else None
 
-    def _find_duplicates(self, texts: list[Record], faults: list[Reason | None]) -> None:
+    def _find_duplicates(self, texts: list[PairRow], faults: list[Reason | None]) -> None:
         candidates = [index for index, fault in enumerate(faults) if fault is None]
         hashes = np.array([_hash(texts[index]) for index in candidates], np.uint64)
         for index, new in zip(candidates, self.seen.add(hashes), strict=True):
@@ -185,22 +185,22 @@ class _Filter:
                 faults[index] = "duplicate"
 
 
-def _without(records: list[Record], faults: list[Reason | None], file: FileReadReport) -> list[Record]:
+def _without(rows: list[PairRow], faults: list[Reason | None], file: FileReadReport) -> list[PairRow]:
     kept = []
-    for record, fault in zip(records, faults, strict=True):
+    for row, fault in zip(rows, faults, strict=True):
         if fault is None:
-            kept.append(record)
+            kept.append(row)
         else:
-            file.drop(fault, record.line)
+            file.drop(fault, row.line)
     return kept
 
 
-def _hash(record: Record) -> int:
+def _hash(row: PairRow) -> int:
     """64 bits; ``\\xff`` occurs in no UTF-8, so it parts the sides without doubt.
 
     Of n different pairs about n²/2⁶⁵ are lost to chance: one in a million at 6 million pairs.
     """
-    pair = record.source.encode() + b"\xff" + record.target.encode()
+    pair = row.value.source.encode() + b"\xff" + row.value.target.encode()
     return int.from_bytes(hashlib.blake2b(pair, digest_size=8).digest(), "little")
 
 
@@ -228,8 +228,8 @@ class _Seen:
         return new
 
 
-def _characters(record: Record) -> int:
-    return len(record.source) + len(record.target)
+def _characters(row: PairRow) -> int:
+    return sum(map(len, row.value))
 
 
 class _SideWriter:

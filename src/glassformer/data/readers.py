@@ -19,6 +19,7 @@ from glassformer.errors import DataError
 from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name, open_regular
 
 Fault = Literal["invalid_utf8", "malformed"]
+U = TypeVar("U")
 V = TypeVar("V")
 
 STDIN = "-"
@@ -36,20 +37,26 @@ class Row(NamedTuple, Generic[V]):
     fault: Fault | None = None
 
 
-def json_row(line: int, text: str, parse: Callable[[Any], V], blank: V) -> Row[V]:
-    """Parse one line of JSONL. A blank line, or one with a fault, has the value ``blank``.
+def parsed_row(line: int, value: U, parse: Callable[[U], V], blank: V) -> Row[V]:
+    """Parse the value of one line. A row with a fault has the value ``blank``.
 
-    ``parse`` takes the JSON value. It raises ``KeyError``, ``TypeError`` or ``ValueError`` if that is malformed, and
-    ``UnicodeError`` (by ``require_unicode``) for text that is not valid Unicode.
+    ``parse`` raises ``KeyError``, ``TypeError`` or ``ValueError`` for a malformed value, and ``UnicodeError`` (by
+    ``require_unicode``) for text that is not valid Unicode.
     """
-    if not text.strip():
-        return Row(line, blank)
     try:
-        return Row(line, parse(json.loads(text)))
+        return Row(line, parse(value))
     except UnicodeError:
         return Row(line, blank, "invalid_utf8")
     except (ValueError, RecursionError, KeyError, TypeError):
-        return Row(line, blank, "malformed" if is_unicode(text) else "invalid_utf8")
+        return Row(line, blank, "malformed")
+
+
+def json_row(line: int, text: str, parse: Callable[[Any], V], blank: V) -> Row[V]:
+    """Parse one line of JSONL; ``parse`` takes the JSON value (``parsed_row``). A blank line has the value ``blank``."""
+    if not text.strip():
+        return Row(line, blank)
+    row = parsed_row(line, text, lambda text: parse(json.loads(text)), blank)
+    return row if row.fault is None or is_unicode(text) else Row(line, blank, "invalid_utf8")
 
 
 def text_row(line: int, raw: bytes) -> Row[str]:

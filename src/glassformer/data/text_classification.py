@@ -19,7 +19,7 @@ from glassformer.data.read_report import FileReadReport, ReadReport, Reason, Tok
 from glassformer.data.readers import chunked
 from glassformer.data.sampling import Indices
 from glassformer.data.sequences import Frame, framed_length, sequence_sampler, truncated
-from glassformer.data.text_classification_files import LabeledRecord, read_labeled
+from glassformer.data.text_classification_files import LabeledRow, read_labeled
 from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
@@ -78,20 +78,21 @@ def prepare_labeled(
     for path in paths:
         file = FileReadReport(path)
         account.files.append(file)
-        for chunk in chunked(read_labeled(config, path), lambda record: sum(map(len, record.texts))):
-            chunk = of_part(chunk, part, config.validation_share, lambda record: record.texts, file)
-            for record, parts in _encoded(chunk, tokenizer, file):
-                if labels and record.label not in labels:
+        for chunk in chunked(read_labeled(config, path), lambda row: sum(map(len, row.value.texts))):
+            chunk = of_part(chunk, part, config.validation_share, lambda value: value.texts, file)
+            for row, parts in _encoded(chunk, tokenizer, file):
+                label = row.value.label
+                if labels and label not in labels:
                     if part == "held_out":
-                        raise only_held_out(f"{path}, line {record.line}: label", record.label, config.validation_share)
+                        raise only_held_out(f"{path}, line {row.line}: label", label, config.validation_share)
                     raise DataError(
-                        f"{path}, line {record.line}: label {record.label!r} does not occur in the training data; "
-                        f"{nearest(record.label, list(labels))}"
+                        f"{path}, line {row.line}: label {label!r} does not occur in the training data; "
+                        f"{nearest(label, list(labels))}"
                     )
                 cut = truncated(parts, config.max_length)
                 file.truncated += framed_length(cut) < framed_length(parts)
                 sequences.append([np.array(ids, np.int32) for ids in cut])
-                names.append(record.label)
+                names.append(label)
     if not sequences:
         if part == "held_out":
             raise nothing_held_out(config.validation_share, paths)
@@ -105,11 +106,11 @@ def prepare_labeled(
 
 
 def labeled_texts(config: LabeledConfig) -> Iterator[str]:
-    """The training texts, for learning a vocabulary. Records that hold no example are passed over."""
+    """The training texts, for learning a vocabulary. Rows that hold no example are passed over."""
     for path in config.train:
-        for record in read_labeled(config, path):
-            if record.fault is None and not is_held_out(record.texts, config.validation_share):
-                yield from record.texts
+        for _, value, fault in read_labeled(config, path):
+            if fault is None and not is_held_out(value.texts, config.validation_share):
+                yield from value.texts
 
 
 def encode_parts(tokenizer: Tokenizer, texts: list[tuple[str, ...]]) -> list[list[list[int]]]:
@@ -143,18 +144,18 @@ def labeled_batches(
 
 
 def _encoded(
-    chunk: list[LabeledRecord], tokenizer: Tokenizer, file: FileReadReport
-) -> Iterator[tuple[LabeledRecord, list[list[int]]]]:
-    """The records that are kept, with their ids. Text may have no tokens although it is not blank."""
+    chunk: list[LabeledRow], tokenizer: Tokenizer, file: FileReadReport
+) -> Iterator[tuple[LabeledRow, list[list[int]]]]:
+    """The rows that are kept, with their ids. Text may have no tokens although it is not blank."""
     file.read += len(chunk)
-    for record, parts in zip(chunk, encode_parts(tokenizer, [record.texts for record in chunk]), strict=True):
-        empty = not all(parts) or not all(text.strip() for text in record.texts)
-        reason: Reason | None = record.fault or ("empty" if empty else None)
+    for row, parts in zip(chunk, encode_parts(tokenizer, [row.value.texts for row in chunk]), strict=True):
+        empty = not all(parts) or not all(text.strip() for text in row.value.texts)
+        reason: Reason | None = row.fault or ("empty" if empty else None)
         if reason:
-            file.drop(reason, record.line)
+            file.drop(reason, row.line)
         else:
             file.kept += 1
-            yield record, parts
+            yield row, parts
 
 
 def _learned_labels(names: list[str], paths: list[str]) -> tuple[str, ...]:

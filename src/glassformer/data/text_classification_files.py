@@ -7,23 +7,23 @@ from typing import Any, NamedTuple
 
 from glassformer.data.classification_config import LabeledConfig
 from glassformer.data.parallel_text import NO_TAB
-from glassformer.data.readers import Fault, is_unicode, json_row, raw_lines, regular
+from glassformer.data.readers import Row, is_unicode, json_row, parsed_row, raw_lines, regular, require_unicode
 from glassformer.errors import DataError, nearest
 
 Cells = tuple[int, list[str]]  # its first line, 1-based, and its fields
 
 
-class LabeledRecord(NamedTuple):
-    """One example, or why there is none in this record."""
-
-    line: int  # 1-based; the first one, where a field holds line ends
+class LabeledText(NamedTuple):
     texts: tuple[str, ...]  # the text, and its pair where there is one
     label: str
-    fault: Fault | None = None
 
 
-def read_labeled(config: LabeledConfig, path: str) -> Iterator[LabeledRecord]:
-    """Every record of ``path`` in order, those that hold no example included.
+LabeledRow = Row[LabeledText]
+BLANK = LabeledText(("",), "")
+
+
+def read_labeled(config: LabeledConfig, path: str) -> Iterator[LabeledRow]:
+    """Every row of ``path`` in order, those that hold no example included. A line is the first of its row.
 
     Raises ``DataError`` when the file cannot be read, is no valid CSV, or has not the columns.
     """
@@ -75,16 +75,16 @@ def _tsv_rows(config: LabeledConfig, path: str) -> Iterator[Cells]:
         yield line, text.split("\t") if text else []
 
 
-def _from_table(config: LabeledConfig, path: str, rows: Iterator[Cells]) -> Iterator[LabeledRecord]:
+def _from_table(config: LabeledConfig, path: str, rows: Iterator[Cells]) -> Iterator[LabeledRow]:
     _, header = next(rows, (1, []))
     places = [_place(path, header, name) for name in _columns(config)]
     for line, fields in rows:
         if not fields:
-            yield LabeledRecord(line, ("",), "")
+            yield Row(line, BLANK)
         elif len(fields) != len(header):
-            yield LabeledRecord(line, ("",), "", "malformed")
+            yield Row(line, BLANK, "malformed")
         else:
-            yield _record(line, [fields[place] for place in places])
+            yield parsed_row(line, [fields[place] for place in places], _labeled, BLANK)
 
 
 def _place(path: str, header: list[str], name: str) -> int:
@@ -110,21 +110,18 @@ def _place(path: str, header: list[str], name: str) -> int:
     return header.index(name)
 
 
-def _from_json_lines(config: LabeledConfig, path: str) -> Iterator[LabeledRecord]:
-    def parse(value: Any) -> LabeledRecord:
+def _from_json_lines(config: LabeledConfig, path: str) -> Iterator[LabeledRow]:
+    def parse(value: Any) -> LabeledText:
         *texts, label = [value[name] for name in _columns(config)]
-        label = str(label) if isinstance(label, int) and not isinstance(label, bool) else label
-        return _record(0, [*texts, label])
+        return _labeled([*texts, str(label) if isinstance(label, int) and not isinstance(label, bool) else label])
 
-    blank = LabeledRecord(0, ("",), "")
     for number, text in enumerate(_lines(config, path), start=1):
-        row = json_row(number, text, parse, blank)
-        yield row.value._replace(line=row.line, fault=row.fault or row.value.fault)
+        yield json_row(number, text, parse, BLANK)
 
 
-def _record(line: int, fields: list[str]) -> LabeledRecord:
+def _labeled(fields: list[str]) -> LabeledText:
+    require_unicode(*fields)
     *texts, label = fields
-    if not is_unicode("".join(fields)):
-        return LabeledRecord(line, ("",), "", "invalid_utf8")
-    label = label.strip()
-    return LabeledRecord(line, tuple(texts), label, None if label else "malformed")
+    if not label.strip():
+        raise ValueError("the label is blank")
+    return LabeledText(tuple(texts), label.strip())

@@ -21,7 +21,7 @@ from glassformer.data.readers import chunked
 from glassformer.data.sampling import Indices
 from glassformer.data.sequences import Frame, sequence_sampler
 from glassformer.data.text_classification import count_tokens
-from glassformer.data.token_classification_files import TaggedRecord, read_tagged
+from glassformer.data.token_classification_files import TaggedRow, read_tagged
 from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
@@ -94,18 +94,18 @@ def prepare_tagged(
     for path in paths:
         file = FileReadReport(path)
         account.files.append(file)
-        for chunk in chunked(read_tagged(config, path), lambda record: sum(map(len, record.words))):
-            chunk = of_part(chunk, part, config.validation_share, lambda record: record.words, file)
-            for record, pieces in _encoded(chunk, tokenizer, file):
+        for chunk in chunked(read_tagged(config, path), lambda row: sum(map(len, row.value.words))):
+            chunk = of_part(chunk, part, config.validation_share, lambda value: value.words, file)
+            for row, pieces in _encoded(chunk, tokenizer, file):
                 words = WordPieces.of(pieces, config.max_length)
                 if not len(words.starts):
-                    file.drop("too_long", record.line)  # its first word alone does not fit
+                    file.drop("too_long", row.line)  # its first word alone does not fit
                     continue
                 file.kept += 1
                 file.truncated += len(words.starts) < len(pieces)
-                _check_tags(path, record, tags, config.validation_share if part == "held_out" else 0.0)
+                _check_tags(path, row, tags, config.validation_share if part == "held_out" else 0.0)
                 sentences.append(words)
-                names.append(record.tags[: len(words.starts)])
+                names.append(row.value.tags[: len(words.starts)])
     if not sentences:
         if part == "held_out":
             raise nothing_held_out(config.validation_share, paths)
@@ -121,9 +121,9 @@ def prepare_tagged(
 def tagged_texts(config: TaggedConfig) -> Iterator[str]:
     """The training words, a sentence at a time, for learning a vocabulary. Faulty sentences are passed over."""
     for path in config.train:
-        for record in read_tagged(config, path):
-            if record.fault is None and not is_held_out(record.words, config.validation_share):
-                yield " ".join(record.words)
+        for _, value, fault in read_tagged(config, path):
+            if fault is None and not is_held_out(value.words, config.validation_share):
+                yield " ".join(value.words)
 
 
 def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> list[list[int]]:
@@ -162,25 +162,25 @@ def tagged_batches(
 
 
 def _encoded(
-    chunk: list[TaggedRecord], tokenizer: Tokenizer, file: FileReadReport
-) -> Iterator[tuple[TaggedRecord, list[list[int]]]]:
-    """The records that hold a sentence, with the pieces of their words."""
+    chunk: list[TaggedRow], tokenizer: Tokenizer, file: FileReadReport
+) -> Iterator[tuple[TaggedRow, list[list[int]]]]:
+    """The rows that hold a sentence, with the pieces of their words."""
     file.read += len(chunk)
-    encoded = iter(encode_words(tokenizer, [word for record in chunk for word in record.words]))
-    for record in chunk:
-        pieces = list(islice(encoded, len(record.words)))
-        reason: Reason | None = record.fault or (None if pieces else "empty")
+    encoded = iter(encode_words(tokenizer, [word for row in chunk for word in row.value.words]))
+    for row in chunk:
+        pieces = list(islice(encoded, len(row.value.words)))
+        reason: Reason | None = row.fault or (None if pieces else "empty")
         if reason:
-            file.drop(reason, record.line)
+            file.drop(reason, row.line)
         else:
-            yield record, pieces
+            yield row, pieces
 
 
-def _check_tags(path: str, record: TaggedRecord, tags: tuple[str, ...], share: float) -> None:
+def _check_tags(path: str, row: TaggedRow, tags: tuple[str, ...], share: float) -> None:
     """Raise ``DataError`` for an unknown tag; ``share`` is the validation share of a held-out sentence, else 0."""
-    for number, tag in enumerate(record.tags):
+    for number, tag in enumerate(row.value.tags):
         if tags and tag not in tags:
-            line = record.line + number * record.lines_a_word
+            line = row.line + number * row.value.lines_a_word
             if share:
                 raise only_held_out(f"{path}, line {line}: tag", tag, share)
             raise DataError(

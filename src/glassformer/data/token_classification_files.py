@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glassformer.data.classification_config import TaggedConfig
-from glassformer.data.readers import Fault, json_rows, raw_lines, regular, require_unicode
+from glassformer.data.readers import Row, json_rows, raw_lines, regular, require_unicode
 from glassformer.errors import DataError
 
 DOCUMENT_MARK = "-DOCSTART-"
@@ -15,50 +15,49 @@ _CONLL_U = re.compile(rb"(1|1-\d+|0\.1)\t([^\t]+\t){8}[^\t]+")
 """The first line of ten columns, one of them the number of the word: of words written as one 1-2, of none 0.1."""
 
 
-class TaggedRecord(NamedTuple):
-    """One sentence, or why there is none; ``line`` is that of its first word, or of the fault."""
-
-    line: int  # 1-based
+class TaggedWords(NamedTuple):
     words: list[str]
     tags: list[str]
-    fault: Fault | None = None
     lines_a_word: int = 1  # 0: all on one line
 
 
-def read_tagged(config: TaggedConfig, path: str) -> Iterator[TaggedRecord]:
-    """Every sentence of ``path`` in order, those with faults included."""
+TaggedRow = Row[TaggedWords]
+
+
+def read_tagged(config: TaggedConfig, path: str) -> Iterator[TaggedRow]:
+    """Every sentence of ``path`` in order, faulty ones included. A line is that of the first word, or of the fault."""
     lines = raw_lines(regular(Path(path)), limit=config.max_line_bytes)
     return _jsonl(lines, config) if path.removesuffix(".gz").endswith(".jsonl") else _columns(lines, path)
 
 
-def _columns(lines: Iterator[bytes], path: str) -> Iterator[TaggedRecord]:
-    sentence, begun = TaggedRecord(0, [], []), False
+def _columns(lines: Iterator[bytes], path: str) -> Iterator[TaggedRow]:
+    sentence, begun = Row(0, TaggedWords([], [])), False
     for line, raw in enumerate(lines, start=1):
         if not begun and raw.strip() and not raw.startswith(b"#"):
             begun = True
             _refuse_conll_u(raw, f"{path}, line {line}")
         if not raw.strip():
-            if sentence.words or sentence.fault:
+            if sentence.value.words or sentence.fault:
                 yield sentence
-            sentence = TaggedRecord(0, [], [])
+            sentence = Row(0, TaggedWords([], []))
             continue
         if sentence.fault:
             continue
         try:
             columns = raw.decode().split("\t" if b"\t" in raw else " ")
         except UnicodeDecodeError:
-            sentence = TaggedRecord(line, [], [], "invalid_utf8")
+            sentence = Row(line, TaggedWords([], []), "invalid_utf8")
             continue
         columns = [column for column in columns if column]
         if not columns or columns[0] == DOCUMENT_MARK:
             continue
         if len(columns) == 1:
-            sentence = TaggedRecord(line, [], [], "malformed")
+            sentence = Row(line, TaggedWords([], []), "malformed")
             continue
         sentence = sentence if sentence.line else sentence._replace(line=line)
-        sentence.words.append(columns[0])
-        sentence.tags.append(columns[-1])
-    if sentence.words or sentence.fault:
+        sentence.value.words.append(columns[0])
+        sentence.value.tags.append(columns[-1])
+    if sentence.value.words or sentence.fault:
         yield sentence
 
 
@@ -71,14 +70,12 @@ def _refuse_conll_u(raw: bytes, where: str) -> None:
         )
 
 
-def _jsonl(lines: Iterator[bytes], config: TaggedConfig) -> Iterator[TaggedRecord]:
-    def parse(value: Any) -> tuple[list[str], list[str]]:
+def _jsonl(lines: Iterator[bytes], config: TaggedConfig) -> Iterator[TaggedRow]:
+    def parse(value: Any) -> TaggedWords:
         words, tags = value[config.tokens_key], value[config.tags_key]
         require_unicode(*words, *tags)
         if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
             raise ValueError("give a tag for each word")
-        return words, tags
+        return TaggedWords(words, tags, lines_a_word=0)
 
-    blank: tuple[list[str], list[str]] = ([], [])
-    for row in json_rows(lines, parse, blank):
-        yield TaggedRecord(row.line, *row.value, row.fault, lines_a_word=0 if row.value[0] else 1)
+    return json_rows(lines, parse, TaggedWords([], []))

@@ -190,13 +190,13 @@ def classified(classifier: Classifier, config: LabeledConfig, files: list[str]) 
     texts: list[Any] = []
     true: list[str] = []
     for path in files:
-        for record in read_labeled(config, path):
-            blank = record.fault is None and not all(text.strip() for text in record.texts)
-            if record.fault or blank:
-                raise DataError(f"{path}, line {record.line}: {record.fault or 'empty'}; correct or remove the line")
-            _check(record.label, classifier.labels, f"{path}, line {record.line}: label")
-            texts.append(record.texts if len(record.texts) > 1 else record.texts[0])
-            true.append(record.label)
+        for line, (parts, label), fault in read_labeled(config, path):
+            blank = fault is None and not all(text.strip() for text in parts)
+            if fault or blank:
+                raise DataError(f"{path}, line {line}: {fault or 'empty'}; correct or remove the line")
+            _check(label, classifier.labels, f"{path}, line {line}: label")
+            texts.append(parts if len(parts) > 1 else parts[0])
+            true.append(label)
     _check_some(true, files, "labeled text")
     return Labels([one.label for one in classifier.classify(texts)], true)
 
@@ -206,13 +206,13 @@ def tagged(tagger: Tagger, config: TaggedConfig, files: list[str]) -> TaggedSent
     sentences: list[list[str]] = []
     true: list[list[str]] = []
     for path in files:
-        for record in read_tagged(config, path):
-            if record.fault:
-                raise DataError(f"{path}, line {record.line}: {record.fault}; correct or remove the line")
-            for tag in record.tags:
-                _check(tag, tagger.tags, f"{path}, line {record.line}: tag")
-            sentences.append(record.words)
-            true.append(record.tags)
+        for line, value, fault in read_tagged(config, path):
+            if fault:
+                raise DataError(f"{path}, line {line}: {fault}; correct or remove the line")
+            for tag in value.tags:
+                _check(tag, tagger.tags, f"{path}, line {line}: tag")
+            sentences.append(value.words)
+            true.append(value.tags)
     _check_some([tag for tags in true for tag in tags], files, "tagged word")
     return TaggedSentences(tagger.tag(sentences), true)
 
