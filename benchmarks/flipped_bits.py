@@ -31,8 +31,8 @@ import torch
 
 from glassformer.alignment import write_pharaoh
 from glassformer.data import DataConfig, prepare
+from glassformer.data.config import StreamConfig
 from glassformer.data.token_stream import prepare_stream
-from glassformer.data.token_stream_config import StreamConfig
 from glassformer.demo_corpus.grammar import sample_corpus
 from glassformer.errors import GlassformerError
 from glassformer.native.library import kernels

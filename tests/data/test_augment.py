@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from glassformer.data.augment import affine, erase, mix, move
-from glassformer.data.image_config import AugmentConfig
+from glassformer.data.config import AugmentConfig
 
 
 def amounts(**values: float | list[float]) -> dict[str, torch.Tensor]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.data import DataConfig, prepare, prepare_labeled, prepare_tagged, read_texts
-from glassformer.data.classification_config import LabeledConfig, TaggedConfig
+from glassformer.data.config import LabeledConfig, TaggedConfig
 from glassformer.data.held_out import is_held_out
 from glassformer.data.preparation import held_out_pairs
 from glassformer.data.text_classification import labeled_texts

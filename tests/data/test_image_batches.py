@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.data.image_config import AugmentConfig
+from glassformer.data.config import AugmentConfig
 from glassformer.data.image_files import ImageSet
 from glassformer.data.images import ImageBatch, ImageFormat, image_batches, ordered_images
 from glassformer.errors import DataError

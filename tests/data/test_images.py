@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from glassformer.data import pictures
-from glassformer.data.image_config import ImageConfig
+from glassformer.data.config import ImageConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ImageFormat, ordered_images, prepare_images
 from glassformer.errors import ConfigError, DataError

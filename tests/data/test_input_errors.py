@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.data import DataConfig, read_lines, read_pairs, read_texts
-from glassformer.data.classification_config import LabeledConfig, TaggedConfig
+from glassformer.data.config import LabeledConfig, StreamConfig, TaggedConfig
 from glassformer.data.documents import read_pieces
 from glassformer.data.image_files import read_images
 from glassformer.data.input_errors import wide_encoding
 from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.time_series_files import read_table
 from glassformer.data.token_classification_files import read_tagged
-from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import DataError
 
 WIDE = {

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from glassformer.data.config import MaskedConfig
 from glassformer.data.loader import ResumableLoader
 from glassformer.data.masking import MaskedBatch, Masking, masked_batches
-from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.token_stream import training_streams
 from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers

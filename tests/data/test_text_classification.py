@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.data.classification_config import LabeledConfig
+from glassformer.data.config import LabeledConfig
 from glassformer.data.sequences import framed_length, truncated
 from glassformer.data.text_classification import LabeledExamples, labeled_batches, labeled_texts, prepare_labeled
 from glassformer.data.text_classification_files import read_labeled

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from glassformer.data import time_series_files
+from glassformer.data.config import SeriesDataConfig
 from glassformer.data.time_series import PARTS, SeriesFormat, prepare_series, series_batches
-from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.data.time_series_files import read_table
 from glassformer.errors import ConfigError, DataError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from glassformer.data.classification_config import TaggedConfig
+from glassformer.data.config import TaggedConfig
 from glassformer.data.token_classification import prepare_tagged, tagged_batches, tagged_texts
 from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers

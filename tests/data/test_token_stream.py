@@ -10,9 +10,9 @@ import pytest
 
 import glassformer.data.documents as documents_module
 from glassformer.data import readers
+from glassformer.data.config import StreamConfig
 from glassformer.data.documents import training_texts
 from glassformer.data.token_stream import Stream, prepare_stream, training_streams, validation_stream
-from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from glassformer.data.config import StreamConfig
 from glassformer.data.loader import ResumableLoader
 from glassformer.data.read_report import FileReadReport, ReadReport
 from glassformer.data.token_stream import Stream
-from glassformer.data.token_stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, window_batches
 from glassformer.errors import DataError
 from glassformer.text import TokenizerPair

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.data.classification_config import LabeledConfig
+from glassformer.data.config import LabeledConfig
 from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.metrics.class_report import Confusion
 from glassformer.predict import Classifier, Filler, Tagger

@@ -9,13 +9,19 @@ from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
     from glassformer.data.batches import ordered_batches, pair_batches
-    from glassformer.data.classification_config import LabeledConfig, TaggedConfig
-    from glassformer.data.config import DataConfig
-    from glassformer.data.image_config import AugmentConfig, ImageConfig
+    from glassformer.data.config import (
+        AugmentConfig,
+        DataConfig,
+        ImageConfig,
+        LabeledConfig,
+        MaskedConfig,
+        SeriesDataConfig,
+        StreamConfig,
+        TaggedConfig,
+    )
     from glassformer.data.images import ImageBatch, ImageFormat, image_batches, ordered_images, prepare_images
     from glassformer.data.loader import ResumableLoader
     from glassformer.data.masking import MaskedBatch, masked_batches
-    from glassformer.data.masking_config import MaskedConfig
     from glassformer.data.pairs import Batch, Corpus, TokenLinks, collate
     from glassformer.data.parallel_text import read_pairs, read_texts
     from glassformer.data.preparation import prepare
@@ -23,18 +29,16 @@ if TYPE_CHECKING:
     from glassformer.data.readers import parallel_lines, read_lines
     from glassformer.data.text_classification import LabeledBatch, labeled_batches, prepare_labeled
     from glassformer.data.time_series import SeriesBatch, SeriesFormat, prepare_series, series_batches
-    from glassformer.data.time_series_config import SeriesDataConfig
     from glassformer.data.time_series_files import Table, read_table
     from glassformer.data.token_classification import TaggedBatch, prepare_tagged, tagged_batches
     from glassformer.data.token_stream import Stream, prepare_stream
-    from glassformer.data.token_stream_config import StreamConfig
     from glassformer.data.windows import WindowBatch, window_batches
 
 _HOMES = {
     "REASONS": "read_report",
     "ReadReport": "read_report",
     "ResumableLoader": "loader",
-    "AugmentConfig": "image_config",
+    "AugmentConfig": "config",
     "Batch": "pairs",
     "pair_batches": "batches",
     "Corpus": "pairs",
@@ -42,24 +46,24 @@ _HOMES = {
     "FileReadReport": "read_report",
     "ImageBatch": "images",
     "image_batches": "images",
-    "ImageConfig": "image_config",
+    "ImageConfig": "config",
     "ImageFormat": "images",
     "LabeledBatch": "text_classification",
     "labeled_batches": "text_classification",
-    "LabeledConfig": "classification_config",
+    "LabeledConfig": "config",
     "MaskedBatch": "masking",
-    "MaskedConfig": "masking_config",
+    "MaskedConfig": "config",
     "masked_batches": "masking",
     "SeriesBatch": "time_series",
     "series_batches": "time_series",
-    "SeriesDataConfig": "time_series_config",
+    "SeriesDataConfig": "config",
     "SeriesFormat": "time_series",
     "Stream": "token_stream",
-    "StreamConfig": "token_stream_config",
+    "StreamConfig": "config",
     "Table": "time_series_files",
     "TaggedBatch": "token_classification",
     "tagged_batches": "token_classification",
-    "TaggedConfig": "classification_config",
+    "TaggedConfig": "config",
     "TokenReadReport": "read_report",
     "TokenLinks": "pairs",
     "WindowBatch": "windows",

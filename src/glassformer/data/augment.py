@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from glassformer.data.image_config import AugmentConfig
+from glassformer.data.config import AugmentConfig
 
 _PADDING = {"edge": "border", "black": "zeros", "mirror": "reflection"}  # what torch calls them
 _ERASED_AREA, _ERASED_RATIO = (0.02, 0.33), 3.0  # share of the image; longer / shorter side at most

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from glassformer.data.config import DocumentsConfig
 from glassformer.data.held_out import Part
 from glassformer.data.readers import Fault, json_row, raw_lines, regular, require_unicode
-from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 
 PIECE_CHARACTERS = 1 << 16

@@ -5,7 +5,7 @@ run, after a resume, and in a file that was shuffled or extended. Texts that are
 same side. A larger share holds out the same examples and more.
 
 Token streams, images and time series are divided differently: at the end of each file, class by class, and by time
-(``documents``, ``images``, ``time_series_config``).
+(``documents``, ``images``, ``time_series``).
 """
 
 import hashlib
@@ -20,12 +20,6 @@ Part = Literal["all", "train", "held_out"]
 
 
 V = TypeVar("V")
-
-
-def check_one_validation(validation: Sequence[str], share: float) -> None:
-    """Raise ``ValueError``, for a configuration's validator, if both kinds of validation data are configured."""
-    if validation and share:
-        raise ValueError("validation and validation_share are both set; remove one of them")
 
 
 def is_held_out(texts: Sequence[str], share: float) -> bool:

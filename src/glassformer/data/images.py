@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glassformer.config import Config
 from glassformer.data.augment import erase, mix, move
-from glassformer.data.image_config import AugmentConfig, ImageConfig
+from glassformer.data.config import AugmentConfig, ImageConfig
 from glassformer.data.image_files import ImageSet, read_images
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.pictures import read_pictures

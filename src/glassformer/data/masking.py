@@ -10,8 +10,8 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.data.config import MaskedConfig
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
-from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.sampling import Indices, Mixture
 from glassformer.data.sequences import Frame, sequence_sampler, special_id
 from glassformer.data.token_store import joint_digest, json_digest

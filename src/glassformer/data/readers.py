@@ -52,7 +52,7 @@ def parsed_row(line: int, value: U, parse: Callable[[U], V], blank: V) -> Row[V]
 
 
 def json_row(line: int, text: str, parse: Callable[[Any], V], blank: V) -> Row[V]:
-    """Parse one line of JSONL; ``parse`` takes the JSON value (``parsed_row``). A blank line has the value ``blank``."""
+    """Parse one line of JSON by ``parsed_row``: ``parse`` takes its value. A blank line has the value ``blank``."""
     if not text.strip():
         return Row(line, blank)
     row = parsed_row(line, text, lambda text: parse(json.loads(text)), blank)

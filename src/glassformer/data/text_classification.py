@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.data.classification_config import LabeledConfig
+from glassformer.data.config import LabeledConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport

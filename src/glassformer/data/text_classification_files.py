@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassformer.data.classification_config import LabeledConfig
+from glassformer.data.config import LabeledConfig
 from glassformer.data.parallel_text import NO_TAB
 from glassformer.data.readers import Row, is_unicode, json_row, parsed_row, raw_lines, regular, require_unicode
 from glassformer.errors import DataError, nearest

@@ -15,9 +15,9 @@ from pydantic import Field
 from torch import Tensor
 
 from glassformer.config import Config
+from glassformer.data.config import SeriesDataConfig
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.sampling import Indices, shuffle
-from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.data.time_series_files import LARGEST, Table, read_table
 from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.data.config import Missing
 from glassformer.data.readers import raw_lines
-from glassformer.data.time_series_config import Missing
 from glassformer.errors import DataError, nearest
 from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassformer.data.classification_config import TaggedConfig
+from glassformer.data.config import TaggedConfig
 from glassformer.data.readers import Row, json_rows, raw_lines, regular, require_unicode
 from glassformer.errors import DataError
 

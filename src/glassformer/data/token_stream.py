@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.data.config import DocumentsConfig
 from glassformer.data.documents import Piece, read_pieces, text_files, text_form
 from glassformer.data.held_out import Part
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
@@ -24,7 +25,6 @@ from glassformer.data.token_store import (
     open_or_build,
     ragged_writer,
 )
-from glassformer.data.token_stream_config import DocumentsConfig
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 

@@ -10,11 +10,11 @@ from jaxtyping import Float, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.data.config import StreamConfig
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.sampling import Indices, Mixture, in_windows
 from glassformer.data.token_store import joint_digest, json_digest
 from glassformer.data.token_stream import Stream
-from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 

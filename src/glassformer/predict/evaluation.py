@@ -8,16 +8,14 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from glassformer.config import Config
-from glassformer.data.classification_config import LabeledConfig, TaggedConfig
+from glassformer.data.config import LabeledConfig, MaskedConfig, StreamConfig, TaggedConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ordered_images
 from glassformer.data.masking import masked_batches
-from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.text_classification_files import read_labeled
 from glassformer.data.time_series import prepare_series
 from glassformer.data.token_classification_files import read_tagged
 from glassformer.data.token_stream import prepare_stream
-from glassformer.data.token_stream_config import StreamConfig
 from glassformer.errors import ConfigError, DataError, nearest
 from glassformer.metrics.class_report import ClassReport, Confusion
 from glassformer.metrics.likelihood import bits, perplexity

@@ -9,8 +9,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from glassformer.data.config import SeriesDataConfig
 from glassformer.data.time_series import PARTS, Part, SeriesBatch, prepare_series, series_batches
-from glassformer.data.time_series_config import SeriesDataConfig
 from glassformer.metrics.forecast import forecast_errors
 from glassformer.models.series import SeriesConfig, SeriesModel
 from glassformer.train.config import RunConfig, TrainConfig, ValidationConfig

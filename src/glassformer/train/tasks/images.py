@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from glassformer.data.image_config import ImageConfig
+from glassformer.data.config import ImageConfig
 from glassformer.data.images import ImageBatch, image_batches, ordered_images, prepare_images
 from glassformer.models.vit import ViT, ViTConfig
 from glassformer.train.config import AccuracyValidation, PlainTrainConfig, RunConfig

@@ -4,7 +4,7 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from glassformer.data.classification_config import LabeledConfig, TaggedConfig
+from glassformer.data.config import LabeledConfig, TaggedConfig
 from glassformer.data.text_classification import LabeledBatch, labeled_batches, labeled_texts, prepare_labeled
 from glassformer.data.token_classification import TaggedBatch, prepare_tagged, tagged_batches, tagged_texts
 from glassformer.models.bert import BERT, BERTConfig

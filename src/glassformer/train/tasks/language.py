@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from glassformer.data.config import StreamConfig
 from glassformer.data.documents import training_texts
 from glassformer.data.token_stream import training_streams, validation_stream
-from glassformer.data.token_stream_config import StreamConfig
 from glassformer.data.windows import WindowBatch, logits_within_documents, window_batches
 from glassformer.errors import DataError
 from glassformer.generate import LanguageDecodingConfig, stop_strings, token_biases

@@ -7,9 +7,9 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 from torch import Tensor
 
+from glassformer.data.config import MaskedConfig
 from glassformer.data.documents import training_texts
 from glassformer.data.masking import MaskedBatch, masked_batches
-from glassformer.data.masking_config import MaskedConfig
 from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
