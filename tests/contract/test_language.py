@@ -59,8 +59,6 @@ OLD_NAMES = {
 """Names that have been replaced by words of the field; each is wrong as a part of any name."""
 
 NOT_YET: dict[str, int] = {
-    "cli/demo.py": 1,
-    "cli/info.py": 1,
     "data/alignments.py": 3,
     "data/images.py": 2,
     "data/masking.py": 2,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.io import open_output, read_text
-from glassformer.cli.line_warnings import LineWarnings
+from glassformer.cli.lines import predict_lines
 from glassformer.cli.messages import message
-from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Run
+from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Run, SourceLines, TargetLines
 from glassformer.cli.run import load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
@@ -31,8 +31,8 @@ _Shifted = Annotated[
 
 def command(
     run: Run,
-    source: Annotated[str, typer.Argument(help="File of source lines.")],
-    target: Annotated[str, typer.Argument(help="File of target lines.")],
+    source: SourceLines,
+    target: TargetLines,
     output: OutputFile = "-",
     layer: _Layer = None,
     head: _Head = None,
@@ -63,12 +63,15 @@ def command(
     sources, targets = parallel_lines(source, target, max_line_bytes)
     if gold is None:
         translator = load(Translator.load, run, device=device)
-        unknown = LineWarnings({"source": source, "target": target})
+        pairs = ([pair] for pair in zip(sources, targets, strict=True))
         with open_output(output) as stream:
-            for pair in zip(sources, targets, strict=True):
-                with unknown.collect(1):
-                    pairs = translator.align(*pair, layer, head, shifted)
-                stream.write(write_pharaoh(pairs) + "\n")
+            unknown = predict_lines(
+                stream,
+                pairs,
+                lambda batch: [translator.align(*pair, layer, head, shifted) for pair in batch],
+                lambda _, links: write_pharaoh(links),
+                files={"source": source, "target": target},
+            )
         unknown.summarize()
         return
     gold_links = _read_gold(gold, sources, targets, max_line_bytes)

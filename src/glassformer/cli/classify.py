@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.io import chunks, open_output
-from glassformer.cli.line_warnings import LineWarnings, name_lines
+from glassformer.cli.lines import Line, predict_lines
 from glassformer.cli.messages import warn
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
-from glassformer.cli.run import describe_engine, load
+from glassformer.cli.run import load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 from glassformer.tasks import TASKS
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FILE_NAME = re.compile(r"\S+\.(txt|csv|tsv|jsonl?|gz|png|jpe?g)", re.IGNORECASE)
 """The name of a file, which may not exist, rather than a text."""
-Batch = tuple[str | None, int, list[str]]
-"""Texts or paths of pictures, with the file of these lines and the number of earlier lines in it."""
+Batches = tuple[str | None, Iterator[list[str]]]
+"""A file, None for texts or pictures that are arguments, and batches of its lines."""
 
 
 def command(
@@ -50,45 +50,41 @@ def command(
     from glassformer.predict.loading import predictor_class, task_at
 
     pictures = TASKS[task_at(run)].unit == "images"
-    model: Any = load(predictor_class(run).load, run, device=device, engine=engine, precision=precision)
-    describe_engine(model)
-    reports: list[LineWarnings] = []
+    model: Any = load_with_engine(predictor_class(run).load, run, device, engine, precision)
+
+    def classify(lines: list[str]) -> "list[Prediction]":
+        if pictures:
+            return model.classify(lines)
+        texts = [_text_and_pair(line) for line in lines]
+        for index, length in model.too_long(texts):
+            warn(f"{lines[index][:40]!r}… has {length:,} tokens; {model.max_length} are seen")
+        return model.classify(texts)
+
+    def text(line: Line[str], prediction: "Prediction") -> str:
+        if as_json:
+            return _json({"picture" if pictures else "text": line.value, **line.flags}, prediction)
+        return _text(line.value, prediction, top, pictures)
+
     with open_output(output) as stream:
-        for file, done, lines in (_read_pictures if pictures else _read_texts)(inputs or [], max_line_bytes):
-            if not pictures:
-                _warn_of_length(model, lines)
-            examples: list[Any] = lines if pictures else [_text_and_pair(line) for line in lines]
-            if file is None or done == 0:  # the same file may appear twice
-                reports.append(LineWarnings(file))
-            report = reports[-1]
-            with name_lines(file, done), report.collect(len(lines)):
-                predictions = model.classify(examples)
-            for number, (line, prediction) in enumerate(zip(lines, predictions, strict=True), start=done + 1):
-                source = {"picture" if pictures else "text": line, **report.flags(number)}
-                stream.write((_json(source, prediction) if as_json else _text(line, prediction, top, pictures)) + "\n")
-            stream.flush()
+        reports = [
+            predict_lines(stream, batches, classify, text, file)
+            for file, batches in (_read_pictures if pictures else _read_texts)(inputs or [], max_line_bytes)
+        ]
     for report in reports:
         report.summarize()
 
 
-def _read_texts(inputs: list[str], max_line_bytes: int) -> Iterator[Batch]:
+def _read_texts(inputs: list[str], max_line_bytes: int) -> Iterator[Batches]:
     """The lines of each file; anything else is one text."""
     for one in inputs or ["-"]:
         if one == "-" or _is_file(one):
-            yield from _read_lines(one, 512, max_line_bytes)
+            yield one, chunks(one, 512, max_line_bytes)
         elif FILE_NAME.fullmatch(one):
             from glassformer.errors import DataError
 
             raise DataError(f"{one}: no such file; name one that exists, or give the text itself")
         else:
-            yield None, 0, [one]
-
-
-def _read_lines(file: str, size: int, max_line_bytes: int) -> Iterator[Batch]:
-    done = 0
-    for lines in chunks(file, size, max_line_bytes):
-        yield file, done, lines
-        done += len(lines)
+            yield None, iter([[one]])
 
 
 def _is_file(text: str) -> bool:
@@ -98,21 +94,13 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _read_pictures(inputs: list[str], max_line_bytes: int) -> Iterator[Batch]:
-    if inputs:
-        yield None, 0, inputs
-    else:
-        yield from _read_lines("-", 64, max_line_bytes)
+def _read_pictures(inputs: list[str], max_line_bytes: int) -> Iterator[Batches]:
+    yield (None, iter([inputs])) if inputs else ("-", chunks("-", 64, max_line_bytes))
 
 
 def _text_and_pair(line: str) -> str | tuple[str, str]:
     text, tab, pair = line.partition("\t")
     return (text, pair) if tab else text
-
-
-def _warn_of_length(model: Any, lines: list[str]) -> None:
-    for index, length in model.too_long([_text_and_pair(line) for line in lines]):
-        warn(f"{lines[index][:40]!r}… has {length:,} tokens; {model.max_length} are seen")
 
 
 def _json(source: dict[str, Any], prediction: "Prediction") -> str:

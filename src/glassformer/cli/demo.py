@@ -82,13 +82,13 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     translation = translator.translate([DEMO_SENTENCE])[0]
     view = best_cross_attention(translator, DEMO_PAIR, translation)
     screen.print(f"\n[bold]{DEMO_SENTENCE} → {escape(translation)}[/bold]")
-    screen.print(heatmap(view))
+    screen.print(attention_table(view))
     if picture is not None:
         with write_errors(str(picture)):
             picture.write_text(view.svg(), encoding="utf-8")
 
 
-def heatmap(view: "View") -> "Table":
+def attention_table(view: "View") -> "Table":
     """The first panel of a view of attention, legible without color; the last column shows that rows sum to 1."""
     from rich.style import Style
     from rich.table import Table

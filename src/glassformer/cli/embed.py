@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from glassformer.cli.io import chunks, open_output, replace_at_end, write_errors
-from glassformer.cli.line_warnings import LineWarnings
+from glassformer.cli.lines import LineWarnings
 from glassformer.cli.messages import note, warn
 from glassformer.cli.options import (
     Device,
@@ -19,7 +19,7 @@ from glassformer.cli.options import (
     renamed_option,
     run_argument,
 )
-from glassformer.cli.run import describe_engine, load
+from glassformer.cli.run import load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ def command(
     if format == "npy" and output == "-":
         raise ConfigError("--format npy writes a file; name it with --output")
     options: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
-    encoder = load(Encoder.load, run, device=device, engine=engine, precision=precision)
-    describe_engine(encoder)
+    encoder = load_with_engine(Encoder.load, run, device, engine, precision)
     batches = _vectors(encoder, chunks(file, 512, max_line_bytes), file, options)
     if format == "npy":
         _write_array(batches, encoder.model.config.d_model, output)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.io import write_errors
-from glassformer.cli.options import Device, Run, renamed_option
+from glassformer.cli.options import Device, Run, SecondText, renamed_option
 from glassformer.cli.run import describe_run
 
 _Text = Annotated[str, typer.Argument(help="Sentence, or the path of a PNG, JPEG or CSV file.")]
@@ -28,10 +28,7 @@ def command(
     file: _File = None,
     former_view: Annotated[str | None, typer.Option("--view", hidden=True)] = None,
     former_output: Annotated[str | None, typer.Option("-o", "--output", hidden=True)] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Translation, or second text of a pair. [default: the model's translation]"),
-    ] = None,
+    target: SecondText = None,
     head: Annotated[int | None, typer.Option(help="Head, from 0. [default: all]")] = None,
     average: Annotated[bool, typer.Option("--average", help="Average the heads.")] = False,
     words: Annotated[bool, typer.Option("--words", help="Merge the pieces of each word.")] = False,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.io import chunks, open_output
-from glassformer.cli.line_warnings import LineWarnings, name_lines
+from glassformer.cli.lines import Line, predict_lines
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
-from glassformer.cli.run import describe_engine, load
+from glassformer.cli.run import load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -30,30 +30,23 @@ def command(
     """Fill in every [MASK] of a text, with probabilities."""
     from glassformer.predict import Filler
 
-    filler = load(Filler.load, run, device=device, engine=engine, precision=precision)
-    describe_engine(filler)
-    file = "-" if text is None else None
-    unknown, done = LineWarnings(file), 0
+    filler = load_with_engine(Filler.load, run, device, engine, precision)
+    file, batches = ("-", chunks("-", 512, max_line_bytes)) if text is None else (None, iter([[text]]))
     with open_output(output) as stream:
-        for texts in chunks("-", 512, max_line_bytes) if text is None else [[text]]:
-            with name_lines(file, done), unknown.collect(len(texts)):
-                results = filler.fill(texts, top)
-            for one, filled in zip(texts, results, strict=True):
-                done += 1
-                stream.write(_json(one, filled, unknown.flags(done)) if as_json else _text(filled))
-            stream.flush()
+        write = _json if as_json else _text
+        unknown = predict_lines(stream, batches, lambda texts: filler.fill(texts, top), write, file)
     unknown.summarize()
 
 
-def _text(filled: "Filled") -> str:
+def _text(line: Line[str], filled: "Filled") -> str:
     """The most probable text, then one line per candidate: number of the mask, probability, word."""
     rows = [
         f"  {number}  {one.probability:7.2%}  {one.text or one.token}"
         for number, blank in enumerate(filled.blanks, start=1)
         for one in blank
     ]
-    return "\n".join([filled.text, *rows]) + "\n"
+    return "\n".join([filled.text, *rows])
 
 
-def _json(text: str, filled: "Filled", flags: dict[str, list[str]]) -> str:
-    return json.dumps({"source": text, **flags, **asdict(filled)}, ensure_ascii=False) + "\n"
+def _json(line: Line[str], filled: "Filled") -> str:
+    return json.dumps({"source": line.value, **line.flags, **asdict(filled)}, ensure_ascii=False)

@@ -8,7 +8,7 @@ import typer
 
 from glassformer.cli.io import open_output
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
-from glassformer.cli.run import describe_engine, load
+from glassformer.cli.run import load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
@@ -34,8 +34,7 @@ def command(
     """
     from glassformer.predict import Forecaster
 
-    forecaster = load(Forecaster.load, run, device=device, engine=engine, precision=precision)
-    describe_engine(forecaster)
+    forecaster = load_with_engine(Forecaster.load, run, device, engine, precision)
     forecast = forecaster.forecast_file(file, date, missing, max_line_bytes)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(forecast.rows())

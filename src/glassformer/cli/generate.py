@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.io import chunks, open_output
-from glassformer.cli.line_warnings import LineWarnings, name_lines
+from glassformer.cli.lines import Line, LineWarnings, predict_lines
 from glassformer.cli.options import (
     Device,
     MaxLineBytes,
     OutputFile,
+    RefuseLong,
+    Seed,
     SetOption,
     Settings,
     present,
@@ -60,12 +62,12 @@ def command(
     top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from the smallest set with this probability.")] = None,
     stop: _Stop = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
+    seed: Seed = None,
     sample: _Sample = None,
     beam_size: _BeamSize = None,
     n_best: Annotated[int | None, typer.Option(help="Number of continuations per prompt.")] = None,
     truncate: _Truncate = None,
-    refuse_long: Annotated[bool, typer.Option("--refuse-long", hidden=True)] = False,
+    refuse_long: RefuseLong = False,
     search: Annotated[bool, typer.Option("--search", hidden=True)] = False,
     as_json: _AsJson = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
@@ -83,21 +85,21 @@ def command(
     keep_freed_memory()
     generator = load(Generator.load, run, device=device)
     describe_engine(generator, config := generator.configure(**options))
-    file, done, several = "-" if prompt is None else None, 0, config.n_best > 1
-    unknown = LineWarnings(file)
+    several = config.n_best > 1
+
+    def continuations(prompts: list[str]) -> "list[list[Generated]]":
+        return generator.continuations(prompts, refuse, **options)
+
+    def text(line: Line[str], results: "list[Generated]") -> str:
+        return _json(generator, line, results) if as_json else _text(line, results, several)
+
     with open_output(output) as stream:
         if prompt is not None and not several and not as_json:
-            with unknown.collect(1):
+            with LineWarnings(None).collect(1):
                 _stream(stream, prompt, generator.stream(prompt, refuse, **options))
             return
-        for prompts in chunks("-", 64, max_line_bytes) if prompt is None else [[prompt]]:
-            with name_lines(file, done), unknown.collect(len(prompts)):
-                continued = generator.continuations(prompts, refuse, **options)
-            for number, (line, results) in enumerate(zip(prompts, continued, strict=True), done):
-                flags, text = unknown.flags(number + 1), _text(line, results, number if several else None)
-                stream.write((_json(generator, line, results, flags) if as_json else text) + "\n")
-            done += len(prompts)
-            stream.flush()
+        file, batches = ("-", chunks("-", 64, max_line_bytes)) if prompt is None else (None, iter([[prompt]]))
+        unknown = predict_lines(stream, batches, continuations, text, file)
     unknown.summarize()
 
 
@@ -109,14 +111,14 @@ def _stream(stream: "Output", prompt: str, pieces: "Iterator[str]") -> None:
     stream.write("\n")
 
 
-def _text(prompt: str, results: "list[Generated]", number: int | None) -> str:
-    """The text with its prompt; several texts are between the ``number`` of the prompt and their scores."""
-    if number is None:
-        return prompt + results[0].text
-    return "\n".join(f"{number} ||| {prompt}{one.text} ||| {one.score:.4f}" for one in results)
+def _text(line: Line[str], results: "list[Generated]", several: bool) -> str:
+    """The text with its prompt; several texts are between the number of the prompt, from 0, and their scores."""
+    if not several:
+        return line.value + results[0].text
+    return "\n".join(f"{line.number - 1} ||| {line.value}{one.text} ||| {one.score:.4f}" for one in results)
 
 
-def _json(generator: "Generator", prompt: str, results: "list[Generated]", flags: dict[str, list[str]]) -> str:
+def _json(generator: "Generator", line: Line[str], results: "list[Generated]") -> str:
     continuations: list[dict[str, Any]] = [
         {
             "text": one.text,
@@ -128,4 +130,4 @@ def _json(generator: "Generator", prompt: str, results: "list[Generated]", flags
         }
         for one in results
     ]
-    return json.dumps({"prompt": prompt, **flags, "continuations": continuations}, ensure_ascii=False)
+    return json.dumps({"prompt": line.value, **line.flags, "continuations": continuations}, ensure_ascii=False)

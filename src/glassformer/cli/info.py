@@ -129,10 +129,10 @@ def _text(report: dict[str, Any]) -> str:
         f"  weights            {memory['weights_bytes'] / 2**20:>9,.1f} MiB in float32",
         f"  training           {memory['training_bytes'] / 2**20:>9,.1f} MiB for weights, gradients and Adam",
     ]
-    shown = [(name, flops[f"{name}_token"]) for name in ("source", "target") if f"{name}_token" in flops]
-    if shown:
+    tokens = [(name, flops[f"{name}_token"]) for name in ("source", "target") if f"{name}_token" in flops]
+    if tokens:
         lines.append("arithmetic (products with weights, forward; training is three times that)")
-        lines += [f"  a {name} token     {count / 1e6:>9,.2f} MFLOP" for name, count in shown]
+        lines += [f"  a {name} token     {count / 1e6:>9,.2f} MFLOP" for name, count in tokens]
     for use, routes in report["routes"].items():
         lines.append(f"engine in {use}")
         lines += [f"  {one}" for one in grouped([Route(**values) for values in routes])]

@@ -64,6 +64,12 @@ def _check_form(settings: list[str] | None) -> list[str] | None:
 
 
 Run = Annotated[str, run_argument()]
+SourceLines = Annotated[str, typer.Argument(help="File of source lines.")]
+TargetLines = Annotated[str, typer.Argument(help="File of target lines.")]
+SecondText = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Translation, or second text of a pair. [default: the model's translation]"),
+]
 OutputFile = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Output file; - is standard output.")]
 
 
@@ -87,6 +93,9 @@ Device = Annotated[
     str,
     typer.Option(help="Device: cpu, cuda, or auto, a GPU if there is one.", autocompletion=complete_devices),
 ]
+Seed = Annotated[int | None, typer.Option(help="Random seed for sampling.")]
+RefuseLong = Annotated[bool, typer.Option("--refuse-long", hidden=True)]
+"""Former spelling of ``--no-truncate``."""
 Engine = Annotated[
     Literal["auto", "torch", "native"], typer.Option(help="Code that computes the model; auto picks the fastest.")
 ]

@@ -42,6 +42,15 @@ def load(load_predictor: Callable[..., Predictor], *runs: str, **options: Any) -
     return predictor
 
 
+def load_with_engine(
+    load_predictor: Callable[..., Predictor], run: str, device: str, engine: str, precision: str
+) -> Predictor:
+    """Load a predictor whose engine is an option, and describe its engine."""
+    predictor = load(load_predictor, run, device=device, engine=engine, precision=precision)
+    describe_engine(predictor)
+    return predictor
+
+
 def describe_run(*runs: str, device: str = "cpu") -> None:
     """Print the checkpoints of ``runs`` and the device, if the command is verbose."""
     if verbosity() < Verbosity.VERBOSE:

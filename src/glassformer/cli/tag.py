@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from glassformer.cli.io import chunks, open_output
-from glassformer.cli.line_warnings import LineWarnings, name_lines
+from glassformer.cli.lines import Line, predict_lines
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
-from glassformer.cli.run import describe_engine, load
+from glassformer.cli.run import load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
@@ -32,20 +32,17 @@ def command(
     """
     from glassformer.predict import Tagger
 
-    tagger = load(Tagger.load, run, device=device, engine=engine, precision=precision)
-    describe_engine(tagger)
-    unknown, done = LineWarnings(file), 0
+    tagger = load_with_engine(Tagger.load, run, device, engine, precision)
+
+    def tag(lines: list[str]) -> list[list[str]]:
+        return tagger.tag([line.split() for line in lines])
+
+    def text(line: Line[str], tags: list[str]) -> str:
+        words = line.value.split()
+        if as_json:
+            return json.dumps({"tokens": words, **line.flags, "tags": tags}, ensure_ascii=False)
+        return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
+
     with open_output(output) as stream:
-        for lines in chunks(file, 512, max_line_bytes):
-            sentences = [line.split() for line in lines]
-            with name_lines(file, done), unknown.collect(len(lines)):
-                tagged = tagger.tag(sentences)
-            for words, tags in zip(sentences, tagged, strict=True):
-                done += 1
-                if as_json:
-                    result = {"tokens": words, **unknown.flags(done), "tags": tags}
-                    stream.write(json.dumps(result, ensure_ascii=False) + "\n")
-                else:
-                    stream.write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n")
-            stream.flush()
+        unknown = predict_lines(stream, chunks(file, 512, max_line_bytes), tag, text, file)
     unknown.summarize()

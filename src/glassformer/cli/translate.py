@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.cli.io import chunks, open_output, read_text
-from glassformer.cli.line_warnings import LineWarnings, name_lines
+from glassformer.cli.lines import Line, predict_lines
 from glassformer.cli.options import (
     Device,
     MaxLineBytes,
     OutputFile,
+    RefuseLong,
     Run,
+    Seed,
     SetOption,
     Settings,
     complete_runs,
@@ -61,10 +63,10 @@ def command(
     beam_size: Annotated[int | None, typer.Option(help="Number of hypotheses; 1 is greedy.")] = None,
     n_best: Annotated[int | None, typer.Option(help="Number of translations per line.")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Sample tokens instead of searching.")] = False,
-    seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
+    seed: Seed = None,
     max_source: _MaxSource = None,
     truncate: _Truncate = None,
-    refuse_long: Annotated[bool, typer.Option("--refuse-long", hidden=True)] = False,
+    refuse_long: RefuseLong = False,
     prefix: _Prefix = None,
     alignments: _Alignments = False,
     as_json: _AsJson = False,
@@ -84,22 +86,21 @@ def command(
     _check(attention and not as_json, prefix == file == "-")
     keep_freed_memory()
     translator = _load_ensemble(run, ensemble or [], device)
+    batches = chunks(file, 512, max_line_bytes)
     with open_output(output) as stream:
-        unknown = LineWarnings({"text": file, "prefix": prefix or ""})
-        starts = None if prefix is None else read_text(prefix, max_line_bytes)
+        starts = None if prefix is None else _Prefixes(read_text(prefix, max_line_bytes), prefix, file)
         config = translator.configure(**options)
         describe_engine(translator, config)
-        format, done = _Format(translator, as_json, alignments, attention, config.n_best > 1), 0
-        for lines in chunks(file, 512, max_line_bytes):
-            prefixes = None if starts is None else _take(starts, len(lines), f"{prefix} has fewer lines than {file}")
-            with name_lines(file, done), unknown.collect(len(lines)):
-                translations = translator.hypotheses(lines, prefixes, **options)
-            for line, hypotheses in zip(lines, translations, strict=True):
-                done += 1
-                stream.write(format.text({"source": line, **unknown.flags(done)}, hypotheses, done - 1) + "\n")
-            stream.flush()
+
+        def translate(lines: list[str]) -> "list[list[Translation]]":
+            prefixes = None if starts is None else starts.take(len(lines))
+            return translator.hypotheses(lines, prefixes, **options)
+
+        format = _Format(translator, as_json, alignments, attention, config.n_best > 1)
+        files = {"text": file, "prefix": prefix or ""}
+        unknown = predict_lines(stream, batches, translate, format.text, file, files)
         if starts is not None:
-            _check_end(starts, f"{prefix} has more lines than the {done} of {file}")
+            starts.check_end()
     unknown.summarize()
 
 
@@ -123,14 +124,15 @@ class _Format:
     attention: bool
     several: bool
 
-    def text(self, source: dict[str, Any], hypotheses: "list[Translation]", number: int) -> str:
-        """Format the translations of line ``number`` (from 0) as one line or several."""
+    def text(self, line: Line[str], hypotheses: "list[Translation]") -> str:
+        """Format the translations of ``line`` as one line or several, which are numbered from 0."""
         from glassformer.alignment import write_pharaoh
 
         links = [write_pharaoh(self.translator.links(one)) for one in hypotheses] if self.alignments else None
         if self.as_json:
+            source = {"source": line.value, **line.flags}
             return _json(self.translator, source, hypotheses, links, self.attention)
-        return _text(hypotheses, links, number if self.several else None)
+        return _text(hypotheses, links, line.number - 1 if self.several else None)
 
 
 def _load_ensemble(run: str, others: list[str], device: str) -> "Translator":
@@ -142,24 +144,31 @@ def _load_ensemble(run: str, others: list[str], device: str) -> "Translator":
     return load(Translator.load, run, *others, device=device)
 
 
-_ONE_FOR_EACH = "give one for each, empty where none is"
+class _Prefixes:
+    """Lines of a file of prefixes, one for each line of ``file``."""
 
+    remedy = "give one for each, empty where none is"
 
-def _take(starts: Iterator[str], count: int, fault: str) -> list[str]:
-    """The next ``count`` lines."""
-    from glassformer.errors import DataError
+    def __init__(self, lines: Iterator[str], name: str, file: str) -> None:
+        self.lines, self.name, self.file = lines, name, file
+        self.taken = 0
 
-    lines = list(islice(starts, count))
-    if len(lines) < count:
-        raise DataError(f"{fault}; {_ONE_FOR_EACH}")
-    return lines
+    def take(self, count: int) -> list[str]:
+        """The next ``count`` lines."""
+        from glassformer.errors import DataError
 
+        lines = list(islice(self.lines, count))
+        if len(lines) < count:
+            raise DataError(f"{self.name} has fewer lines than {self.file}", remedy=self.remedy)
+        self.taken += count
+        return lines
 
-def _check_end(starts: Iterator[str], fault: str) -> None:
-    from glassformer.errors import DataError
+    def check_end(self) -> None:
+        """Raise ``DataError`` if a line is left."""
+        from glassformer.errors import DataError
 
-    if next(starts, None) is not None:
-        raise DataError(f"{fault}; {_ONE_FOR_EACH}")
+        if next(self.lines, None) is not None:
+            raise DataError(f"{self.name} has more lines than the {self.taken} of {self.file}", remedy=self.remedy)
 
 
 def _json(

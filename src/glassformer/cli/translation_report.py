@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glassformer.cli.line_warnings import LineWarnings
+from glassformer.cli.lines import LineWarnings
 from glassformer.cli.process import keep_freed_memory
 from glassformer.cli.run import describe_engine, load
 

@@ -7,7 +7,7 @@ import typer
 
 from glassformer.cli.io import open_output, write_errors
 from glassformer.cli.messages import console, note
-from glassformer.cli.options import Device, complete_runs
+from glassformer.cli.options import Device, SecondText, complete_runs
 from glassformer.cli.run import describe_run
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ def command(
         ),
     ] = "",
     text: Annotated[str, typer.Argument(help="Sentence, or the path of an image or a CSV file.")] = "",
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Translation, or second text of a pair. [default: the model's translation]"),
-    ] = None,
+    target: SecondText = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the whole walkthrough as one HTML file.")
     ] = None,

@@ -1,15 +1,52 @@
-"""Warnings and errors about texts, reported by the line of their file."""
+"""Lines of input: predictions for each, with warnings and errors by the line of their file."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from glassformer.cli.messages import warn
 from glassformer.storage.regular_files import display_name
 
+if TYPE_CHECKING:
+    from glassformer.cli.io import Output
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
+
 SEVERAL = ("source", "target", "prefix")
 """Kinds of text that share a line with other kinds."""
+
+
+class Line(NamedTuple, Generic[Input]):
+    """One line of input, numbered from 1; ``flags`` are the fields of its warnings for a JSON object."""
+
+    value: Input
+    number: int
+    flags: dict[str, Any]
+
+
+def predict_lines(
+    stream: "Output",
+    batches: Iterable[list[Input]],
+    predict: Callable[[list[Input]], Sequence[Result]],
+    text: Callable[[Line[Input], Result], str],
+    file: str | None = None,
+    files: dict[str, str] | None = None,
+) -> "LineWarnings":
+    """Write the ``text`` of the prediction for each line, batch by batch. The caller prints the summary of warnings.
+
+    ``file`` is the file of the lines, which errors name; ``files`` are those of each kind of text, if several.
+    """
+    warnings, done = LineWarnings(files or file), 0
+    for lines in batches:
+        with name_lines(file, done), warnings.collect(len(lines)):
+            results = predict(lines)
+        for line, result in zip(lines, results, strict=True):
+            done += 1
+            stream.write(text(Line(line, done, warnings.flags(done)), result) + "\n")
+        stream.flush()
+    return warnings
 
 
 @contextmanager
