@@ -46,7 +46,7 @@ def refusal(values: dict[str, Any]) -> str:
         ),
     ],
 )
-def test_an_unknown_key_is_told_with_the_nearest(values: dict[str, Any], told: str) -> None:
+def test_unknown_key_error_names_the_nearest_key(values: dict[str, Any], told: str) -> None:
     assert refusal(values) == told
 
 
@@ -86,7 +86,7 @@ def test_an_unknown_key_is_told_with_the_nearest(values: dict[str, Any], told: s
         ({"data": {"source": "en"}}, "data.train is not given, and it has no default; add it"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(values: dict[str, Any], told: str) -> None:
+def test_invalid_configuration_is_a_one_line_error(values: dict[str, Any], told: str) -> None:
     assert told in refusal(values)
 
 
@@ -119,7 +119,7 @@ def test_overrides_are_typed(override: str, path: tuple[str, ...], value: object
 
 
 @pytest.mark.parametrize("override", ["max_steps", "", "=3", "train.max_steps 3"])
-def test_an_override_that_is_none_is_told(override: str) -> None:
+def test_invalid_override_is_an_error(override: str) -> None:
     with pytest.raises(ConfigError, match=r"is not key=value; write for example train\.max_steps=200$"):
         apply_override({}, override)
 
@@ -141,7 +141,7 @@ def test_default_then_file_then_override(tmp_path: Path) -> None:
         (lambda path: path.write_bytes(b"# \xff\n"), "not valid TOML: "),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, make: Any, told: str) -> None:
+def test_unreadable_file_is_an_error(tmp_path: Path, make: Any, told: str) -> None:
     path = tmp_path / "run.toml"
     make(path)
     with pytest.raises(ConfigError) as caught:
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, make: Any, told: str
     number=st.floats(min_value=1e-12, max_value=1e6, allow_nan=False),
     weights=st.lists(st.floats(min_value=1e-3, max_value=10), min_size=1, max_size=3),
 )
-def test_what_is_written_is_read_again(
+def test_written_configuration_is_read_unchanged(
     tmp_path_factory: pytest.TempPathFactory, text: str, number: float, weights: list[float]
 ) -> None:
     path = tmp_path_factory.mktemp("written") / "run.toml"
@@ -179,7 +179,7 @@ def test_a_configuration_does_not_change() -> None:
         config.train.seed = 2  # type: ignore[misc]
 
 
-def test_the_nearest_of_nothing_similar_is_all_of_them() -> None:
+def test_nearest_lists_all_names_without_a_similar_one() -> None:
     assert nearest("beam", ["beam_size", "alpha"]) == "did you mean beam_size?"
     assert nearest("zzz", ["beam_size", "alpha"]) == "known: alpha, beam_size"
     assert nearest("beam", ["beam_size", "alpha"], "decoding.") == "did you mean decoding.beam_size?"

@@ -76,7 +76,7 @@ def test_an_edit_takes_the_place_of_the_tensor(make_model: Callable[..., Encoder
         torch.testing.assert_close(model(source, target), expected, atol=1e-12, rtol=1e-12)
 
 
-def test_what_cannot_be_done_is_said(make_model: Callable[..., EncoderDecoder]) -> None:
+def test_impossible_traces_are_errors(make_model: Callable[..., EncoderDecoder]) -> None:
     model, (source, target) = make_model(), inputs()
     with (
         pytest.raises(ConfigError, match="the trace recorded nothing: the model did not run, or ran compiled"),
@@ -92,7 +92,7 @@ def test_what_cannot_be_done_is_said(make_model: Callable[..., EncoderDecoder]) 
         model(source, target)
 
 
-def test_after_an_error_nothing_is_traced(make_model: Callable[..., EncoderDecoder]) -> None:
+def test_error_ends_the_trace(make_model: Callable[..., EncoderDecoder]) -> None:
     model = make_model()
     with pytest.raises(IndexError), trace(model):
         model(torch.tensor([[99]]), torch.tensor([[1]]))
@@ -136,7 +136,7 @@ def test_a_tap_is_the_identity_outside_a_trace() -> None:
     assert tap(module, "x", tensor) is tensor
 
 
-def test_a_compiled_model_is_one_graph_and_its_trace_says_that_it_saw_nothing() -> None:
+def test_compiled_model_is_one_graph_and_its_empty_trace_is_an_error() -> None:
     class Tapped(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return tap(self, "double", 2 * x)
@@ -191,7 +191,7 @@ def test_a_number_is_found_by_the_names_of_its_axes(make_model: Callable[..., En
         recorded.at(WEIGHTS, query=4)
 
 
-def test_what_is_only_shown_is_not_edited_and_edits_keep_the_shape(make_model: Callable[..., EncoderDecoder]) -> None:
+def test_edits_of_notes_and_of_shapes_are_refused(make_model: Callable[..., EncoderDecoder]) -> None:
     model, (source, target) = make_model(), inputs()
     shown = "output_projection.probabilities"
     with (

@@ -78,7 +78,7 @@ def test_pharaoh_format():
 
 
 @pytest.mark.parametrize("link", ["0", "0-", "a-b", "0-1-2", "-1-0", "0_1", "0.5-1", "²-1", "٣-1"])
-def test_pharaoh_refuses_what_is_not_a_link(link):
+def test_pharaoh_refuses_invalid_links(link):
     with pytest.raises(DataError, match="is not a link"):
         read_pharaoh(f"0-0 {link}")
 

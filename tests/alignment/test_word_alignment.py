@@ -56,7 +56,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
     return tiny_run.made(tmp_path_factory).translator
 
 
-def test_who_looks_at_its_own_input_is_right_when_shifted_and_wrong_when_naive() -> None:
+def test_head_that_attends_to_its_input_is_correct_only_when_shifted() -> None:
     """At position p the decoder reads word p - 1: one position back is the word that it reads."""
     texts = [WORDS, "six five four", "two one"]
     gold = [frozenset((n, n) for n in range(len(text.split()))) for text in texts]
@@ -94,7 +94,7 @@ def test_the_rate_is_of_the_corpus_and_not_the_mean_of_sentences() -> None:
     assert found.error_rate(gold, shifted=True) == pytest.approx(1 - 2 * 6 / 14)
 
 
-def test_pieces_asked_are_summed_and_pieces_asking_averaged() -> None:
+def test_word_weights_sum_source_pieces_and_average_target_pieces() -> None:
     weights = torch.tensor([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.0, 1.0, 0.0]])
     table = grouped(weights, [0, 0, 1], [0, 1, 0])
     torch.testing.assert_close(table, torch.tensor([[0.75, 0.25], [0.0, 1.0]]))
@@ -103,14 +103,14 @@ def test_pieces_asked_are_summed_and_pieces_asking_averaged() -> None:
     assert strongest_links(torch.zeros(0, 0)) == []
 
 
-def test_a_word_is_read_where_it_is_predicted_or_where_it_is_the_input() -> None:
+def test_word_weights_of_predicted_or_input_positions() -> None:
     """Rows: predicts 0, predicts 1 and reads 0, ends and reads 1. The end token is left out."""
     steps = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.7, 0.1], [0.4, 0.1, 0.5]])
     torch.testing.assert_close(word_weights(steps, [0, 1], [0, 1]), steps[:2, :2])
     torch.testing.assert_close(word_weights(steps, [0, 1], [0, 1], shifted=True), steps[1:, :2])
 
 
-def test_a_translator_aligns_as_its_attention_says(translator: Translator) -> None:
+def test_translator_alignment_equals_its_attention(translator: Translator) -> None:
     source, target = "the old cat sleeps", "le vieux chat dort"
     attention = word_attention(translator, source, target)
     for layer, head, shifted in ((-1, None, False), (0, 1, True), (1, 0, False), (-2, None, True)):
@@ -124,12 +124,12 @@ def test_a_translator_aligns_as_its_attention_says(translator: Translator) -> No
 
 
 @pytest.mark.parametrize(("source", "target"), [("", "je"), ("I", ""), ("", " ")])
-def test_nothing_is_linked_with_nothing(translator: Translator, source: str, target: str) -> None:
+def test_empty_texts_have_no_links(translator: Translator, source: str, target: str) -> None:
     assert word_attention(translator, source, target).links() == []
     assert [one.shifted for one in links_of_heads(translator, [source], [target])] == [[frozenset()]] * 6
 
 
-def test_a_recurrent_decoder_asks_in_one_layer_only(translator: Translator) -> None:
+def test_recurrent_decoder_has_cross_attention_in_one_layer(translator: Translator) -> None:
     model = build_model({"kind": "recurrent", "vocab_size": translator.tokenizers.source.vocab_size}, "test").eval()
     one = Translator([model], translator.tokenizers, DecodingConfig())
     assert model.config.n_decoder_layers == 2

@@ -123,7 +123,7 @@ def test_importing_the_package_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_translating_needs_neither_metrics_nor_what_reads_pictures() -> None:
+def test_translating_imports_neither_metrics_nor_image_readers() -> None:
     """They and what they import take megabytes and tenths of a second."""
     code = "import sys, glassformer; glassformer.Translator; import glassformer.predict.loading; "
     check = "sys.exit(bool({'sacrebleu', 'PIL', 'glassformer.data'} & set(sys.modules)))"

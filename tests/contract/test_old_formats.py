@@ -24,11 +24,11 @@ KNOWN = {
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("name", ["format_1"])
-def test_a_checkpoint_of_old_says_what_it_said(name: str, beam_size: int) -> None:
+def test_old_checkpoint_decodes_unchanged(name: str, beam_size: int) -> None:
     translator = glassformer.load(FORMATS / name)
     assert dict(zip(KNOWN, translator.translate(list(KNOWN), beam_size=beam_size), strict=True)) == KNOWN
 
 
-def test_its_scores_are_what_they_were() -> None:
+def test_old_checkpoint_scores_unchanged() -> None:
     (score,) = glassformer.load(FORMATS / "format_1").score(["the doctor carries them."], ["le médecin les porte."])
     assert score.score == pytest.approx(-0.0543, abs=1e-4)

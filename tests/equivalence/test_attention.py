@@ -56,7 +56,7 @@ def test_definition_fused_path_and_pytorch_agree(kind: str, length: int, dtype: 
 
 @pytest.mark.parametrize("path", ["definition", "fused"])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-def test_a_query_that_may_see_nothing_yields_zeros_and_finite_gradients(path: str, dtype: torch.dtype) -> None:
+def test_fully_masked_query_yields_zeros_and_finite_gradients(path: str, dtype: torch.dtype) -> None:
     allowed = torch.ones(BATCH, 1, 5, 5, dtype=torch.bool)
     allowed[1, :, 2], allowed[2] = False, False
     module, mask = attention(dtype), Mask(causal=True, allowed=allowed)
@@ -113,7 +113,7 @@ def test_on_a_cpu_dropout_runs_the_definition_also_without_a_trace(kind: str) ->
         assert all(gradient[2].count_nonzero() == 0 for gradient in results[1][1:])
 
 
-def test_a_causal_query_sees_the_keys_cached_before_it_and_none_to_come() -> None:
+def test_causal_mask_includes_cached_keys() -> None:
     seen = causal_mask(3).dense(2, 6)
     assert seen is not None
     assert seen[0, 0].tolist() == [[True] * 4 + [False] * 2, [True] * 5 + [False]]
@@ -132,7 +132,7 @@ def test_sentences_of_one_row_see_themselves_only() -> None:
         Mask(sentences, sentences != 0)
 
 
-def test_fused_attention_gets_its_causal_flag_only_where_it_is_the_whole_mask() -> None:
+def test_fused_attention_uses_its_causal_flag_for_purely_causal_masks() -> None:
     keys = torch.ones(1, 4, dtype=torch.bool)
     assert causal_mask().only_causal(4, 4)
     others = [Mask(keys, causal=True), causal_mask(2), causal_mask(torch.tensor([0])), Mask(), Mask(keys)]

@@ -27,7 +27,7 @@ def sources() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("use_cache", [True, False])
 @pytest.mark.parametrize("norm_order", ["post", "pre"])
 @pytest.mark.parametrize("positions", get_args(Encoding))
-def test_every_hypothesis_gets_the_logits_that_its_whole_prefix_gives(
+def test_cached_logits_equal_those_of_the_full_prefix(
     make_model: Callable[..., EncoderDecoder], positions: str, norm_order: str, use_cache: bool
 ) -> None:
     """Three hypotheses a sentence, shuffled at every step, over more steps than the cache's first buffer holds."""

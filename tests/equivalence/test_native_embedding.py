@@ -112,7 +112,7 @@ def test_tokens_that_change_before_the_gradient_are_noticed(in_one_pass: list[bo
         x.sum().backward()
 
 
-def test_positions_are_asked_once() -> None:
+def test_positions_are_computed_once() -> None:
     module, asked = TokenEmbedding(VOCAB, 48, Sinusoidal(32, 48), Dropout(0.0)).train(), []
     module.position.register_forward_hook(lambda *_: asked.append(1))
     module(ids())
@@ -143,7 +143,7 @@ def test_a_token_beyond_the_vocabulary_is_refused(wrong: int, in_one_pass: list[
         made("sinusoidal")(torch.tensor([[3, wrong]]))
 
 
-def test_who_looks_or_decodes_goes_step_by_step(in_one_pass: list[bool]) -> None:
+def test_embedding_under_a_trace_or_in_decoding_uses_single_operations(in_one_pass: list[bool]) -> None:
     module = made("sinusoidal")
     with record(module) as found:
         module(ids())

@@ -82,7 +82,7 @@ def test_results_are_those_of_the_model(use: str) -> None:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("use", ["mean", "wide", "images", "series"])
-def test_in_eight_bits_results_are_near_those_of_the_model(use: str) -> None:
+def test_int8_results_are_near_those_of_the_model(use: str) -> None:
     make, compute = USES[use]
     model = make()
     found, expected = compute(accelerate(model, precision="int8")), compute(model)

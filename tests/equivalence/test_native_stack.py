@@ -258,7 +258,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)
-def test_descendants_too_are_their_blocks(form: str, dtype: torch.dtype) -> None:
+def test_descendant_stacks_equal_their_blocks(form: str, dtype: torch.dtype) -> None:
     """Their activations are GELU, of GPT its approximation with tanh; their masks block by block, of padding, none."""
     if not usable(dtype):
         pytest.skip("no kernels that train in this type")

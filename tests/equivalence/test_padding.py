@@ -57,7 +57,7 @@ def test_a_padded_batch_equals_its_sentences_alone(make_model: Callable[..., Enc
         torch.testing.assert_close(together[row, :target_length], alone[0], atol=1e-12, rtol=1e-12)
 
 
-def test_what_the_memory_holds_behind_a_sentence_is_not_read(make_model: Callable[..., EncoderDecoder]) -> None:
+def test_memory_after_a_sentence_is_not_read(make_model: Callable[..., EncoderDecoder]) -> None:
     model = make_model()
     source, target, seen, target_seen = batch()
     memory = model.encode(source, seen)

@@ -75,7 +75,7 @@ def test_the_same_elements_go_in_either_precision() -> None:
     assert torch.equal(one == 0, other == 0)
 
 
-def test_what_is_not_a_number_stays_so() -> None:
+def test_nan_is_preserved() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         assert dropped(torch.full((100,), torch.nan, dtype=dtype), 1, 10).isnan().sum() > 80
 

@@ -74,7 +74,7 @@ def test_the_plain_likelihood_is_a_number_to_report() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_in_bfloat16_it_stays_within_one_per_cent(smoothing: float) -> None:
+def test_bfloat16_cross_entropy_is_within_one_percent(smoothing: float) -> None:
     """bfloat16 has 8 bits: single logits are off by up to 0.4 %, sums over many tokens by less."""
     tensors, target = inputs(600, bias=True)
     exact = projected_cross_entropy(*tensors, target, smoothing)

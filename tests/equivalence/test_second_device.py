@@ -107,7 +107,9 @@ def test_translation_in_bfloat16_is_for_gpus(both: list[Translator], tiny: TinyR
         assert one.hypothesis.log_prob == pytest.approx(other.hypothesis.log_prob, abs=0.05)
 
 
-def test_ensembles_and_given_beginnings(both: list[Translator], tiny: TinyRun, elsewhere: torch.device) -> None:
+def test_ensembles_and_forced_prefixes_on_another_device(
+    both: list[Translator], tiny: TinyRun, elsewhere: torch.device
+) -> None:
     given, begun = lines(tiny, "en")[:2], ["le", "la"]
     here, there = ([found[0].text for found in each.hypotheses(given, begun)] for each in both)
     assert here == there
@@ -160,7 +162,7 @@ def test_embeddings_and_measures(task: Task, elsewhere: torch.device) -> None:
 # Seeing inside
 
 
-def test_what_is_seen_inside(both: list[Translator], elsewhere: torch.device) -> None:
+def test_traces_on_another_device(both: list[Translator], elsewhere: torch.device) -> None:
     ids, written = torch.tensor([[5, 6, 7]]), torch.tensor([[1, 5]])
     found = []
     for translator, device in zip(both, ("cpu", elsewhere), strict=True):
@@ -240,7 +242,9 @@ def test_other_tasks_are_learned(placed: Any, task: Task, tmp_path: Path, elsewh
     compare(placed, task(name).config(), tmp_path, str(elsewhere))
 
 
-def test_what_is_saved_there_goes_on_here(placed: Any, tiny: TinyRun, tmp_path: Path, elsewhere: torch.device) -> None:
+def test_checkpoint_of_another_device_translates_on_cpu(
+    placed: Any, tiny: TinyRun, tmp_path: Path, elsewhere: torch.device
+) -> None:
     """A checkpoint is of no device: its weights translate anywhere."""
     state = placed(tiny.config({"model.dropout": 0.0}), str(elsewhere))
     run = RunFolder.create(tmp_path / "run")

@@ -60,7 +60,9 @@ def value_and_gradients(function: Callable[..., Tensor], leaves: list[Tensor], w
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 4e-6), (torch.bfloat16, 2e-2)], ids=str)
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_it_is_the_definition(size: tuple[int, ...], kind: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_native_attention_equals_the_definition(
+    size: tuple[int, ...], kind: str, dtype: torch.dtype, tolerance: float
+) -> None:
     leaves, weights = inputs(size, dtype), torch.randn(size[0], size[1], size[2], size[5])
     mask = MASKS[kind](*size[:4])
     found = value_and_gradients(lambda *x: attention(*x, mask), leaves, weights)
@@ -126,7 +128,7 @@ def test_the_number_of_cores_changes_no_bit() -> None:
     assert all(torch.equal(one, other) for found in results[1:] for one, other in zip(found, results[0], strict=True))
 
 
-def test_what_is_not_a_number_reaches_who_sees_it() -> None:
+def test_nan_in_a_key_leaves_earlier_queries_finite() -> None:
     q, k, v = inputs((1, 1, 8, 8, 4, 4), torch.float32)
     k[:, :, 5], v[:, :, 5] = torch.nan, torch.nan
     context = attention(q, k, v, torch.ones(8, 8, dtype=torch.bool).tril()[None, None])
@@ -135,7 +137,7 @@ def test_what_is_not_a_number_reaches_who_sees_it() -> None:
 
 
 @pytest.mark.parametrize("size", [(9, 0, 3, 3), (0, 2, 3, 3), (2, 2, 0, 3), (2, 2, 3, 0)])
-def test_attention_of_nothing_is_nothing(size: tuple[int, ...]) -> None:
+def test_attention_of_empty_tensors_is_empty(size: tuple[int, ...]) -> None:
     batch, heads, queries, keys = size
     q, k = torch.randn(batch, heads, queries, 32), torch.randn(batch, heads, keys, 32)
     context = attention(q, k, k, None)

@@ -37,7 +37,7 @@ def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]], tole
 @pytest.mark.parametrize("prefixes", [None, PREFIXES], ids=["free", "forced"])
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)], ids=str)
-def test_a_batch_is_its_sentences_alone(
+def test_batch_results_equal_single_results(
     make_peaked: Maker,
     symbols: SpecialTokens,
     dtype: torch.dtype,
@@ -58,7 +58,7 @@ def test_a_batch_is_its_sentences_alone(
 
 
 @pytest.mark.parametrize("patience", [0.5, 1.0])
-def test_a_sentence_that_is_decided_stays_as_it_is_while_others_go_on(
+def test_finished_sentence_is_unchanged_by_further_steps(
     make_peaked: Maker, symbols: SpecialTokens, patience: float
 ) -> None:
     """In a batch of more than eight some decided sentences are kept for a while, so that the others are not copied."""
@@ -105,7 +105,7 @@ def test_an_ensemble_has_the_mean_of_the_probabilities(make_peaked: Maker, symbo
 
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_idle_rows_and_searches_side_by_side_change_nothing(
+def test_idle_rows_and_parallel_searches_preserve_results(
     make_peaked: Maker, symbols: SpecialTokens, search: str, threads: int
 ) -> None:
     """More sentences than every row of which is dropped as it ends, in batches that two threads share."""
@@ -124,7 +124,7 @@ def test_idle_rows_and_searches_side_by_side_change_nothing(
         torch.set_num_threads(before)
 
 
-def test_a_fault_in_one_of_the_threads_is_told(make_peaked: Maker, symbols: SpecialTokens) -> None:
+def test_error_in_a_search_thread_is_raised(make_peaked: Maker, symbols: SpecialTokens) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

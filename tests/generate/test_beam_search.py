@@ -112,7 +112,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize(("kind", "alpha"), PENALTIES)
-def test_it_finds_what_a_beam_that_never_stops_early_finds(
+def test_beam_search_equals_search_without_early_stopping(
     make_peaked: Maker, symbols: SpecialTokens, kind: str, alpha: float, variant: str
 ) -> None:
     values = {"max_length": 9, "patience": 0, "length_penalty": kind, "alpha": alpha, **VARIANTS[variant]}
@@ -148,7 +148,7 @@ class Scripted:
 @pytest.mark.parametrize(
     ("kind", "alpha", "best", "steps"), [("none", 1.0, 0, 1), ("average", 1.0, 19, 20), ("gnmt", 3.0, 19, 20)]
 )
-def test_it_stops_when_nothing_better_can_come_and_not_before(
+def test_beam_search_stops_exactly_when_no_better_hypothesis_is_possible(
     symbols: SpecialTokens, kind: str, alpha: float, best: int, steps: int
 ) -> None:
     """Divided by its length, the long text wins in the end, though for many steps it looks beaten."""
@@ -185,7 +185,7 @@ def test_a_beam_of_one_is_greedy(make_peaked: Maker, symbols: SpecialTokens, see
 
 
 @pytest.mark.parametrize("search", [{"beam_size": 4, "n_best": 4}, {"beam_size": 1}, {"sample": True, "n_best": 4}])
-def test_scoring_what_was_found_gives_what_was_reported(
+def test_forced_scores_equal_reported_scores(
     make_peaked: Maker, symbols: SpecialTokens, search: dict[str, object]
 ) -> None:
     model, config = make_peaked(1), DecodingConfig(max_extra=4, alpha=1.3, **search)

@@ -17,7 +17,7 @@ SEARCH = TorchSearch()
     seed=st.integers(0, 99),
     dtype=st.sampled_from([torch.float64, torch.bfloat16]),
 )
-def test_the_best_are_those_of_a_sort(vocab: int, k: int, seed: int, dtype: torch.dtype) -> None:
+def test_best_equals_a_full_sort(vocab: int, k: int, seed: int, dtype: torch.dtype) -> None:
     """In bfloat16 many entries are equal; then which one is taken is open, and that it is one of them is not."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(7, vocab, generator=generator, dtype=torch.float64).to(dtype)

@@ -38,7 +38,7 @@ def test_lengths_stay_within_their_limits(
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_a_forced_prefix_is_kept_whatever_else_is_asked(
+def test_forced_prefix_overrides_other_constraints(
     make_peaked: Maker, symbols: SpecialTokens, search: dict[str, object]
 ) -> None:
     """Even one that repeats itself where repeats are ruled out, and unlikely ones."""
@@ -71,7 +71,7 @@ def test_no_ngram_is_repeated(make_peaked: Maker, symbols: SpecialTokens, n: int
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_where_nothing_may_follow_the_text_ends(
+def test_text_ends_if_no_token_is_allowed(
     make_peaked: Maker, symbols: SpecialTokens, search: dict[str, object]
 ) -> None:
     """Six words, none twice, and a minimum of eight."""
@@ -107,7 +107,7 @@ def test_a_start_or_padding_that_is_the_end_may_end_a_text(
         (temperature(2.0), [1, 2, 5**0.5, 1, 0]),
     ],
 )
-def test_filters_keep_what_they_should(chosen: Filter, kept: list[float]) -> None:
+def test_sampling_filters_keep_the_expected_tokens(chosen: Filter, kept: list[float]) -> None:
     log_probs = torch.tensor([[1, 4, 5, 1, 0]], dtype=torch.float64).div(11).log()
     filtered = chosen(log_probs, torch.tensor([[1]]), torch.tensor([0])).softmax(-1)
     expected = torch.tensor([kept], dtype=torch.float64)

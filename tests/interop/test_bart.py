@@ -46,7 +46,7 @@ def replace_values(folder: Path, file: str, **values: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bart", "bare bart"])
-def test_its_own_tokenizer_and_generation(kind: str, tmp_path: Path) -> None:
+def test_bart_tokenizer_and_generation_equal_transformers(kind: str, tmp_path: Path) -> None:
     """The first BARTs are saved as bare models. A forced token is reported, and not forced here."""
     theirs, reader = translator(tmp_path / "theirs", kind, **BART), their_tokenizer()
     reader.save_pretrained(theirs)

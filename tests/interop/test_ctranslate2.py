@@ -41,7 +41,7 @@ def test_probabilities_and_texts_are_the_same(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("quantization", ["float32", "int8"])
-def test_its_search_finds_our_tokens(quantization: Any, tiny: tiny_run.TinyRun, tmp_path: Path) -> None:
+def test_ctranslate2_search_finds_the_same_tokens(quantization: Any, tiny: tiny_run.TinyRun, tmp_path: Path) -> None:
     """Encode with ``source.json`` and decode with ``target.json``.
 
     A beam there ends as soon as it has enough hypotheses, so ours, where it goes on, may find a better one.

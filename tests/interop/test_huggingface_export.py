@@ -121,7 +121,7 @@ def test_a_model_without_a_counterpart_is_refused(message: str, tmp_path: Path) 
     assert [item.name for item in tmp_path.iterdir()] == ["ours"]
 
 
-def test_a_conversion_that_differs_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversion_with_a_mismatch_deletes_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marian = FAMILIES["MarianMTModel"]
     monkeypatch.setitem(FAMILIES, "MarianMTModel", _with_swapped_keys(marian))
     with pytest.raises(CheckpointError, match=r"the two sides differ by .* in float32, more than 0.0001; nothing was"):

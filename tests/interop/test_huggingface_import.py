@@ -177,7 +177,7 @@ def test_import_keeps_biases_that_the_stored_config_denies(made: Callable[..., P
     assert fingerprint(checkpoints[0].weights) == fingerprint(checkpoints[1].weights)
 
 
-def test_the_verbs_say_what_was_compared(
+def test_import_and_export_print_the_compared_values(
     made: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lines.txt").write_text("A dog.\n\nRuns!\n")

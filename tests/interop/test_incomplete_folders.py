@@ -81,7 +81,7 @@ def test_half_a_file_of_weights(exported: Exported, tmp_path: Path) -> None:
         assert f"{weights}: {message}" == refusal(weights.parent, tmp_path)
 
 
-def test_a_vocabulary_without_text_is_asked_for_texts(exported: Exported, tmp_path: Path) -> None:
+def test_import_of_a_vocabulary_without_tokenizer_asks_for_texts(exported: Exported, tmp_path: Path) -> None:
     folder = exported("language")
     for name in ("tokenizer.json", "glassformer.json", "tokenizer_config.json"):
         (folder / name).unlink()

@@ -31,7 +31,7 @@ TEXTS = (
 
 @pytest.mark.parametrize("pre_tokenizer", ["punctuation", "whitespace"])
 @pytest.mark.parametrize("kind", ["bpe", "word", "char", "bytes"])
-def test_it_encodes_and_decodes_as_ours(kind: str, pre_tokenizer: str, tmp_path: Path) -> None:
+def test_exported_tokenizer_encodes_and_decodes_equally(kind: str, pre_tokenizer: str, tmp_path: Path) -> None:
     config = TextConfig.parse({"kind": kind, "vocab_size": 400, "min_frequency": 1, "pre_tokenizer": pre_tokenizer})
     ours = train_tokenizers(config, lambda: iter(LINES), lambda: iter(LINES)).source
     to_tokenizer_json(ours).save(str(tmp_path / "tokenizer.json"))

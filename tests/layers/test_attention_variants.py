@@ -72,7 +72,7 @@ def test_a_group_of_heads_asks_the_same_keys(n_kv_heads: int, masked: bool) -> N
     assert recorded["k"].shape == (3, n_kv_heads, 7, 6)
 
 
-def test_a_pattern_computes_where_it_can_and_is_a_mask_elsewhere() -> None:
+def test_sparse_pattern_computes_blockwise_or_as_a_mask() -> None:
     pattern = Near()
     sparse, dense, x = attention(pattern=pattern), attention(), inputs()
     dense.load_state_dict(sparse.state_dict())
@@ -114,7 +114,7 @@ def test_rows_of_different_length_grow_as_if_alone(rotary: Rotary | None, patter
 
 
 @pytest.mark.parametrize("position", [Sinusoidal(9, 6), Sinusoidal(4, 6), Learned(9, 6)])
-def test_each_row_may_begin_at_a_position_of_its_own(position: nn.Module) -> None:
+def test_rows_have_individual_position_offsets(position: nn.Module) -> None:
     nn.init.normal_(position.weight) if isinstance(position, Learned) else None
     offsets = torch.tensor([0, 5, 2])
     rows = position(offsets, 4)
@@ -123,7 +123,7 @@ def test_each_row_may_begin_at_a_position_of_its_own(position: nn.Module) -> Non
         torch.testing.assert_close(row, position(offset, 4), atol=1e-7, rtol=0)
 
 
-def test_rotary_turns_each_row_from_a_position_of_its_own() -> None:
+def test_rotary_rows_have_individual_position_offsets() -> None:
     rotary, q = Rotary(6, theta=50.0), torch.randn(3, 2, 4, 6, dtype=torch.float64)
     turned, _ = rotary(q, q, offsets := torch.tensor([0, 7, 2]))
     for row, offset in enumerate(offsets.tolist()):

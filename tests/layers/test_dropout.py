@@ -8,7 +8,7 @@ from glassformer.layers.dropout import Dropout
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5, 0.9])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-def test_the_share_that_is_dropped_and_the_mean_that_is_kept(p: float, dtype: torch.dtype) -> None:
+def test_dropout_share_and_preserved_mean(p: float, dtype: torch.dtype) -> None:
     """``p`` is rounded to 1/256; the share of 400,004 elements then lies within 4.5 standard deviations of it.
 
     The kernels know no float64: there PyTorch draws the bytes, as everywhere without a compiler.
@@ -51,7 +51,7 @@ def test_a_seed_fixes_the_mask_and_the_next_mask_differs() -> None:
     assert not torch.equal(masks[0][0], masks[2][0])
 
 
-def test_it_is_the_identity_in_evaluation_and_at_zero() -> None:
+def test_dropout_is_the_identity_in_evaluation_and_at_rate_zero() -> None:
     x = torch.randn(5)
     assert Dropout(0.5).eval()(x) is x
     assert Dropout(0.0)(x) is x

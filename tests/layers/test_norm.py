@@ -18,7 +18,7 @@ def test_rms_norm_is_its_formula_and_notes_the_root_mean_square() -> None:
     assert [name for name, _ in norm.named_parameters()] == ["weight"]
 
 
-def test_rms_norm_of_what_is_centered_is_layer_norm() -> None:
+def test_rms_norm_of_centered_input_equals_layer_norm() -> None:
     x = torch.randn(4, 8, dtype=torch.float64)
     x -= x.mean(-1, keepdim=True)
     torch.testing.assert_close(RMSNorm(8, 1e-5).double()(x), LayerNorm(8, 1e-5).double()(x), atol=1e-12, rtol=1e-12)
@@ -26,7 +26,7 @@ def test_rms_norm_of_what_is_centered_is_layer_norm() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_nothing_is_divided_by_zero(dtype: torch.dtype) -> None:
+def test_rms_norm_of_zeros_has_finite_gradients(dtype: torch.dtype) -> None:
     norm, x = RMSNorm(4).to(dtype), torch.zeros(2, 4, dtype=dtype, requires_grad=True)
     norm(x).sum().backward()
     assert norm(x).dtype == dtype

@@ -27,7 +27,7 @@ def test_learned_positions_end_where_they_were_learned() -> None:
         position(5, 4)
 
 
-def test_positions_are_exact_whatever_the_type_of_the_model() -> None:
+def test_positions_are_exact_in_any_model_dtype() -> None:
     """A table rounded once stays so: converted models compute theirs anew."""
     exact = Sinusoidal(300, 8).double()(0, 300)
     torch.testing.assert_close(exact, sinusoids(torch.arange(300).double(), 8), rtol=0, atol=1e-15)

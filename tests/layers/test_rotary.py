@@ -39,7 +39,7 @@ def test_rotary_attention_reads_the_distance_and_not_the_place() -> None:
     assert scores[0, 0, 0].unique().numel() == 5
 
 
-def test_rotary_angles_are_exact_whatever_the_type_of_the_model() -> None:
+def test_rotary_angles_are_exact_in_any_model_dtype() -> None:
     q = torch.randn(1, 1, 3, 8, dtype=torch.float64)
     torch.testing.assert_close(Rotary(8).bfloat16()(q, q, 1000), Rotary(8)(q, q, 1000), rtol=0, atol=0)
 

@@ -51,7 +51,7 @@ def test_a_future_that_is_not_known_does_not_count() -> None:
     assert torch.equal(alike[0].bias, alike[1].bias)
 
 
-def test_nothing_to_measure_is_refused() -> None:
+def test_forecast_errors_refuse_empty_and_mismatched_input() -> None:
     with pytest.raises(DataError, match="no forecast to measure"):
         forecast_errors([])
     with pytest.raises(DataError, match=r"shape \(1, 2, 3\) and futures \(1, 2, 4\)"):

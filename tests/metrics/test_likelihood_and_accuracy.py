@@ -26,7 +26,7 @@ def test_perplexity_and_bits_are_one_quantity():
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_no_mean_of_nothing(count):
+def test_means_over_no_tokens_are_refused(count):
     with pytest.raises(DataError, match=f"tokens={count}"):
         perplexity(1.0, count)
     with pytest.raises(DataError, match=f"characters={count}"):

@@ -40,9 +40,7 @@ def test_a_uniform_model_is_as_perplexed_as_its_vocabulary_is_large() -> None:
 @pytest.mark.parametrize("batch_tokens", [1, 16, 1000])
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 80), st.integers(1, 20), st.integers(1, 20))
-def test_windows_change_nothing_for_a_model_that_sees_one_token(
-    batch_tokens: int, n: int, context: int, stride: int
-) -> None:
+def test_windows_do_not_affect_a_model_of_context_one(batch_tokens: int, n: int, context: int, stride: int) -> None:
     model, ids = bigram(7), text(n)
     tokens = torch.from_numpy(ids.astype(np.int64))
     direct = torch.nn.functional.cross_entropy(model(tokens[:-1]), tokens[1:], reduction="sum").item()
@@ -106,7 +104,7 @@ def test_a_stride_that_leaves_tokens_out_is_refused(stride: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_a_text_with_nothing_to_predict_is_refused(n: int) -> None:
+def test_text_without_predicted_tokens_is_refused(n: int) -> None:
     with pytest.raises(DataError, match="less than two tokens"):
         sliding_likelihood(bigram(7), text(n), 8)
     if n:

@@ -68,7 +68,7 @@ def test_poisoned_padding_changes_no_bit(model: BERT, poison: float) -> None:
     assert all(torch.equal(one, other) for one, other in zip(clean, run(), strict=True))
 
 
-def test_every_token_knows_all_others_and_its_segment(model: BERT) -> None:
+def test_tokens_attend_to_all_tokens_and_use_their_segment(model: BERT) -> None:
     tokens, segments = torch.randint(3, 11, (1, 5)), torch.tensor([[0, 0, 1, 1, 1]])
     before = model(tokens, None, segments)
     for place in range(5):
@@ -87,7 +87,7 @@ def test_numbered_texts_of_one_row_are_read_apart(model: BERT) -> None:
         torch.testing.assert_close(packed[start:stop], alone, **TOLERANCE)
 
 
-def test_only_the_heads_that_are_asked_for_are_there() -> None:
+def test_model_has_only_the_configured_heads() -> None:
     sizes = {"vocab_size": 9, "d_model": 8, "n_heads": 2, "d_ff": 8, "n_layers": 1}
     names = {name.split(".")[0] for name, _ in BERT(BERTConfig.parse({**sizes, "n_tags": 3})).named_parameters()}
     assert names == {"embedding", "encoder", "transform", "output_projection", "tags"}

@@ -101,7 +101,7 @@ def test_all_sparse_layers_of_a_pass_share_one_dense_mask(build: Build, monkeypa
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_every_hypothesis_gets_the_logits_of_its_whole_text_alone(model: GPT, use_cache: bool) -> None:
+def test_cached_logits_equal_those_of_the_full_text(model: GPT, use_cache: bool) -> None:
     """Prompts of 6, 2, 0 and 3 tokens, two hypotheses each, shuffled, past the first buffer."""
     rng, texts = random.Random(0), [[*ids, 1] for ids in PROMPTS]
     state = model.begin(*padded(PROMPTS), use_cache)
@@ -128,7 +128,7 @@ def test_several_tokens_a_step_and_prompts_of_no_token(model: GPT, use_cache: bo
 
 @pytest.mark.parametrize("poison", [float("nan"), 1e30])
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_what_stands_behind_a_prompt_reaches_nothing(build: Build, use_cache: bool, poison: float) -> None:
+def test_padding_after_a_prompt_has_no_effect(build: Build, use_cache: bool, poison: float) -> None:
     model = build("gpt", **LLAMA)
     tokens, seen = padded(PROMPTS)
     clean = model.begin(tokens, seen, use_cache)
@@ -158,7 +158,7 @@ def test_poisoned_padding_changes_no_bit_of_outputs_and_gradients(model: GPT) ->
     assert all(torch.equal(one, other) for one, other in zip(clean, run(), strict=True))
 
 
-def test_documents_in_one_row_see_nothing_of_each_other(model: GPT) -> None:
+def test_documents_in_one_row_do_not_attend_to_each_other(model: GPT) -> None:
     lengths, row = [4, 1, 5], torch.randint(3, 12, (1, 12))
     numbers = torch.tensor([[1] * 4 + [2] + [3] * 5 + [0] * 2])
     packed = model(row, numbers)[0]
@@ -168,7 +168,7 @@ def test_documents_in_one_row_see_nothing_of_each_other(model: GPT) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_searches_give_each_prompt_what_it_gets_alone(model: GPT, beam_size: int) -> None:
+def test_search_results_do_not_depend_on_the_batch_of_prompts(model: GPT, beam_size: int) -> None:
     symbols = SpecialTokens(pad=0, start=1, end=2)
 
     def search(prompts: list[list[int]], use_cache: bool) -> list[list[list[int]]]:
@@ -186,7 +186,7 @@ def test_searches_give_each_prompt_what_it_gets_alone(model: GPT, beam_size: int
 
 
 @pytest.mark.parametrize("use_cache", [True, False])
-def test_learned_positions_end_for_rows_that_go_on_not_for_those_that_ended(build: Build, use_cache: bool) -> None:
+def test_learned_positions_limit_unfinished_rows_only(build: Build, use_cache: bool) -> None:
     """Of two rows the longer has ended, and stays a while; when both are at the end, there is no more."""
     model = build("gpt", max_length=8)
     prompts, texts = [[5, 3, 9, 4, 11, 7], [8, 6]], [[1], [1]]
@@ -199,7 +199,7 @@ def test_learned_positions_end_for_rows_that_go_on_not_for_those_that_ended(buil
         model.step(torch.tensor([[3], [3]]), state)
 
 
-def test_tracing_computes_the_same_and_names_what_it_saw(model: GPT) -> None:
+def test_trace_of_gpt_preserves_logits_and_names_tensors(model: GPT) -> None:
     tokens, seen = padded(PROMPTS)
     with record(model) as recorded:
         logits = model(tokens, seen)
@@ -215,7 +215,7 @@ def test_tracing_computes_the_same_and_names_what_it_saw(model: GPT) -> None:
     assert not model.config.gated or gated <= set(recorded)
 
 
-def test_fewer_heads_of_keys_are_kept_and_are_the_same_heads_repeated(build: Build) -> None:
+def test_grouped_query_attention_equals_repeated_heads(build: Build) -> None:
     few, all_heads = build("gpt", attention={"n_kv_heads": 2}), build("gpt")
     weights = dict(few.named_parameters())
     with torch.no_grad():

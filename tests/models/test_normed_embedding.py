@@ -17,7 +17,7 @@ FACTORS = {False: 1.0, True: 4.0}
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("scaled", FACTORS)
-def test_it_is_the_layer_norm_of_token_and_position(make_model: Maker, scaled: bool, tied: bool) -> None:
+def test_normed_embedding_is_the_layer_norm_of_token_and_position(make_model: Maker, scaled: bool, tied: bool) -> None:
     model = make_model(scale_embeddings=scaled, norm_embeddings=True, positions="learned", tie_embeddings=tied)
     ids = torch.tensor([[5, 3, 11]])
     for one in (model.source_embedding, model.target_embedding):
@@ -66,7 +66,7 @@ def test_a_search_with_a_cache_is_one_without(make_model: Maker, scaled: bool) -
         assert one[0].score == pytest.approx(other[0].score, abs=1e-10)
 
 
-def test_padding_reaches_nothing(make_model: Maker) -> None:
+def test_padding_has_no_effect_on_tokens(make_model: Maker) -> None:
     model = make_model(scale_embeddings=False, norm_embeddings=True, positions="learned", tie_embeddings=False)
     source, target = torch.tensor([[5, 3, 11, 0, 0]]), torch.tensor([[1, 4, 7]])
     alone = model(source[:, :3], target)

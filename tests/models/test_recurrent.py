@@ -58,7 +58,7 @@ def test_the_encoder_is_a_bidirectional_lstm_over_packed_sentences() -> None:
     assert found[~seen].isfinite().all()
 
 
-def test_the_decoder_is_its_equations_step_by_step() -> None:
+def test_recurrent_decoder_equals_its_equations() -> None:
     """The start from the leftward state, the context in the layers above and in what the softmax reads."""
     model, (source, target, *_) = make(), batch()
     state = model.begin(source, None)
@@ -107,7 +107,7 @@ def test_poisoned_padding_changes_no_bit_of_outputs_or_gradients(poison: float) 
             assert torch.equal(one, other)
 
 
-def test_no_prediction_knows_what_comes_after_it_and_each_knows_all_of_the_source() -> None:
+def test_predictions_depend_on_the_prefix_and_the_full_source() -> None:
     model, source, target = make(), torch.randint(3, 11, (2, 6)), torch.randint(3, 11, (2, 7))
     before = model(source, target)
     for place in range(7):
@@ -160,7 +160,7 @@ def make_peaked() -> Recurrent:
 
 
 @pytest.mark.parametrize("search", [{"beam_size": 1}, {"beam_size": 4, "n_best": 2}, {"sample": True}], ids=str)
-def test_searches_give_each_sentence_what_it_has_alone(search: dict[str, object]) -> None:
+def test_search_results_do_not_depend_on_the_batch_of_sentences(search: dict[str, object]) -> None:
     model, config = make_peaked(), DecodingConfig.parse({"max_extra": 6, **search})
     alone = [generate(model, [source], SYMBOLS, config)[0] for source in SOURCES]
     assert len({len(h.tokens) for hypotheses in alone for h in hypotheses}) > 2
@@ -168,14 +168,14 @@ def test_searches_give_each_sentence_what_it_has_alone(search: dict[str, object]
         same(generate(model, SOURCES, SYMBOLS, config.model_copy(update=values)), alone)
 
 
-def test_a_hypothesis_scores_what_the_search_gave_it() -> None:
+def test_forced_score_equals_the_score_of_the_search() -> None:
     model, config = make_peaked(), DecodingConfig(max_extra=6)
     found = generate(model, SOURCES, SYMBOLS, config)
     scored = score_pairs(model, SOURCES, [hypotheses[0].tokens for hypotheses in found], SYMBOLS, config)
     same([[hypothesis] for hypothesis in scored], found)
 
 
-def test_a_trace_sees_the_attention_and_changes_nothing() -> None:
+def test_trace_records_attention_without_changing_results() -> None:
     model, (source, target, seen, target_seen) = make(n_heads=2), batch()
     expected = model(source, target, seen, target_seen)
     with record(model) as recorded:
@@ -210,12 +210,12 @@ def test_rows_of_several_sentences_are_refused() -> None:
         ({"n_head": 3}, "did you mean n_heads"),
     ],
 )
-def test_what_does_not_fit_is_refused(values: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(**values)
 
 
-def test_each_weight_has_one_name_and_comes_back_by_it() -> None:
+def test_weights_are_restored_by_their_unique_names() -> None:
     model, other = make(), make(1)
     tied, untied = weights_of(model), weights_of(make(tie_embeddings=False, vocab_size=(12, 13)))
     assert {"target_embedding.weight", "output_projection.weight"} == untied.keys() - tied.keys()
@@ -238,7 +238,7 @@ def test_dropout_is_between_layers_and_only_while_training() -> None:
     assert not torch.equal(first, second)
 
 
-def test_it_learns_to_turn_sentences_round() -> None:
+def test_recurrent_model_learns_to_reverse_sentences() -> None:
     """The first word of the answer is the last that was read, and lengths differ."""
     model = make(vocab_size=10, d_model=24, d_hidden=48).float().train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

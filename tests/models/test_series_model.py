@@ -28,7 +28,7 @@ def test_patches_overlap_and_the_last_value_is_repeated() -> None:
         assert series_patches(torch.zeros(1, context), 4, 3).size(1) == config.n_patches
 
 
-def test_a_variable_knows_nothing_of_another_and_any_number_is_read(build: Build) -> None:
+def test_variables_are_independent_in_any_number(build: Build) -> None:
     model, seen = build("series"), series()
     before = model(seen)
     assert before.shape == (2, 5, 3)
@@ -39,7 +39,7 @@ def test_a_variable_knows_nothing_of_another_and_any_number_is_read(build: Build
     torch.testing.assert_close(model(seen[:, :, 2:]), before[:, :, 2:], atol=1e-12, rtol=1e-12)
 
 
-def test_normalized_it_follows_a_change_of_level_and_of_scale(build: Build) -> None:
+def test_normalized_forecast_follows_level_and_scale(build: Build) -> None:
     """What the small constant in the deviation leaves: parts in 10⁵."""
     seen = series()
     model = build("series")

@@ -22,7 +22,7 @@ def test_patches_are_squares_row_by_row() -> None:
         assert torch.equal(patches[1, patch], images[1, :, row : row + 2, column : column + 2].flatten())
 
 
-def test_every_pixel_is_seen_and_images_do_not_see_each_other(build: Build) -> None:
+def test_logits_depend_on_every_pixel_and_on_no_other_image(build: Build) -> None:
     model, images = build("vit"), torch.rand(2, 1, 4, 6, dtype=torch.float64)
     before = model(images)
     assert before.shape == (2, 5)

@@ -225,7 +225,7 @@ def test_unknown_engine_in_the_environment_is_refused(monkeypatch: pytest.Monkey
         load()
 
 
-def test_engine_torch_in_the_environment_loads_nothing_silently(
+def test_engine_torch_in_the_environment_loads_no_kernels_silently(
     folder: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
     monkeypatch.setenv(library.ENGINE, "torch")

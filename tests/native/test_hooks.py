@@ -93,7 +93,7 @@ def differ(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning")  # PyTorch's, for inputs that are ids
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize(("kind", "part"), CASES)
-def test_a_hook_put_on_after_accelerate_is_called_and_its_result_used(kind: str, part: str, hook: str) -> None:
+def test_hook_registered_after_accelerate_replaces_the_result(kind: str, part: str, hook: str) -> None:
     torch.manual_seed(0)
     made = build_model({**SMALL, **MODELS[kind]}, "test").train()
     inputs = (IDS, IDS.flip(0)) if kind == "whole" else (IDS,)

@@ -65,7 +65,7 @@ except (RuntimeError, ValueError) as error:
         ("NativeLinear(5, 0, bias=False)(ones(200, 5).requires_grad_()).sum().backward()", "None"),
     ],
 )
-def test_an_error_says_what_does_not_fit(call: str, outcome: str) -> None:
+def test_error_names_the_mismatched_argument(call: str, outcome: str) -> None:
     if kernels() is None:
         pytest.skip("there are no kernels here")
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, call]

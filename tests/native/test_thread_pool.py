@@ -59,7 +59,7 @@ def three_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_products_of_threads_at_the_same_time_are_those_of_one_alone() -> None:
+def test_products_in_concurrent_threads_equal_those_of_one_thread() -> None:
     generator = torch.Generator().manual_seed(1)
     pairs = [
         (torch.randn(400, 192, generator=generator), torch.randn(192, 256, generator=generator)) for _ in range(40)
@@ -145,7 +145,7 @@ print(ops.product(a, b).numpy().tobytes() == expected)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell the size of a process")
-def test_a_process_that_gets_no_thread_computes_with_its_own() -> None:
+def test_process_without_helper_threads_computes_alone() -> None:
     """A thread's stack does not fit into the address space that is left."""
     assert output_of(LIMITED) == "True"
 

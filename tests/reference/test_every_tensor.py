@@ -57,7 +57,7 @@ def error(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_trace_is_what_the_formulas_give(make_model: Callable[..., EncoderDecoder], variant: str) -> None:
+def test_trace_equals_the_reference_formulas(make_model: Callable[..., EncoderDecoder], variant: str) -> None:
     """Largest difference, relative to the largest value of a tensor: 1e-10 in float64."""
     model = make_model(**VARIANTS[variant])
     ours, theirs = recorded(model), expected(model)
@@ -70,7 +70,7 @@ def test_a_trace_is_what_the_formulas_give(make_model: Callable[..., EncoderDeco
     ("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 5e-2)], ids=["float32", "bfloat16"]
 )
 @pytest.mark.parametrize("variant", ["post-tied-sinusoidal", "pre-untied-learned"])
-def test_in_lower_precision_it_is_that_rounded(
+def test_trace_in_lower_precision_is_the_rounded_reference(
     make_model: Callable[..., EncoderDecoder], variant: str, dtype: torch.dtype, tolerance: float
 ) -> None:
     """The reference starts from the weights as they are in that precision."""
@@ -80,7 +80,7 @@ def test_in_lower_precision_it_is_that_rounded(
     assert 0 < worst < tolerance
 
 
-def test_every_module_of_the_model_is_seen(make_model: Callable[..., EncoderDecoder]) -> None:
+def test_trace_covers_every_module(make_model: Callable[..., EncoderDecoder]) -> None:
     """No part that computes is left out of the trace, and so of the comparison."""
     model = make_model(norm_order="pre")
     seen = recorded(model)

@@ -53,7 +53,7 @@ def error(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_a_trace_is_what_the_formulas_give(name: str) -> None:
+def test_trace_equals_the_reference_formulas(name: str) -> None:
     """Largest difference, relative to the largest value of a tensor: 1e-10 in float64."""
     variant, values = VARIANTS[name]
     model = small_model(variant, **values)

@@ -27,7 +27,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Saved and loaded
 
 
-def test_what_was_saved_is_loaded_bit_for_bit(pristine: Path) -> None:
+def test_checkpoint_is_loaded_bit_for_bit(pristine: Path) -> None:
     loaded = load_checkpoint(pristine, training=True)
     assert loaded.path == pristine
     assert loaded.config == CONFIG
@@ -47,18 +47,18 @@ def test_the_folder_holds_exactly_the_documented_files_and_no_pickle(pristine: P
     assert verify(pristine) == [name for name in FILES if name != "manifest.json"]
 
 
-def test_the_manifest_is_what_sha256_says(pristine: Path) -> None:
+def test_manifest_has_size_and_sha256_of_each_file(pristine: Path) -> None:
     content = json.loads((pristine / "manifest.json").read_text())
     for name, entry in content["files"].items():
         data = (pristine / name).read_bytes()
         assert entry == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def test_who_may_read_the_configuration_may_read_the_weights(pristine: Path) -> None:
+def test_weights_have_the_permissions_of_the_configuration(pristine: Path) -> None:
     assert len({(pristine / name).stat().st_mode for name in FILES}) == 1
 
 
-def test_the_training_state_is_read_only_when_asked_for(pristine: Path, tmp_path: Path) -> None:
+def test_training_state_is_read_on_request_only(pristine: Path, tmp_path: Path) -> None:
     assert load_checkpoint(pristine).training is None
     bare = save(tmp_path / "bare", training=None)
     assert not (bare / "training_state").exists()
@@ -66,7 +66,7 @@ def test_the_training_state_is_read_only_when_asked_for(pristine: Path, tmp_path
     assert "has no training_state, so it can be used but not resumed" in refusal(bare, training=True)
 
 
-def test_a_tokenizer_given_as_bytes_is_written_as_it_is(tmp_path: Path) -> None:
+def test_tokenizer_in_bytes_is_written_unchanged(tmp_path: Path) -> None:
     path = save(tmp_path / "c", tokenizer=b'{"a":\t1}')
     assert (path / "tokenizer.json").read_bytes() == b'{"a":\t1}'
     assert load_checkpoint(path).tokenizer == {"a": 1}
@@ -145,7 +145,7 @@ def fsyncs_of_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_disk_that_fills_at_any_flush_loses_nothing(
+def test_full_disk_at_any_flush_preserves_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: bool
 ) -> None:
     total = fsyncs_of_a_save(tmp_path, monkeypatch)
@@ -166,7 +166,7 @@ def test_a_disk_that_fills_at_any_flush_loses_nothing(
         assert fingerprint(load_checkpoint(old, training=True).weights) == fingerprint(weights(1))
 
 
-def test_a_write_that_the_system_cuts_short_in_any_file_loses_nothing(tmp_path: Path, pristine: Path) -> None:
+def test_short_write_in_any_file_preserves_the_checkpoint(tmp_path: Path, pristine: Path) -> None:
     """The limit on the size of a file stands in for the disk's end: the kernel itself fails the write."""
     old = save(tmp_path / "old", seed=1)
     sizes = sorted({(pristine / name).stat().st_size for name in FILES})
@@ -182,7 +182,7 @@ def test_a_write_that_the_system_cuts_short_in_any_file_loses_nothing(tmp_path: 
     assert fingerprint(load_checkpoint(old).weights) == fingerprint(weights(1))
 
 
-def test_an_interruption_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_save_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -213,7 +213,7 @@ def test_the_next_save_also_undoes_a_killed_replacement(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("hidden", [".", "config.json", "training_state"])
-def test_a_folder_without_permission_is_told_in_one_line(tmp_path: Path, hidden: str) -> None:
+def test_folder_without_permission_is_a_one_line_error(tmp_path: Path, hidden: str) -> None:
     path = save(tmp_path / "c")
     (path / hidden).chmod(0)
     with without_root():
@@ -272,7 +272,7 @@ def test_checkpoints_that_do_not_match_are_not_averaged(tmp_path: Path, change: 
     assert not (tmp_path / "mean").exists()
 
 
-def test_what_changes_within_a_training_is_no_difference(tmp_path: Path) -> None:
+def test_average_ignores_settings_that_change_during_training(tmp_path: Path) -> None:
     """A step, how text is decoded, and a setting that only a later version writes."""
     later = {"model": CONFIG["model"] | {"bias": True}, "step": 9, "decoding": {"beam_size": 2}, "new": 1}
     first = save(tmp_path / "a", config=CONFIG | {"step": 8, "decoding": {"beam_size": 5}})
@@ -280,7 +280,7 @@ def test_what_changes_within_a_training_is_no_difference(tmp_path: Path) -> None
     assert load_checkpoint(tmp_path / "mean").config["step"] == 8
 
 
-def test_an_average_of_nothing_is_refused() -> None:
+def test_average_of_no_checkpoints_is_refused() -> None:
     with pytest.raises(CheckpointError, match="nothing to average"):
         average([])
 

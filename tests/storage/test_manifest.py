@@ -83,7 +83,7 @@ def test_a_newer_format_says_to_upgrade(copied: Path) -> None:
 @pytest.mark.parametrize(
     "change", [{"version": 0}, {"version": "1"}, {"format": "other"}, {"files": []}, {"files": None}]
 )
-def test_a_manifest_of_something_else_is_refused(copied: Path, change: dict[str, Any]) -> None:
+def test_foreign_manifest_is_refused(copied: Path, change: dict[str, Any]) -> None:
     content = json.loads((copied / "manifest.json").read_text())
     write_manifest(copied, {**content, **change})
     assert "manifest.json is not that of a glassformer checkpoint" in refusal(copied)
@@ -110,7 +110,7 @@ def test_a_manifest_cannot_point_outside_its_folder(copied: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_listed_file_that_is_not_what_its_name_says_is_refused(copied: Path, name: str) -> None:
+def test_listed_file_of_another_kind_is_refused(copied: Path, name: str) -> None:
     (copied / name).write_bytes(b"[1]")
     content = json.loads((copied / "manifest.json").read_text())
     content["files"][name] = {"bytes": 3, "sha256": hashlib.sha256(b"[1]").hexdigest()}
@@ -118,7 +118,7 @@ def test_a_listed_file_that_is_not_what_its_name_says_is_refused(copied: Path, n
     refusal(copied)
 
 
-def test_a_path_that_is_no_checkpoint_is_told_apart(tmp_path: Path) -> None:
+def test_path_without_checkpoint_has_its_own_error(tmp_path: Path) -> None:
     assert "no such folder" in refusal(tmp_path / "absent")
     (tmp_path / "file").write_text("")
     assert "no such folder" in refusal(tmp_path / "file")

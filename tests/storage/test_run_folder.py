@@ -51,7 +51,7 @@ def test_a_run_with_checkpoints_only_is_not_empty(run: RunFolder) -> None:
         RunFolder.create(run.path)
 
 
-def test_a_run_that_is_not_there_is_told_with_the_nearest_one(run: RunFolder, tmp_path: Path) -> None:
+def test_missing_run_error_names_the_nearest_run(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=rf"fist: no run is there; did you mean {run.path}\?$"):
         RunFolder.open(run.path.with_name("fist"))
     (tmp_path / "file").write_text("")
@@ -59,7 +59,7 @@ def test_a_run_that_is_not_there_is_told_with_the_nearest_one(run: RunFolder, tm
         RunFolder.create(tmp_path / "file")
 
 
-def test_a_run_without_permission_is_told_in_one_line(tmp_path: Path) -> None:
+def test_run_without_permission_is_a_one_line_error(tmp_path: Path) -> None:
     with without_root(), pytest.raises(CheckpointError, match=r"^/first: cannot be created: permission denied$"):
         RunFolder.create("/first")
 
@@ -94,7 +94,7 @@ def test_a_damaged_latest_falls_back_and_says_so(run: RunFolder) -> None:
         run.latest()
 
 
-def test_after_falling_back_the_damaged_ones_never_count_as_newest(run: RunFolder) -> None:
+def test_damaged_checkpoints_never_count_as_newest_after_a_fallback(run: RunFolder) -> None:
     for step in (1, 2, 4, 6):
         path = save_step(run, step)
     run.set_best(path, "bleu", 30.0)
@@ -119,7 +119,7 @@ def test_keeping_the_last_spares_the_best(run: RunFolder) -> None:
         run.keep(last=0)
 
 
-def test_the_best_is_what_was_recorded_last(run: RunFolder) -> None:
+def test_best_checkpoint_is_the_last_recorded(run: RunFolder) -> None:
     assert run.best() is None
     for step, value in ((1, 12.5), (2, 13.0)):
         path = save_step(run, step)
@@ -187,7 +187,7 @@ def test_metrics_are_lines_that_resuming_writes_again_identically(run: RunFolder
     assert run.metrics_path.read_bytes() == whole
 
 
-def test_lines_without_a_step_stay_with_those_around_them(run: RunFolder) -> None:
+def test_truncation_keeps_metrics_without_step_before_the_cut(run: RunFolder) -> None:
     lines = [{"event": "start"}, {"step": 1}, {"event": "validated"}, {"step": 2}, {"event": "stopped"}]
     for line in lines:
         run.append_metrics(line)
@@ -226,7 +226,7 @@ def test_metrics_report_every_flipped_bit_that_matters(run: RunFolder) -> None:
     assert effects > 6 * len(whole)
 
 
-def test_metrics_without_checksums_are_read_and_kept(run: RunFolder) -> None:
+def test_metrics_without_checksums_are_read_and_rewritten(run: RunFolder) -> None:
     old = [{"event": "progress", "step": step} for step in (1, 2)]
     run.metrics_path.write_text("".join(json.dumps(line) + "\n" for line in old))
     run.append_metrics({"event": "progress", "step": 3})
@@ -237,7 +237,7 @@ def test_metrics_without_checksums_are_read_and_kept(run: RunFolder) -> None:
 # What a path means
 
 
-def test_a_run_means_its_best_checkpoint_else_its_newest(run: RunFolder) -> None:
+def test_run_path_resolves_to_best_or_newest_checkpoint(run: RunFolder) -> None:
     with pytest.raises(CheckpointError, match="has saved no checkpoint yet"):
         resolve(run.path)
     first, second = save_step(run, 1), save_step(run, 2)
@@ -249,7 +249,7 @@ def test_a_run_means_its_best_checkpoint_else_its_newest(run: RunFolder) -> None
     assert resolve(second) == second  # loading says what is wrong with it
 
 
-def test_a_path_that_means_nothing_is_told_with_the_nearest_run(run: RunFolder, tmp_path: Path) -> None:
+def test_unknown_path_error_names_the_nearest_run(run: RunFolder, tmp_path: Path) -> None:
     alone = tmp_path / "nothing beside it" / "folder"
     alone.mkdir(parents=True)
     for path, told in [
@@ -262,7 +262,7 @@ def test_a_path_that_means_nothing_is_told_with_the_nearest_run(run: RunFolder, 
             resolve(path)
 
 
-def test_the_nearest_run_is_named_as_it_would_be_typed(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearest_run_is_named_by_its_relative_path(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run.path.parent
     for place, before in [(folder, ""), (folder.parent, f"{folder.name}/")]:
         monkeypatch.chdir(place)

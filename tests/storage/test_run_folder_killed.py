@@ -138,7 +138,7 @@ def test_the_lock_is_released_after_an_error_and_not_shared_within_a_process(run
         pass
 
 
-def test_locking_clears_what_a_killed_save_left(run: RunFolder) -> None:
+def test_lock_removes_files_of_a_killed_save(run: RunFolder) -> None:
     kept = save_step(run, 1)
     (run.checkpoints_path / ".tmp-step_00000002-99-ab" / "training_state").mkdir(parents=True)
     (run.path / ".tmp-best.json-ab").write_text("{")

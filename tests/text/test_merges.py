@@ -90,14 +90,14 @@ def test_dropout_one_gives_characters():
     assert TOKENIZER.tokens(ids) == ["a", "b", "c", "</w>", "￭", "-", "￭", "</w>", "d", "</w>"]
 
 
-def test_special_tokens_stay_and_nothing_merges_across_them():
+def test_merges_do_not_cross_special_tokens():
     ids = [1, *TOKENIZER.encode(TEXT[0]), 2, *TOKENIZER.encode(TEXT[1]), 2, 0, 0]
     assert TOKENIZER.resample(ids, 0.0, np.random.default_rng(0)) == ids
     half_a_word = [TOKENIZER.encode("a")[0], 2, TOKENIZER.encode("b")[0]]
     assert TOKENIZER.resample(half_a_word, 0.5, np.random.default_rng(0)).count(2) == 1
 
 
-def test_each_merge_is_dropped_with_the_given_probability():
+def test_each_merge_is_dropped_with_the_dropout_probability():
     """One word, one possible merge at a time: the share of words left uncut is (1 - p)², within 4 standard errors."""
     tokenizer = trained(["ab ab"], vocab_size=10)
     word = tokenizer.encode("ab")

@@ -85,7 +85,7 @@ def refused(path: Path, reason: str) -> None:
     assert str(path) in str(error.value)
 
 
-def test_what_is_not_a_tokenizer_is_refused(tmp_path):
+def test_invalid_tokenizer_file_is_refused(tmp_path):
     path = tmp_path / "tokenizer.json"
     refused(path, "cannot be read .No such file")
     for text, reason in [

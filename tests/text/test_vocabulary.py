@@ -56,7 +56,7 @@ def test_merging_stops_at_the_size_or_at_the_frequency():
     assert trained(["a a a b b c"], [], kind="word", vocab_size=5).source.vocab_size == 5
 
 
-def test_characters_are_kept_however_rare():
+def test_rare_characters_stay_in_the_vocabulary():
     tokenizer = trained(["aaa\n$"], [], kind="char").source
     assert tokenizer.tokens(range(4, tokenizer.vocab_size)) == ["\n", "$", "a"]
     assert tokenizer.encode("a $\n") == [6, 3, 5, 4]
@@ -143,7 +143,7 @@ def test_threads_share_a_tokenizer():
     assert seen == [expected] * 8
 
 
-def test_a_batch_is_encoded_as_its_texts_are():
+def test_batch_encoding_equals_single_encodings():
     tokenizer = trained(ENGLISH, GERMAN).source
     texts = [*random.Random(0).sample(ENGLISH + GERMAN, 10), "", "dogs?"]
     assert tokenizer.encode_batch(texts) == [tokenizer.encode(text) for text in texts]
@@ -206,7 +206,7 @@ def test_real_text_comes_back():
         assert tokenizer.word_of(ids)[-1] == len(tokenizer.normalize(line).split(" ")) - 1
 
 
-def test_merges_stop_at_the_number_asked_for_and_are_the_first_of_more() -> None:
+def test_limited_merges_are_a_prefix_of_all_merges() -> None:
     lines = ["low lower lowest newer newest wide wider widest"] * 5
     few, many = (
         train_tokenizers(TextConfig(merges=count), lambda: iter(lines), lambda: iter(lines)).source for count in (7, 20)

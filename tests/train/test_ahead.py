@@ -51,7 +51,7 @@ def test_no_other_task_asks_for_one(others: Others, task: str) -> None:
     asks_for_no_number(others(task))
 
 
-def test_a_batch_made_ahead_is_told_as_not_yet_made(tiny: TinyRun) -> None:
+def test_prefetched_batch_is_not_counted_in_the_state(tiny: TinyRun) -> None:
     """Wherever an epoch ends, with or without one made ahead: the same batches from the same places."""
     plain, ahead, other = (build(tiny.config()).batches for _ in range(3))
     for step in range(2 * len(plain) + 2):
@@ -70,7 +70,7 @@ def test_a_batch_made_ahead_is_told_as_not_yet_made(tiny: TinyRun) -> None:
     assert plain.epoch > 1
 
 
-def test_what_keeps_a_batch_from_being_made_is_told_when_it_is_wanted(tiny: TinyRun) -> None:
+def test_prefetch_error_is_raised_by_next(tiny: TinyRun) -> None:
     batches = build(tiny.config()).batches
     before = batches.state()
     with pytest.MonkeyPatch.context() as broken:
@@ -85,9 +85,7 @@ def fails(_: object) -> None:
     raise MemoryError("of the data")
 
 
-def test_nothing_is_waited_for_before_the_next_batch_is_made(
-    tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_prefetches_before_it_synchronizes(tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In what PyTorch does of a step, which is all of it on a GPU."""
     run, told = RunFolder.create(tmp_path), []
     state = build(tiny.config({"optimizer.clip_norm": 1.0, "train.engine": "torch"}))

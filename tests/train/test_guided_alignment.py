@@ -123,7 +123,9 @@ def test_the_gradient_is_that_of_the_loss(tiny: TinyRun, guiding: dict[str, Any]
             assert slope == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4, abs=1e-4), name
 
 
-def test_what_is_reported_is_the_translation_alone(tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path) -> None:
+def test_guided_alignment_reports_the_translation_loss_only(
+    tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path
+) -> None:
     """Before the first update the losses with and without guidance are the same, bit for bit."""
     lines = {}
     for name, changes in (("guided", guiding), ("plain", {})):
@@ -180,7 +182,7 @@ def test_a_guided_head_learns_its_alignments(
     assert other > own + 0.15
 
 
-def test_stopped_and_resumed_it_goes_on_bit_for_bit(tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path) -> None:
+def test_guided_training_resumes_bit_for_bit(tiny: TinyRun, guiding: dict[str, Any], tmp_path: Path) -> None:
     config = tiny.config(RANDOM | guiding)
     run_to_the_end(config, tmp_path / "undisturbed")
     run = RunFolder.create(tmp_path / "run")

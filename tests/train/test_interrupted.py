@@ -135,7 +135,7 @@ def test_average_omits_checkpoints_of_interruptions(
     ]
 
 
-def test_average_uses_interruptions_if_there_is_nothing_else(
+def test_average_uses_interruptions_without_scheduled_checkpoints(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_until(tiny, tmp_path / "run", 2)

@@ -32,7 +32,7 @@ def reached(run: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
-def test_asked_to_stop_it_saves_and_loses_no_step(tiny: TinyRun, tmp_path: Path, kind: signal.Signals) -> None:
+def test_sigterm_saves_without_losing_a_step(tiny: TinyRun, tmp_path: Path, kind: signal.Signals) -> None:
     settings, run = EVERYTHING | {"train.save_every": 1000}, tmp_path / "stopped"
     config = tiny.write_config(tmp_path / "tiny.toml", settings)
     with started("train", config, "--run", run, stderr=subprocess.PIPE) as process:
@@ -52,7 +52,7 @@ def test_asked_to_stop_it_saves_and_loses_no_step(tiny: TinyRun, tmp_path: Path,
     assert stopped == undisturbed
 
 
-def test_killed_three_times_and_resumed_it_is_the_undisturbed_run(tiny: TinyRun, tmp_path: Path) -> None:
+def test_run_killed_three_times_equals_the_uninterrupted_run(tiny: TinyRun, tmp_path: Path) -> None:
     """Through the command line; where each kill strikes is left to the seed and to the machine."""
     draw, run = random.Random(7), tmp_path / "killed"
     config = tiny.write_config(tmp_path / "tiny.toml", EVERYTHING)

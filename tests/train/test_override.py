@@ -73,7 +73,7 @@ def test_override_on_resume_changes_the_weights_from_its_step(
     assert [(one["step"], one["name"]) for one in history(run)] == [(4, name) for name in sorted(changes)]
 
 
-def test_override_on_resume_alone_changes_nothing(tiny: TinyRun, run: Path, tmp_path: Path) -> None:
+def test_override_on_resume_without_changes_preserves_the_run(tiny: TinyRun, run: Path, tmp_path: Path) -> None:
     assert resume(tiny, run, ALLOWED).overrides == []
     run_to_the_end(tiny.config(LONGER), tmp_path / "undisturbed")
     assert weights(run) == weights(tmp_path / "undisturbed")

@@ -68,7 +68,7 @@ def go_on(tiny: TinyRun, path: Path, **changes: Any) -> list[Any]:
     return run_to_the_end(tiny.config(settings), path, resume=True)
 
 
-def test_the_undisturbed_run_uses_what_could_be_lost(undisturbed: dict[str, Any], tiny: TinyRun) -> None:
+def test_uninterrupted_run_uses_all_resumable_state(undisturbed: dict[str, Any], tiny: TinyRun) -> None:
     values = undisturbed["counters and batches"]
     assert values["counters"]["step"] == 14
     assert values["counters"]["best"] is not None
@@ -243,7 +243,7 @@ def test_other_kernels_are_refused(tiny: TinyRun, tmp_path: Path, monkeypatch: p
         run_to_the_end(tiny.config({"train.max_steps": 2}), path, resume=True)
 
 
-def test_a_run_goes_on_where_it_was_trained_and_says_how(
+def test_resume_requires_the_device_kind_of_the_run(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a GPU was added since, or where a run was moved from one that had a GPU."""
@@ -300,7 +300,7 @@ def test_resume_refuses_changed_token_ids_of_the_same_text(tiny: TinyRun, tmp_pa
         assert run_to_the_end(longer, path, resume=True)[-1].step == 2
 
 
-def test_nothing_left_to_do(tiny: TinyRun) -> None:
+def test_resume_of_a_finished_run_does_no_steps(tiny: TinyRun) -> None:
     before = state_of(tiny.run)
     started, finished = run_to_the_end(tiny.config(), tiny.run, resume=True)
     assert isinstance(started, Started)
@@ -324,14 +324,14 @@ def test_nothing_left_to_do(tiny: TinyRun) -> None:
         ({"text.lowercase": True}, r"^text\.lowercase=True, but"),
     ],
 )
-def test_what_decides_the_weights_cannot_be_changed(tiny: TinyRun, changes: dict[str, Any], told: str) -> None:
+def test_resume_refuses_changes_that_affect_the_weights(tiny: TinyRun, changes: dict[str, Any], told: str) -> None:
     written = (tiny.run / "config.toml").read_bytes()
     with pytest.raises(ConfigError, match=told):
         run_to_the_end(tiny.config(changes), tiny.run, resume=True)
     assert (tiny.run / "config.toml").read_bytes() == written
 
 
-def test_what_does_not_decide_the_weights_can(tiny: TinyRun, tmp_path: Path) -> None:
+def test_resume_accepts_changes_that_do_not_affect_the_weights(tiny: TinyRun, tmp_path: Path) -> None:
     run_to_the_end(tiny.config({"train.max_steps": 2}), tmp_path / "run")
     changes = {
         "train.max_steps": 3,
@@ -401,7 +401,7 @@ def test_a_start_that_failed_can_be_repeated(tiny: TinyRun, tmp_path: Path) -> N
     assert state_of(run.path)["counters and batches"]["counters"]["step"] == 1
 
 
-def test_a_damaged_newest_checkpoint_is_said(tiny: TinyRun, undisturbed_run: Path, tmp_path: Path) -> None:
+def test_resume_reports_a_damaged_newest_checkpoint(tiny: TinyRun, undisturbed_run: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     shutil.copytree(undisturbed_run, path)
     newest = RunFolder(path).checkpoints()[-1]

@@ -224,7 +224,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int], value: float = ma
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_step_that_is_not_finite_changes_nothing(
+def test_non_finite_step_preserves_the_weights(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
     poisoned(monkeypatch, {2, 4}, value)
@@ -254,7 +254,7 @@ def test_a_step_that_is_not_finite_changes_nothing(
     assert math.isfinite(progress.loss)
 
 
-def test_too_many_of_them_stop_the_run_and_keep_the_text(
+def test_too_many_non_finite_steps_stop_the_run_and_save_the_batch(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poisoned(monkeypatch, {2, 3, 5})

@@ -31,7 +31,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> Any:
     return score
 
 
-def test_patience_ends_the_run_and_the_best_is_kept(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
+def test_patience_ends_the_run_with_the_best_checkpoint(tiny: TinyRun, tmp_path: Path, scored: Any) -> None:
     scored(10.0, 30.0, 20.0, 30.0, 25.0, 99.0)
     settings = {"validation.every": 2, "validation.patience": 3, "train.keep_checkpoints": 1}
     events = run_to_the_end(tiny.config(settings), tmp_path / "run")
@@ -74,7 +74,7 @@ def test_max_seconds_counts_training_only(tiny: TinyRun, tmp_path: Path) -> None
     assert finished.step == 1
 
 
-def test_what_a_run_reports(tiny: TinyRun) -> None:
+def test_events_in_metrics_and_first_lines(tiny: TinyRun) -> None:
     """``metrics.jsonl`` holds each event; the last lines of the account say what was read."""
     lines = [json.loads(line) for line in (tiny.run / "metrics.jsonl").read_text().splitlines()]
     kinds = [line["event"] for line in lines[:7]]
@@ -88,7 +88,7 @@ def test_what_a_run_reports(tiny: TinyRun) -> None:
     assert started["parameters"] == parameters
 
 
-def test_the_stored_configuration_is_all_of_it(tiny: TinyRun) -> None:
+def test_stored_configuration_is_complete(tiny: TinyRun) -> None:
     stored = read_config(tiny.run / "config.toml")
     assert stored == tiny.config()
 
@@ -123,7 +123,7 @@ def test_a_validation_of_learned_positions_does_not_run_past_them(tiny: TinyRun,
         MemoryError(),
     ],
 )
-def test_a_batch_that_does_not_fit_the_memory_is_told(
+def test_batch_beyond_memory_is_a_one_line_error(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any
 ) -> None:
     def full(*_: Any) -> None:
@@ -148,14 +148,14 @@ def test_another_fault_of_memory_is_not_taken_for_a_batch_too_large(
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda"])
-def test_a_device_that_is_not_there_is_told(tiny: TinyRun, tmp_path: Path, device: str) -> None:
+def test_missing_device_is_a_one_line_error(tiny: TinyRun, tmp_path: Path, device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     with pytest.raises(ConfigError, match=rf"^train\.device='{device}'.*; choose auto"):
         run_to_the_end(tiny.config({"train.device": device}), tmp_path / "run")
 
 
-def test_no_socket_is_opened_and_nothing_is_unpickled(
+def test_training_opens_no_socket_and_unpickles_no_data(
     tiny: TinyRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From reading the text to resuming and translating."""
@@ -176,9 +176,7 @@ def test_no_socket_is_opened_and_nothing_is_unpickled(
     assert len(Translator.load(tmp_path / "run").translate(["the cat sleeps", ""])) == 2
 
 
-def test_a_validation_line_beyond_learned_positions_is_told_before_the_first_step(
-    tiny: TinyRun, tmp_path: Path
-) -> None:
+def test_validation_line_beyond_learned_positions_is_an_early_error(tiny: TinyRun, tmp_path: Path) -> None:
     settings = {"model.positions": "learned", "model.max_length": 6, "data.max_length": 6, "train.max_steps": 1}
     told = r"^data\.validation, pair \d+: \d+ tokens are more than the model\.max_length=6 learned positions; shorten"
     with pytest.raises(DataError, match=told):
@@ -187,7 +185,7 @@ def test_a_validation_line_beyond_learned_positions_is_told_before_the_first_ste
 
 
 @pytest.mark.parametrize("device", ["meta", "mps", "nonsense"])
-def test_a_device_that_cannot_be_used_is_told(tiny: TinyRun, tmp_path: Path, device: str) -> None:
+def test_unusable_device_is_a_one_line_error(tiny: TinyRun, tmp_path: Path, device: str) -> None:
     with pytest.raises(ConfigError, match=rf"^train\.device='{device}' is not a device.*choose auto, cpu or cuda$"):
         run_to_the_end(tiny.config({"train.device": device}), tmp_path / "run")
 

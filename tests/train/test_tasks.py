@@ -132,7 +132,7 @@ def test_hidden_tokens_are_projected_in_the_type_of_the_stack(
 # What is read
 
 
-def test_a_resumed_run_may_be_told_of_its_test(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+def test_resumed_run_may_add_test_data(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     tiny = made(tmp_path_factory, "images")
     trained(tiny, tmp_path / "run")
     config = parse_config(settings(tiny, data__test=tiny.values["data"]["train"], train__max_steps=3))
@@ -146,7 +146,7 @@ def test_text_that_is_encoded_once_has_no_bpe_dropout(tmp_path_factory: pytest.T
         parse_config(values)
 
 
-def test_dropped_lines_of_validation_are_told(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+def test_dropped_validation_lines_are_reported(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     held_out = write_lines(tmp_path / "held_out.tsv", ["text\tlabel", "the dog runs.\tquiet", "the dog", "\tloud"])
     tiny = made(tmp_path_factory, "classification")
     started = trained(tiny, tmp_path / "run", data__validation=[held_out])[0]
@@ -156,7 +156,7 @@ def test_dropped_lines_of_validation_are_told(tmp_path_factory: pytest.TempPathF
     assert f"{tiny.folder}/train.tsv: 16 read, 16 kept" in started.accounts
 
 
-def test_a_validation_text_of_one_token_is_told_before_the_first_step(
+def test_validation_text_of_one_token_is_an_early_error(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     values = settings(made(tmp_path_factory, "language")) | {"validation": {"max_tokens": 1}}
@@ -189,7 +189,7 @@ def test_documents_that_are_trained_apart_are_measured_apart(
     assert evaluated["nll"] == pytest.approx(scores["nll"], rel=1e-6)
 
 
-def test_what_is_missing_is_neither_learned_nor_scored(
+def test_missing_values_are_neither_learned_nor_scored(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     """What stands there instead is read as the past, and is no answer."""
@@ -228,7 +228,7 @@ def test_a_run_of_another_task_is_not_gone_on_with(tmp_path_factory: pytest.Temp
         run_to_the_end(other, tmp_path / "run", resume=True)
 
 
-def test_what_is_taken_from_another_run_is_told(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+def test_start_from_reports_the_copied_weights(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
     begun, tiny = made(tmp_path_factory, "masked").run, made(tmp_path_factory, "classification")
     changes = {"train__start_from": str(begun), "optimizer__learning_rate": 1e-9, "model__max_length": 20}
     started = trained(tiny, tmp_path / "run", **changes)[0]
@@ -244,7 +244,9 @@ def test_what_is_taken_from_another_run_is_told(tmp_path_factory: pytest.TempPat
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in taken)
 
 
-def test_words_that_a_kept_vocabulary_does_not_know(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+def test_start_from_refuses_text_outside_its_vocabulary(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
     begun, tiny = made(tmp_path_factory, "masked").run, made(tmp_path_factory, "tagging")
     foreign = write_lines(tmp_path / "train.conll", ["дом NOUN", "горит VERB", ""])
     changes: dict[str, Any] = {"data__train": [foreign], "data__validation": [], "data__max_length": 16}
@@ -269,7 +271,7 @@ def test_only_the_head_that_is_trained_is_built(tmp_path_factory: pytest.TempPat
 @pytest.mark.parametrize(
     ("key", "value", "before"), [("n_heads", 4, 2), ("d_ff", 48, 32), ("activation", "relu", "gelu")]
 )
-def test_weights_that_would_mean_something_else_are_refused(
+def test_start_from_refuses_weights_of_another_meaning(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, key: str, value: Any, before: Any
 ) -> None:
     """Heads of another width and another activation have weights of the same shape."""
