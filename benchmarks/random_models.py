@@ -125,7 +125,7 @@ def draw_gpt(rng: Draw, int8: bool) -> Call:
     steps = rng.choice((0, 1, 2, 3, 3, rng.choice((4, 40))))
 
     def computed(form: GPT | NativeGPT) -> Results:
-        given = {"kept": form.read(beginning.tolist()), "shared": shared} if shared and form is native else {}
+        given = {"prefix": form.read(beginning.tolist()), "shared": shared} if shared and form is native else {}
         return lambda: continued(form, source, mask, given, steps, random.Random(seed), bad)
 
     what = f"form {number}, prompts {list(source.shape)}, {shared} shared, {steps} steps, invalid {bad}"

@@ -151,7 +151,7 @@ def draw_embedding(rng: Draw) -> Call:
     module = TokenEmbedding(vocabulary, d_model, position, Dropout(0.0))
     for parameter in module.parameters():
         nn.init.normal_(parameter)
-    native: Any = native_form(module, whole=True)
+    native: Any = native_form(module, fused=True)
     rows, length = size(rng, 20), rng.choice((size(rng, 16), size(rng, 40)))
     ids = torch.randint(vocabulary, (rows, length), dtype=rng.choice((torch.int64, torch.int32)))
     sentences = rng.choice((None, torch.rand(rows, length) < 0.7, torch.randint(3, (rows, length)).sort(1)[0]))
@@ -202,7 +202,7 @@ def draw_loss(rng: Draw) -> Call:
 
         return with_gradients(compute, hidden, *form.parameters())
 
-    native: Any = native_form(module, whole=True)
+    native: Any = native_form(module, fused=True)
     what = f"{list(hidden.shape)} {dtype}, targets {list(target.shape)}, {vocabulary} entries, ε {smoothing}"
     return Call(computed(native), computed(module), 0.1 if dtype == torch.bfloat16 else 2e-4, what)
 
@@ -230,7 +230,7 @@ def draw_stack(rng: Draw) -> Call:
     low = rng.random() < 0.3
     cross = rng.random() < 0.5
     module = copy.deepcopy(decoder if cross else encoder).to(torch.bfloat16 if low else torch.float32)
-    native: Any = native_form(module, whole=True)
+    native: Any = native_form(module, fused=True)
     batch, length, source = (
         rng.choice((each, each or 1)) for each in (rng.randint(0, 5), size(rng, 40), size(rng, 40))
     )

@@ -111,7 +111,7 @@ def test_logits_are_those_of_the_model_for_every_activation(
 
 
 @pytest.mark.parametrize("kind", ["wide", "pre-norm", "learned, untied, biases"])
-def test_in_eight_bits_they_are_that_within_a_fortieth(make_model: Maker, made: Kernels, kind: str) -> None:
+def test_int8_logits_are_within_a_fortieth(make_model: Maker, made: Kernels, kind: str) -> None:
     """Relative to the spread of the logits; nearly all of it is of the products, not of the keys and values."""
     model = make_model(**KINDS[kind]).float()
     with torch.inference_mode():
@@ -177,7 +177,7 @@ def test_how_many_cores_there_are_changes_no_bit(make_model: Maker, made: Kernel
 
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("kind", ["wide", "gelu"])
-def test_a_row_has_the_same_bits_whatever_is_beside_it(make_model: Maker, made: Kernels, kind: str, int8: bool) -> None:
+def test_row_bits_do_not_depend_on_the_batch(make_model: Maker, made: Kernels, kind: str, int8: bool) -> None:
     model = NativeDecoder(make_model(**KINDS[kind]).float(), made, int8)
     rows = 109  # more than go through the kernels at once
     source = torch.randint(3, 9, (rows, 6))
@@ -193,7 +193,7 @@ def test_a_row_has_the_same_bits_whatever_is_beside_it(make_model: Maker, made: 
 
 
 @pytest.mark.parametrize("vocab", [1, 7, 128, 129, 1000, 8000])
-def test_candidates_are_those_of_a_sort(made: Kernels, vocab: int) -> None:
+def test_candidates_equal_a_full_sort(made: Kernels, vocab: int) -> None:
     logits = (3 * torch.randn(9, vocab)).round(decimals=1)  # with many equal ones: the first of them goes before
     logits[1, : vocab // 2] = -torch.inf
     logits[2, vocab // 3] = 300.0
@@ -229,7 +229,7 @@ def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
         for some in step[:2]:
             place = some.parents * vocab + some.tokens
             assert all(len(set(row)) == len(row) for row in place.tolist())
-            torch.testing.assert_close(some.added, gained.flatten(1).gather(1, place))
+            torch.testing.assert_close(some.log_probs, gained.flatten(1).gather(1, place))
             alive = some.totals > -torch.inf
             torch.testing.assert_close(some.totals[alive], every.gather(1, place)[alive])
         ends = found.tokens == vocab - 1
@@ -241,7 +241,7 @@ def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
 
 
 @pytest.mark.parametrize("int8", [False, True])
-def test_what_is_not_a_number_stays_so(make_model: Maker, made: Kernels, int8: bool) -> None:
+def test_nan_is_preserved(make_model: Maker, made: Kernels, int8: bool) -> None:
     model = make_model().float()
     with torch.no_grad():
         model.encoder.layers[0].feed_forward.inner.weight[0, 0] = math.nan
@@ -280,9 +280,7 @@ def test_a_normalized_embedding_is_decoded_as_by_pytorch(make_model: Maker, made
     assert [one.score for one in found[0]] == pytest.approx([one.score for one in found[1]], abs=1e-5)
 
 
-def test_without_a_compiler_it_says_so_and_goes_on(
-    make_model: Maker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_compiler_is_a_warning(make_model: Maker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GLASSFORMER_ENGINE", "jit")
     for compiler, reason in (("", "no C.. compiler is found"), ("false", "cannot compile the kernels")):
         monkeypatch.setenv("PATH", "/bin" if compiler else str(tmp_path))
@@ -293,7 +291,7 @@ def test_without_a_compiler_it_says_so_and_goes_on(
     assert not list(tmp_path.glob("**/*.so"))
 
 
-def test_for_processors_without_wide_vectors_it_is_the_same(
+def test_narrow_vectors_compute_the_same_logits(
     make_model: Maker, made: Kernels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The same sources for another instruction set, where this machine can run them."""
@@ -387,7 +385,7 @@ def test_a_damaged_library_is_built_again(made: Kernels, monkeypatch: pytest.Mon
         assert len(library.read_bytes()) == len(whole)
 
 
-def test_where_nothing_can_be_kept_nothing_stays_behind(tmp_path: Path) -> None:
+def test_jit_without_a_cache_leaves_no_files(tmp_path: Path) -> None:
     program = "from glassformer.native.library import kernels; assert kernels() is None"
     nowhere = {"GLASSFORMER_ENGINE": "jit", "XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(tmp_path), "CXX": "false"}
     said = subprocess.run(

@@ -87,7 +87,7 @@ def test_logits_are_those_of_the_model_for_every_activation(name: str, gated: bo
 
 @torch.inference_mode()
 @pytest.mark.parametrize("kind", ["GPT-2", "Llama"])
-def test_in_eight_bits_logits_are_near_those_of_the_model(kind: str) -> None:
+def test_int8_logits_are_near_those_of_the_model(kind: str) -> None:
     model = make(kind)
     errors = [
         float((found - expected).square().mean().sqrt() / expected.std())
@@ -126,7 +126,7 @@ def test_a_shared_beginning_changes_no_bit(kind: str, precision: Any) -> None:
     assert isinstance(form, NativeGPT)
     common = [random.Random(1).randrange(3, VOCABULARY) for _ in range(37)]
     prompts = [[*common, *ids] for ids in PROMPTS]
-    states = form.begin(*batch(prompts)), form.begin(*batch(prompts), kept=form.read([*common, 3, 3, 3]), shared=37)
+    states = form.begin(*batch(prompts)), form.begin(*batch(prompts), prefix=form.read([*common, 3, 3, 3]), shared=37)
     for token in (5, 9, 4):
         one, other = (form.step(torch.full((len(prompts), 1), token), state).clone() for state in states)
         assert torch.equal(one, other)

@@ -117,7 +117,10 @@ def _extend(
     if sentences > 1:
         rows = rows + torch.arange(0, sentences * k, k, device=rows.device)[:, None]
     live.total = going.totals
-    live.tokens, live.log_probs = _longer(live.tokens, rows, going.tokens), _longer(live.log_probs, rows, going.added)
+    live.tokens, live.log_probs = (
+        _longer(live.tokens, rows, going.tokens),
+        _longer(live.log_probs, rows, going.log_probs),
+    )
     if prompt.stopped is not None:
         _stop(live, prompt.stopped, config)
     return rows, normalizer.view(sentences, k).sum(1)
@@ -156,7 +159,7 @@ def _finish(live: _Beam, found: Extensions, end: int, config: DecodingConfig) ->
         candidate.tolist(),
         live.tokens[before].tolist(),
         live.log_probs[before].tolist(),
-        found.added[row, candidate].tolist(),
+        found.log_probs[row, candidate].tolist(),
         strict=True,
     )
     for sentence, rank, ids, values, last in ended:

@@ -47,8 +47,8 @@ class Extensions(NamedTuple):
     """Continuations of each sentence's hypotheses, best first, each ``[sentences, candidates]``."""
 
     totals: Tensor
-    added: Tensor
-    """Log-probability that the last token added to the total."""
+    log_probs: Tensor
+    """Log-probability of the last token."""
     parents: Tensor
     """Index of the continued hypothesis among those of the sentence."""
     tokens: Tensor
@@ -109,24 +109,24 @@ class TorchSearch:
         end: int,
         beam_size: int,
     ) -> BeamStep:
-        """The best ``2 · beam_size`` extensions of each sentence, whose hypotheses have reached ``totals``.
+        """The best ``2 · beam_size`` extensions of each sentence; its hypotheses have the log-probabilities ``totals``.
 
         At most ``beam_size`` of them can end, so as many continue. A token's log-probability is its logit minus the
         ``normalizer`` of its row, clamped to at most 0.
         """
         sentences, live = totals.shape
-        each = min(2 * beam_size, allowed.size(1))
-        count = min(2 * beam_size, live * each)
+        per_hypothesis = min(2 * beam_size, allowed.size(1))
+        count = min(2 * beam_size, live * per_hypothesis)
         beam_size = min(beam_size, count)
-        values, ids = self.best(allowed, each)
-        added = (values - normalizer[:, None]).clamp_(max=0).view(sentences, -1)
-        reached, index = (totals.repeat_interleave(each, 1) + added).topk(count, dim=-1)
+        values, ids = self.best(allowed, per_hypothesis)
+        log_probs = (values - normalizer[:, None]).clamp_(max=0).view(sentences, -1)
+        new_totals, index = (totals.repeat_interleave(per_hypothesis, 1) + log_probs).topk(count, dim=-1)
         tokens = ids.view(sentences, -1).gather(1, index)
-        candidates = Extensions(reached, added.gather(1, index), index // each, tokens)
+        candidates = Extensions(new_totals, log_probs.gather(1, index), index // per_hypothesis, tokens)
         ends = tokens == end
-        onward, order = reached.masked_fill(ends, -torch.inf).topk(beam_size, dim=-1)
+        onward, order = new_totals.masked_fill(ends, -torch.inf).topk(beam_size, dim=-1)
         going = Extensions(onward, *(each.gather(1, order) for each in candidates[1:]))
-        return BeamStep(candidates, going, bool((ends & (reached > -torch.inf)).any()))
+        return BeamStep(candidates, going, bool((ends & (new_totals > -torch.inf)).any()))
 
 
 class NativeSearch(TorchSearch):

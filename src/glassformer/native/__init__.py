@@ -1,6 +1,6 @@
 """The model's mathematics in C++ for CPUs (``csrc``), applied to a model from outside.
 
-``accelerate(model)`` returns a model of the same interface; ``route(model)`` says which code computes each part.
+``accelerate(model)`` returns a model of the same interface; ``route(model)`` names the code that computes each part.
 """
 
 from glassformer.native.accelerated import Accelerated

@@ -22,7 +22,7 @@ class Norm(Structure):
 
 
 class Linear(Structure):
-    """A weight ``[outputs, inputs]`` and a bias. In use the weight is packed, with scales in eight bits."""
+    """A weight ``[outputs, inputs]`` and a bias. For inference the weight is packed; int8 weights have scales."""
 
     _fields_ = (
         ("weight", Parameter),
@@ -34,7 +34,7 @@ class Linear(Structure):
 
 
 class Layer(Structure):
-    """One block; null for what it does not have. In use some products are computed as one (see layer.h)."""
+    """One block; missing parts are null. Inference merges some products (see layer.h)."""
 
     NORMS = ("self_norm", "cross_norm", "feed_forward_norm")
     SELF = ("query", "key", "value", "output")
@@ -50,11 +50,11 @@ class PackedStack(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("layers", "d_model", *HEADS, "pre_norm", "activation", "gated")),
         ("layer", POINTER(Layer)),
-        ("last", Norm),
+        ("final_norm", Norm),
         ("embedding", c_void_p),
         ("vocabulary", c_int64),
         ("scale", c_float),
-        ("embedded", Norm),
+        ("embedding_norm", Norm),
     )
 
 
@@ -108,7 +108,7 @@ class Sequences(Structure):
 
 
 class Attention(Structure):
-    """See attention.h."""
+    """Tensors and sizes of one call of attention; see attention.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("batch", "heads", "queries", "keys", "d_k", "d_v")),
@@ -128,11 +128,11 @@ class Attention(Structure):
 
 
 class Embedding(Structure):
-    """See embedding.h."""
+    """Tensors and sizes of an embedding; see embedding.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("tokens", "d_model")),
-        *((name, c_void_p) for name in ("ids", "places", "used", "matrix", "table")),
+        *((name, c_void_p) for name in ("ids", "positions", "mask", "matrix", "table")),
         *((name, c_int64) for name in ("matrix_rows", "table_rows")),
         ("scale", c_float),
         ("threshold", c_int32),
@@ -143,7 +143,7 @@ class Embedding(Structure):
 
 
 class Rotation(Structure):
-    """See heads.h."""
+    """A rotation of queries or keys by rotary positions; see rope.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("batch", "heads", "length", "size")),
@@ -160,11 +160,11 @@ class Rotation(Structure):
 class TrainingMask(Structure):
     """1 for allowed pairs of query and key, with strides (0 for a broadcast axis); or null."""
 
-    _fields_ = (("seen", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
+    _fields_ = (("data", c_void_p), *((name, c_int64) for name in ("batch", "head", "query", "key")))
 
 
-class TrainedStack(Structure):
-    """See stack_layout.h."""
+class TrainingStack(Structure):
+    """Tensors and sizes of a stack in training; see stack_layout.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("layers", "batch", "length", "memory_length", "d_model", "heads", "d_ff")),
@@ -174,7 +174,7 @@ class TrainedStack(Structure):
         ("memory", c_void_p),
         ("mask", TrainingMask),
         ("memory_mask", TrainingMask),
-        *((name, c_void_p) for name in ("cosines", "sines", "sines_back", "result", "saved", "d_result", "d_x")),
+        *((name, c_void_p) for name in ("cosines", "sines", "inverse_sines", "result", "saved", "d_result", "d_x")),
         ("d_memory", c_void_p),
         ("seed", c_uint64),
         *((name, c_int32) for name in ("threshold", "attention_threshold", "pre_norm", "bfloat16", "activation")),
@@ -194,19 +194,19 @@ class ParameterState(Structure):
 
 
 class Update(Structure):
-    """See update.h."""
+    """An update of all parameters; see update.h."""
 
     _fields_ = (
         ("parameters", POINTER(ParameterState)),
         ("count", c_int64),
         ("squared_norm", c_double),
-        *((name, c_float) for name in ("scale", "beta1", "beta2", "epsilon", "averaging")),
+        *((name, c_float) for name in ("scale", "beta1", "beta2", "epsilon", "ema_rate")),
         ("threads", c_int64),
     )
 
 
 class ProjectedLoss(Structure):
-    """See loss.h."""
+    """Output projection and cross-entropy; see loss.h."""
 
     _fields_ = (
         *((name, c_int64) for name in ("tokens", "vocabulary", "d_model")),
@@ -220,10 +220,16 @@ class ProjectedLoss(Structure):
 
 
 class Extension(Structure):
-    """See candidates.h."""
+    """A step of beam search; see candidates.h."""
 
     _fields_ = (
-        *((name, c_int64) for name in ("sentences", "live", "vocabulary", "each", "candidates", "beam", "end")),
-        *((name, c_void_p) for name in ("logits", "normalizers", "totals", "reached", "added", "parents", "tokens")),
-        ("ended", c_int64),
+        *(
+            (name, c_int64)
+            for name in ("sentences", "live", "vocabulary", "per_hypothesis", "candidates", "beam", "end")
+        ),
+        *(
+            (name, c_void_p)
+            for name in ("logits", "normalizers", "totals", "new_totals", "log_probs", "parents", "tokens")
+        ),
+        ("n_ended", c_int64),
     )

@@ -1,4 +1,4 @@
-"""Blocks whose mathematics the kernels know: of exactly these classes, since a subclass may compute something else."""
+"""Blocks that the kernels implement: exactly these classes, since a subclass may compute something else."""
 
 from typing import cast
 

@@ -19,7 +19,7 @@ from glassformer.models.gpt import GPT
 from glassformer.native.abi import DecoderCache, PackedStack
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
-from glassformer.native.packed import ROOM, Packed, RotaryCache, ends_of, pads_behind
+from glassformer.native.packed import INITIAL_POSITIONS, Packed, RotaryCache, ends_of, pads_behind
 
 MAX_SOURCE_TOKENS = 1024
 """Maximum source tokens of a batch; larger batches are 1 to 4 % faster, and memory grows in proportion."""
@@ -33,14 +33,14 @@ class NativeState:
     """
 
     memory: list[Tensor]
-    """Keys and values of all source or prompt tokens in each layer, ``[tokens, heads · (d_k + d_v)]``."""
+    """Keys and values of all source or prompt tokens, one tensor for each layer, ``[tokens, heads · (d_k + d_v)]``."""
     first: Int[Tensor, " sentences"]
     length: Int[Tensor, " sentences"]
     """Index in the memory of each sentence's first token, and its number of tokens."""
-    beam_index: Int[Tensor, "rows room"]
+    beam_index: Int[Tensor, "rows positions"]
     of_rows: bool = False
     shared: int = 0
-    """Tokens at the beginning of the memory that stand before every prompt."""
+    """Tokens at the beginning of the memory that are the prefix of every prompt."""
     logits: Tensor | None = None
     """Buffer that every step overwrites."""
     keys_values: list[Tensor] = field(default_factory=list)
@@ -48,7 +48,7 @@ class NativeState:
 
     def __post_init__(self) -> None:
         self._memory = (ctypes.c_void_p * len(self.memory))(*(one.data_ptr() for one in self.memory))
-        self._keys_values, self._rows = (ctypes.c_void_p * ROOM)(), (ctypes.c_int64 * ROOM)()
+        self._keys_values, self._rows = (ctypes.c_void_p * INITIAL_POSITIONS)(), (ctypes.c_int64 * INITIAL_POSITIONS)()
 
     def select(self, rows: Tensor) -> None:
         """Keep these hypotheses, in this order."""
@@ -62,7 +62,7 @@ class NativeState:
             self.first, self.length = self.first[sentences], self.length[sentences]
 
     def expand(self, rows: int) -> None:
-        """Begin ``rows`` hypotheses, several from each that there is."""
+        """Repeat each hypothesis, so that there are ``rows``."""
         sentences, before = len(self.first), len(self.beam_index)
         if rows and (not before or rows % before or not sentences or rows % sentences):
             raise ValueError(
@@ -112,7 +112,7 @@ class _Decoder:
         longest: int,
         state: NativeState,
     ) -> Float[Tensor, "rows vocab"]:
-        """Logits after one more token of each row; ``longest``: positions of the longest row."""
+        """Logits after one more token of each row. ``longest``: positions of the longest row."""
         rows = len(ids)
         if state.logits is None or state.logits.size(0) < rows:
             state.logits = self.embedding.weight.new_empty(rows, self.output.outputs)
@@ -175,15 +175,15 @@ class NativeDecoder(_Form):
         source_mask: Bool[Tensor, "batch source"],
         use_cache: bool = True,
     ) -> Any:
-        """Encode the source once. Without a cache, or with gaps in the source, the state of ``model`` itself."""
+        """Encode the source once. Without a cache, or with gaps in the source, return the state of ``model`` itself."""
         if not use_cache or not pads_behind(source_mask):
             return self.model.begin(source, source_mask, use_cache)
         lengths = source_mask.sum(1)
         first, memory = ends_of(lengths), _positions(self.model.source_embedding, source_mask)
         encode(self.packed, self.encoder, self.encoder_rotary, source[source_mask], memory, first, source.size(1))
         layers = [self.decoder.structure.layer[index] for index in range(self.decoder.structure.layers)]
-        seen = [self.packed.apply(one.cross_key, memory).to(self.packed.cache_dtype) for one in layers]
-        return NativeState(seen, first[:-1], lengths, source.new_zeros(len(source), ROOM, dtype=torch.int32))
+        memory_keys_values = [self.packed.apply(one.cross_key, memory).to(self.packed.cache_dtype) for one in layers]
+        return NativeState(memory_keys_values, first[:-1], lengths, _beam_index(source))
 
     def step(self, tokens: Int[Tensor, "rows new"], state: Any) -> Float[Tensor, "rows vocab"]:
         """Logits after ``tokens``, valid until the next step."""
@@ -215,12 +215,12 @@ class NativeGPT(_Form):
         source: Int[Tensor, "rows prompt"],
         source_mask: Bool[Tensor, "rows prompt"],
         use_cache: bool = True,
-        kept: list[Tensor] | None = None,
+        prefix: list[Tensor] | None = None,
         shared: int = 0,
     ) -> Any:
         """Read the prompts without their last tokens, which the first ``step`` brings; padding stands on the right.
 
-        ``kept``: the memory of a prompt (``read``), whose first ``shared`` tokens all ``source`` begin with.
+        ``prefix``: the memory of a prompt (``read``) that begins with the first ``shared`` tokens of every row.
         """
         if not use_cache or not pads_behind(source_mask):
             return self.model.begin(source, source_mask, use_cache)
@@ -228,10 +228,15 @@ class NativeGPT(_Form):
         lengths = mask.sum(1)
         first = ends_of(lengths)
         memory = self._memory(shared + int(first[-1]))
-        for layer, one in zip(memory, kept or [], strict=False):
+        for layer, one in zip(memory, prefix or [], strict=False):
             layer[:shared] = one[:shared]
         state = NativeState(
-            memory, first[:-1], lengths, source.new_zeros(len(source), ROOM, dtype=torch.int32), True, shared
+            memory,
+            first[:-1],
+            lengths,
+            source.new_zeros(len(source), INITIAL_POSITIONS, dtype=torch.int32),
+            True,
+            shared,
         )
         if int(first[-1]):
             x, cache = _positions(self.model.embedding, mask, shared), DecoderCache()
@@ -253,16 +258,16 @@ class NativeGPT(_Form):
         state.expand(len(tokens))
         position = self.model.embedding.position
         for ids in tokens.t().long().contiguous():
-            places = state.length + (state.shared + len(state.keys_values))
-            longest = end_of(places, 1)
+            offset = state.length + (state.shared + len(state.keys_values))
+            longest = end_of(offset, 1)
             if isinstance(position, Learned):
-                places = within_table(position, places, 1)
-            encoding = None if position is None else position(places, 1).flatten(0, 1)
+                offset = within_table(position, offset, 1)
+            encoding = None if position is None else position(offset, 1).flatten(0, 1)
             logits = self.decoder.step(ids, encoding, longest, state)
         return logits
 
     def _memory(self, tokens: int) -> list[Tensor]:
-        """Room for the keys and values of ``tokens``, of each layer."""
+        """Allocate keys and values of ``tokens`` for each layer."""
         stack = self.decoder.structure
         width = stack.n_kv_heads * (stack.d_k + stack.d_v)
         return list(torch.empty(stack.layers, tokens, width, dtype=self.packed.cache_dtype))
@@ -278,16 +283,20 @@ def encode(
     longest: int,
     cache: DecoderCache | None = None,
 ) -> None:
-    """The output of ``stack``, in place of the positions in ``x``; with a ``cache`` into its memory too."""
+    """Replace the positions in ``x`` by the output of ``stack``; a ``cache`` receives keys and values in its memory."""
     ids = ids.long()
     addresses = ids.data_ptr(), x.data_ptr(), first.data_ptr()
     packed.kernels.encode(stack, rotary.of(longest), *addresses, len(first) - 1, cache, torch.get_num_threads())
 
 
+def _beam_index(source: Tensor) -> Int[Tensor, "rows positions"]:
+    return source.new_zeros(len(source), INITIAL_POSITIONS, dtype=torch.int32)
+
+
 def _positions(
     embedding: TokenEmbedding, mask: Bool[Tensor, "batch source"], offset: int = 0
 ) -> Float[Tensor, "tokens d_model"]:
-    """Positional encoding of each token that ``mask`` holds, from ``offset`` on."""
+    """Positional encoding of each token of ``mask``, from ``offset`` on."""
     position: nn.Module | None = embedding.position
     if position is None:
         return embedding.weight.new_zeros(int(mask.sum()), embedding.weight.size(1))

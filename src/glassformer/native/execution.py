@@ -1,4 +1,4 @@
-"""Properties of the engine that a search asks for, and the kernels of its steps."""
+"""Properties of the engine of a model, which a search reads, and the kernels of the steps of a search."""
 
 from dataclasses import dataclass
 
@@ -41,25 +41,27 @@ class SearchKernels:
         end: int,
         beam_size: int,
     ) -> tuple[tuple[Tensor, ...], int, bool]:
-        """Best extensions of each sentence's hypotheses: totals, added, parents, tokens ``[sentences, candidates]``.
+        """Best extensions of each sentence's hypotheses: totals, log_probs, parents, tokens.
 
-        Behind the candidates, whose number is returned too, follow the ``beam_size`` best that do not end. True if any
-        of the candidates ends.
+        Each is ``[sentences, candidates + beam_size]``: the candidates, then the ``beam_size`` best that do not end.
+        Also returns the number of candidates, and True if one of them ends.
         """
         (sentences, live), logits, totals = totals.shape, logits.contiguous(), totals.contiguous()
         normalizers = normalizers.contiguous()
         if len(logits) != sentences * live or normalizers.shape != logits.shape[:1]:
             raise ValueError(f"{len(logits)} rows of logits for {sentences} sentences of {live} hypotheses")
-        each = min(2 * beam_size, logits.size(1))
-        count = min(2 * beam_size, live * each)
+        per_hypothesis = min(2 * beam_size, logits.size(1))
+        count = min(2 * beam_size, live * per_hypothesis)
         beam_size = min(beam_size, count)
-        reached, added = totals.new_empty(2, sentences, count + beam_size).unbind()
-        parents, tokens = torch.empty(2, *reached.shape, dtype=torch.long).unbind()
-        call = Extension(sentences, live, logits.size(1), each, count, beam_size, end)
+        new_totals, log_probs = totals.new_empty(2, sentences, count + beam_size).unbind()
+        parents, tokens = torch.empty(2, *new_totals.shape, dtype=torch.long).unbind()
+        call = Extension(sentences, live, logits.size(1), per_hypothesis, count, beam_size, end)
         call.logits, call.normalizers, call.totals = logits.data_ptr(), normalizers.data_ptr(), totals.data_ptr()
-        call.reached, call.added, call.parents, call.tokens = (x.data_ptr() for x in (reached, added, parents, tokens))
+        call.new_totals, call.log_probs, call.parents, call.tokens = (
+            x.data_ptr() for x in (new_totals, log_probs, parents, tokens)
+        )
         self._kernels.extend(call)
-        return (reached, added, parents, tokens), count, call.ended > 0
+        return (new_totals, log_probs, parents, tokens), count, call.n_ended > 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Execution:
     search_kernels: SearchKernels | None = None
     """Kernels for the steps of a search; None: PyTorch."""
     in_threads: bool = False
-    """True if batches may be searched in parallel, one core each. A trace and hooks see one batch after the other."""
+    """True if batches may be searched in parallel, one core each. Traces and hooks run one batch after the other."""
     max_source_tokens: int | None = None
     """Source tokens beyond which a larger batch is no faster, with a cache; None: no limit."""
     copies_weights: bool = False

@@ -19,13 +19,13 @@ from glassformer.native.ops import ACTIVATIONS, NativeAttention, NativeDropout, 
 from glassformer.native.training import NativeEmbedding, NativeOutputProjection, NativeStack, StackSettings, parts_of
 from glassformer.taps import hooks_of
 
-BY_OPERATIONS: dict[type[nn.Module], type[nn.Module]] = {
+OPERATION_FORMS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Linear: NativeLinear,
     Dropout: NativeDropout,
     MultiHeadAttention: NativeAttention,
     Rotary: NativeRotary,
 }
-AS_A_WHOLE: dict[type[nn.Module], type[nn.Module]] = {
+FUSED_FORMS: dict[type[nn.Module], type[nn.Module]] = {
     Stack: NativeStack,
     TokenEmbedding: NativeEmbedding,
     OutputProjection: NativeOutputProjection,
@@ -48,12 +48,12 @@ def settings_of(block: Block) -> StackSettings:
     )
 
 
-def native_form(module: nn.Module, whole: bool = False) -> nn.Module | None:
+def native_form(module: nn.Module, fused: bool = False) -> nn.Module | None:
     """Native counterpart of ``module`` with the same parameters and hooks, or None.
 
-    ``whole``: True if one kernel computes the whole module.
+    ``fused``: True if one kernel computes the whole module.
     """
-    form = AS_A_WHOLE.get(type(module)) if whole else BY_OPERATIONS.get(type(module))
+    form = FUSED_FORMS.get(type(module)) if fused else OPERATION_FORMS.get(type(module))
     if form is None or (form is NativeLinear and cast(nn.Linear, module).weight.dtype != torch.float32):
         return None
     if isinstance(module, MultiHeadAttention) and type(module.dropout) is not Dropout:

@@ -1,4 +1,4 @@
-"""Models in use, without gradients: which of them the kernels compute from packed weights, and in what form."""
+"""Inference: the models that the kernels compute from packed weights, and their forms."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from glassformer.native.packed import DROPOUTS, pack_encoder, unsupported_stack
 from glassformer.taps import has_hooks
 
 ENCODERS = (BERT, ViT, SeriesModel)
-"""Models whose stack reads whole sequences. PyTorch computes what is around it, which is little."""
+"""Models whose stack reads full sequences. PyTorch computes the small remainder."""
 
 
 def unsupported_model(model: nn.Module, precision: str) -> str | None:

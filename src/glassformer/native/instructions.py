@@ -15,7 +15,7 @@ VARIABLE = "GLASSFORMER_INSTRUCTIONS"
 
 
 class UnavailableError(Exception):
-    """Reason why there are no kernels."""
+    """Error that explains why there are no kernels."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ def usable() -> list[Variant]:
     Raises ``ConfigError`` if that is unknown here, or beyond this processor.
     """
     known, features = variants(), processor_features()
-    found = [one for one in known if one.features <= features]
+    runnable = [one for one in known if one.features <= features]
     if not (name := os.environ.get(VARIABLE, "").strip()):
-        return found
-    if name not in [one.name for one in found]:
+        return runnable
+    if name not in [one.name for one in runnable]:
         reason = "is not known" if name not in [one.name for one in known] else "is more than this processor can run"
-        choice = f"choose from {', '.join(one.name for one in found)}" if found else f"unset {VARIABLE}"
+        choice = f"choose from {', '.join(one.name for one in runnable)}" if runnable else f"unset {VARIABLE}"
         raise ConfigError(f"{VARIABLE}={name!r} {reason}; {choice}")
-    return [one for one in found if one.name == name]
+    return [one for one in runnable if one.name == name]
 
 
 def processor_features() -> frozenset[str]:

@@ -29,13 +29,13 @@ from glassformer.native.private_folder import code_folder, path_of
 def compiled(digest: str) -> Iterator[str]:
     """Path of the library of these sources, compiler and processor, compiled if the cache has none.
 
-    ``digest`` identifies the sources. Two processes may do so at once. Raises ``UnavailableError``, and ``OSError`` if
-    the library cannot be stored.
+    ``digest`` identifies the sources. Two processes may compile at once. Raises ``UnavailableError``, or ``OSError``
+    if the library cannot be stored.
     """
     compiler = _compiler()
     flags = [*compiler_flags(), *_instructions(), "-shared"]
-    made_by = [*compiler, *flags, _release(compiler[0]), platform.machine(), processor_line(), digest]
-    name = f"kernels-{hashlib.sha256(chr(0).join(made_by).encode()).hexdigest()[:16]}.so"
+    build = [*compiler, *flags, _release(compiler[0]), platform.machine(), processor_line(), digest]
+    name = f"kernels-{hashlib.sha256(chr(0).join(build).encode()).hexdigest()[:16]}.so"
     with code_folder() as folder:
         library = folder.open(name)
         if library is None:
@@ -78,5 +78,5 @@ def _compile(command: list[str]) -> bytes:
 
 def _release(compiler: str) -> str:
     """Path and modification time of the compiler, which identify its release without starting it."""
-    found = shutil.which(compiler)
-    return "" if found is None else f"{os.path.realpath(found)} {os.stat(found).st_mtime_ns}"
+    path = shutil.which(compiler)
+    return "" if path is None else f"{os.path.realpath(path)} {os.stat(path).st_mtime_ns}"

@@ -23,14 +23,14 @@ from glassformer.native.abi import (
     ProjectedLoss,
     RotaryTables,
     Rotation,
-    TrainedStack,
+    TrainingStack,
     Update,
 )
 from glassformer.native.instructions import SOURCES, UnavailableError, usable, variants
 from glassformer.native.jit import compiled
 
 FOLDER = Path(__file__).parent / "lib"
-"""The libraries that were built with the package, one for each variant."""
+"""Libraries built with the package, one for each variant."""
 REINSTALL = (
     "install glassformer again (`make setup` in a checkout, else `pip install --force-reinstall --no-cache-dir`)"
 )
@@ -39,7 +39,7 @@ ENGINE = "GLASSFORMER_ENGINE"
 
 
 class Kernels:
-    """The functions of the library at ``path``, and the capabilities of the processor.
+    """Functions of the library at ``path``, and the capabilities of the processor.
 
     Raises ``OSError`` or ``AttributeError`` if it is not a library of the sources with this ``digest``.
     """
@@ -54,20 +54,20 @@ class Kernels:
         """True if the system lets this process use all the registers that the kernels use."""
         library.arithmetic.restype = c_char_p
         self.arithmetic: str = library.arithmetic().decode("ascii")
-        """Version of the sums and random numbers, and the instruction set: results depend on them to the bit."""
+        """Version of the sums and random numbers, and the instruction set; the bits of results depend on them."""
         self.panel: int = library.panel_size()
         """Outputs of a linear layer are padded to a multiple of this."""
         self.multiply = _function(library.multiply_matrices, POINTER(MatrixProduct))
         mask = (c_uint64, c_int32)
         self.drop = _function(library.drop_elements, c_void_p, c_int64, c_int32, *mask, c_void_p, c_int64)
-        self.attend = _function(library.attend_whole, POINTER(Attention), c_int32)
+        self.attend = _function(library.full_attention, POINTER(Attention), c_int32)
         self.bfloat16 = bool(library.has_bfloat16())
         """True if stacks can train in bfloat16."""
-        self.stack_bytes = _function(library.stack_bytes, POINTER(TrainedStack), POINTER(c_int64))
-        self.train_stack = _function(library.train_stack, POINTER(TrainedStack), c_int32)
+        self.stack_bytes = _function(library.stack_bytes, POINTER(TrainingStack), POINTER(c_int64))
+        self.train_stack = _function(library.train_stack, POINTER(TrainingStack), c_int32)
         self.measure = _function(library.measure_gradients, POINTER(Update))
         self.update = _function(library.update_all, POINTER(Update))
-        self.projected_loss = _function(library.project_and_lose, POINTER(ProjectedLoss))
+        self.projected_loss = _function(library.projected_cross_entropy, POINTER(ProjectedLoss))
         self.embed = _function(library.embed_rows, POINTER(Embedding), c_int32)
         self.rotate = _function(library.rotate_pairs, POINTER(Rotation))
         self.pack = _function(library.pack_weights, c_void_p, c_int64, c_int64, c_void_p, c_void_p)
@@ -97,12 +97,12 @@ def _difference(kind: type[ctypes.Structure], size: str, compiled: dict[str, tup
     """The first difference of a struct in Python from its ``size`` and fields (offset and size) in C++; or None."""
     if size != str(ctypes.sizeof(kind)):
         return f"{size} bytes in C++, {ctypes.sizeof(kind)} in Python"
-    places = {name: getattr(kind, name) for base in kind.__mro__ for name, *_ in vars(base).get("_fields_", ())}
-    mirrored = {name: (place.offset, place.size) for name, place in places.items()}
+    fields = {name: getattr(kind, name) for base in kind.__mro__ for name, *_ in vars(base).get("_fields_", ())}
+    mirrored = {name: (field.offset, field.size) for name, field in fields.items()}
     for name in mirrored | compiled:
         there, here = (
-            "missing" if name not in fields else "{1} bytes at {0}".format(*fields[name])
-            for fields in (compiled, mirrored)
+            "missing" if name not in layout else "{1} bytes at {0}".format(*layout[name])
+            for layout in (compiled, mirrored)
         )
         if there != here:
             return f"field {name} is {there} in C++, {here} in Python"
@@ -123,21 +123,21 @@ def _check(code: int, function: object, arguments: object) -> None:
 
 def kernels() -> Kernels | None:
     """The kernels, loaded once; None, with one warning, if they are not available."""
-    found = _kernels_or_reason()
-    return found if isinstance(found, Kernels) else None
+    result = _kernels_or_reason()
+    return result if isinstance(result, Kernels) else None
 
 
 def missing_reason() -> str | None:
     """Reason why there are no kernels, or None if there are."""
-    found = _kernels_or_reason()
-    return found if isinstance(found, str) else None
+    result = _kernels_or_reason()
+    return result if isinstance(result, str) else None
 
 
 def loaded() -> Kernels:
     """The kernels, for code that runs only if they are available."""
-    found = kernels()
-    assert found is not None
-    return found
+    available = kernels()
+    assert available is not None
+    return available
 
 
 _one_at_a_time = threading.Lock()
@@ -158,15 +158,15 @@ def load() -> Kernels | str:
     try:
         return _compiled() if engine == "jit" else _built()
     except UnavailableError as error:
-        return _without(str(error))
+        return _warn(str(error))
     except (OSError, AttributeError) as error:
-        return _without(f"the kernels cannot be compiled or loaded ({error})")
+        return _warn(f"the kernels cannot be compiled or loaded ({error})")
 
 
 _load_once = functools.cache(load)
 
 
-def _without(reason: str) -> str:
+def _warn(reason: str) -> str:
     warnings.warn(f"glassformer runs in PyTorch, which is slower, since {reason}", stacklevel=5)
     return reason
 
@@ -183,8 +183,8 @@ def _built() -> Kernels:
     for variant in candidates:
         path = FOLDER / f"kernels-{variant.name}.so"
         if path.exists():
-            if (found := _load(path)).permitted:
-                return found
+            if (library := _load(path)).permitted:
+                return library
             refused.append(variant.name)
     if refused:
         raise UnavailableError(f"the system does not permit the instructions of {', '.join(refused)} to this process")
@@ -193,7 +193,7 @@ def _built() -> Kernels:
 
 def _load(path: Path) -> Kernels:
     try:
-        _check_whole(path)
+        _check_digest(path)
         return Kernels(str(path), digest())
     except (OSError, AttributeError) as error:
         raise UnavailableError(f"{path} cannot be loaded: {error}") from None
@@ -211,8 +211,8 @@ def _not_built(usable_here: list[str]) -> str:
     )
 
 
-def _check_whole(path: Path) -> None:
-    """Raise ``OSError`` if the SHA-256 beside a library is another: loading a damaged one may end the process."""
+def _check_digest(path: Path) -> None:
+    """Raise ``OSError`` if the SHA-256 beside a library differs: loading a damaged one may end the process."""
     stored = path.with_name(f"{path.name}.sha256").read_bytes()[:64]
     if hashlib.sha256(path.read_bytes()).hexdigest().encode() != stored:
         raise OSError(f"it is damaged (another SHA-256 than beside it); {REINSTALL}")

@@ -22,7 +22,7 @@ from glassformer.native.library import loaded
 from glassformer.taps import tracing
 
 PANEL_WIDTH = 64
-"""Widths that are multiples of it fill whole panels of every product, on any processor."""
+"""Widths that are multiples of it fill full panels of every product, on any processor."""
 
 MIN_ROWS = 192
 """Minimum rows of a product; PyTorch computes smaller ones, which would leave cores idle."""

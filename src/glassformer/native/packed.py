@@ -1,4 +1,4 @@
-"""Packed copies of the weights of a stack, for use without gradients, and an encoder that computes with them."""
+"""Packed copies of the weights of a stack, for inference, and an encoder that computes with them."""
 
 from typing import Any, cast
 
@@ -24,9 +24,9 @@ from glassformer.native.ops import ACTIVATIONS, rotary_tables
 from glassformer.taps import hooks_of, tracing
 
 DROPOUTS: Classes = (Dropout, nn.Dropout, nn.Identity)
-"""Classes that do nothing in use."""
-ROOM = 32
-"""Positions allocated at first; then twice as many each time."""
+"""Classes without effect in inference."""
+INITIAL_POSITIONS = 32
+"""Positions allocated first; each later allocation doubles them."""
 
 
 class Packed:
@@ -55,11 +55,11 @@ class Packed:
             activation=ACTIVATIONS[feed_forward.activation],
             gated=isinstance(feed_forward, GatedFeedForward),
             layer=(Layer * len(parts))(*map(self.layer, parts)),
-            last=self.norm(blocks.final_norm),
+            final_norm=self.norm(blocks.final_norm),
         )
         if embedding is not None:
             stack.embedding, stack.vocabulary = self._keep(embedding.weight), len(embedding.weight)
-            stack.scale, stack.embedded = embedding.scale, self.norm(embedding.norm)
+            stack.scale, stack.embedding_norm = embedding.scale, self.norm(embedding.norm)
         return stack
 
     def layer(self, block: Block) -> Layer:
@@ -93,12 +93,13 @@ class Packed:
         weights = [part.weight.detach() for part in parts]
         weight = weights[0].contiguous() if len(parts) == 1 else torch.cat(weights)  # the vocabulary's is large
         outputs, inputs = weight.shape
-        across, down = -(-outputs // self.kernels.panel) * self.kernels.panel, -(-inputs // 4) * 4
-        scales = weight.new_empty(across) if self.int8 else None
-        size, dtype = (across * down, torch.uint8) if self.int8 else (across * inputs, weight.dtype)
+        padded_outputs, padded_inputs = -(-outputs // self.kernels.panel) * self.kernels.panel, -(-inputs // 4) * 4
+        scales = weight.new_empty(padded_outputs) if self.int8 else None
+        size = padded_outputs * (padded_inputs if self.int8 else inputs)
+        dtype = torch.uint8 if self.int8 else weight.dtype
         packed = weight.new_empty(size, dtype=dtype)
-        where = None if scales is None else scales.data_ptr()
-        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), where)
+        scales_address = None if scales is None else scales.data_ptr()
+        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), scales_address)
         bias = None
         if any(part.bias is not None for part in parts):
             zeros = [part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]
@@ -122,7 +123,7 @@ class Packed:
 
 
 class RotaryCache:
-    """Cosines and sines of rotary positions, as many as are needed; none if ``rotary`` is None."""
+    """Growing tables of cosines and sines of rotary positions; empty if ``rotary`` is None."""
 
     def __init__(self, rotary: Rotary | None):
         self._rotary = rotary
@@ -133,7 +134,7 @@ class RotaryCache:
         made, tables = self._made
         if self._rotary is None or length <= made:
             return tables
-        length = max(ROOM, 2 * length)
+        length = max(INITIAL_POSITIONS, 2 * length)
         tensors = rotary_tables(self._rotary.angles(length, torch.device("cpu")))
         tables = RotaryTables(*(tensor.data_ptr() for tensor in tensors))
         tables.tensors = tensors  # a call may outlive their place in the cache
@@ -142,10 +143,10 @@ class RotaryCache:
 
 
 class PackedEncoder(Blocks):
-    """A stack in which every token sees its whole sequence, computed without padding from packed weights.
+    """A stack without a causal mask, computed without padding from packed weights.
 
-    What the kernels do not compute (gradients, dropout, other masks, other types) is computed by the blocks themselves,
-    and so is a pass with a trace or hooks. The output at padding is 0.
+    The blocks themselves compute gradients, dropout, other masks and other types, and every pass with a trace or hooks.
+    The output at padding is 0.
     """
 
     packed: Packed
@@ -201,12 +202,12 @@ class PackedEncoder(Blocks):
 
 
 def ends_of(lengths: Int[Tensor, " sequences"]) -> Int[Tensor, " ends"]:
-    """Index of the first token of each sequence where they lie one behind the other, and the end of the last one."""
+    """Index of the first token of each sequence in a concatenation, and the end of the last one."""
     return F.pad(lengths.cumsum(0), (1, 0))
 
 
 def pads_behind(mask: Bool[Tensor, "batch length"]) -> bool:
-    """True if all padding stands behind the tokens."""
+    """True if all padding follows the tokens."""
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 

@@ -54,17 +54,17 @@ class PrivateFolder:
 
         A file that another user may have written is ignored with a warning.
         """
-        found = self._open(name)
-        if found is None:
+        file = self._open(name)
+        if file is None:
             return None
-        if fault := _fault(found):
+        if fault := _fault(file):
             warnings.warn(f"{self.path / name}: {fault}; compiling the kernels again", stacklevel=6)
         elif (digest := self._open(f"{name}.sha256")) is not None:
             stored = os.pread(digest, 64, 0)
             os.close(digest)
-            if stored == hashlib.sha256(read(found)).hexdigest().encode():
-                return found
-        os.close(found)
+            if stored == hashlib.sha256(read(file)).hexdigest().encode():
+                return file
+        os.close(file)
         return None
 
     def _open(self, name: str) -> int | None:

@@ -109,8 +109,8 @@ def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision =
         return swap(model, lambda module: compiled(module) if type(module) is Stack else None)
     if all(one.engine == "torch" for one in routes):
         return model
-    whole = {id(model.get_submodule(one.part)) for one in routes if one.engine == "native" and one.part != UPDATE}
-    return swap(model, lambda module: native_form(module, id(module) in whole))
+    fused = {id(model.get_submodule(one.part)) for one in routes if one.engine == "native" and one.part != UPDATE}
+    return swap(model, lambda module: native_form(module, id(module) in fused))
 
 
 def _check_names(engine: str, precision: str, training: bool) -> None:
@@ -138,8 +138,8 @@ def _training_routes(model: nn.Module, engine: Engine, device: torch.device, low
     if reason := _unavailable(model, engine, device):
         return [Route(part, "torch", reason) for part in [*parts, UPDATE]]
     routes = [_training_route(model, part, low) for part in parts]
-    whole = all(parameter.is_contiguous() for parameter in model.parameters())
-    return [*routes, Route(UPDATE, "native") if whole else Route(UPDATE, "torch", "weights with strides")]
+    contiguous = all(parameter.is_contiguous() for parameter in model.parameters())
+    return [*routes, Route(UPDATE, "native") if contiguous else Route(UPDATE, "torch", "weights with strides")]
 
 
 def _parts(model: nn.Module) -> list[str]:
@@ -207,7 +207,7 @@ def _unsupported_bfloat16() -> str | None:
 
 
 def _unsupported_stack(stack: Stack, low: bool) -> str | None:
-    """Reason why the kernels do not train ``stack`` as a whole, or None."""
+    """Reason why the kernels do not train ``stack`` in one kernel, or None."""
     if reason := unsupported_blocks(stack, (Dropout,)):
         return reason
     if (low or stack.dtype == torch.bfloat16) and (reason := _unsupported_bfloat16()):

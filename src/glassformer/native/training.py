@@ -1,4 +1,4 @@
-"""Training in the kernels: embeddings, whole stacks, the output projection with its loss, the update of the weights."""
+"""Training in the kernels: embeddings, stacks, the output projection with its loss, the update of the weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_int64
@@ -25,10 +25,10 @@ from glassformer.taps import has_hooks
 
 
 class NativeStack(Stack):
-    """A stack that the kernels compute as a whole, forward and backward.
+    """A stack in one kernel, forward and backward.
 
-    With a hook on one of its modules, a trace, a cache or no gradient it runs block by block as any other.
-    Positions after the last one that any query may see are padding: they are not computed, and their output is 0.
+    With a hook on one of its modules, a trace, a cache or no gradient, it runs block by block.
+    Positions after the last one visible to any query are padding: they are not computed, and their output is 0.
     """
 
     settings: "StackSettings"
@@ -52,22 +52,22 @@ class NativeStack(Stack):
         angles = None if rotary is None else rotary_tables(rotary.angles(x.size(1), x.device))
         tables = () if angles is None else (*angles, -angles[1])  # the backward pass rotates back
         dense = None if mask is None else mask.dense(x.size(1), x.size(1), x.device)
-        seen = None
+        memory_dense = None
         if memory is not None and memory_mask is not None:
-            seen = memory_mask.dense(x.size(1), memory.size(1), x.device)
+            memory_dense = memory_mask.dense(x.size(1), memory.size(1), x.device)
         weights = [
             tensor
             for block in self.layers
             for _, part in parts_of(block)
             for tensor in (part.weight, getattr(part, "bias", None))  # RMSNorm has none
         ]
-        x = _Stack.apply(self.settings, rates, (dense, seen), tables, x, memory, *weights)
+        x = _Stack.apply(self.settings, rates, (dense, memory_dense), tables, x, memory, *weights)
         return x if self.final_norm is None else self.final_norm(x)
 
     def _fits(self, x: Tensor, memory: Tensor | None) -> bool:
-        """True if there is one ``memory`` of the same type for each row of ``x``, or none where none is read.
+        """True if ``memory`` has the rows and type of ``x``, or is missing where none is read.
 
-        And if the processor computes in this type, and ``x`` has the width of the stack.
+        The processor must also compute in this type, and ``x`` have the width of the stack.
         """
         width = cast(Block, self.layers[0]).feed_forward.inner.weight.size(1)
         if x.size(-1) != width or (x.dtype == torch.bfloat16 and not loaded().bfloat16):
@@ -172,7 +172,7 @@ def _stack_call(
     masks: Sequence[Tensor | None],
     weights: Sequence[Tensor | None],
     gradients: Sequence[Tensor | None] = (),
-) -> abi.TrainedStack:
+) -> abi.TrainingStack:
     settings, width = ctx.settings, 2 * len(ctx.settings.parts)
     layers = (abi.Layer * (len(weights) // width))()
     for i, weight in enumerate(weights):
@@ -186,14 +186,14 @@ def _stack_call(
             norm.epsilon, norm.rms = settings.epsilon, settings.rms
     batch, length, d_model = ctx.shape
     lengths = length, 0 if ctx.memory_shape is None else ctx.memory_shape[1]
-    call = abi.TrainedStack(len(layers), batch, *lengths, d_model)
+    call = abi.TrainingStack(len(layers), batch, *lengths, d_model)
     (call.heads, call.kv_heads), (call.d_k, call.d_v) = settings.heads, settings.widths
     call.d_ff, call.layer = settings.d_ff, layers
     call.mask, call.memory_mask = (
-        _mask(mask, (batch, call.heads, length, seen)) for mask, seen in zip(masks, lengths, strict=True)
+        _mask(mask, (batch, call.heads, length, keys)) for mask, keys in zip(masks, lengths, strict=True)
     )
     if ctx.tables:
-        call.cosines, call.sines, call.sines_back = (table.data_ptr() for table in ctx.tables)
+        call.cosines, call.sines, call.inverse_sines = (table.data_ptr() for table in ctx.tables)
     call.seed, call.threads = ctx.seed, torch.get_num_threads()
     call.threshold, call.attention_threshold = ctx.rates
     call.activation = settings.activation
@@ -204,8 +204,8 @@ def _stack_call(
 def _mask(mask: Tensor | None, shape: tuple[int, ...]) -> abi.TrainingMask:
     if mask is None:
         return abi.TrainingMask()
-    seen = mask.expand(shape)
-    return abi.TrainingMask(seen.data_ptr(), *seen.stride())
+    mask = mask.expand(shape)
+    return abi.TrainingMask(mask.data_ptr(), *mask.stride())
 
 
 class NativeEmbedding(TokenEmbedding):
@@ -282,8 +282,8 @@ class _Embedded(torch.autograd.Function):
 def _embedding_call(ctx: Any, ids: Tensor, places: Tensor | None, used: Tensor | None) -> abi.Embedding:
     (rows, d_model), table = ctx.shapes
     call = abi.Embedding(ids.numel(), d_model, ids.data_ptr())
-    call.places = None if places is None else places.data_ptr()
-    call.used = None if used is None else used.data_ptr()
+    call.positions = None if places is None else places.data_ptr()
+    call.mask = None if used is None else used.data_ptr()
     call.matrix_rows, call.table_rows = rows, 0 if table is None else table[0]
     call.scale, call.threshold, call.seed = ctx.settings
     call.threads = torch.get_num_threads()

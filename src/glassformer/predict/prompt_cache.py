@@ -73,7 +73,7 @@ class WithPromptCache:
         if not shared:
             return self.model.begin(source, source_mask, use_cache)
         if isinstance(self.model, NativeGPT):
-            return self.model.begin(source, source_mask, kept=self.kept.memory, shared=shared)
+            return self.model.begin(source, source_mask, prefix=self.kept.memory, shared=shared)
         begun = torch.full_like(lengths, shared)
         state = PromptState(begun, ragged(self._past(len(source), shared), begun), source)
         if source.size(1) > shared:

@@ -145,7 +145,7 @@ class NativeUpdate:
         torch._foreach_add_([each["step"] for each in moments], 1)
         steps = torch.stack([each["step"] for each in moments]).tolist()
         call.beta1, call.beta2 = config.betas
-        call.epsilon, call.averaging = config.epsilon, 1 - self.state.average_decay
+        call.epsilon, call.ema_rate = config.epsilon, 1 - self.state.average_decay
         call.scale = min(1.0, config.clip_norm / (self.norm + 1e-6)) if config.clip_norm else 1.0
         for parameter, weight, moment, step in zip(self.parameters, weights, moments, steps, strict=True):
             group = groups[id(weight)]

@@ -25,9 +25,9 @@ static inline Normal normal(Floats x) {
 // function. Exponents are bounded, so that every finite x has a finite result.
 static inline Floats gate(Activation activation, Floats x) {
     if (activation == GELU) return normal(x).below;
-    if (activation == SILU) return 1.0f / (1.0f + exponential(x < -87.0f ? all(87.0f) : -x));
+    if (activation == SILU) return 1.0f / (1.0f + exponential(x < -87.0f ? broadcast(87.0f) : -x));
     const Floats twice = 1.59576912f * (x + 0.044715f * x * x * x);  // 2 √(2/π) (x + …)
-    return 1.0f - 1.0f / (1.0f + exponential(twice > 80.0f ? all(80.0f) : twice));
+    return 1.0f - 1.0f / (1.0f + exponential(twice > 80.0f ? broadcast(80.0f) : twice));
 }
 
 // NaN stays NaN.
@@ -37,8 +37,8 @@ static inline Floats activated(Activation activation, Floats x) {
     return x * gate(activation, x);
 }
 
-// The activation of x, and from the gradient d of this result to that of x. ReLU's depends on the sign alone, so x may
-// be its result.
+// The activation of x, and the gradient with respect to x from the gradient d of the result. ReLU's depends on the sign
+// alone, so x may be its result.
 struct ActivationGradient {
     Floats activated, gradient;
 };
@@ -46,8 +46,8 @@ struct ActivationGradient {
 static inline ActivationGradient activation_gradient(Activation activation, Floats x, Floats d) {
     if (activation == RELU) return {x < 0.0f ? Floats{} : x, x > 0.0f ? d : Floats{}};
     if (activation == GELU) {
-        const Normal of = normal(x);
-        return {x * of.below, d * (of.below + x * of.density * 0.39894228f)};
+        const Normal n = normal(x);
+        return {x * n.below, d * (n.below + x * n.density * 0.39894228f)};
     }
     const Floats g = gate(activation, x), slope = x * g * (1.0f - g);
     if (activation == SILU) return {x * g, d * (g + slope)};

@@ -1,4 +1,4 @@
-// What every translation unit that Python calls has in common. The caller owns all memory that outlives a call.
+// Exported functions: linkage and error codes. The caller owns all memory that outlives a call.
 #pragma once
 #include "glibc.h"
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #define API extern "C" __attribute__((visibility("default")))
 
-// 0, or what went wrong: no exception may leave for a caller that is not C++.
+// An error code, 0 for success: no exception may reach a caller that is not C++.
 template <class Work>
 static int32_t guarded(Work work) {
     try {

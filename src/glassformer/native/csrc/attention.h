@@ -1,8 +1,8 @@
-// Equation 1 and its gradient for whole sequences, by all cores, never holding more than a few rows of scores.
+// Equation 1 and its gradient for full sequences, on all cores, with only a few rows of scores in memory.
 //
-// TILE queries at a time see the keys between the first and the last that one of them may see: where a row holds
-// several sentences, or nothing of the future is seen, the rest is not computed. The weights are made anew backwards
-// from the logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
+// A tile of TILE queries reads the keys between the first and the last visible one. Keys outside this range, such as
+// those of other sentences in the row or of the future, cost nothing. The backward pass recomputes the weights from the
+// logarithm of their denominator (Dao et al. 2022, arXiv:2205.14135, section 3.1).
 #pragma once
 #include "dropout.h"
 #include "heads.h"
@@ -11,17 +11,17 @@
 struct Attention {
     int64_t batch, heads, queries, keys, d_k, d_v;
     Sequences q, k, v, context;
-    Sequences d_q, d_k_, d_v_, d_context;  // of the gradient only
-    const uint8_t* mask;                   // 1: may be seen; or null
-    int64_t mask_batch, mask_head, mask_query, mask_key;  // how far apart its entries lie, 0 where they are shared
+    Sequences d_q, d_k_, d_v_, d_context;  // backward pass only
+    const uint8_t* mask;                   // 1: visible; or null
+    int64_t mask_batch, mask_head, mask_query, mask_key;  // strides; 0 for a broadcast axis
     float* log_sums;  // [batch, heads, queries]
     uint64_t seed;
     int32_t threshold, bfloat16;  // threshold / 256 of the weights are dropped
     int64_t threads;
-    // The first query and key of each sequence if they lie one behind the other without padding; or nulls.
+    // First query and key of each sequence in unpadded rows, or nulls.
     const int64_t *cu_seqlens_q, *cu_seqlens_k;
     int64_t queries_before;
-    int64_t kv_heads;  // of keys and values, each for a group of heads
+    int64_t kv_heads;  // heads of keys and values, one for each group of query heads
 
     int64_t group() const { return heads / kv_heads; }
 };
@@ -30,23 +30,23 @@ struct Range {
     int64_t low, high;
 };
 
-// What the heads of one batch that share keys and values work with; the columns of transposed ones are padded to whole
-// vectors, and so are those of rows.
+// Buffers for the heads of one sequence that share keys and values. Rows and transposed rows are padded to full
+// vectors.
 template <class T>
 struct Head {
     typedef typename Factor<T>::Unit Unit;
     std::vector<Unit> k_transposed, v_transposed, tile;
-    std::vector<T> last_k, last_v;  // columns that do not fill a vector
+    std::vector<T> last_k, last_v;  // columns of the last, incomplete vector
     std::vector<float> rows, results, d_k, d_v;
-    std::vector<float> weights, dropped, d_weights;  // [TILE, room]
-    std::vector<uint8_t> seen;                    // [room]
-    int64_t room;
-    std::vector<Range> ranges;  // of each tile
-    int64_t ranges_of;          // batch
+    std::vector<float> weights, dropped, d_weights;  // [TILE, score_stride]
+    std::vector<uint8_t> mask_row;                   // [score_stride]
+    int64_t score_stride;
+    std::vector<Range> ranges;  // one for each tile
+    int64_t ranges_of;          // index of the sequence
 };
 
-// The keys between the first and the last that a query from i on may see, of TILE queries.
-static Range visible(const Attention& a, const uint8_t* mask, int64_t i) {
+// Range of keys from the first to the last one visible to any of the TILE queries from i on.
+static Range visible_range(const Attention& a, const uint8_t* mask, int64_t i) {
     if (!mask) return {0, a.keys};
     Range range = {a.keys, 0};
     for (int64_t t = i; t < std::min(i + TILE, a.queries); t++) {
@@ -64,68 +64,68 @@ static const uint8_t* mask_of(const Attention& a, int64_t h) {
 }
 
 template <class T>
-static void find_ranges(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
+static void update_ranges(const Attention& a, int64_t b, int64_t h, Head<T>& w) {
     if (w.ranges_of == b && a.mask_head == 0) return;
     w.ranges.clear();
-    for (int64_t i = 0; i < a.queries; i += TILE) w.ranges.push_back(visible(a, mask_of(a, h), i));
+    for (int64_t i = 0; i < a.queries; i += TILE) w.ranges.push_back(visible_range(a, mask_of(a, h), i));
     w.ranges_of = b;
 }
 
-// A byte for each key of `range`, 1 if query i may see it; zeros behind them, to the end of a vector.
-static void look(const Attention& a, const uint8_t* mask, int64_t i, Range range, uint8_t* seen) {
+// Copy one byte for each key of `range`: 1 if visible to query i. Zeros pad the last vector.
+static void copy_mask_row(const Attention& a, const uint8_t* mask, int64_t i, Range range, uint8_t* mask_row) {
     const uint8_t* row = mask + i * a.mask_query;
-    if (!mask) std::fill(seen + range.low, seen + range.high, 1);
-    else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, seen + range.low);
-    else for (int64_t j = range.low; j < range.high; j++) seen[j] = row[j * a.mask_key];
-    std::fill(seen + range.high, seen + range.high + LANES, 0);
+    if (!mask) std::fill(mask_row + range.low, mask_row + range.high, 1);
+    else if (a.mask_key == 1) std::copy(row + range.low, row + range.high, mask_row + range.low);
+    else for (int64_t j = range.low; j < range.high; j++) mask_row[j] = row[j * a.mask_key];
+    std::fill(mask_row + range.high, mask_row + range.high + LANES, 0);
 }
 
-// The scaled scores from j on, −∞ where nothing is seen.
-static inline Floats visible_scores(const float* scores, const uint8_t* seen, int64_t j, float scale) {
-    const Ints visible = __builtin_convertvector(*reinterpret_cast<const Bytes*>(seen + j), Ints) != 0;
-    return visible ? load(scores + j) * scale : all(-INFINITY);
+// Scaled scores from key j on, −∞ for masked keys.
+static inline Floats visible_scores(const float* scores, const uint8_t* mask_row, int64_t j, float scale) {
+    const Ints visible = __builtin_convertvector(*reinterpret_cast<const Bytes*>(mask_row + j), Ints) != 0;
+    return visible ? load(scores + j) * scale : broadcast(-INFINITY);
 }
 
-// Scores of one query → weights, and the logarithm of their denominator. What is unseen becomes 0.
-static float normalize_scores(Range range, const uint8_t* seen, float scale, float* scores) {
-    Floats largest = all(-INFINITY);
+// Replace the scores of one query by weights, 0 for masked keys, and return the logarithm of their denominator.
+static float normalize_scores(Range range, const uint8_t* mask_row, float scale, float* scores) {
+    Floats largest = broadcast(-INFINITY);
     for (int64_t j = range.low; j < range.high; j += LANES) {
-        const Floats some = visible_scores(scores, seen, j, scale);
-        store(scores + j, some);
-        largest = greater(largest, some);
+        const Floats values = visible_scores(scores, mask_row, j, scale);
+        store(scores + j, values);
+        largest = greater(largest, values);
     }
     const float shift = maximum(largest);
-    if (shift == -INFINITY) {  // nothing is seen: 0; or only −∞ and NaN: NaN
+    if (shift == -INFINITY) {  // 0 if all keys are masked; NaN if all scores are −∞ or NaN
         bool any = false;
-        for (int64_t j = range.low; j < range.high; j++) any |= seen[j] != 0, scores[j] = seen[j] ? NAN : 0.0f;
+        for (int64_t j = range.low; j < range.high; j++) any |= mask_row[j] != 0, scores[j] = mask_row[j] ? NAN : 0.0f;
         return any ? NAN : shift;
     }
     return shift + std::log(softmax(scores, range.low, range.high, shift));
 }
 
-// The same weights again, from the logarithm of their denominator.
-static void restore_weights(Range range, const uint8_t* seen, float scale, float log_sum, float* scores) {
+// Recompute the weights from the logarithm of their denominator.
+static void restore_weights(Range range, const uint8_t* mask_row, float scale, float log_sum, float* scores) {
     const float shift = log_sum == -INFINITY ? 0.0f : log_sum;
     for (int64_t j = range.low; j < range.high; j += LANES)
-        store(scores + j, exponential(visible_scores(scores, seen, j, scale) - shift));
+        store(scores + j, exponential(visible_scores(scores, mask_row, j, scale) - shift));
 }
 
-// dropped = values, zero where dropout takes them and scaled elsewhere.
+// Dropout of one row of weights: dropped entries are 0, the others scaled.
 static void drop_weights(const Attention& a, int64_t row, Range range, const float* values, float* dropped) {
     const float scale = 256.0f / (256 - a.threshold);
     Ints lane;
     for (int i = 0; i < LANES; i++) lane[i] = i;
     for (int64_t j = range.low; j < range.high; j += LANES) {
-        const auto place = static_cast<uint32_t>(row) * 0x9e3779b1u;
-        const Ints bits = mixed(lane + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ place,
+        const auto row_bits = static_cast<uint32_t>(row) * 0x9e3779b1u;
+        const Ints bits = mix_bits(lane + static_cast<int32_t>(j), static_cast<uint32_t>(a.seed) ^ row_bits,
                                 static_cast<uint32_t>(a.seed >> 32) + static_cast<uint32_t>(row >> 32));
         store(dropped + j, (bits & 255) >= a.threshold ? load(values + j) * scale : Floats{});
     }
 }
 
-// That of batch b alone: where its rows, its mask and its sums lie.
+// Arguments for sequence b alone, with its rows, mask and log-sums.
 template <class T>
-static Attention of_batch(Attention a, int64_t b) {
+static Attention select_batch(Attention a, int64_t b) {
     a.queries_before = b * a.queries;
     auto begin = [&](Sequences& rows, const int64_t* cu_seqlens) {
         if (rows.data)
@@ -140,7 +140,7 @@ static Attention of_batch(Attention a, int64_t b) {
     return a;
 }
 
-// Products of TILE queries, from i on, and of the keys of `range`, which are transposed; or of gradients and values.
+// Products of TILE queries from i on with the transposed keys of `range`; or of gradients with values.
 template <class T, class X>
 static void multiply_tile(
     const Rows<T>& rows, int64_t i, int64_t count, int64_t size, const std::vector<X>& transposed, Range range,
@@ -149,13 +149,13 @@ static void multiply_tile(
     const int64_t units = units_of<T>(size), stride = padded(units, LANES);
     w.tile.resize(TILE * stride);
     copy_rows(rows, i, count, TILE, size, stride, w.tile.data());
-    multiply_qk(w.tile.data(), units, stride, transposed, w.room, range.low, range.high, results);
+    multiply_qk(w.tile.data(), units, stride, transposed, w.score_stride, range.low, range.high, results);
 }
 
 template <class T>
 static void attend_forward(const Attention& a, int64_t b, int64_t h, const T* last_v, Head<T>& w) {
     const Rows<T> q(a.q, h), v(a.v, h / a.group()), context(a.context, h);
-    find_ranges(a, b, h, w);
+    update_ranges(a, b, h, w);
     w.results.resize(TILE * padded(a.d_v, LANES));
     const uint8_t* mask = mask_of(a, h);
     const int64_t before = a.queries_before * a.heads, first = h * a.queries;
@@ -165,20 +165,20 @@ static void attend_forward(const Attention& a, int64_t b, int64_t h, const T* la
         const int64_t count = std::min<int64_t>(TILE, a.queries - i);
         multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
         for (int64_t t = 0; t < count; t++) {
-            float* weights = w.weights.data() + t * w.room;
-            look(a, mask, i + t, range, w.seen.data());
-            a.log_sums[first + i + t] = normalize_scores(range, w.seen.data(), scale, weights);
+            float* weights = w.weights.data() + t * w.score_stride;
+            copy_mask_row(a, mask, i + t, range, w.mask_row.data());
+            a.log_sums[first + i + t] = normalize_scores(range, w.mask_row.data(), scale, weights);
             if (a.threshold) drop_weights(a, before + first + i + t, range, weights, weights);
         }
-        multiply_pv(w.weights.data(), w.room, v, last_v, a.d_v, range.low, range.high, w.results.data());
+        multiply_pv(w.weights.data(), w.score_stride, v, last_v, a.d_v, range.low, range.high, w.results.data());
         put_rows(w.results.data(), i, count, a.d_v, context);
     }
 }
 
-// Of the heads that share keys and values.
+// Forward pass of the query heads that share one head of keys and values.
 template <class T>
 static void attend_group_forward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
-    transpose(Rows<T>(a.k, kv_head), a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
+    transpose(Rows<T>(a.k, kv_head), a.keys, units_of<T>(a.d_k), a.d_k, w.score_stride, w.k_transposed);
     const T* last_v = last_columns(Rows<T>(a.v, kv_head), a.keys, a.d_v, w.last_v);
     for (int64_t i = 0; i < a.group(); i++) attend_forward(a, b, kv_head * a.group() + i, last_v, w);
 }
@@ -192,12 +192,12 @@ static void score_gradients(Range range, float scale, const float* weights, floa
         store(d_weights + j, load(weights + j) * (load(d_weights + j) - product) * scale);
 }
 
-// Adds to the gradients of keys and values.
+// Gradient of the queries of one head; adds to the gradients of keys and values.
 template <class T>
 static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* last_k, Head<T>& w) {
     const Rows<T> q(a.q, h), k(a.k, h / a.group()), d_context(a.d_context, h);
     const int64_t wide_k = padded(a.d_k, LANES), wide_v = padded(a.d_v, LANES);
-    find_ranges(a, b, h, w);
+    update_ranges(a, b, h, w);
     w.results.resize(TILE * wide_k), w.rows.resize(TILE * std::max(wide_k, wide_v));
     const uint8_t* mask = mask_of(a, h);
     const int64_t before = a.queries_before * a.heads, first = h * a.queries;
@@ -207,14 +207,14 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* l
         multiply_tile(q, i, a.queries, a.d_k, w.k_transposed, range, w, w.weights.data());
         multiply_tile(d_context, i, a.queries, a.d_v, w.v_transposed, range, w, w.d_weights.data());
         for (int64_t t = 0; t < TILE; t++) {
-            float *weights = w.weights.data() + t * w.room, *dropped = w.dropped.data() + t * w.room;
-            float* d_weights = w.d_weights.data() + t * w.room;
+            float *weights = w.weights.data() + t * w.score_stride, *dropped = w.dropped.data() + t * w.score_stride;
+            float* d_weights = w.d_weights.data() + t * w.score_stride;
             if (i + t >= a.queries) {
                 for (float* row : {weights, dropped, d_weights}) std::fill(row + range.low, row + range.high, 0.0f);
                 continue;
             }
-            look(a, mask, i + t, range, w.seen.data());
-            restore_weights(range, w.seen.data(), scale, a.log_sums[first + i + t], weights);
+            copy_mask_row(a, mask, i + t, range, w.mask_row.data());
+            restore_weights(range, w.mask_row.data(), scale, a.log_sums[first + i + t], weights);
             if (a.threshold) {
                 drop_weights(a, before + first + i + t, range, weights, dropped);
                 drop_weights(a, before + first + i + t, range, d_weights, d_weights);
@@ -223,10 +223,10 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* l
         }
         const auto& dropped = a.threshold ? w.dropped : w.weights;
         copy_rows(d_context, i, a.queries, TILE, a.d_v, wide_v, w.rows.data());
-        rank_k_update(dropped.data(), w.room, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
+        rank_k_update(dropped.data(), w.score_stride, w.rows.data(), a.d_v, range.low, range.high, w.d_v.data());
         copy_rows(q, i, a.queries, TILE, a.d_k, wide_k, w.rows.data());
-        rank_k_update(w.d_weights.data(), w.room, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
-        multiply_pv(w.d_weights.data(), w.room, k, last_k, a.d_k, range.low, range.high, w.results.data());
+        rank_k_update(w.d_weights.data(), w.score_stride, w.rows.data(), a.d_k, range.low, range.high, w.d_k.data());
+        multiply_pv(w.d_weights.data(), w.score_stride, k, last_k, a.d_k, range.low, range.high, w.results.data());
         put_rows(w.results.data(), i, std::min<int64_t>(TILE, a.queries - i), a.d_k, Rows<T>(a.d_q, h));
     }
 }
@@ -234,8 +234,8 @@ static void attend_backward(const Attention& a, int64_t b, int64_t h, const T* l
 template <class T>
 static void attend_group_backward(const Attention& a, int64_t b, int64_t kv_head, Head<T>& w) {
     const Rows<T> k(a.k, kv_head), v(a.v, kv_head);
-    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.room, w.k_transposed);
-    transpose(v, a.keys, units_of<T>(a.d_v), a.d_v, w.room, w.v_transposed);
+    transpose(k, a.keys, units_of<T>(a.d_k), a.d_k, w.score_stride, w.k_transposed);
+    transpose(v, a.keys, units_of<T>(a.d_v), a.d_v, w.score_stride, w.v_transposed);
     const T* last_k = last_columns(k, a.keys, a.d_k, w.last_k);
     w.d_k.assign(a.keys * padded(a.d_k, LANES), 0.0f), w.d_v.assign(a.keys * padded(a.d_v, LANES), 0.0f);
     for (int64_t i = 0; i < a.group(); i++) attend_backward(a, b, kv_head * a.group() + i, last_k, w);
@@ -244,25 +244,26 @@ static void attend_group_backward(const Attention& a, int64_t b, int64_t kv_head
 }
 
 template <class T>
-static void attend_all(const Attention& a, bool backward) {
-    // The heads of a batch lie side by side: one thread takes them all where there are batches enough.
-    const int64_t together = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.kv_heads);
+static void attend_batches(const Attention& a, bool backward) {
+    // Heads of a sequence are adjacent in memory: with enough sequences, one thread computes all heads of one.
+    const int64_t heads_per_chunk = a.batch < 4 * a.threads ? 1 : std::max<int64_t>(1, a.kv_heads);
     static std::atomic<int64_t> calls{0};
     const int64_t call = ++calls;
-    parallel_for(a.threads, a.batch * a.kv_heads, together, [&](int64_t from, int64_t to) {
+    parallel_for(a.threads, a.batch * a.kv_heads, heads_per_chunk, [&](int64_t from, int64_t to) {
         thread_local Head<T> work;
         thread_local int64_t prepared_for = 0;
         if (prepared_for != call) {
-            work.room = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
-            work.seen.resize(work.room);
-            for (auto* each : {&work.weights, &work.dropped, &work.d_weights}) each->assign(TILE * work.room, 0.0f);
+            work.score_stride = padded(a.keys, LANES) + 2 * LANES, work.ranges_of = -1;
+            work.mask_row.resize(work.score_stride);
+            for (auto* rows : {&work.weights, &work.dropped, &work.d_weights})
+                rows->assign(TILE * work.score_stride, 0.0f);
             prepared_for = call;
         }
         for (int64_t index = from; index < to; index++) {
             const int64_t b = index / a.kv_heads, kv_head = index % a.kv_heads;
-            const Attention some = of_batch<T>(a, b);
-            if (backward) attend_group_backward<T>(some, b, kv_head, work);
-            else attend_group_forward<T>(some, b, kv_head, work);
+            const Attention one = select_batch<T>(a, b);
+            if (backward) attend_group_backward<T>(one, b, kv_head, work);
+            else attend_group_forward<T>(one, b, kv_head, work);
         }
     });
 }

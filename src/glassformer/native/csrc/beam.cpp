@@ -1,8 +1,8 @@
-// Steps of a search over logits.
+// Steps of a search over logits, exported.
 #include "api.h"
 #include "candidates.h"
 
-// Of each row: log Σ e^x; the k greatest, best first, and where they are.
+// log Σ e^x of each row; below, its k greatest entries in descending order with their indices.
 API int32_t log_sums(const float* x, int64_t rows, int64_t count, float* results) {
     return guarded([&] {
         for (int64_t row = 0; row < rows; row++) results[row] = log_sum(x + row * count, count);

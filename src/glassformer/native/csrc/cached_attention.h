@@ -1,10 +1,10 @@
-// Equation 1 for one query position at a time: softmax(q Kᵀ / √d_k) V, over keys that may lie anywhere. They and the
-// values are in float32 or bfloat16 (Unit), what is computed with them is in float32.
+// Equation 1 for one query position at a time, softmax(q Kᵀ / √d_k) V, with one pointer for each position of the cache.
+// Keys and values are float32 or bfloat16 (Unit); the arithmetic is float32.
 #pragma once
 #include "softmax.h"
 
 struct Heads {
-    int32_t count, kv_count, d_k, d_v;  // kv_count: heads of keys and values, each for a group of queries
+    int32_t count, kv_count, d_k, d_v;  // kv_count: heads of keys and values, one for each group of query heads
     int64_t group() const { return count / kv_count; }
     int64_t queries() const { return static_cast<int64_t>(count) * d_k; }
     int64_t keys() const { return static_cast<int64_t>(kv_count) * d_k; }
@@ -12,15 +12,15 @@ struct Heads {
     int64_t context() const { return static_cast<int64_t>(count) * d_v; }
 };
 
-#define HEADS_AT_ONCE 4  // of q, whose products with the keys of a position are summed together
+#define HEADS_AT_ONCE 4  // heads of q whose products with the keys of one position share vector instructions
 
-// Into the cache, before it is needed.
+// Prefetch into the processor's cache.
 template <class Unit>
 static inline void fetch(const Unit* from, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / sizeof(Unit)) __builtin_prefetch(from + i);
 }
 
-// In place; `count` scores, with room for a whole vector behind them.
+// Softmax in place of `count` scores; the buffer has one more vector.
 static void softmax_of(float* scores, int64_t count) {
     for (int64_t i = count; i < count + LANES; i++) scores[i] = -INFINITY;
     Floats largest = load(scores);
@@ -54,7 +54,7 @@ static inline void weighted_sum(
     }
 }
 
-// The products of four heads' queries and keys, which lie side by side, at the beginnings of the quarters.
+// Products of four adjacent heads, each at the beginning of a quarter of the vector.
 template <class Unit>
 static inline Floats four_products(const float* q, const Unit* keys, int64_t d_k) {
     Floats totals[4] = {};
@@ -63,28 +63,28 @@ static inline Floats four_products(const float* q, const Unit* keys, int64_t d_k
     return four_sums(totals[0], totals[1], totals[2], totals[3]);
 }
 
-// Of the heads from `first` to `last`, the former a multiple of HEADS_AT_ONCE. q holds the heads side by side; rows[t]
-// the keys of position t, its values behind them. `scores` has room for `count` of each head and a vector more.
+// Attention of the heads from `first`, a multiple of HEADS_AT_ONCE, to `last`. q contains adjacent heads; rows[t] the
+// keys of position t and then its values. `scores` has `count` entries and one more vector for each head.
 template <class Unit>
 static void attend(
     const Heads& heads, int first, int last, const float* q, int64_t count, const Unit* const* rows, float* context,
     float* scores
 ) {
     const float scale = 1.0f / std::sqrt(static_cast<float>(heads.d_k));
-    const int64_t room = padded(count, LANES) + LANES, d_k = heads.d_k, group = heads.group();
+    const int64_t score_stride = padded(count, LANES) + LANES, d_k = heads.d_k, group = heads.group();
     for (int64_t t = 0; t < count; t++) {
         fetch(rows[t + 1 < count ? t + 1 : t], heads.keys() + heads.values());
         int head = first;
         for (; group == 1 && d_k % LANES == 0 && head + HEADS_AT_ONCE <= last; head += HEADS_AT_ONCE) {
             const Floats products = four_products(q + head * d_k, rows[t] + head * d_k, d_k) * scale;
-            for (int j = 0; j < HEADS_AT_ONCE; j++) scores[(head + j) * room + t] = products[j * LANES / 4];
+            for (int j = 0; j < HEADS_AT_ONCE; j++) scores[(head + j) * score_stride + t] = products[j * LANES / 4];
         }
         for (; head < last; head++)
-            scores[head * room + t] = dot(q + head * d_k, rows[t] + head / group * d_k, heads.d_k) * scale;
+            scores[head * score_stride + t] = dot(q + head * d_k, rows[t] + head / group * d_k, heads.d_k) * scale;
     }
     for (int head = first; head < last; head++) {
-        softmax_of(scores + head * room, count);
+        softmax_of(scores + head * score_stride, count);
         const int64_t from = heads.keys() + head / group * heads.d_v;
-        weighted_sum(scores + head * room, count, rows, from, heads.d_v, context + head * heads.d_v);
+        weighted_sum(scores + head * score_stride, count, rows, from, heads.d_v, context + head * heads.d_v);
     }
 }

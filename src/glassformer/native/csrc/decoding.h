@@ -1,8 +1,8 @@
-// Stacks in use, without gradients: whole sequences at once, or the newest token of each hypothesis behind what is
-// cached. Encoders, decoder-only models and decoders with cross-attention share all of it.
+// Inference of stacks: full sequences at once, or the newest token of each hypothesis with a cache. Encoders,
+// decoder-only models and decoders with cross-attention share this code.
 //
-// Nothing is padded: sequences lie one behind the other. Everything between the products of matrices is float32; cached
-// keys and values may be bfloat16. Every row is computed in the same way whatever is computed beside it.
+// Sequences are concatenated without padding. Activations are float32; cached keys and values may be bfloat16. The
+// result of a row does not depend on the other rows of its batch.
 #pragma once
 #include "attention.h"
 #include "cached_attention.h"
@@ -13,10 +13,10 @@
 #include <stdexcept>
 #include <vector>
 
-#define TOKENS_AT_ONCE 256        // that pass the layers together: their activations stay in the second-level cache
-#define ENOUGH_NUMBERS (1 << 17)  // of keys and values, that reading them by several cores is worth the waiting
+#define TOKENS_AT_ONCE 256        // computed layer by layer together; their activations fit the L2 cache
+#define ENOUGH_NUMBERS (1 << 17)  // of keys and values, from which on several cores gain time
 
-struct RotaryTables {  // cosines and sines of rotary positions, as in heads.h; or nulls
+struct RotaryTables {  // cosines and sines of rotary positions, as in rope.h; or nulls
     const float *cosines, *sines;
 };
 
@@ -25,11 +25,11 @@ struct PackedStack {
     Heads heads;
     int32_t pre_norm, activation, gated;
     const Layer* layer;
-    Norm last;
+    Norm final_norm;
     const float* embedding;  // [vocabulary, d_model]
     int64_t vocabulary;
-    float scale;     // of the embedding
-    Norm embedded;   // of the embedding, or none
+    float scale;          // of the embedding
+    Norm embedding_norm;  // weight null: none
 };
 
 struct StackCall : PackedStack {
@@ -37,65 +37,65 @@ struct StackCall : PackedStack {
     RotaryTables rotary;
 };
 
-// Key–value cache of the decoder's hypotheses: first what is in `memory`, of the source (cross-attention) or of the
-// prompts (decoder-only), then one position for each step. `keys_values[t]` holds step t: for each layer, for each of
-// the `rows[t]` hypotheses of that step, its keys and values; hypothesis r continues the one in row beam_index[r][t].
+// Key–value cache of the decoder's hypotheses. `memory` belongs to the source (cross-attention) or to the prompts
+// (decoder-only). `keys_values[t]` belongs to step t: [layers, rows[t], keys and values]. The keys of hypothesis r at
+// step t are in row beam_index[r][t].
 struct DecoderCache {
-    int64_t steps;  // the newest included
+    int64_t steps;  // including the newest
     void* const* keys_values;
     const int64_t* rows;
     int32_t* beam_index;            // [rows, stride]
     int64_t stride;
-    void* const* memory;            // of each layer: [tokens, keys and values]
-    const int64_t *first, *length;  // of each sentence in the memory, in tokens
+    void* const* memory;            // one for each layer: [tokens, keys and values]
+    const int64_t *first, *length;  // of each sentence in `memory`, in tokens
     int64_t rows_per_sentence;
-    int64_t shared;    // tokens at the beginning of the memory that stand before every prompt
+    int64_t shared;    // tokens at the beginning of `memory` that are the prefix of every prompt
     int32_t bfloat16;  // keys and values
 };
 
 namespace {
 
-void linear(const Linear& by, const float* x, int64_t rows, Output out, int64_t threads) {
-    Input input{{x, by.inputs, 1}, {}, nullptr, nullptr};
-    if (by.scales) {
-        const int64_t stride = padded(by.inputs, Step<Quantized>::ENTRIES);
+void linear(const Linear& weights, const float* x, int64_t rows, Output out, int64_t threads) {
+    Input input{{x, weights.inputs, 1}, {}, nullptr, nullptr};
+    if (weights.scales) {
+        const int64_t stride = padded(weights.inputs, Step<Quantized>::ENTRIES);
         auto numbers = workspace<Quantized>(QUANTIZED, padded(rows, 16) * stride);
         auto scales = workspace<float>(QUANTIZED_SCALES, rows);
         auto sums = workspace<int32_t>(QUANTIZED_SUMS, rows);
         for (int64_t row = 0; row < rows; row++)
-            quantize(x + row * by.inputs, by.inputs, numbers + row * stride, scales + row, sums + row);
+            quantize(x + row * weights.inputs, weights.inputs, numbers + row * stride, scales + row, sums + row);
         input.numbers = rows_at(numbers, stride);
         input.scales = scales, input.sums = sums;
     }
-    product(by, input, rows, out, threads);
+    product(weights, input, rows, out, threads);
 }
 
 void normalize_rows(const Norm& norm, const float* x, int64_t rows, int64_t d, float* to) {
     for (int64_t row = 0; norm.weight.value && row < rows; row++) normalize(norm, x + row * d, d, to + row * d);
 }
 
-// x + Sublayer(LayerNorm(x)), or LayerNorm(x + Sublayer(x)): the sub-layer adds its result to x itself.
+// x + Sublayer(LayerNorm(x)), or LayerNorm(x + Sublayer(x)). The sub-layer adds its result to x.
 template <class Sublayer>
 void add_and_norm(const StackCall& stack, const Norm& norm, float* x, int64_t rows, Sublayer sublayer) {
     const int64_t d = stack.d_model;
     const float* input = x;
     if (stack.pre_norm) {
-        auto normed = workspace<float>(NORMED, rows * d);
-        normalize_rows(norm, x, rows, d, normed);
-        input = normed;
+        auto normalized = workspace<float>(NORMALIZED, rows * d);
+        normalize_rows(norm, x, rows, d, normalized);
+        input = normalized;
     }
     sublayer(input, Output{x, d, NONE, true});
     if (!stack.pre_norm) normalize_rows(norm, x, rows, d, x);
 }
 
-// activation(gate) · inner of each row, which hold 2 · d_ff numbers, to rows of d_ff that lie close together.
+// activation(gate) · inner of each row of 2 · d_ff numbers, in place, to contiguous rows of d_ff.
 void apply_gates(Activation activation, int64_t rows, int64_t d_ff, float* x) {
     for (int64_t row = 0; row < rows; row++) {
         const float *gates = x + row * 2 * d_ff, *inner = gates + d_ff;
         float* to = x + row * d_ff;
         int64_t i = 0;
         for (; i + LANES <= d_ff; i += LANES) store(to + i, activated(activation, load(gates + i)) * load(inner + i));
-        for (; i < d_ff; i++) to[i] = activated(activation, all(gates[i]))[0] * inner[i];
+        for (; i < d_ff; i++) to[i] = activated(activation, broadcast(gates[i]))[0] * inner[i];
     }
 }
 
@@ -110,15 +110,15 @@ void feed_forward(const StackCall& stack, const Layer& layer, float* x, int64_t 
     });
 }
 
-// Section 3.4: the token's row × `scale`, added to its position in x.
+// Section 3.4: the row of the token × `scale`, added to the positional encoding in x.
 void embed(const StackCall& stack, int64_t id, float* x) {
     if (id < 0 || id >= stack.vocabulary) throw std::out_of_range("id");
     const float* row = stack.embedding + id * stack.d_model;
     for (int64_t i = 0; i < stack.d_model; i++) x[i] = row[i] * stack.scale + x[i];
-    normalize_rows(stack.embedded, x, 1, stack.d_model, x);
+    normalize_rows(stack.embedding_norm, x, 1, stack.d_model, x);
 }
 
-// Queries and keys, which lie side by side, by the angles of `position`.
+// Rotate the adjacent queries and keys of one token by the angles of `position`.
 void rotate_queries_and_keys(const StackCall& stack, int64_t position, float* qkv) {
     const RotaryTables& tables = stack.rotary;
     const int64_t size = stack.heads.d_k;
@@ -126,30 +126,31 @@ void rotate_queries_and_keys(const StackCall& stack, int64_t position, float* qk
         rotate_head(qkv, tables.cosines + position * size, tables.sines + position * size, size, qkv);
 }
 
-// Equation 1 for `rows` queries, which see at most `longest` positions. see(row, to) puts where their keys lie, and
-// returns how many there are. Several cores share the rows or, where these are few, the heads.
-template <class Unit, class See>
+// Equation 1 for `rows` queries of at most `longest` visible positions. write_keys(row, to) writes a pointer to each
+// visible position and returns their number. Several cores divide the rows or, if these are few, the heads.
+template <class Unit, class WriteKeys>
 void attend_rows(
-    const StackCall& stack, int64_t rows, int64_t longest, const float* q, int64_t stride, float* context, See see
+    const StackCall& stack, int64_t rows, int64_t longest, const float* q, int64_t stride, float* context,
+    WriteKeys write_keys
 ) {
     const Heads& heads = stack.heads;
     const bool enough = rows * longest * (heads.keys() + heads.values()) >= ENOUGH_NUMBERS;
     const int64_t threads = enough ? threads_for_small_work(stack.threads) : 1;
     const int64_t parts = rows < 2 * threads ? (heads.count + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE : 1;
     parallel_for(threads, rows * parts, chunk_size(threads, rows * parts), [&](int64_t from, int64_t to) {
-        auto seen = workspace<const Unit*>(SEEN, longest);
+        auto keys = workspace<const Unit*>(KEY_ROWS, longest);
         auto scores = workspace<float>(SCORES, heads.count * (padded(longest, LANES) + LANES));
         for (int64_t index = from; index < to; index++) {
-            const int64_t row = index / parts, count = see(row, seen);
+            const int64_t row = index / parts, count = write_keys(row, keys);
             const int first = static_cast<int>(index % parts) * HEADS_AT_ONCE;
             const int last = parts == 1 ? heads.count : std::min(first + HEADS_AT_ONCE, heads.count);
-            attend(heads, first, last, q + row * stride, count, seen, context + row * heads.context(), scores);
+            attend(heads, first, last, q + row * stride, count, keys, context + row * heads.context(), scores);
         }
     });
 }
 
-// Sequences that pass a stack at once: sequence s begins with token first[s], and the last one ends at first[count].
-struct Sequence {
+// Consecutive sequences of a batch: sequence s begins at token first[s], and the last one ends at first[count].
+struct SequenceRange {
     const int64_t* first;
     int64_t count;
     int64_t tokens() const { return first[count] - first[0]; }
@@ -160,75 +161,77 @@ struct Sequence {
     }
 };
 
-// Every token sees all of its sequence.
-void attend_within(const StackCall& stack, const Sequence& some, float* qkv, float* context) {
+// Every token attends to its full sequence.
+void attend_bidirectional(const StackCall& stack, const SequenceRange& sequences, float* qkv, float* context) {
     const Heads& heads = stack.heads;
     const int64_t width = heads.queries() + heads.keys() + heads.values();
     auto rows = [&](float* at, int64_t size, int64_t stride) { return Sequences{at, 0, size, stride}; };
-    Attention a = {some.count, heads.count, some.longest(), some.longest(), heads.d_k, heads.d_v};
-    std::vector<int64_t> begins(some.first, some.first + some.count + 1);
-    for (int64_t& begin : begins) begin -= some.first[0];
+    Attention a = {sequences.count, heads.count, sequences.longest(), sequences.longest(), heads.d_k, heads.d_v};
+    std::vector<int64_t> begins(sequences.first, sequences.first + sequences.count + 1);
+    for (int64_t& begin : begins) begin -= sequences.first[0];
     a.cu_seqlens_q = a.cu_seqlens_k = begins.data();
     a.q = rows(qkv, heads.d_k, width), a.k = rows(qkv + heads.queries(), heads.d_k, width);
     a.v = rows(qkv + heads.queries() + heads.keys(), heads.d_v, width);
     a.context = rows(context, heads.d_v, heads.context());
-    a.kv_heads = heads.kv_count, a.log_sums = workspace<float>(LOG_SUMS, some.tokens() * heads.count);
-    a.threads = some.tokens() * some.longest() * (heads.keys() + heads.values()) < ENOUGH_NUMBERS ? 1 : stack.threads;
-    attend_all<float>(a, false);
+    a.kv_heads = heads.kv_count, a.log_sums = workspace<float>(LOG_SUMS, sequences.tokens() * heads.count);
+    const int64_t numbers = sequences.tokens() * sequences.longest() * (heads.keys() + heads.values());
+    a.threads = numbers < ENOUGH_NUMBERS ? 1 : stack.threads;
+    attend_batches<float>(a, false);
 }
 
-// Every token sees what all prompts begin with, what is before it in its own, and itself.
+// Every token of a prompt attends to the shared prefix, to the tokens before it, and to itself.
 template <class Unit>
 void attend_prompts(
-    const StackCall& stack, int index, const Sequence& some, const DecoderCache& cache, const float* qkv,
+    const StackCall& stack, int index, const SequenceRange& sequences, const DecoderCache& cache, const float* qkv,
     float* context
 ) {
     const Heads& heads = stack.heads;
     const int64_t width = heads.keys() + heads.values(), stride = heads.queries() + width;
     auto memory = static_cast<Unit*>(cache.memory[index]);
-    auto own = memory + (cache.shared + some.first[0]) * width;
-    std::vector<int64_t> begins(some.tokens());
-    for (int64_t s = 0, begin = 0; s < some.count; s++) {
-        const int64_t end = some.first[s + 1] - some.first[0];
+    auto new_memory = memory + (cache.shared + sequences.first[0]) * width;
+    std::vector<int64_t> begins(sequences.tokens());
+    for (int64_t s = 0, begin = 0; s < sequences.count; s++) {
+        const int64_t end = sequences.first[s + 1] - sequences.first[0];
         std::fill(begins.begin() + begin, begins.begin() + end, begin);
         begin = end;
     }
-    for (int64_t row = 0; row < some.tokens(); row++)
-        put(qkv + row * stride + heads.queries(), width, own + row * width);
+    for (int64_t row = 0; row < sequences.tokens(); row++)
+        put(qkv + row * stride + heads.queries(), width, new_memory + row * width);
     attend_rows<Unit>(
-        stack, some.tokens(), cache.shared + some.longest(), qkv, stride, context, [&](int64_t row, const Unit** to) {
+        stack, sequences.tokens(), cache.shared + sequences.longest(), qkv, stride, context,
+        [&](int64_t row, const Unit** to) {
             for (int64_t t = 0; t < cache.shared; t++) *to++ = memory + t * width;
-            for (int64_t t = begins[row]; t <= row; t++) *to++ = own + t * width;
+            for (int64_t t = begins[row]; t <= row; t++) *to++ = new_memory + t * width;
             return cache.shared + row + 1 - begins[row];
         }
     );
 }
 
-// Self-attention of whole sequences; with a cache, of prompts, whose keys and values go into its memory.
+// Self-attention of full sequences; with a cache, of prompts, whose keys and values are stored in its memory.
 void attend_sequences(
-    const StackCall& stack, int index, const Sequence& some, const DecoderCache* cache, float* x
+    const StackCall& stack, int index, const SequenceRange& sequences, const DecoderCache* cache, float* x
 ) {
     const Layer& layer = stack.layer[index];
-    const int64_t rows = some.tokens(), width = layer.query.outputs;
+    const int64_t rows = sequences.tokens(), width = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * width);
-        auto context = workspace<float>(ATTENDED, rows * stack.heads.context());
+        auto context = workspace<float>(HEAD_OUTPUTS, rows * stack.heads.context());
         linear(layer.query, input, rows, {qkv, width, NONE, false}, stack.threads);
-        for (int64_t s = 0, row = 0; s < some.count; s++)
-            for (int64_t t = some.first[s]; t < some.first[s + 1]; t++, row++)
-                rotate_queries_and_keys(stack, (cache ? cache->shared : 0) + t - some.first[s], qkv + row * width);
-        if (!cache) attend_within(stack, some, qkv, context);
-        else if (cache->bfloat16) attend_prompts<uint16_t>(stack, index, some, *cache, qkv, context);
-        else attend_prompts<float>(stack, index, some, *cache, qkv, context);
+        for (int64_t s = 0, row = 0; s < sequences.count; s++)
+            for (int64_t t = sequences.first[s]; t < sequences.first[s + 1]; t++, row++)
+                rotate_queries_and_keys(stack, (cache ? cache->shared : 0) + t - sequences.first[s], qkv + row * width);
+        if (!cache) attend_bidirectional(stack, sequences, qkv, context);
+        else if (cache->bfloat16) attend_prompts<uint16_t>(stack, index, sequences, *cache, qkv, context);
+        else attend_prompts<float>(stack, index, sequences, *cache, qkv, context);
         linear(layer.output, context, rows, out, stack.threads);
     });
 }
 
-// All layers, for as many sequences together as the cache has room for; each group on one core if there are several.
-void run_sequences(const StackCall& stack, const Sequence& all, const DecoderCache* cache, float* x) {
+// All layers, for groups of sequences that fit the L2 cache; each group on one core if there are several.
+void run_sequences(const StackCall& stack, const SequenceRange& all, const DecoderCache* cache, float* x) {
     const int64_t share = padded(all.tokens(), stack.threads) / stack.threads;
     const int64_t enough = std::max<int64_t>(TOKENS_AT_ONCE / 4, std::min<int64_t>(TOKENS_AT_ONCE, share));
-    std::vector<Sequence> groups;
+    std::vector<SequenceRange> groups;
     for (int64_t from = 0, to = 1; to <= all.count; to++)
         if (to == all.count || all.first[to] - all.first[from] >= enough) {
             groups.push_back({all.first + from, to - from});
@@ -241,12 +244,12 @@ void run_sequences(const StackCall& stack, const Sequence& all, const DecoderCac
                 attend_sequences(stack, index, groups[g], cache, rows);
                 feed_forward(stack, stack.layer[index], rows, groups[g].tokens());
             }
-            normalize_rows(stack.last, rows, groups[g].tokens(), stack.d_model, rows);
+            normalize_rows(stack.final_norm, rows, groups[g].tokens(), stack.d_model, rows);
         }
     });
 }
 
-// The newest token of each hypothesis sees the prompt before it (decoder-only), the steps before it, and itself.
+// The newest token of each hypothesis attends to its prompt (decoder-only), to the steps before it, and to itself.
 template <class Unit>
 void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, const DecoderCache& cache, bool prompts) {
     const Layer& layer = stack.layer[index];
@@ -254,7 +257,7 @@ void attend_cache(const StackCall& stack, int index, float* x, int64_t rows, con
     const int64_t width = heads.keys() + heads.values(), stride = layer.query.outputs;
     add_and_norm(stack, layer.self_norm, x, rows, [&](const float* input, Output out) {
         auto qkv = workspace<float>(PROJECTED, rows * stride);
-        auto context = workspace<float>(ATTENDED, rows * heads.context());
+        auto context = workspace<float>(HEAD_OUTPUTS, rows * heads.context());
         linear(layer.query, input, rows, {qkv, stride, NONE, false}, stack.threads);
         Unit* newest = static_cast<Unit*>(cache.keys_values[cache.steps - 1]) + index * rows * width;
         int64_t longest = 0;
@@ -287,7 +290,7 @@ void attend_memory(const StackCall& stack, int index, float* x, int64_t rows, co
     const int64_t width = heads.keys() + heads.values();
     add_and_norm(stack, layer.cross_norm, x, rows, [&](const float* input, Output out) {
         auto q = workspace<float>(PROJECTED, rows * heads.queries());
-        auto context = workspace<float>(ATTENDED, rows * heads.context());
+        auto context = workspace<float>(HEAD_OUTPUTS, rows * heads.context());
         linear(layer.cross_query, input, rows, {q, heads.queries(), NONE, false}, stack.threads);
         int64_t longest = 0;
         for (int64_t row = 0; row < rows; row += cache.rows_per_sentence)
@@ -311,7 +314,7 @@ void run_step(const StackCall& stack, float* x, int64_t rows, const DecoderCache
         if (crosses) attend_memory<Unit>(stack, index, x, rows, cache);
         feed_forward(stack, layer, x, rows);
     }
-    normalize_rows(stack.last, x, rows, stack.d_model, x);
+    normalize_rows(stack.final_norm, x, rows, stack.d_model, x);
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
-// Dropout (section 5.4). Its mask is never stored: it is a function of a seed and of an element's index, made anew in
-// the backward pass.
+// Dropout (section 5.4). Its mask is a function of a seed and of an element's index: the backward pass recomputes it.
 #pragma once
 #include "simd.h"
 #include "thread_pool.h"
 
-// Thirty-two well mixed bits for each counter: multiply and fold, as in hash functions (finalizer of MurmurHash3).
-static inline Ints mixed(Ints counter, uint32_t low, uint32_t high) {
+// 32 hashed bits for each counter (multiply and shift, as in the finalizer of MurmurHash3).
+static inline Ints mix_bits(Ints counter, uint32_t low, uint32_t high) {
     typedef uint32_t Words __attribute__((vector_size(4 * LANES)));
     Words x = (Words)counter * 0x9e3779b9u + low;
     x = (x ^ (x >> 16)) * 0x85ebca6bu;
@@ -18,67 +17,67 @@ static inline Ints mixed(Ints counter, uint32_t low, uint32_t high) {
 
 struct Dropout {
     uint64_t seed;
-    int32_t threshold;  // of 256: how many values of a byte drop their element
+    int32_t threshold;  // rate · 256: bytes below it drop their element
     float scale;
 };
 
-// A byte for each of 4 · LANES elements from `start` on; `part` of them is in bits 8 · part and on.
-static inline Ints dropout_bytes(int64_t start, const Dropout& by) {
+// One byte for each of 4 · LANES elements from `start` on; those of vector `part` are in bits 8 · part to 8 · part + 7.
+static inline Ints dropout_bytes(int64_t start, const Dropout& dropout) {
     Ints lane;
     for (int i = 0; i < LANES; i++) lane[i] = i;
     const auto block = static_cast<uint32_t>(start / 4);
-    const auto above = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
-    return mixed(lane + static_cast<int32_t>(block), static_cast<uint32_t>(by.seed),
-                 static_cast<uint32_t>(by.seed >> 32) ^ above);
+    const auto high = static_cast<uint32_t>(static_cast<uint64_t>(start) >> 34);
+    return mix_bits(lane + static_cast<int32_t>(block), static_cast<uint32_t>(dropout.seed),
+                 static_cast<uint32_t>(dropout.seed >> 32) ^ high);
 }
 
-static inline Floats apply_dropout(Floats values, Ints bytes, int part, const Dropout& by) {
-    return (bytes >> (8 * part) & 255) >= by.threshold ? values * by.scale : Floats{};
+static inline Floats apply_dropout(Floats values, Ints bytes, int part, const Dropout& dropout) {
+    return (bytes >> (8 * part) & 255) >= dropout.threshold ? values * dropout.scale : Floats{};
 }
 
 template <class T>
-static inline void drop_some(const T* x, int64_t start, const Dropout& by, T* y) {
-    const Ints bytes = dropout_bytes(start, by);
+static inline void drop_vectors(const T* x, int64_t start, const Dropout& dropout, T* y) {
+    const Ints bytes = dropout_bytes(start, dropout);
     for (int part = 0; part < 4; part++)
-        write(y + part * LANES, apply_dropout(read(x + part * LANES), bytes, part, by));
+        write(y + part * LANES, apply_dropout(read(x + part * LANES), bytes, part, dropout));
 }
 
 template <class T>
-static void drop(const T* x, int64_t count, const Dropout& by, T* y, int64_t threads) {
-    const int64_t whole = count / (4 * LANES) * (4 * LANES);
-    const int64_t size = padded(chunk_size(threads, whole), 4 * LANES);
-    parallel_for(threads, whole, size, [&](int64_t from, int64_t to) {
-        for (int64_t start = from; start < to; start += 4 * LANES) drop_some(x + start, start, by, y + start);
+static void drop(const T* x, int64_t count, const Dropout& dropout, T* y, int64_t threads) {
+    const int64_t full = count / (4 * LANES) * (4 * LANES);
+    const int64_t size = padded(chunk_size(threads, full), 4 * LANES);
+    parallel_for(threads, full, size, [&](int64_t from, int64_t to) {
+        for (int64_t start = from; start < to; start += 4 * LANES) drop_vectors(x + start, start, dropout, y + start);
     });
-    if (whole < count) {
+    if (full < count) {
         T rest[4 * LANES] = {}, dropped[4 * LANES];
-        memcpy(rest, x + whole, (count - whole) * sizeof(T));
-        drop_some(rest, whole, by, dropped);
-        memcpy(y + whole, dropped, (count - whole) * sizeof(T));
+        memcpy(rest, x + full, (count - full) * sizeof(T));
+        drop_vectors(rest, full, dropout, dropped);
+        memcpy(y + full, dropped, (count - full) * sizeof(T));
     }
 }
 
-// to = x + dropped y of one row, whose first element is number `start` of all.
+// to = x + dropout(y) of one row; `start` is the index of its first element.
 template <class T>
-static void add_dropped(const T* x, const float* y, int64_t start, const Dropout& by, int64_t size, T* to) {
+static void add_dropped(const T* x, const float* y, int64_t start, const Dropout& dropout, int64_t size, T* to) {
     for (int64_t i = 0; i < size; i += 4 * LANES) {
-        const Ints bytes = by.threshold ? dropout_bytes(start + i, by) : Ints{};
+        const Ints bytes = dropout.threshold ? dropout_bytes(start + i, dropout) : Ints{};
         for (int part = 0; part < 4; part++) {
             const int64_t j = i + part * LANES;
-            const Floats dropped = by.threshold ? apply_dropout(load(y + j), bytes, part, by) : load(y + j);
+            const Floats dropped = dropout.threshold ? apply_dropout(load(y + j), bytes, part, dropout) : load(y + j);
             write(to + j, read(x + j) + dropped);
         }
     }
 }
 
-// to = d where the element was not dropped, scaled.
+// Gradient of dropout: d scaled, 0 for dropped elements.
 template <class T>
-static void drop_row(const float* d, int64_t start, const Dropout& by, int64_t size, T* to) {
+static void drop_row(const float* d, int64_t start, const Dropout& dropout, int64_t size, T* to) {
     for (int64_t i = 0; i < size; i += 4 * LANES) {
-        const Ints bytes = by.threshold ? dropout_bytes(start + i, by) : Ints{};
+        const Ints bytes = dropout.threshold ? dropout_bytes(start + i, dropout) : Ints{};
         for (int part = 0; part < 4; part++) {
             const Floats values = load(d + i + part * LANES);
-            write(to + i + part * LANES, by.threshold ? apply_dropout(values, bytes, part, by) : values);
+            write(to + i + part * LANES, dropout.threshold ? apply_dropout(values, bytes, part, dropout) : values);
         }
     }
 }

@@ -1,10 +1,8 @@
-// Products of matrices, in float32, bfloat16 and eight bits: the packers of operands, and the driver of the
-// microkernel.
+// Matrix products in float32, bfloat16 and int8: the packing of operands, and the driver of the microkernel.
 //
-// One operand is packed: panels of PANEL columns, and within a panel what all its columns have for one step of the sum
-// side by side, so that the inner loop reads it from beginning to end. The other is read where it lies. Every entry is
-// summed by one thread, from the first step to the last: it depends neither on how many threads there are nor on what
-// is computed beside it.
+// One operand is packed into panels of PANEL columns. In a panel, the entries of all columns for one step of the sum
+// are adjacent, so the inner loop reads memory in order. The other operand is read in place. One thread sums an entry
+// from the first step to the last: the result depends neither on the number of threads nor on other rows.
 #pragma once
 #include "microkernel.h"
 #include "thread_pool.h"
@@ -14,22 +12,22 @@
 
 #define CHUNK (4 * TALL)       // rows
 #if HAS_AMX
-#define BLOCK (4 * CHUNK)      // rows whose sums stay in the first level of the cache
+#define BLOCK (4 * CHUNK)      // rows whose sums fit the L1 cache
 #define LAST_BLOCK BLOCK
 #else
 #define BLOCK (2 * CHUNK)
-#define LAST_BLOCK CHUNK       // of the last quarter of the rows, lest one thread waits for another's
+#define LAST_BLOCK CHUNK       // size in the last quarter of the rows, for an even end of all threads
 #endif
-#define DEPTH_AT_ONCE 512      // steps, so that a panel's stay in the second level
-#define COLUMN_BLOCK 64        // columns of the transposed operand that lie side by side
-#define TRANSPOSE_FLOATS (LANES == 8)  // of that operand: broadcasts of long vectors read columns as fast as rows
+#define DEPTH_AT_ONCE 512              // steps of a panel that fit the L2 cache
+#define COLUMN_BLOCK 64                // adjacent columns of the transposed operand
+#define TRANSPOSE_FLOATS (LANES == 8)  // 512-bit broadcasts read columns as fast as rows
 #define MAX_ROWS std::max<int64_t>(BLOCK, COLUMN_BLOCK)
-static_assert(COLUMN_BLOCK % PANEL == 0, "whole panels");
+static_assert(COLUMN_BLOCK % PANEL == 0, "full panels");
 
 template <class T> using Unit = typename Step<T>::Unit;
 template <class T> static int64_t steps_of(int64_t depth) { return (depth + Step<T>::ENTRIES - 1) / Step<T>::ENTRIES; }
 
-// Units of two neighboring rows side by side, `below` null where there is none; in float32 the one row.
+// Interleave two neighboring rows into units, `below` null after the last row; in float32 copy one row.
 static inline void interleave(const float* row, const float*, int64_t count, float* to) {
     memcpy(to, row, count * sizeof(float));
 }
@@ -38,7 +36,7 @@ static inline void interleave(const uint16_t* row, const uint16_t* below, int64_
     for (int64_t i = 0; i < count; i++) to[i] = row[i] | static_cast<uint32_t>(below ? below[i] : 0) << 16;
 }
 
-// One panel of `count` columns from `first` on, of any strides: to[step · width + column], 0 from column `count` on.
+// Pack one panel of `count` columns from `first` on, of any strides: to[step · width + column], zeros from `count` on.
 static void pack_strided(const Operand& from, int64_t first, int64_t count, int64_t width, int64_t steps, float* to) {
     const float* data = from.data + first * from.across;
     for (int64_t step = 0; step < steps; step++, to += width, data += from.along) {
@@ -50,10 +48,10 @@ static void pack_strided(const Operand& from, int64_t first, int64_t count, int6
     }
 }
 
-// W [outputs, inputs] for x Wᵀ: panels of outputs, one behind the other. Widths are multiples of COLUMN_BLOCK.
+// Pack W [outputs, inputs] for x Wᵀ into panels of outputs. Widths are multiples of COLUMN_BLOCK.
 template <class T>
 static auto packing_for_outputs(const T* weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
-    // A pair is moved as if it were a number of 32 bits.
+    // Pairs of bfloat16 are moved as 32-bit numbers.
     const auto units = reinterpret_cast<const float*>(weight);
     const auto panels = reinterpret_cast<float*>(to);
     const int64_t steps = steps_of<T>(inputs);
@@ -67,8 +65,8 @@ static auto packing_for_outputs(const T* weight, int64_t outputs, int64_t inputs
     });
 }
 
-// Rows that are summed over lie in panels: of WIDTH columns each, the units of all `steps` one behind the other. Those
-// of `rows` rows, the first of them at step `first`.
+// Pack rows that are summed over into panels of WIDTH columns and `steps` units: `rows` rows, beginning at step
+// `first`.
 template <int WIDTH, class T>
 static void pack_panels(
     const T* x, int64_t stride, int64_t rows, int64_t columns, int64_t first, int64_t steps, Unit<T>* to
@@ -93,14 +91,14 @@ static auto packing_rows(
 }
 
 #if HAS_AMX
-// Whether the matrix instructions multiply so many rows: a few bytes the others multiply as fast.
+// True if AMX multiplies this number of rows; for few rows of bytes vector instructions are as fast.
 template <class U>
 static bool use_tiles(int64_t rows) {
-    if (std::is_same<U, Group>::value) return rows >= 8 && amx_allowed();
+    if (std::is_same<U, Group>::value) return rows >= 8 && amx_permitted();
     return std::is_same<U, Pair>::value;
 }
 
-// Rows of bytes are computed in whole tiles: those behind the last are read too.
+// Rows of bytes are computed in full tiles: the rows after the last one are read too.
 template <class U, class Finish>
 static void multiply_tiles(
     OperandOf<U> a, int64_t rows, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish
@@ -117,7 +115,7 @@ static void multiply_tiles(
 }
 #endif
 
-// Multiplies one row by PANELS panels at a time, beginning with the first of `columns`; returns how many it did.
+// Multiply one row by PANELS panels at a time; returns the number of columns computed.
 template <int PANELS, class U, class Finish>
 static int64_t multiply_row(OperandOf<U> a, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish) {
     Number<U> sums[PANELS * PANEL] = {};
@@ -129,8 +127,8 @@ static int64_t multiply_row(OperandOf<U> a, const Packed<U>* packed, int64_t col
     return column;
 }
 
-// Multiplies at most MAX_ROWS rows by all panels. finish(column, sums) gets the sums [rows, PANEL] of each panel, and
-// may change them. With matrix instructions (AMX), `a.along` is 1 except in float32.
+// Multiply at most MAX_ROWS rows by all panels. finish(column, sums) receives the sums [rows, PANEL] of each panel and
+// may change them. With AMX, `a.along` is 1 except in float32.
 template <class U, class Finish>
 static void multiply_block(
     OperandOf<U> a, int64_t rows, const Packed<U>* packed, int64_t columns, int64_t steps, Finish finish
@@ -148,24 +146,24 @@ static void multiply_block(
         for (int64_t r = 0; r < steps; r += DEPTH_AT_ONCE) {
             const Packed<U>* panel = packed + column * steps + r * PANEL;
             const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
-            in_tiles(rows, [&](auto height, int64_t row) {
-                const OperandOf<U> some = {a.data + row * a.across + r * a.along, a.across, a.along};
-                if (r) add_block<decltype(height)::value>(some, panel, count, sums + row * PANEL);
-                else add_block<decltype(height)::value, true>(some, panel, count, sums + row * PANEL);
+            for_each_tile(rows, [&](auto height, int64_t row) {
+                const OperandOf<U> operand = {a.data + row * a.across + r * a.along, a.across, a.along};
+                if (r) add_block<decltype(height)::value>(operand, panel, count, sums + row * PANEL);
+                else add_block<decltype(height)::value, true>(operand, panel, count, sums + row * PANEL);
             });
         }
         finish(column, sums);
     }
 }
 
-// work(first, count) for BLOCK rows at a time, towards the end for LAST_BLOCK.
+// Loop of work(first, count) over BLOCK rows at a time, LAST_BLOCK in the last quarter.
 template <class Work>
 static auto blocks(int64_t rows, Work work) {
-    const int64_t whole = rows / BLOCK * 3 / 4, rest = rows - whole * BLOCK;
-    return loop(whole + (rest + LAST_BLOCK - 1) / LAST_BLOCK, 1, [=](int64_t index, int64_t) {
-        const bool early = index < whole;
-        const int64_t row = early ? index * BLOCK : whole * BLOCK + (index - whole) * LAST_BLOCK;
-        work(row, std::min<int64_t>(early ? BLOCK : LAST_BLOCK, rows - row));
+    const int64_t full = rows / BLOCK * 3 / 4, rest = rows - full * BLOCK;
+    return loop(full + (rest + LAST_BLOCK - 1) / LAST_BLOCK, 1, [=](int64_t index, int64_t) {
+        const bool in_full = index < full;
+        const int64_t row = in_full ? index * BLOCK : full * BLOCK + (index - full) * LAST_BLOCK;
+        work(row, std::min<int64_t>(in_full ? BLOCK : LAST_BLOCK, rows - row));
     });
 }
 
@@ -174,12 +172,12 @@ static OperandOf<Unit<T>> rows_at(const T* x, int64_t stride) {
     return {reinterpret_cast<const Unit<T>*>(x), stride / Step<T>::ENTRIES, 1};
 }
 
-static inline Floats ones(const float*) { return all(1.0f); }
+static inline Floats ones(const float*) { return broadcast(1.0f); }
 #if HAS_BFLOAT16
-static inline __m512bh ones(const Pair*) { return in_all_lanes(static_cast<Pair>(0x3f803f80)); }
+static inline __m512bh ones(const Pair*) { return broadcast(static_cast<Pair>(0x3f803f80)); }
 #endif
 
-// Sums over the rows of a column block.
+// Column sums of a column block.
 template <class U>
 static void sum_columns(const U* a, int64_t steps, float* to) {
     typename Registers<U>::Sum totals[COLUMN_BLOCK / LANES] = {};
@@ -189,32 +187,32 @@ static void sum_columns(const U* a, int64_t steps, float* to) {
     UNROLL for (int j = 0; j < COLUMN_BLOCK / LANES; j++) store(to + j * LANES, (Floats)totals[j]);
 }
 
-// The transpose of a [steps, columns], with row stride `stride`.
+// Transpose of a [steps, columns] with row stride `stride`.
 template <class U>
 static OperandOf<U> transposed(const U* a, int64_t stride, int64_t columns, int64_t steps) {
-    // An odd multiple of 16, lest rows fall into few sets of the cache.
-    const int64_t room = padded(steps, 32) + 16;
-    auto rows = workspace<U>(TRANSPOSED, padded(columns, LANES) * room);
+    // An odd multiple of 16 spreads rows over all sets of the cache.
+    const int64_t row_stride = padded(steps, 32) + 16;
+    auto rows = workspace<U>(TRANSPOSED, padded(columns, LANES) * row_stride);
     for (int64_t step = 0; step < steps; step += LANES) {
         const int64_t count = std::min<int64_t>(LANES, steps - step);
         for (int64_t column = 0; column < columns; column += LANES) {
             const U* from = a + step * stride + column;
-            U* to = rows + column * room + step;
+            U* to = rows + column * row_stride + step;
             const int64_t width = std::min<int64_t>(LANES, columns - column);
             if (count == LANES && width == LANES)
-                // A pair is moved as if it were a number of 32 bits.
+                // Pairs of bfloat16 are moved as 32-bit numbers.
                 transpose_square(
-                    reinterpret_cast<const float*>(from), stride, reinterpret_cast<float*>(to), room
+                    reinterpret_cast<const float*>(from), stride, reinterpret_cast<float*>(to), row_stride
                 );
             else
                 for (int64_t i = 0; i < count; i++)
-                    for (int64_t j = 0; j < width; j++) to[j * room + i] = from[i * stride + j];
+                    for (int64_t j = 0; j < width; j++) to[j * row_stride + i] = from[i * stride + j];
         }
     }
-    return {rows, room, 1};
+    return {rows, row_stride, 1};
 }
 
-// The columns of a column block as rows of a product: read where they lie, or transposed.
+// Columns of a column block as rows of a product: read in place, or transposed.
 template <class U>
 static OperandOf<U> columns_of(const U* a, int64_t steps) {
     const bool transpose = std::is_same<U, float>::value ? TRANSPOSE_FLOATS : HAS_AMX;
@@ -222,21 +220,21 @@ static OperandOf<U> columns_of(const U* a, int64_t steps) {
     return transposed(a, COLUMN_BLOCK, COLUMN_BLOCK, steps);
 }
 
-// aᵀ · x, of a in column blocks and x in panels: put(column of a, column of x, sums of a panel) and
+// aᵀ · x, with a in column blocks and x in panels. Calls put(column of a, column of x, sums of a panel) and
 // put_sums(first column of a block of a, sums of its columns).
 template <class U, class Put, class PutSums>
 static auto weight_gradient_product(
     const U* a, int64_t outputs, const U* x, int64_t inputs, int64_t steps, Put put, PutSums put_sums
 ) {
     return loop(outputs, COLUMN_BLOCK, [=](int64_t first, int64_t) {
-        const U* some = a + first * steps;
+        const U* block = a + first * steps;
         multiply_block(
-            columns_of(some, steps), COLUMN_BLOCK, x, inputs, steps, [&](int64_t column, const float* sums) {
+            columns_of(block, steps), COLUMN_BLOCK, x, inputs, steps, [&](int64_t column, const float* sums) {
                 for (int64_t i = 0; i < COLUMN_BLOCK; i++) put(first + i, column, sums + i * PANEL);
             }
         );
         float totals[COLUMN_BLOCK];
-        sum_columns(some, steps, totals);
+        sum_columns(block, steps, totals);
         put_sums(first, totals);
     });
 }

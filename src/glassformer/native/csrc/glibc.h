@@ -1,5 +1,5 @@
-// Binds functions to their versions of glibc 2.28 and before, so that a library built on a newer system runs there.
-// Later versions of log() differ in errno alone; the threads merely moved from libpthread to libc.
+// Bind functions to versions of glibc 2.28 or earlier, so that a library built on a newer system loads there. Later
+// versions of log() differ in errno alone; the thread functions moved from libpthread to libc.
 #pragma once
 #include <cmath>
 #if defined(__GLIBC__) && (defined(__x86_64__) || defined(__aarch64__))

@@ -1,29 +1,29 @@
-// The weights of a layer (section 3.1), in training and in use.
+// Weights of a layer (section 3.1), for training and inference.
 #pragma once
 #include <cstdint>
 
 struct Parameter {
     const void* value;  // or null
-    void* gradient;     // null in use
+    void* gradient;     // null in inference
 };
 
 template <class T>
 static const T* values_of(const Parameter& parameter) { return static_cast<const T*>(parameter.value); }
 
 struct Norm {
-    Parameter weight, bias;  // [d_model]; weight: null where there is no norm; bias: or null
+    Parameter weight, bias;  // [d_model]; weight null: no norm; bias: or null
     float epsilon;
-    int32_t rms;  // 1: RMSNorm, nothing is centered
+    int32_t rms;  // 1: RMSNorm, without centering
 };
 
 struct Linear {
-    Parameter weight, bias;  // [outputs, inputs], in use packed; [outputs] or null
-    const float* scales;     // of each output of a weight packed in eight bits, or null
+    Parameter weight, bias;  // [outputs, inputs], packed for inference; [outputs] or null
+    const float* scales;     // of each output of an int8 weight, or null
     int32_t outputs, inputs;
 };
 
-// What a layer does not have is null. In use one product has several results: `query` gives queries, keys and values,
-// `cross_key` keys and values, and `inner` the gate and behind it the other half.
+// Missing parts are null. In inference one product has several results: `query` yields queries, keys and values,
+// `cross_key` keys and values, and `inner` the gate and then the other half.
 struct Layer {
     Norm self_norm, cross_norm, feed_forward_norm;
     Linear query, key, value, output;

@@ -1,5 +1,5 @@
-// Where the fields of the structs lie that abi.py mirrors, under the names that they have there. The library is loaded
-// only if Python says the same (library.py).
+// Layouts of the structs that abi.py mirrors, under the same names. library.py compares them on loading and refuses a
+// library that differs.
 #pragma once
 #include "candidates.h"
 #include "decoding.h"
@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <string>
 
-// Of the struct `name`: name, offset and size of each field, then the size of the struct, between spaces; or nothing.
+// Layout of the struct `name`: name, offset and size of each field, then the size of the struct; empty if unknown.
 static std::string layout_of(const std::string& name) {
     std::string text;
     auto put = [&](const char* field, size_t offset, size_t bytes) {
@@ -33,8 +33,8 @@ static std::string layout_of(const std::string& name) {
     )
     STRUCT(
         PackedStack, F(layers) F(d_model) MEMBER(n_heads, heads.count) MEMBER(n_kv_heads, heads.kv_count)
-        MEMBER(d_k, heads.d_k) MEMBER(d_v, heads.d_v) F(pre_norm) F(activation) F(gated) F(layer) F(last) F(embedding)
-        F(vocabulary) F(scale) F(embedded)
+        MEMBER(d_k, heads.d_k) MEMBER(d_v, heads.d_v) F(pre_norm) F(activation) F(gated) F(layer) F(final_norm)
+        F(embedding) F(vocabulary) F(scale) F(embedding_norm)
     )
     STRUCT(RotaryTables, F(cosines) F(sines))
     STRUCT(
@@ -51,18 +51,18 @@ static std::string layout_of(const std::string& name) {
         F(kv_heads)
     )
     STRUCT(
-        Embedding, F(tokens) F(d_model) F(ids) F(places) F(used) F(matrix) F(table) F(matrix_rows) F(table_rows)
+        Embedding, F(tokens) F(d_model) F(ids) F(positions) F(mask) F(matrix) F(table) F(matrix_rows) F(table_rows)
         F(scale) F(threshold) F(seed) F(x) F(d_x) F(d_matrix) F(d_table) F(threads)
     )
     STRUCT(
         Rotation, F(batch) F(heads) F(length) F(size) MEMBER(from_, from) F(to) F(cosines) F(sines) F(bfloat16)
         F(threads) F(cu_seqlens)
     )
-    STRUCT(TrainingMask, F(seen) F(batch) F(head) F(query) F(key))
+    STRUCT(TrainingMask, F(data) F(batch) F(head) F(query) F(key))
     STRUCT(
-        TrainedStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(kv_heads)
+        TrainingStack, F(layers) F(batch) F(length) F(memory_length) F(d_model) F(heads) F(d_ff) F(kv_heads)
         F(d_k) F(d_v) F(layer) F(x) F(memory)
-        F(mask) F(memory_mask) F(cosines) F(sines) F(sines_back) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
+        F(mask) F(memory_mask) F(cosines) F(sines) F(inverse_sines) F(result) F(saved) F(d_result) F(d_x) F(d_memory)
         F(seed) F(threshold) F(attention_threshold) F(pre_norm) F(bfloat16) F(activation) F(threads)
     )
     STRUCT(
@@ -70,15 +70,15 @@ static std::string layout_of(const std::string& name) {
         F(correction) F(decay) F(bfloat16)
     )
     STRUCT(
-        Update, F(parameters) F(count) F(squared_norm) F(scale) F(beta1) F(beta2) F(epsilon) F(averaging) F(threads)
+        Update, F(parameters) F(count) F(squared_norm) F(scale) F(beta1) F(beta2) F(epsilon) F(ema_rate) F(threads)
     )
     STRUCT(
         ProjectedLoss, F(tokens) F(vocabulary) F(d_model) F(hidden) F(weight) F(bias) F(target) F(smoothing)
         F(bfloat16) F(d_hidden) F(d_weight) F(d_bias) F(nll) F(smooth) F(threads)
     )
     STRUCT(
-        Extension, F(sentences) F(live) F(vocabulary) F(each) F(candidates) F(beam) F(end) F(logits) F(normalizers)
-        F(totals) F(reached) F(added) F(parents) F(tokens) F(ended)
+        Extension, F(sentences) F(live) F(vocabulary) F(per_hypothesis) F(candidates) F(beam) F(end) F(logits)
+        F(normalizers) F(totals) F(new_totals) F(log_probs) F(parents) F(tokens) F(n_ended)
     )
 #undef STRUCT
 #undef F

@@ -1,10 +1,10 @@
-// What a process asks of the library before it uses it.
+// Properties of the library, checked before it is used.
 #include "api.h"
 #include "layouts.h"
 #include "microkernel.h"
 
-// What the bits of a result depend on: a number, raised when sums are added in another order or random numbers are
-// drawn in another way; the compiler's way of joining products and sums; the instructions.
+// The bits of a result depend on: a version, raised when the order of sums or the random numbers change; the compiler's
+// contraction of products and sums; the instruction set.
 API const char* arithmetic() {
 #if defined(__clang__)
 #define ARITHMETIC "2, Clang"
@@ -12,7 +12,7 @@ API const char* arithmetic() {
 #define ARITHMETIC "2"
 #endif
 #if HAS_AMX
-    if (amx_allowed()) return ARITHMETIC ", 512 bits, matrices";
+    if (amx_permitted()) return ARITHMETIC ", 512 bits, matrices";
 #endif
 #if HAS_BFLOAT16 && !HAS_AMX
     return ARITHMETIC ", 512 bits, bfloat16";
@@ -25,19 +25,19 @@ API const char* arithmetic() {
 #endif
 }
 
-// The digest of the sources that this was built from, as library.py computes it.
+// Digest of the sources of this build, as library.py computes it.
 API const char* sources() { return SOURCES_DIGEST; }
 
-// Whether the system lets this process use all the registers that the kernels were compiled for.
+// 1 if the system permits this process all registers that the kernels use.
 API int32_t has_permission() {
 #if HAS_AMX
-    return amx_allowed();
+    return amx_permitted();
 #else
     return 1;
 #endif
 }
 
-// The layout of a struct that abi.py mirrors (layouts.h), valid until the next call of the thread; empty if unknown.
+// Layout of a struct that abi.py mirrors (layouts.h), valid until the next call of the thread; empty if unknown.
 API const char* struct_layout(const char* name) {
     thread_local std::string layout;
     layout = layout_of(name);
@@ -48,7 +48,7 @@ API int32_t panel_size() { return PANEL; }
 
 API int32_t has_bfloat16() {
 #if HAS_AMX
-    return amx_allowed();
+    return amx_permitted();
 #else
     return HAS_BFLOAT16;
 #endif

@@ -1,22 +1,22 @@
-// y = x Wᵀ + b in use, of packed weights, in float32 or with both x and W in eight bits.
+// y = x Wᵀ + b in inference, from packed weights, in float32 or with x and W in int8.
 #pragma once
 #include "activation.h"
 #include "gemm.h"
 #include "layer.h"
 
-#define ENOUGH_WEIGHTS (1 << 17)  // that reading them by several cores is worth waiting for each other
-#define ENOUGH_PRODUCTS (1 << 22)  // likewise, that computing them is
-#define ROWS_AT_ONCE (2 * BLOCK)  // of x, which then stay in the second-level cache while all of W passes by
-#define FEW_ROWS 16  // whose products take microseconds
+#define ENOUGH_WEIGHTS (1 << 17)  // from which on several cores read them faster
+#define ENOUGH_PRODUCTS (1 << 22)  // likewise, for the arithmetic
+#define ROWS_AT_ONCE (2 * BLOCK)  // rows of x that fit the L2 cache while all of W is read
+#define FEW_ROWS 16  // their products take microseconds
 
 struct Output {
     float* values;
     int64_t stride;
     Activation activation;
-    bool add;  // to what is there: the residual connection
+    bool add;  // add to the previous values: the residual connection
 };
 
-// Rows of x, or the same in eight bits: value ≈ scale · number. `sums` are of the numbers of a row.
+// Rows of x, or their int8 form: value ≈ scale · number. `sums` are the sums of the numbers of each row.
 struct Input {
     Operand values;
     OperandOf<Group> numbers;
@@ -25,29 +25,29 @@ struct Input {
 };
 
 static void quantize(const float* x, int64_t count, Quantized* numbers, float* scale, int32_t* total) {
-    typedef Quantized Some __attribute__((vector_size(LANES * sizeof(Quantized)), aligned(1), may_alias));
-    Floats largest = {}, faults = {};  // 0 · x is not a number where x is none, and then the whole row is none
+    typedef Quantized QuantizedLanes __attribute__((vector_size(LANES * sizeof(Quantized)), aligned(1), may_alias));
+    Floats largest = {}, non_finite = {};  // 0 · x is NaN if x is not finite; then the row is NaN
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
         Floats values = load(x + i);
         largest = greater(largest, greater(values, -values));
-        faults += values * 0.0f;
+        non_finite += values * 0.0f;
     }
-    float limit = maximum(largest), fault = sum(faults);
-    for (; i < count; i++) limit = std::fmax(limit, std::fabs(x[i])), fault += x[i] * 0.0f;
-    if (fault != 0) {
+    float limit = maximum(largest), invalid = sum(non_finite);
+    for (; i < count; i++) limit = std::fmax(limit, std::fabs(x[i])), invalid += x[i] * 0.0f;
+    if (invalid != 0) {
         std::fill(numbers, numbers + padded(count, Step<Quantized>::ENTRIES), Quantized{});
         *scale = NAN, *total = 0;
         return;
     }
-    float inverse = limit > 1e-36f ? 127.0f / limit : 0.0f;  // of less it would be infinite
+    float inverse = limit > 1e-36f ? 127.0f / limit : 0.0f;  // a smaller limit would give infinity
     const float rounder = 12582912.0f;
     Ints sums = {};
     for (i = 0; i + LANES <= count; i += LANES) {
         Floats rounded = (load(x + i) * inverse + rounder) - rounder;
-        Ints whole = __builtin_convertvector(rounded, Ints);
-        sums += whole;
-        *reinterpret_cast<Some*>(numbers + i) = __builtin_convertvector(whole, Some);
+        Ints integers = __builtin_convertvector(rounded, Ints);
+        sums += integers;
+        *reinterpret_cast<QuantizedLanes*>(numbers + i) = __builtin_convertvector(integers, QuantizedLanes);
     }
     int32_t result = 0;
     for (int lane = 0; lane < LANES; lane++) result += sums[lane];
@@ -60,51 +60,52 @@ static void quantize(const float* x, int64_t count, Quantized* numbers, float* s
     *total = result;
 }
 
-// LANES outputs of one row: bias, activation, and into place. At the end of a matrix only `count` are left.
+// Add the bias to LANES outputs of one row, apply the activation, and store `count` of them.
 static inline void finish(
     Floats values, int64_t column, const Linear& linear, const Output& out, int64_t count, float* to
 ) {
     Floats bias = {};
-    if (linear.bias.value) memcpy(&bias, values_of<float>(linear.bias) + column, std::min<int64_t>(count, LANES) * sizeof(float));
+    if (linear.bias.value)
+        memcpy(&bias, values_of<float>(linear.bias) + column, std::min<int64_t>(count, LANES) * sizeof(float));
     values = activated(out.activation, values + bias);
     for (int64_t i = 0; i < LANES && i < count; i++) to[i] = out.add ? to[i] + values[i] : values[i];
 }
 
-// The same for whole vectors without an activation, or with ReLU: 0 is then the least value.
-static inline void finish_whole(Floats values, Floats bias, Floats least, bool add, float* to) {
+// The same for full vectors without an activation, or with ReLU, whose least value is 0.
+static inline void finish_vector(Floats values, Floats bias, Floats least, bool add, float* to) {
     values += bias;
     values = values < least ? least : values;
     store(to, add ? load(to) + values : values);
 }
 
-// A panel of outputs from `column` on: of rows from `first` on, results that are ready but for what finish() does.
+// Finish a panel of outputs from `column` on, for `rows` rows from `first` on; result(row, vector) is the product.
 template <class Result>
 static void finish_panel(
     const Linear& linear, int64_t first, int64_t rows, int64_t column, const Output& out, Result result
 ) {
-    const Floats least = all(out.activation == RELU ? 0.0f : -INFINITY);
+    const Floats least = broadcast(out.activation == RELU ? 0.0f : -INFINITY);
     for (int j = 0; j < WIDE; j++) {
-        const int64_t at = column + j * LANES, left = linear.outputs - at;
+        const int64_t at = column + j * LANES, remaining = linear.outputs - at;
         float* to = out.values + first * out.stride + at;
-        if (left >= LANES && out.activation <= RELU) {
+        if (remaining >= LANES && out.activation <= RELU) {
             const Floats bias = linear.bias.value ? load(values_of<float>(linear.bias) + at) : Floats{};
             for (int64_t row = 0; row < rows; row++, to += out.stride)
-                finish_whole(result(row, j), bias, least, out.add, to);
-        } else if (left > 0) {
+                finish_vector(result(row, j), bias, least, out.add, to);
+        } else if (remaining > 0) {
             for (int64_t row = 0; row < rows; row++, to += out.stride)
-                finish(result(row, j), at, linear, out, left, to);
+                finish(result(row, j), at, linear, out, remaining, to);
         }
     }
 }
 
-// The outputs from `from` to `to`, of whole panels, of some rows.
-static void some_panels(
+// Outputs from `from` to `to`, in full panels, of `rows` rows from `first` on.
+static void multiply_panels(
     const Linear& linear, const Input& x, int64_t first, int64_t rows, int64_t from, int64_t to, const Output& out
 ) {
     if (!linear.scales) {
         auto weights = values_of<float>(linear.weight) + from * linear.inputs;
-        const Operand some = {x.values.data + first * x.values.across, x.values.across, 1};
-        multiply_block(some, rows, weights, to - from, linear.inputs, [&](int64_t column, const float* sums) {
+        const Operand operand = {x.values.data + first * x.values.across, x.values.across, 1};
+        multiply_block(operand, rows, weights, to - from, linear.inputs, [&](int64_t column, const float* sums) {
             finish_panel(linear, first, rows, from + column, out, [&](int64_t row, int j) {
                 return load(sums + row * PANEL + j * LANES);
             });
@@ -113,8 +114,8 @@ static void some_panels(
     }
     const int64_t steps = steps_of<Quantized>(linear.inputs);
     auto weights = values_of<PackedGroup>(linear.weight) + from * steps;
-    const OperandOf<Group> some = {x.numbers.data + first * x.numbers.across, x.numbers.across, 1};
-    multiply_block(some, rows, weights, to - from, steps, [&](int64_t column, const int32_t* sums) {
+    const OperandOf<Group> operand = {x.numbers.data + first * x.numbers.across, x.numbers.across, 1};
+    multiply_block(operand, rows, weights, to - from, steps, [&](int64_t column, const int32_t* sums) {
         finish_panel(linear, first, rows, from + column, out, [&](int64_t row, int j) {
             const Floats scales = load(linear.scales + from + column + j * LANES);
             const Ints exact = load(sums + row * PANEL + j * LANES) - WEIGHT_OFFSET * x.sums[first + row];
@@ -123,7 +124,7 @@ static void some_panels(
     });
 }
 
-// Small weights are multiplied by the calling thread alone: others would take longer to wake than to help.
+// Only the calling thread multiplies small weights: waking others would take longer than the product.
 static void product(const Linear& linear, const Input& x, int64_t rows, const Output& out, int64_t threads) {
     const int64_t weights = static_cast<int64_t>(linear.outputs) * linear.inputs;
     const int64_t panels = (linear.outputs + PANEL - 1) / PANEL;
@@ -133,17 +134,17 @@ static void product(const Linear& linear, const Input& x, int64_t rows, const Ou
     parallel_for(threads, linear.outputs, (panels + threads - 1) / threads * PANEL, [&](int64_t from, int64_t to) {
         for (int64_t first = 0; first < rows; first += ROWS_AT_ONCE) {
             const int64_t end = std::min<int64_t>(rows, first + ROWS_AT_ONCE), all = to - from;
-            const int64_t together = end - first <= BLOCK ? all : PANEL;  // outputs: their weights are read once
-            for (int64_t column = from; column < to; column += together)
+            const int64_t columns_at_once = end - first <= BLOCK ? all : PANEL;  // outputs whose weights are read once
+            for (int64_t column = from; column < to; column += columns_at_once)
                 for (int64_t row = first; row < end; row += BLOCK)
-                    some_panels(
-                        linear, x, row, std::min<int64_t>(BLOCK, end - row), column, column + together, out
+                    multiply_panels(
+                        linear, x, row, std::min<int64_t>(BLOCK, end - row), column, column + columns_at_once, out
                     );
         }
     });
 }
 
-// Weights [outputs, inputs] in panels of outputs.
+// Pack weights [outputs, inputs] into panels of outputs.
 static void pack(const float* weights, int64_t outputs, int64_t inputs, float* packed) {
     for (int64_t first = 0; first < outputs; first += PANEL) {
         const int64_t count = std::min<int64_t>(PANEL, outputs - first);
@@ -151,20 +152,21 @@ static void pack(const float* weights, int64_t outputs, int64_t inputs, float* p
     }
 }
 
-// The same in eight bits, with a scale for each output; an output with NaN or infinity has the scale NaN.
+// The same in int8, with a scale for each output; an output with NaN or infinity has the scale NaN.
 static void pack_quantized(const float* weights, int64_t outputs, int64_t inputs, uint8_t* packed, float* scales) {
-    const int64_t together = Step<Quantized>::ENTRIES, depth = padded(inputs, together);
+    const int64_t group = Step<Quantized>::ENTRIES, depth = padded(inputs, group);
     for (int64_t output = 0; output < padded(outputs, PANEL); output++) {
         const float* row = output < outputs ? weights + output * inputs : nullptr;
-        float limit = 0, fault = 0;
-        for (int64_t i = 0; row && i < inputs; i++) limit = std::fmax(limit, std::fabs(row[i])), fault += row[i] * 0.0f;
-        scales[output] = limit / 127.0f + fault;
-        const bool zero = !row || fault != 0 || limit == 0;
-        uint8_t* to = packed + output / PANEL * PANEL * depth + output % PANEL * together;
+        float limit = 0, invalid = 0;
+        for (int64_t i = 0; row && i < inputs; i++)
+            limit = std::fmax(limit, std::fabs(row[i])), invalid += row[i] * 0.0f;
+        scales[output] = limit / 127.0f + invalid;
+        const bool zero = !row || invalid != 0 || limit == 0;
+        uint8_t* to = packed + output / PANEL * PANEL * depth + output % PANEL * group;
         for (int64_t i = 0; i < depth; i++) {
             const float value = zero || i >= inputs ? 0.0f : row[i] / limit * 127.0f;
             const auto rounded = static_cast<uint8_t>(WEIGHT_OFFSET + std::lrint(value));
-            to[i / together * PANEL * together + i % together] = rounded;
+            to[i / group * PANEL * group + i % group] = rounded;
         }
     }
 }

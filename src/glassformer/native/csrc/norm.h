@@ -1,4 +1,4 @@
-// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019) of one row, and their gradient.
+// LayerNorm (Ba et al. 2016) and RMSNorm (Zhang & Sennrich 2019) of one row, and their gradients.
 #pragma once
 #include "layer.h"
 #include "simd.h"
@@ -7,14 +7,14 @@ struct Statistics {
     float mean, rate;  // rate: 1 / √(variance + ε)
 };
 
-// Without `centered`, which is RMSNorm, the mean is 0.
+// Without `centered` (RMSNorm) the mean is 0.
 template <class T>
 static Statistics statistics_of(const T* x, float epsilon, bool centered, int64_t size) {
-    const int64_t whole = centered ? size / LANES * LANES : 0;
+    const int64_t full = centered ? size / LANES * LANES : 0;
     Floats totals = {}, squares = {};
-    for (int64_t i = 0; i < whole; i += LANES) totals += read(x + i);
+    for (int64_t i = 0; i < full; i += LANES) totals += read(x + i);
     float total = sum(totals);
-    for (int64_t i = whole; centered && i < size; i++) total += single(x[i]);
+    for (int64_t i = full; centered && i < size; i++) total += single(x[i]);
     const float mean = total / size;
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) {
@@ -23,45 +23,48 @@ static Statistics statistics_of(const T* x, float epsilon, bool centered, int64_
     }
     float variance = sum(squares);
     for (; i < size; i++) variance += (single(x[i]) - mean) * (single(x[i]) - mean);
-    // On overflow the result of LayerNorm is NaN, as in PyTorch, and not a rate of 0.
+    // On overflow LayerNorm yields NaN, as in PyTorch, instead of a rate of 0.
     const bool finite = !centered || std::isfinite(variance);
     return {mean, finite ? 1.0f / std::sqrt(variance / size + epsilon) : NAN};
 }
 
 // to = (x − mean) · rate · γ + β; β may be null, and `to` x.
 template <class T>
-static void apply_norm(const T* x, Statistics of, const T* gamma, const T* beta, int64_t size, T* to) {
+static void apply_norm(const T* x, Statistics statistics, const T* gamma, const T* beta, int64_t size, T* to) {
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) {
-        const Floats scaled = (read(x + i) - of.mean) * of.rate * read(gamma + i);
+        const Floats scaled = (read(x + i) - statistics.mean) * statistics.rate * read(gamma + i);
         write(to + i, beta ? scaled + read(beta + i) : scaled);
     }
     for (; i < size; i++)
-        put_single(to + i, (single(x[i]) - of.mean) * of.rate * single(gamma[i]) + (beta ? single(beta[i]) : 0.0f));
+        put_single(
+            to + i,
+            (single(x[i]) - statistics.mean) * statistics.rate * single(gamma[i]) + (beta ? single(beta[i]) : 0.0f)
+        );
 }
 
 static void normalize(const Norm& norm, const float* x, int64_t size, float* to) {
-    const Statistics of = statistics_of(x, norm.epsilon, !norm.rms, size);
-    apply_norm(x, of, values_of<float>(norm.weight), values_of<float>(norm.bias), size, to);
+    const Statistics statistics = statistics_of(x, norm.epsilon, !norm.rms, size);
+    apply_norm(x, statistics, values_of<float>(norm.weight), values_of<float>(norm.bias), size, to);
 }
 
-// From the gradient of the result to that of x, in place; `sums`: the gradient of γ, then that of β, are added.
+// Replace the gradient d of the result by that of x; add the gradients of γ and β to `sums`.
 template <class T>
 static void normalize_row_backward(
-    const T* x, Statistics of, const T* gamma, bool centered, int64_t size, float* d, float* sums
+    const T* x, Statistics statistics, const T* gamma, bool centered, int64_t size, float* d, float* sums
 ) {
     Floats plain = {}, weighted = {};
     for (int64_t i = 0; i < size; i += LANES) {
-        const Floats gradient = load(d + i), normed = (read(x + i) - of.mean) * of.rate,
+        const Floats gradient = load(d + i), normalized = (read(x + i) - statistics.mean) * statistics.rate,
                      inner = gradient * read(gamma + i);
-        store(sums + i, load(sums + i) + gradient * normed);
+        store(sums + i, load(sums + i) + gradient * normalized);
         store(sums + size + i, load(sums + size + i) + gradient);
-        plain += inner, weighted += inner * normed;
+        plain += inner, weighted += inner * normalized;
         store(d + i, inner);
     }
-    const float mean = centered ? sum(plain) / size : 0.0f, along = sum(weighted) / size;
+    const float mean = centered ? sum(plain) / size : 0.0f, slope = sum(weighted) / size;
     for (int64_t i = 0; i < size; i += LANES) {
-        const Floats normed = (read(x + i) - of.mean) * of.rate;
-        store(d + i, (load(d + i) - mean - normed * along) * of.rate);
+        const Floats normalized = (read(x + i) - statistics.mean) * statistics.rate;
+        store(d + i, (load(d + i) - mean - normalized * slope) * statistics.rate);
     }
 }

@@ -1,4 +1,4 @@
-// The update of the weights.
+// The update of the weights, exported.
 #include "api.h"
 #include "update.h"
 

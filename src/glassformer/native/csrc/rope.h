@@ -1,4 +1,4 @@
-// Rotary positions: each pair of dimensions rotated by the angle of its position (Su et al. 2021, arXiv:2104.09864,
+// Rotary positions: each pair of dimensions is rotated by the angle of its position (Su et al. 2021, arXiv:2104.09864,
 // section 3.2).
 #pragma once
 #include "heads.h"
@@ -6,20 +6,20 @@
 struct Rotation {
     int64_t batch, heads, length, size;
     Sequences from, to;
-    const float* cosines;  // [length, size], of a pair twice
-    const float* sines;    // likewise, the first of a pair negative
+    const float* cosines;  // [length, size], each pair has its cosine twice
+    const float* sines;    // likewise, the first sine of a pair is negated
     int32_t bfloat16;
     int64_t threads;
-    const int64_t* cu_seqlens;  // first position of each sequence if they lie one behind the other; or null
+    const int64_t* cu_seqlens;  // first position of each sequence in unpadded rows, or null
 };
 
-// One position of one head, which may be rotated in place.
+// Rotate one position of one head; y may be x.
 template <class T>
 static inline void rotate_head(const T* x, const float* cosines, const float* sines, int64_t size, T* y) {
     int64_t d = 0;
     for (; d + LANES <= size; d += LANES) {
-        const Floats some = read(x + d);
-        write(y + d, some * load(cosines + d) + neighbors_swapped(some) * load(sines + d));
+        const Floats values = read(x + d);
+        write(y + d, values * load(cosines + d) + neighbors_swapped(values) * load(sines + d));
     }
     for (; d < size; d += 2) {
         const float first = single(x[d]), second = single(x[d + 1]);
@@ -34,12 +34,12 @@ static void rotate(const Rotation& r) {
         const int64_t b = index / r.length, i = index % r.length;
         const float *cosines = r.cosines + i * r.size, *sines = r.sines + i * r.size;
         if (r.cu_seqlens && i >= r.cu_seqlens[b + 1] - r.cu_seqlens[b]) return;
-        auto place = [&](const Sequences& rows) {
+        auto offset_of = [&](const Sequences& rows) {
             return r.cu_seqlens ? (r.cu_seqlens[b] + i) * rows.position : b * rows.batch + i * rows.position;
         };
         for (int64_t h = 0; h < r.heads; h++) {
-            auto x = static_cast<const T*>(r.from.data) + place(r.from) + h * r.from.head;
-            auto y = static_cast<T*>(r.to.data) + place(r.to) + h * r.to.head;
+            auto x = static_cast<const T*>(r.from.data) + offset_of(r.from) + h * r.from.head;
+            auto y = static_cast<T*>(r.to.data) + offset_of(r.to) + h * r.to.head;
             rotate_head(x, cosines, sines, r.size, y);
         }
     };

@@ -1,4 +1,4 @@
-// Vectors of floats and ints as wide as the processor's registers, in the dialect that GCC and Clang share.
+// Vectors of floats and ints as wide as the processor's registers, in the vector extensions of GCC and Clang.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ static inline Floats load(const float* from) { return *reinterpret_cast<const Fl
 static inline void store(float* to, Floats values) { *reinterpret_cast<Floats*>(to) = values; }
 static inline Ints load(const int32_t* from) { return *reinterpret_cast<const Ints*>(from); }
 static inline void store(int32_t* to, Ints values) { *reinterpret_cast<Ints*>(to) = values; }
-static inline Floats all(float value) { return value - Floats{}; }
+static inline Floats broadcast(float value) { return value - Floats{}; }
 static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12
@@ -35,7 +35,7 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
 #define ZIP(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #endif
 
-// Lanes i and i + half are put together until one is left: always in the same order.
+// Reduce lanes i and i + half until one is left, always in the same order.
 #if LANES == 16
 #define FOLD_SIXTEEN(values, with) \
     values = with(values, SHUFFLE(values, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
@@ -51,8 +51,7 @@ static inline Floats greater(Floats a, Floats b) { return a > b ? a : b; }
     values = with(values, SHUFFLED(values, 2, 3, 0, 1)); \
     values = with(values, SHUFFLED(values, 1, 0, 3, 2));
 
-// LANES rows of LANES numbers, `from` and `to` so far apart, turned: rows zipped with those half way below, over and
-// over.
+// Transpose LANES × LANES numbers by repeatedly interleaving the upper half of the rows with the lower half.
 static inline void transpose_square(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
     Floats rows[LANES], zipped[LANES];
     UNROLL for (int i = 0; i < LANES; i++) rows[i] = load(from + i * from_stride);
@@ -87,7 +86,7 @@ static inline float sum(Floats values) {
     return values[0];
 }
 
-// Where the quarters of the result begin, the sums of a, b, c and d.
+// Sums of a, b, c and d, each at the beginning of a quarter of the result.
 static inline Floats four_sums(Floats a, Floats b, Floats c, Floats d) {
 #if LANES == 16
 #define HALVES(a, b)                                                      \
@@ -112,12 +111,12 @@ static inline float maximum(Floats values) {
 
 // e^x for x ≤ 88 to 2e-7: 2^n · p(x − n ln 2), p a Taylor polynomial on |r| ≤ ln 2 / 2. Below −87 it is 0.
 static inline Floats exponential(Floats x) {
-    const Floats rounder = all(12582912.0f);  // 1.5 · 2^23: adding it rounds to a whole number
-    Floats bounded = x < -87.0f ? all(-87.0f) : x;  // what is not a number stays so
+    const Floats rounder = broadcast(12582912.0f);        // 1.5 · 2^23: adding it rounds to an integer
+    Floats bounded = x < -87.0f ? broadcast(-87.0f) : x;  // NaN stays NaN
     Floats n = (bounded * 1.44269504f + rounder) - rounder;
     Floats r = bounded - n * 0.693359375f;
     r -= n * -2.12194440e-4f;
-    Floats p = all(1.0f / 5040);
+    Floats p = broadcast(1.0f / 5040);
     p = p * r + 1.0f / 720;
     p = p * r + 1.0f / 120;
     p = p * r + 1.0f / 24;
@@ -131,7 +130,7 @@ static inline Floats exponential(Floats x) {
     return x < -87.0f ? Floats{} : p * power;
 }
 
-// In bfloat16 or float32; what is computed with is float32.
+// Storage is bfloat16 or float32; the arithmetic is float32.
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
 static inline Floats read(const float* from) { return load(from); }
@@ -142,14 +141,14 @@ static inline Floats read(const uint16_t* from) {  // bfloat16
     return (Floats)bits;
 }
 
-static inline void write(uint16_t* to, Floats values) {  // to the nearest, ties to even; what is not a number stays so
+static inline void write(uint16_t* to, Floats values) {  // to nearest, ties to even; NaN stays NaN
 #if defined(__AVX512BF16__)
     const auto rounded = _mm512_cvtneps_pbh((__m512)values);
     memcpy(to, &rounded, sizeof rounded);
 #else
     Ints bits = (Ints)values, rounded = bits + 0x7fff + (bits >> 16 & 1);
-    Ints kept = values == values ? rounded : bits | 0x400000;
-    *reinterpret_cast<Halves*>(to) = __builtin_convertvector(kept >> 16 & 0xffff, Halves);
+    Ints result = values == values ? rounded : bits | 0x400000;
+    *reinterpret_cast<Halves*>(to) = __builtin_convertvector(result >> 16 & 0xffff, Halves);
 #endif
 }
 
@@ -165,7 +164,7 @@ static inline float single(uint16_t half) {
 
 static inline void put_single(uint16_t* to, float value) {
     uint16_t halves[LANES];
-    write(halves, all(value));
+    write(halves, broadcast(value));
     *to = halves[0];
 }
 
@@ -179,11 +178,11 @@ static inline float dot(const float* a, const Unit* b, int count) {
     return result;
 }
 
-// Numbers as they are,
+// Copy numbers without conversion.
 template <class Unit>
 static inline void put(const Unit* from, int64_t count, Unit* to) { std::copy(from, from + count, to); }
 
-// or rounded.
+// Copy numbers, rounded to bfloat16.
 static inline void put(const float* from, int64_t count, uint16_t* to) {
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) write(to + i, load(from + i));

@@ -1,22 +1,22 @@
-// The forward pass of a whole stack of layers in training (section 3.1).
+// Forward pass of a stack of layers in training (section 3.1).
 //
-// Nothing is allocated between two products, and dropout, residual sum and LayerNorm of a row are computed while it is
-// in the cache.
+// No memory is allocated between products. Dropout, residual sum and LayerNorm of a row are computed while it is in the
+// cache.
 #pragma once
 #include "stack_layout.h"
 
 namespace {
 
-Dropout dropout_at(const CompactStack& s, int64_t sublayer, int32_t threshold) {
+Dropout dropout_at(const UnpaddedStack& s, int64_t sublayer, int32_t threshold) {
     return {
         s.seed + 0x9e3779b97f4a7c15u * static_cast<uint64_t>(2 * sublayer + 1), threshold, 256.0f / (256 - threshold)
     };
 }
 
-// Rows of `width` positions with padding → one behind the other without it.
+// Copy padded rows of `width` positions to rows without padding.
 template <class T>
 void unpad(
-    const CompactStack& s, const std::vector<int64_t>& cu_seqlens, const void* padded_rows, int64_t width, T* to
+    const UnpaddedStack& s, const std::vector<int64_t>& cu_seqlens, const void* padded_rows, int64_t width, T* to
 ) {
     const T* from = static_cast<const T*>(padded_rows);
     parallel_for(s.threads, s.batch, 1, [&](int64_t b, int64_t) {
@@ -27,10 +27,10 @@ void unpad(
     });
 }
 
-// And back; padding is 0.
+// The inverse of unpad; padding is 0.
 template <class T, class X>
 void pad(
-    const CompactStack& s, const std::vector<int64_t>& cu_seqlens, const X* rows, int64_t width, void* padded_rows
+    const UnpaddedStack& s, const std::vector<int64_t>& cu_seqlens, const X* rows, int64_t width, void* padded_rows
 ) {
     parallel_for(s.threads, s.batch, 1, [&](int64_t b, int64_t) {
         T* to = static_cast<T*>(padded_rows) + b * width * s.d_model;
@@ -40,7 +40,7 @@ void pad(
     });
 }
 
-// A panel's sums, plus the bias, to rows of `to`.
+// Write the sums of a panel, plus the bias, to rows of `to`.
 template <class T, class X>
 void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t stride) {
     for (int64_t i = 0; i < rows; i++)
@@ -50,52 +50,52 @@ void put_panel(const float* sums, int64_t rows, const T* bias, X* to, int64_t st
         }
 }
 
-// The bias from `column` on, or null where there is none.
+// The bias from `column` on, or null.
 template <class T>
-const T* bias_of(const Linear& by, int64_t column = 0) {
-    return by.bias.value ? static_cast<const T*>(by.bias.value) + column : nullptr;
+const T* bias_of(const Linear& linear, int64_t column = 0) {
+    return linear.bias.value ? static_cast<const T*>(linear.bias.value) + column : nullptr;
 }
 
 template <class T>
-Statistics normalize_row(const CompactStack& s, const Norm& norm, const T* x, T* to) {
-    const Statistics of = statistics_of(x, norm.epsilon, !norm.rms, s.d_model);
-    apply_norm(x, of, values_of<T>(norm.weight), values_of<T>(norm.bias), s.d_model, to);
-    return of;
+Statistics normalize_row(const UnpaddedStack& s, const Norm& norm, const T* x, T* to) {
+    const Statistics statistics = statistics_of(x, norm.epsilon, !norm.rms, s.d_model);
+    apply_norm(x, statistics, values_of<T>(norm.weight), values_of<T>(norm.bias), s.d_model, to);
+    return statistics;
 }
 
-// The input of a sub-layer's first product, which is saved: some rows as they are or, if it is pre-norm, their norm.
+// Input of a sub-layer's first product for `count` rows, normalized if pre-norm, and saved in panels.
 template <class T>
 const T* sublayer_input(
-    const CompactStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count
+    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count
 ) {
     const int64_t d = s.d_model;
     const T* input = saved.input + row * d;
     if (s.pre_norm) {
-        auto normed = workspace<T>(BLOCK_INPUT, BLOCK * d);
+        auto normalized = workspace<T>(BLOCK_INPUT, BLOCK * d);
         for (int64_t i = 0; i < count; i++)
-            saved.statistics[row + i] = normalize_row(s, norm, input + i * d, normed + i * d);
-        input = normed;
+            saved.statistics[row + i] = normalize_row(s, norm, input + i * d, normalized + i * d);
+        input = normalized;
     }
     pack_panels<PANEL>(input, d, count, d, row / Step<T>::ENTRIES, steps_of<T>(s.rows), saved.packed_input);
     return input;
 }
 
-// Dropout of the sub-layer's result y, the residual sum and, if it is post-norm, LayerNorm.
+// Dropout of the sub-layer's result y, the residual sum and, if post-norm, LayerNorm.
 template <class T>
 void add_norm_forward(
-    const CompactStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count,
+    const UnpaddedStack& s, const SavedSublayer<T>& saved, const Norm& norm, int64_t row, int64_t count,
     const float* y
 ) {
     const int64_t d = s.d_model;
-    const Dropout by = dropout_at(s, saved.number, s.threshold);
+    const Dropout dropout = dropout_at(s, saved.number, s.threshold);
     for (int64_t i = row; i < row + count; i++) {
-        add_dropped(saved.input + i * d, y + (i - row) * d, i * d, by, d, saved.sum + i * d);
+        add_dropped(saved.input + i * d, y + (i - row) * d, i * d, dropout, d, saved.sum + i * d);
         if (!s.pre_norm)
             saved.statistics[i] = normalize_row(s, norm, saved.sum + i * d, saved.output + i * d);
     }
 }
 
-// Rows of `a` by packed weights, to f32 rows.
+// Multiply rows of `a` by packed weights, into float32 rows.
 template <class T>
 void multiply_to(
     const T* a, int64_t stride, int64_t count, const Unit<T>* packed, int64_t columns, int64_t depth, const T* bias,
@@ -110,70 +110,70 @@ void multiply_to(
 
 template <class T>
 void attention_of(
-    const CompactStack& s, const AttentionParameters& by, const SavedSublayer<T>& saved, T* context, T* d_queries,
+    const UnpaddedStack& s, const AttentionParameters& p, const SavedSublayer<T>& saved, T* context, T* d_queries,
     T* d_keys, const T* d_context
 ) {
-    const bool self = by.self;
+    const bool self = p.self;
     auto rows = [](const T* at, int64_t head, int64_t width) { return Sequences{const_cast<T*>(at), 0, head, width}; };
     Attention a = {s.batch, s.heads, s.length, self ? s.length : s.memory_length, s.d_k, s.d_v};
     a.kv_heads = s.kv_heads;
     a.cu_seqlens_q = s.cu_seqlens.data(), a.cu_seqlens_k = (self ? s.cu_seqlens : s.memory_cu_seqlens).data();
-    const T* from = self ? saved.queries + by.queries : saved.keys;
-    a.q = rows(saved.queries, s.d_k, by.query_width), a.k = rows(from, s.d_k, by.key_width);
-    a.v = rows(from + by.keys, s.d_v, by.key_width), a.context = rows(context, s.d_v, by.context);
+    const T* from = self ? saved.queries + p.queries : saved.keys;
+    a.q = rows(saved.queries, s.d_k, p.query_width), a.k = rows(from, s.d_k, p.key_width);
+    a.v = rows(from + p.keys, s.d_v, p.key_width), a.context = rows(context, s.d_v, p.context);
     if (d_context) {
-        const T* to = self ? d_queries + by.queries : d_keys;
-        a.d_q = rows(d_queries, s.d_k, by.query_width), a.d_k_ = rows(to, s.d_k, by.key_width);
-        a.d_v_ = rows(to + by.keys, s.d_v, by.key_width), a.d_context = rows(d_context, s.d_v, by.context);
+        const T* to = self ? d_queries + p.queries : d_keys;
+        a.d_q = rows(d_queries, s.d_k, p.query_width), a.d_k_ = rows(to, s.d_k, p.key_width);
+        a.d_v_ = rows(to + p.keys, s.d_v, p.key_width), a.d_context = rows(d_context, s.d_v, p.context);
     }
     const TrainingMask& mask = self ? s.mask : s.memory_mask;
-    a.mask = mask.seen, a.mask_batch = mask.batch, a.mask_head = mask.head;
+    a.mask = mask.data, a.mask_batch = mask.batch, a.mask_head = mask.head;
     a.mask_query = mask.query, a.mask_key = mask.key;
     a.log_sums = saved.log_sums, a.seed = dropout_at(s, saved.number, 0).seed + 1;
     a.threshold = s.attention_threshold, a.bfloat16 = s.bfloat16, a.threads = s.threads;
-    attend_all<T>(a, d_context);
+    attend_batches<T>(a, d_context);
 }
 
-// Queries and keys, side by side in x, by the angles of their positions.
+// Rotate the adjacent queries and keys in x by the angles of their positions.
 template <class T>
-void rotate_heads(const CompactStack& s, const AttentionParameters& by, T* x, const float* sines) {
+void rotate_heads(const UnpaddedStack& s, const AttentionParameters& p, T* x, const float* sines) {
     if (!s.cosines) return;
-    const Sequences both = {x, 0, s.d_k, by.query_width};
+    const Sequences both = {x, 0, s.d_k, p.query_width};
     rotate<T>(
         {s.batch, s.heads + s.kv_heads, s.length, s.d_k, both, both, s.cosines, sines, s.bfloat16, s.threads,
          s.cu_seqlens.data()}
     );
 }
 
-// The weights of one attention, packed: of queries, keys and values one behind the other, and of the output.
+// Packed weights of one attention: queries, keys and values consecutively, then the output.
 template <class T>
 struct PackedAttention {
     Unit<T> *queries, *keys, *values, *output;
 
-    PackedAttention(const CompactStack& s, const AttentionParameters& by) {
+    PackedAttention(const UnpaddedStack& s, const AttentionParameters& p) {
         const int64_t d = s.d_model, steps = steps_of<T>(d);
         queries = workspace<Unit<T>>(
-            WEIGHTS, (by.queries + by.keys + by.values) * steps + d * steps_of<T>(by.context)
+            WEIGHTS, (p.queries + p.keys + p.values) * steps + d * steps_of<T>(p.context)
         );
-        keys = queries + by.queries * steps, values = keys + by.keys * steps, output = values + by.values * steps;
+        keys = queries + p.queries * steps, values = keys + p.keys * steps, output = values + p.values * steps;
         auto pack = [](const Linear& weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
             return packing_for_outputs(static_cast<const T*>(weight.weight.value), outputs, inputs, to);
         };
         parallel(
-            s.threads, pack(by.query, by.queries, d, queries), pack(by.key, by.keys, d, keys),
-            pack(by.value, by.values, d, values), pack(by.output, d, by.context, output)
+            s.threads, pack(p.query, p.queries, d, queries), pack(p.key, p.keys, d, keys),
+            pack(p.value, p.values, d, values), pack(p.output, d, p.context, output)
         );
     }
 };
 
 template <class T>
 void attend_forward(
-    const CompactStack& s, const Layer& layer, const SavedSublayer<T>& saved, bool self, const T* memory
+    const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved, bool self, const T* memory
 ) {
     const int64_t d = s.d_model, steps = steps_of<T>(d);
-    const AttentionParameters by(s, layer, self);
-    const PackedAttention<T> packed(s, by);
-    auto context = workspace<T>(CONTEXT, by.rows * by.context);
+    const AttentionParameters p(s, layer, self);
+    const PackedAttention<T> packed(s, p);
+    auto context = workspace<T>(CONTEXT, p.rows * p.context);
     auto project = [&](const T* from, int64_t count, const Linear& part, const Unit<T>* weights, int64_t columns,
                        T* to, int64_t stride) {
         multiply_block(rows_at(from, d), count, weights, columns, steps, [&](int64_t column, const float* sums) {
@@ -181,72 +181,73 @@ void attend_forward(
         });
     };
     auto project_keys = [&](const T* from, int64_t count, T* to) {
-        project(from, count, by.key, packed.keys, by.keys, to, by.key_width);
-        project(from, count, by.value, packed.values, by.values, to + by.keys, by.key_width);
+        project(from, count, p.key, packed.keys, p.keys, to, p.key_width);
+        project(from, count, p.value, packed.values, p.values, to + p.keys, p.key_width);
     };
     auto project_rows = [&](int64_t row, int64_t count) {
-        T* to = saved.queries + row * by.query_width;
-        const T* input = sublayer_input(s, saved, by.norm, row, count);
-        project(input, count, by.query, packed.queries, by.queries, to, by.query_width);
-        if (self) project_keys(input, count, to + by.queries);
+        T* to = saved.queries + row * p.query_width;
+        const T* input = sublayer_input(s, saved, p.norm, row, count);
+        project(input, count, p.query, packed.queries, p.queries, to, p.query_width);
+        if (self) project_keys(input, count, to + p.queries);
     };
     auto project_memory = [&](int64_t row, int64_t count) {
-        project_keys(memory + row * d, count, saved.keys + row * by.key_width);
+        project_keys(memory + row * d, count, saved.keys + row * p.key_width);
     };
-    parallel(s.threads, blocks(by.rows, project_rows), blocks(by.memory, project_memory));
-    if (self) rotate_heads(s, by, saved.queries, s.sines);
-    attention_of<T>(s, by, saved, context, nullptr, nullptr, nullptr);
+    parallel(s.threads, blocks(p.rows, project_rows), blocks(p.memory, project_memory));
+    if (self) rotate_heads(s, p, saved.queries, s.sines);
+    attention_of<T>(s, p, saved, context, nullptr, nullptr, nullptr);
     auto project_context = [&](int64_t row, int64_t count) {
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
-        const T* some = context + row * by.context;
+        const T* rows = context + row * p.context;
         const int64_t step = row / Step<T>::ENTRIES;
-        pack_panels<PANEL>(some, by.context, count, by.context, step, steps_of<T>(by.rows), saved.context);
-        multiply_to(some, by.context, count, packed.output, d, by.context, bias_of<T>(by.output), y);
-        add_norm_forward(s, saved, by.norm, row, count, y);
+        pack_panels<PANEL>(rows, p.context, count, p.context, step, steps_of<T>(p.rows), saved.context);
+        multiply_to(rows, p.context, count, packed.output, d, p.context, bias_of<T>(p.output), y);
+        add_norm_forward(s, saved, p.norm, row, count, y);
     };
-    parallel(s.threads, blocks(by.rows, project_context));
+    parallel(s.threads, blocks(p.rows, project_context));
 }
 
-// `count` numbers of the activation's input, and of the other half where it is a gate, else null.
+// Activation of `count` numbers, times `other` if it is a gate; `other` is null if not.
 template <class T>
-void activate(const CompactStack& s, const T* hidden, const T* other, int64_t count, T* to) {
+void activate(const UnpaddedStack& s, const T* hidden, const T* other, int64_t count, T* to) {
     for (int64_t i = 0; i < count; i += LANES) {
-        const Floats values = activated(s.form(), read(hidden + i));
+        const Floats values = activated(s.activation_kind(), read(hidden + i));
         write(to + i, other ? values * read(other + i) : values);
     }
 }
 
 template <class T>
-void feed_forward_forward(const CompactStack& s, const Layer& layer, const SavedSublayer<T>& saved) {
-    const int64_t d = s.d_model, wide = s.d_ff, all = s.hidden_width(), second = all - wide, rows = s.rows;
+void feed_forward_forward(const UnpaddedStack& s, const Layer& layer, const SavedSublayer<T>& saved) {
+    const int64_t d = s.d_model, wide = s.d_ff, all = s.hidden_width(), gate_width = all - wide, rows = s.rows;
     const int64_t steps = steps_of<T>(d);
-    const bool at_once = s.form() == RELU && !s.gated();  // while the sums are in registers
+    const bool in_registers = s.activation_kind() == RELU && !s.gated();  // before the sums are stored
     auto inner = workspace<Unit<T>>(WEIGHTS, all * steps),
          outer = workspace<Unit<T>>(OUTER_WEIGHTS, d * steps_of<T>(wide));
     auto pack = [](const Linear& weight, int64_t outputs, int64_t inputs, Unit<T>* to) {
         return packing_for_outputs(static_cast<const T*>(weight.weight.value), outputs, inputs, to);
     };
     parallel(
-        s.threads, pack(layer.gate, second, d, inner), pack(layer.inner, wide, d, inner + second * steps),
+        s.threads, pack(layer.gate, gate_width, d, inner), pack(layer.inner, wide, d, inner + gate_width * steps),
         pack(layer.outer, d, wide, outer)
     );
     auto forward = [&](int64_t row, int64_t count) {
         auto hidden = workspace<T>(BLOCK_HIDDEN, BLOCK * all);
         auto put_hidden = [&](int64_t column, float* sums) {
-            const T* bias = column < second ? bias_of<T>(layer.gate, column) : bias_of<T>(layer.inner, column - second);
-            for (int64_t i = 0; at_once && i < count * PANEL; i += LANES) {
+            const T* bias =
+                column < gate_width ? bias_of<T>(layer.gate, column) : bias_of<T>(layer.inner, column - gate_width);
+            for (int64_t i = 0; in_registers && i < count * PANEL; i += LANES) {
                 const Floats values = load(sums + i);
                 store(sums + i, activated(RELU, bias ? values + read(bias + i % PANEL) : values));
             }
-            put_panel<T>(sums, count, at_once ? nullptr : bias, hidden + column, all);
+            put_panel<T>(sums, count, in_registers ? nullptr : bias, hidden + column, all);
             const int64_t step = row / Step<T>::ENTRIES, steps = steps_of<T>(rows);
             pack_panels<PANEL>(hidden + column, all, count, PANEL, step, steps, saved.hidden + column * steps);
         };
         const T* input = sublayer_input(s, saved, layer.feed_forward_norm, row, count);
         multiply_block(rows_at(input, d), count, inner, all, steps, put_hidden);
-        for (int64_t i = 0; !at_once && i < count; i++) {
-            T* some = hidden + i * all;
-            activate(s, some, s.gated() ? some + wide : nullptr, wide, some);
+        for (int64_t i = 0; !in_registers && i < count; i++) {
+            T* values = hidden + i * all;
+            activate(s, values, s.gated() ? values + wide : nullptr, wide, values);
         }
         auto y = workspace<float>(BLOCK_RESULT, BLOCK * d);
         multiply_to<T>(hidden, all, count, outer, d, wide, bias_of<T>(layer.outer), y);
@@ -256,7 +257,7 @@ void feed_forward_forward(const CompactStack& s, const Layer& layer, const Saved
 }
 
 template <class T>
-void stack_forward(const CompactStack& s) {
+void stack_forward(const UnpaddedStack& s) {
     const SavedStack<T> saved_stack(s, s.pre_norm ? nullptr : workspace<T>(STREAM, s.rows * s.d_model));
     unpad(s, s.cu_seqlens, s.x, s.length, saved_stack.input);
     auto memory = workspace<T>(MEMORY, s.memory_rows * s.d_model);

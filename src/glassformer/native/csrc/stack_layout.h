@@ -1,5 +1,5 @@
-// The weights of a whole stack of layers in training, its rows without padding, and what its forward pass saves for the
-// backward pass: one block of memory of the caller, in the order in which `SavedStack` lays it out.
+// Arguments of a stack of layers in training, its rows without padding, and the activations saved for the backward
+// pass. The caller owns them as one block of memory; `SavedStack` defines its layout.
 #pragma once
 #include "activation.h"
 #include "attention.h"
@@ -9,17 +9,17 @@
 #include "rope.h"
 
 struct TrainingMask {
-    const uint8_t* seen;  // 1: may be seen; or null
+    const uint8_t* data;  // 1: visible; or null
     int64_t batch, head, query, key;
 };
 
-struct TrainedStack {
-    int64_t layers, batch, length, memory_length, d_model, heads, d_ff;  // memory_length: 0 where there is no memory
-    int64_t kv_heads, d_k, d_v;  // kv_heads: of keys and values, each for a group of heads
+struct TrainingStack {
+    int64_t layers, batch, length, memory_length, d_model, heads, d_ff;  // memory_length: 0 without a memory
+    int64_t kv_heads, d_k, d_v;  // kv_heads: heads of keys and values, one for each group of query heads
     const Layer* layer;
     const void *x, *memory;
     TrainingMask mask, memory_mask;
-    const float *cosines, *sines, *sines_back;  // of rotary positions, or null
+    const float *cosines, *sines, *inverse_sines;  // of rotary positions, or null
     void *result, *saved;
     const void* d_result;
     void *d_x, *d_memory;
@@ -28,18 +28,18 @@ struct TrainedStack {
     int64_t threads;
 };
 
-// The first position of each sequence when they lie one behind the other without padding, and the end of the last.
-// Padding is what stands behind the last position that any query may see.
+// First row of each sequence without padding, and the end of the last (cumulative sequence lengths). Positions after
+// the last one visible to any query are padding.
 static std::vector<int64_t> cu_seqlens_of(
     const TrainingMask& mask, int64_t batch, int64_t heads, int64_t queries, int64_t keys
 ) {
     std::vector<int64_t> cu_seqlens(batch + 1);
     for (int64_t b = 0; b < batch; b++) {
-        int64_t length = mask.seen ? 0 : keys;
-        for (int64_t h = 0; mask.seen && h < (mask.head ? heads : 1); h++)
-            // The last query sees the most.
+        int64_t length = mask.data ? 0 : keys;
+        for (int64_t h = 0; mask.data && h < (mask.head ? heads : 1); h++)
+            // The last query usually sees the most keys.
             for (int64_t query = mask.query ? queries : 1; query-- > 0 && length < keys;) {
-                const uint8_t* row = mask.seen + b * mask.batch + h * mask.head + query * mask.query;
+                const uint8_t* row = mask.data + b * mask.batch + h * mask.head + query * mask.query;
                 for (int64_t key = keys; key > length; key--)
                     if (row[(key - 1) * mask.key]) length = key;
             }
@@ -48,22 +48,22 @@ static std::vector<int64_t> cu_seqlens_of(
     return cu_seqlens;
 }
 
-// The stack that is computed: rows lie one behind the other without their padding, for which nothing is done.
-struct CompactStack : TrainedStack {
+// The stack with rows without padding: no operation is spent on padding.
+struct UnpaddedStack : TrainingStack {
     std::vector<int64_t> cu_seqlens, memory_cu_seqlens;
     int64_t rows, memory_rows;
 
-    Activation form() const { return static_cast<Activation>(activation); }
+    Activation activation_kind() const { return static_cast<Activation>(activation); }
     bool gated() const { return layers && layer->gate.weight.value; }
-    // What the first products of a feed-forward layer give: the gate, if there is one, then the other half.
+    // Width of the first products of a feed-forward layer: an optional gate, then the other half.
     int64_t hidden_width() const { return gated() ? 2 * d_ff : d_ff; }
     int64_t query_columns() const { return heads * d_k; }
     int64_t key_columns() const { return kv_heads * d_k; }
     int64_t value_columns() const { return kv_heads * d_v; }
     int64_t context_columns() const { return heads * d_v; }
 
-    explicit CompactStack(const TrainedStack& stack)
-        : TrainedStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads, length, length)),
+    explicit UnpaddedStack(const TrainingStack& stack)
+        : TrainingStack(stack), cu_seqlens(cu_seqlens_of(mask, batch, heads, length, length)),
           memory_cu_seqlens(cu_seqlens_of(memory_mask, batch, heads, length, memory_length)), rows(cu_seqlens.back()),
           memory_rows(memory_cu_seqlens.back()) {}
 };
@@ -72,10 +72,10 @@ struct CompactStack : TrainedStack {
 template <class T>
 struct SavedSublayer {
     const T* input;
-    T *sum, *output;            // of input and sub-layer; the sum itself, or its norm in the post-norm order
-    Unit<T>* packed_input;      // panels of the first product's input
-    T *queries, *keys;          // of attention; keys: and values
-    // Panels; hidden: of feed-forward layers the activation's input, of ReLU without a gate its output.
+    T *sum, *output;            // input + sub-layer; the same, or its norm if post-norm
+    Unit<T>* packed_input;      // input of the first product, in panels
+    T *queries, *keys;          // of attention; keys includes values
+    // In panels. hidden: the activation's input in a feed-forward layer, or the output of an ungated ReLU.
     Unit<T> *context, *hidden;
     float* log_sums;
     Statistics* statistics;
@@ -86,21 +86,21 @@ struct Arena {
     char* at;
     template <class X>
     X* next(int64_t count) {
-        auto here = reinterpret_cast<X*>(at);
+        auto result = reinterpret_cast<X*>(at);
         at += padded(count * sizeof(X), 64);
-        return here;
+        return result;
     }
 };
 
 template <class T>
 struct SavedStack {
     std::vector<SavedSublayer<T>> self, cross, feed_forward;
-    T* input;  // of post-norm `stream`, where what a sub-layer gives takes the place of what it got; gone backwards
-    Unit<T>* memory;  // panels
+    T* input;         // post-norm: `stream`, which every sub-layer overwrites; not available in the backward pass
+    Unit<T>* memory;  // in panels
     const T* result;
     int64_t bytes;
 
-    explicit SavedStack(const CompactStack& s, T* stream = nullptr) {
+    explicit SavedStack(const UnpaddedStack& s, T* stream = nullptr) {
         Arena arena{static_cast<char*>(s.saved)};
         const int64_t rows = s.rows, d = s.d_model, steps = steps_of<T>(rows);
         input = s.pre_norm ? arena.next<T>(rows * d) : stream;
@@ -115,11 +115,11 @@ struct SavedStack {
             x = saved.output;
             return saved;
         };
-        auto attention = [&](bool of_itself) {
+        auto attention = [&](bool is_self) {
             SavedSublayer<T> saved = begin();
             const int64_t queries = s.query_columns(), keys = s.key_columns() + s.value_columns();
-            saved.queries = arena.next<T>(rows * (of_itself ? queries + keys : queries));
-            saved.keys = of_itself ? nullptr : arena.next<T>(s.memory_rows * keys);
+            saved.queries = arena.next<T>(rows * (is_self ? queries + keys : queries));
+            saved.keys = is_self ? nullptr : arena.next<T>(s.memory_rows * keys);
             saved.context = arena.next<Unit<T>>(steps * s.context_columns());
             saved.log_sums = arena.next<float>(rows * s.heads);
             return saved;
@@ -135,23 +135,23 @@ struct SavedStack {
     }
 };
 
-// One attention of a layer: its weights, the rows of its queries and keys, and how wide these are. In self-attention
-// queries, keys and values of a position lie side by side, else keys and values do.
+// One attention of a layer: weights, rows and widths. In self-attention one row contains queries, keys and values, else
+// keys and values.
 struct AttentionParameters {
     bool self;
     const Norm& norm;
     const Linear &query, &key, &value, &output;
     int64_t rows, memory;  // memory: rows of keys, 0 in self-attention
     int64_t queries, keys, values, context;  // columns
-    int64_t query_width, key_width;          // from row to row
+    int64_t query_width, key_width;          // row strides
 
-    AttentionParameters(const CompactStack& s, const Layer& layer, bool self)
+    AttentionParameters(const UnpaddedStack& s, const Layer& layer, bool self)
         : self(self), norm(self ? layer.self_norm : layer.cross_norm), query(self ? layer.query : layer.cross_query),
           key(self ? layer.key : layer.cross_key), value(self ? layer.value : layer.cross_value),
           output(self ? layer.output : layer.cross_output), rows(s.rows), memory(self ? 0 : s.memory_rows),
           queries(s.query_columns()), keys(s.key_columns()), values(s.value_columns()), context(s.context_columns()),
           query_width(self ? queries + keys + values : queries), key_width(self ? query_width : keys + values) {}
 
-    // Where keys begin in a row of queries, or of their own.
+    // Column of the first key in its row.
     int64_t first_key() const { return self ? queries : 0; }
 };

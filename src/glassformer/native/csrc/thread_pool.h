@@ -1,10 +1,9 @@
-// Loops that several threads compute together, on a machine that they may share with other processes.
+// Parallel loops on a machine that may be shared with other processes.
 //
-// A loop is cut into chunks, and whichever thread is free takes the next one: a thread that does not get a processor
-// holds nobody up, unless it has begun a chunk. Threads that wait spin for a moment and then sleep, so that the system
-// can give their processor to others. Where other processes take processors away, small work is done by the calling
-// thread alone for a while, and the others sleep. Results do not depend on which thread computes a chunk: helpers take
-// over the floating-point mode of the calling thread.
+// A loop is cut into chunks, and a free thread claims the next one: a descheduled thread delays the others by at most
+// its own chunk. Waiting threads spin briefly and then sleep, which frees their processor. If other processes occupy
+// processors, the calling thread does small work alone for a while. Results do not depend on which thread computes a
+// chunk: helpers use the floating-point mode of the calling thread.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -23,25 +22,25 @@
 #endif
 #include <unistd.h>
 
-// An integer whose changes threads can sleep for.
+// An integer; threads can sleep until it changes.
 class WaitableWord {
 public:
     std::atomic<uint32_t> value{0};
 
-    // Return when the value may have changed from `seen`.
-    void wait_while(uint32_t seen) {
+    // Return when the value may differ from `expected`.
+    void wait_while(uint32_t expected) {
         sleepers_.fetch_add(1);
 #if defined(__linux__)
-        if (value.load() == seen) syscall(SYS_futex, &value, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+        if (value.load() == expected) syscall(SYS_futex, &value, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
 #else
         pthread_mutex_lock(&mutex_);
-        if (value.load() == seen) pthread_cond_wait(&changed_, &mutex_);
+        if (value.load() == expected) pthread_cond_wait(&changed_, &mutex_);
         pthread_mutex_unlock(&mutex_);
 #endif
         sleepers_.fetch_sub(1);
     }
 
-    // After a change of the value.
+    // Wake threads after a change of the value.
     void wake(int count) {
         if (!sleepers_.load()) return;
 #if defined(__linux__)
@@ -76,25 +75,25 @@ static inline int64_t nanoseconds() {
     return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-// The threads that help one calling thread.
+// The helper threads of one calling thread.
 class ThreadPool {
 public:
     ThreadPool() = default;
     ThreadPool(const ThreadPool&) = delete;
     ~ThreadPool() {
-        if (forked()) return;  // the threads are the parent process's
+        if (forked()) return;  // the threads belong to the parent process
         closing_.store(true);
-        started_.value.fetch_add(1);
-        started_.wake(static_cast<int>(threads_.size()));
+        generation_.value.fetch_add(1);
+        generation_.wake(static_cast<int>(threads_.size()));
         for (pthread_t thread : threads_) pthread_join(thread, nullptr);
     }
 
-    // True while other processes seem to need the processors.
+    // True while other processes seem to occupy the processors.
     bool contended() const { return contended_until_ && nanoseconds() < contended_until_; }
 
     bool forked() const { return process_ != getpid(); }
 
-    // run(work, index) for each of `chunks`, by at most `threads` threads, the calling one included.
+    // Call run(work, index) for all chunks on at most `threads` threads, including the calling one.
     void compute(int64_t threads, uint32_t chunks, void (*run)(const void*, int64_t), const void* work) {
         const int64_t begin = nanoseconds();
         start_threads(threads - 1);
@@ -105,45 +104,45 @@ public:
         const uint64_t number = (unclaimed_.load(std::memory_order_relaxed) >> 32) + 1;
         unclaimed_.store(number << 32 | chunks);
         const auto helpers = static_cast<int>(std::min<int64_t>(threads - 1, chunks - 1));
-        places_.store(helpers);
-        started_.value.fetch_add(1);
-        started_.wake(helpers);
-        uint32_t own = 0;
-        while (claim_and_run()) own++;
-        const int64_t worked = nanoseconds() - begin;
+        helper_slots_.store(helpers);
+        generation_.value.fetch_add(1);
+        generation_.wake(helpers);
+        uint32_t own_chunks = 0;
+        while (claim_and_run()) own_chunks++;
+        const int64_t busy = nanoseconds() - begin;
         wait_for_others();
         const int64_t duration = nanoseconds() - begin;
-        watch(duration, own == chunks ? duration : duration - worked);
+        update_contention(duration, own_chunks == chunks ? duration : duration - busy);
         if (failed_.load()) throw std::bad_alloc();
     }
 
 private:
     static constexpr int SPINS = 12000;  // 150 to 300 µs on x86
-    // If more than LOST hundredths of this time in loops had no help, or were spent waiting for it, the processors are
-    // contended: first for a short time and, while half as much is lost, for twice as long each time. Nanoseconds.
-    static constexpr int64_t WINDOW = 4'000'000, LOST = 30, FIRST = 20'000'000, LAST = 160'000'000;
+    // The processors count as contended if LOST_PERCENT of WINDOW, a time spent in loops, had no help or waited for it.
+    // This lasts FIRST and then, while half as much time is lost, twice as long, up to LAST. In nanoseconds.
+    static constexpr int64_t WINDOW = 4'000'000, LOST_PERCENT = 30, FIRST = 20'000'000, LAST = 160'000'000;
 
     pid_t process_ = getpid();
     std::vector<pthread_t> threads_;
-    // Written by the caller while no chunk is claimed; read by those who have claimed one.
+    // The caller writes these while no chunk is claimed; threads with a claimed chunk read them.
     void (*run_)(const void*, int64_t) = nullptr;
     const void* work_ = nullptr;
     uint32_t chunks_ = 0;
     fenv_t floating_point_{};
-    int64_t looped_ = 0, lost_ = 0, contended_until_ = 0, contended_for_ = FIRST;
-    std::atomic<uint64_t> unclaimed_{0};  // number of the loop · 2^32 + chunks that nobody has claimed
+    int64_t loop_time_ = 0, lost_time_ = 0, contended_until_ = 0, contended_for_ = FIRST;
+    std::atomic<uint64_t> unclaimed_{0};  // number of the loop · 2^32 + unclaimed chunks
     WaitableWord unfinished_;             // chunks
-    WaitableWord started_;                // changes with every loop
-    std::atomic<int> places_{0};          // for helpers that are of use to the present loop
+    WaitableWord generation_;             // incremented by every loop
+    std::atomic<int> helper_slots_{0};    // helpers that the current loop can use
     std::atomic<bool> failed_{false}, closing_{false};
 
-    // `adopt`: take over the calling thread's floating-point mode before.
-    bool claim_and_run(bool adopt = false) {
+    // A helper first copies the floating-point mode of the calling thread.
+    bool claim_and_run(bool as_helper = false) {
         uint64_t left = unclaimed_.load();
         do {
             if (!static_cast<uint32_t>(left)) return false;
         } while (!unclaimed_.compare_exchange_weak(left, left - 1));
-        if (adopt) fesetenv(&floating_point_);
+        if (as_helper) fesetenv(&floating_point_);
         try {
             run_(work_, chunks_ - static_cast<uint32_t>(left));
         } catch (const std::bad_alloc&) {
@@ -158,37 +157,37 @@ private:
             if (!unfinished_.value.load(std::memory_order_acquire)) return;
             pause_briefly();
         }
-        while (const uint32_t seen = unfinished_.value.load()) unfinished_.wait_while(seen);
+        while (const uint32_t remaining = unfinished_.value.load()) unfinished_.wait_while(remaining);
     }
 
-    void watch(int64_t duration, int64_t lost) {
-        looped_ += duration, lost_ += lost;
-        if (looped_ < WINDOW) return;
-        if (100 * lost_ > (contended_for_ > FIRST ? LOST / 2 : LOST) * looped_) {
+    void update_contention(int64_t duration, int64_t lost) {
+        loop_time_ += duration, lost_time_ += lost;
+        if (loop_time_ < WINDOW) return;
+        if (100 * lost_time_ > (contended_for_ > FIRST ? LOST_PERCENT / 2 : LOST_PERCENT) * loop_time_) {
             contended_until_ = nanoseconds() + contended_for_;
             contended_for_ = std::min(2 * contended_for_, LAST);
         } else {
             contended_for_ = std::max(contended_for_ / 2, FIRST);
         }
-        looped_ = lost_ = 0;
+        loop_time_ = lost_time_ = 0;
     }
 
-    // As many as the system gives; the calling thread does what is left.
+    // Start up to `count` threads in all; if the system refuses some, the others do their work.
     void start_threads(int64_t count) {
         if (static_cast<int64_t>(threads_.size()) >= count) return;
         threads_.reserve(count);
         sigset_t all, before;
         sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the host's
+        pthread_sigmask(SIG_SETMASK, &all, &before);  // the host process handles signals
         pthread_t thread;
         while (static_cast<int64_t>(threads_.size()) < count && !pthread_create(&thread, nullptr, help, this))
             threads_.push_back(thread);
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
-    bool take_place() {
-        int left = places_.load();
-        while (left > 0 && !places_.compare_exchange_weak(left, left - 1)) {}
+    bool claim_slot() {
+        int left = helper_slots_.load();
+        while (left > 0 && !helper_slots_.compare_exchange_weak(left, left - 1)) {}
         return left > 0;
     }
 
@@ -198,18 +197,18 @@ private:
     }
 
     void help() {
-        for (uint32_t seen = started_.value.load();; seen = started_.value.load()) {
+        for (uint32_t generation = generation_.value.load();; generation = generation_.value.load()) {
             if (closing_.load()) return;
-            if (take_place() && claim_and_run(true))
+            if (claim_slot() && claim_and_run(true))
                 while (claim_and_run()) {}
-            for (int spin = 0; spin < SPINS && started_.value.load(std::memory_order_relaxed) == seen; spin++)
+            for (int spin = 0; spin < SPINS && generation_.value.load(std::memory_order_relaxed) == generation; spin++)
                 pause_briefly();
-            while (started_.value.load() == seen) started_.wait_while(seen);
+            while (generation_.value.load() == generation) generation_.wait_while(generation);
         }
     }
 };
 
-// True while this thread computes a chunk: a loop in a loop runs on the thread that reaches it.
+// True while this thread computes a chunk: nested loops run on one thread.
 inline bool& within_a_loop() {
     thread_local bool within = false;
     return within;
@@ -224,20 +223,20 @@ inline ThreadPool& pool_of_this_thread() {
     return *pool;
 }
 
-// For work that one thread does nearly as fast: a thread without a processor would hold it up.
+// Number of threads for work that one thread does nearly as fast: 1 if the processors are contended.
 static inline int64_t threads_for_small_work(int64_t threads) {
     return threads > 1 && pool_of_this_thread().contended() ? 1 : threads;
 }
 
-// work(from, to) for ranges of `size` of `count`. The result must not depend on which thread computes a range.
+// A loop of work(from, to) over ranges of `size` out of `count`. Results must not depend on the thread of a range.
 template <class Work>
 struct Loop {
     int64_t count, size;
     Work work;
 
     int64_t chunks() const { return (count + size - 1) / size; }
-    // Compute chunk `index` if it is one of this loop; else what is left of the index for the loops behind it.
-    bool take(int64_t& index) const {
+    // Compute chunk `index` if it belongs to this loop; else subtract the chunks of this loop from the index.
+    bool run_chunk(int64_t& index) const {
         if (index >= chunks()) return index -= chunks(), false;
         work(index * size, std::min((index + 1) * size, count));
         return true;
@@ -247,11 +246,11 @@ struct Loop {
 template <class Work>
 static Loop<Work> loop(int64_t count, int64_t size, Work work) { return {count, size, work}; }
 
-// Compute loops that do not need each other's results, each chunk on whichever of `threads` threads is free.
+// Compute independent loops; any free one of `threads` threads computes the next chunk.
 template <class... Loops>
 static void parallel(int64_t threads, const Loops&... loops) {
     const int64_t chunks = (loops.chunks() + ...);
-    auto compute = [&](int64_t index) { (loops.take(index) || ...); };
+    auto compute = [&](int64_t index) { (loops.run_chunk(index) || ...); };
     if (threads <= 1 || chunks <= 1 || chunks > INT32_MAX || within_a_loop()) {
         for (int64_t index = 0; index < chunks; index++) compute(index);
         return;
@@ -270,7 +269,7 @@ static void parallel_for(int64_t threads, int64_t count, int64_t size, const Wor
     parallel(threads, loop(count, size, std::cref(work)));
 }
 
-// The size of chunks of `count` small pieces of equal work: several for each thread, lest one waits for another.
+// Chunk size for `count` small units of equal work: four chunks for each thread, for an even end.
 static inline int64_t chunk_size(int64_t threads, int64_t count) {
     return std::max<int64_t>(1, (count + 4 * threads - 1) / (4 * threads));
 }

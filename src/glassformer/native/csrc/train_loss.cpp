@@ -1,4 +1,4 @@
-// Both ends of a model in training: the embedding, and the loss with the output projection.
+// Embedding and output loss in training, exported.
 #include "api.h"
 #include "embedding.h"
 #include "loss.h"
@@ -7,7 +7,7 @@ API int32_t embed_rows(const Embedding* embedding, int32_t backward) {
     return guarded([&] { backward ? embedding_gradients(*embedding) : embed_tokens(*embedding); });
 }
 
-API int32_t project_and_lose(ProjectedLoss* loss) {
+API int32_t projected_cross_entropy(ProjectedLoss* loss) {
     return guarded([&] {
 #if HAS_BFLOAT16
         if (loss->bfloat16) return projected_loss<uint16_t>(*loss);

@@ -1,4 +1,4 @@
-// Memory that a thread keeps from call to call: fresh pages cost more than what is computed in them.
+// Buffers of a thread, reused from call to call: new pages cost more than the arithmetic on them.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,11 +8,11 @@ enum Buffer {
     WEIGHTS, OUTER_WEIGHTS, ROUNDED_WEIGHTS, STREAM, MEMORY, CONTEXT, BLOCK_INPUT, BLOCK_HIDDEN, BLOCK_ACTIVATED,
     BLOCK_RESULT, ROW, NORM_SUMS, PACKED_INPUT, ACTIVATED, TRANSPOSED, D_RESULT, D_INNER, D_CONTEXT, D_QUERIES,
     D_KEYS, D_QUERY_PANELS, D_KEY_PANELS, D_STREAM, D_MEMORY, LOGITS, D_LOGITS, QUANTIZED, QUANTIZED_SCALES,
-    QUANTIZED_SUMS, NORMED, PROJECTED, ATTENDED, NEWEST, SCORES, SEEN, LOG_SUMS, BUFFERS
+    QUANTIZED_SUMS, NORMALIZED, PROJECTED, HEAD_OUTPUTS, NEWEST, SCORES, KEY_ROWS, LOG_SUMS, BUFFERS
 };
 
-// Room for `count` numbers, valid until the next call for the same buffer. An eighth more than is asked for is
-// allocated, since batches differ a little, and many blocks of nearly one size leave holes.
+// Buffer for `count` numbers, valid until the next call for the same buffer. It is allocated an eighth larger: batches
+// differ a little, and many blocks of nearly equal size fragment the heap.
 template <class X>
 inline X* workspace(Buffer which, int64_t count) {
     struct Block {
@@ -23,7 +23,7 @@ inline X* workspace(Buffer which, int64_t count) {
     Block& buffer = buffers[which];
     const size_t needed = count * sizeof(X) + 64;
     if (buffer.size < needed) {
-        buffer = {};  // before more is asked for
+        buffer = {};  // freed before the larger allocation
         buffer = {std::unique_ptr<char[]>(new char[needed + needed / 8]), needed + needed / 8};
     }
     return reinterpret_cast<X*>((reinterpret_cast<uintptr_t>(buffer.data.get()) + 63) / 64 * 64);
