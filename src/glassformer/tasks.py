@@ -23,7 +23,7 @@ class TaskRecord:
     settings: Mapping[str, str] = field(default_factory=dict)
     """Configuration of a training, by ``model.kind``."""
     example: str = ""
-    """Function that traces one example of a run: (run, example) → Examined."""
+    """Function that traces one example of a run: (run, input) → Example."""
     conversion: str = ""
     """Conversion from and to models of Hugging Face."""
     evaluation: str = ""
@@ -43,7 +43,7 @@ TASKS = {
             "encoder_decoder": "glassformer.train.tasks.translation:TranslationRun",
             "recurrent": "glassformer.train.tasks.translation:RecurrentRun",
         },
-        example="glassformer.explain.opened:examine_translation",
+        example="glassformer.explain.examples.text:examine_translation",
         conversion="glassformer.interop.tasks.translation:TRANSLATION",
         pairs=True,
     ),
@@ -53,7 +53,7 @@ TASKS = {
         training="glassformer.train.tasks.language:LanguageModeling",
         settings={"gpt": "glassformer.train.tasks.language:LanguageRun"},
         evaluation="glassformer.predict.evaluation:evaluate_language",
-        example="glassformer.explain.opened:examine_language",
+        example="glassformer.explain.examples.text:examine_language",
         conversion="glassformer.interop.tasks.language:LANGUAGE",
     ),
     "embedding": TaskRecord(
@@ -67,7 +67,7 @@ TASKS = {
         training="glassformer.train.tasks.masked:MaskedModeling",
         settings={"bert": "glassformer.train.tasks.masked:MaskedRun"},
         evaluation="glassformer.predict.evaluation:evaluate_masked",
-        example="glassformer.explain.opened:examine_masked_text",
+        example="glassformer.explain.examples.text:examine_masked_text",
         conversion="glassformer.interop.tasks.encoder:MASKED",
     ),
     "classification": TaskRecord(
@@ -76,7 +76,7 @@ TASKS = {
         training="glassformer.train.tasks.labeling:Classification",
         settings={"bert": "glassformer.train.tasks.labeling:ClassificationRun"},
         evaluation="glassformer.predict.evaluation:evaluate_classification",
-        example="glassformer.explain.opened:examine_classification",
+        example="glassformer.explain.examples.text:examine_classification",
         conversion="glassformer.interop.tasks.encoder:CLASSIFICATION",
         unit="texts",
         pairs=True,
@@ -87,7 +87,7 @@ TASKS = {
         training="glassformer.train.tasks.labeling:Tagging",
         settings={"bert": "glassformer.train.tasks.labeling:TaggingRun"},
         evaluation="glassformer.predict.evaluation:evaluate_tagging",
-        example="glassformer.explain.opened:examine_tagging",
+        example="glassformer.explain.examples.text:examine_tagging",
         conversion="glassformer.interop.tasks.encoder:TAGGING",
         unit="words",
     ),
@@ -97,7 +97,7 @@ TASKS = {
         training="glassformer.train.tasks.images:ImageClassification",
         settings={"vit": "glassformer.train.tasks.images:ImageRun"},
         evaluation="glassformer.predict.evaluation:evaluate_images",
-        example="glassformer.explain.opened:examine_image_file",
+        example="glassformer.explain.examples.arrays:examine_image_file",
         conversion="glassformer.interop.tasks.images:IMAGES",
         unit="images",
     ),
@@ -107,7 +107,7 @@ TASKS = {
         training="glassformer.train.tasks.forecasting:Forecasting",
         settings={"series": "glassformer.train.tasks.forecasting:ForecastingRun"},
         evaluation="glassformer.predict.evaluation:evaluate_forecasting",
-        example="glassformer.explain.opened:examine_table",
+        example="glassformer.explain.examples.arrays:examine_table",
     ),
 }
 

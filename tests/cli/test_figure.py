@@ -10,6 +10,7 @@ import pytest
 from stored_models import GIVEN, stored
 
 from glassformer.explain import examine
+from glassformer.explain import view as view_of
 from tiny_run import TinyRun
 
 Cli = Callable[..., Any]
@@ -18,7 +19,7 @@ TEXT = "the old cat sleeps"
 
 
 def test_a_file_is_the_view_of_the_models_own_translation(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
-    view = examine(tiny.translator, TEXT).view(CROSS, head=1, words=True)
+    view = view_of(examine(tiny.translator, TEXT), CROSS, head=1, words=True)
     for suffix, text in ((".svg", view.svg()), (".csv", view.to_csv()), (".tex", view.to_latex())):
         file = tmp_path / f"figure{suffix}"
         assert cli("figure", tiny.run, TEXT, CROSS, "--head", 1, "--words", file) == (0, "", "")
@@ -49,7 +50,7 @@ def test_steps_are_named_by_what_they_predict_or_by_what_they_read(cli: Cli, tin
     rows = [list({row["row"]: row["row_label"] for row in view}.values()) for view in views]
     assert rows[0] == [*rows[1][1:], ends[1]]
     assert rows[1][0] == ends[0]
-    view = examine(tiny.translator, TEXT, "le chat").view(CROSS, head=0, shifted=True)
+    view = view_of(examine(tiny.translator, TEXT, "le chat"), CROSS, head=0, shifted=True)
     assert view.title.endswith("head 0, shifted")
     assert view.row_axis == "target, as read (query)"
 

@@ -9,14 +9,13 @@ import torch
 from explain.small_models import small_model
 from glassformer.data.images import ImageFormat
 from glassformer.data.time_series import SeriesFormat
-from glassformer.explain.examined import Examined
-from glassformer.explain.example import examine
-from glassformer.explain.reading import (
+from glassformer.explain import Example
+from glassformer.explain.examples.arrays import examine_pixels, examine_series
+from glassformer.explain.examples.text import (
+    examine,
     examine_class,
     examine_continuation,
     examine_masked,
-    examine_pixels,
-    examine_series,
     examine_tags,
 )
 from glassformer.generate import DecodingConfig
@@ -39,28 +38,28 @@ def small_bert(**values: Any) -> Any:
     return small_model("bert", vocab_size=vocabulary().source.vocab_size, **values)
 
 
-def continuation(variant: str, text: str = "a small dog sees", lines: list[str] | None = None) -> Examined:
+def continuation(variant: str, text: str = "a small dog sees", lines: list[str] | None = None) -> Example:
     tokenizer = vocabulary(lines).source
     return examine_continuation(small_model(variant, vocab_size=tokenizer.vocab_size), tokenizer, text)
 
 
-def image() -> Examined:
+def image() -> Example:
     pixels = torch.rand(1, 3, 4, 6, generator=torch.Generator().manual_seed(0))
     return examine_pixels(small_model("vit"), FORMAT, FORMAT.normalize(pixels), "cat.png")
 
 
-def series() -> Examined:
+def series() -> Example:
     values = np.random.default_rng(0).normal(size=(20, 2))
     return examine_series(small_model("series"), SERIES, values)
 
 
-def recurrent() -> Examined:
+def recurrent() -> Example:
     pair = vocabulary()
     model = small_model("recurrent", vocab_size=pair.source.vocab_size)
     return examine(Translator([model], pair, DecodingConfig()), "a small dog", "the cat runs")
 
 
-EXAMPLES: dict[str, Callable[[], Examined]] = {
+EXAMPLES: dict[str, Callable[[], Example]] = {
     "gpt": lambda: continuation("gpt"),
     "llama": lambda: continuation("llama"),
     "masked": lambda: examine_masked(small_bert(), vocabulary().source, "a [MASK] dog sees the [MASK]"),

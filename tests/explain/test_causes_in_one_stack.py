@@ -155,4 +155,4 @@ def test_inputs_are_those_of_an_example() -> None:
         example = EXAMPLES[name]()
         given = StackInputs.of(example)
         torch.testing.assert_close(run(example.model, given), example.trace["output_projection.logits"])
-    assert given.counted[0].nonzero().flatten().tolist() == [2, 6] == list(example.asked)
+    assert given.counted[0].nonzero().flatten().tolist() == [2, 6] == list(example.positions)

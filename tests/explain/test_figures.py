@@ -15,6 +15,7 @@ import glassformer
 import tiny_run
 from glassformer.errors import ConfigError, DataError
 from glassformer.explain import Example, examine
+from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
 from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.svg import label, number, shade, shown
@@ -63,7 +64,7 @@ def test_every_view_that_is_named_can_be_drawn(example: Example) -> None:
         *("positions", "mask", "norms", "logit_lens"),
     ]
     for name in names:
-        view = example.view(name)
+        view = view_of(example, name)
         assert view.name == name
         assert view.title
         assert view.row_axis
@@ -76,21 +77,21 @@ def test_every_view_that_is_named_can_be_drawn(example: Example) -> None:
 
 def test_attention_is_what_was_recorded_and_says_who_asks(example: Example) -> None:
     weights = example.trace["decoder.layers.1.cross_attention.weights"][0].numpy()
-    view = example.view(CROSS)
+    view = view_of(example, CROSS)
     assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
     assert np.allclose([panel.values for panel in view.panels], weights, atol=0, rtol=0)
     assert (view.panels[0].rows, view.panels[0].columns) == (example.predicted_tokens, example.source_tokens)
     assert (view.row_axis, view.column_axis) == ("target, as predicted (query)", "source (key)")
-    assert np.array_equal(example.view(CROSS, head=1).panels[0].values, weights[1])
-    assert np.allclose(example.view(CROSS, average=True).panels[0].values, weights.mean(0))
-    own = example.view("decoder.0.self_attention").panels[0]
+    assert np.array_equal(view_of(example, CROSS, head=1).panels[0].values, weights[1])
+    assert np.allclose(view_of(example, CROSS, average=True).panels[0].values, weights.mean(0))
+    own = view_of(example, "decoder.0.self_attention").panels[0]
     assert own.rows == own.columns == example.target_tokens
     assert np.array_equal(own.values, np.tril(own.values))
 
 
 @pytest.mark.parametrize("name", [CROSS, "decoder.0.self_attention", "encoder.0.self_attention"])
 def test_words_are_sums_of_asked_and_means_of_asking_pieces(example: Example, name: str) -> None:
-    pieces, words = example.view(name, head=0), example.view(name, head=0, words=True)
+    pieces, words = view_of(example, name, head=0), view_of(example, name, head=0, words=True)
     source = (*SOURCE.split(), "</s>")
     panel, whole = pieces.panels[0], words.panels[0]
     assert len(panel.columns) > len(whole.columns)
@@ -108,28 +109,28 @@ def test_words_are_sums_of_asked_and_means_of_asking_pieces(example: Example, na
 
 
 def test_without_special_tokens_nothing_is_scaled_up_and_the_title_says_so(example: Example) -> None:
-    whole, less = example.view(CROSS, head=0), example.view(CROSS, head=0, specials=False)
+    whole, less = view_of(example, CROSS, head=0), view_of(example, CROSS, head=0, specials=False)
     assert np.allclose(less.panels[0].values, whole.panels[0].values[:-1, :-1])
     assert less.panels[0].columns == example.source_tokens[:-1]
     assert "special tokens left out, so rows sum to less than 1" in less.title
-    both = example.view("decoder.1.self_attention", head=0, words=True, specials=False)
+    both = view_of(example, "decoder.1.self_attention", head=0, words=True, specials=False)
     assert both.panels[0].rows == both.panels[0].columns == TARGET.split()
 
 
 def test_views_of_the_whole_model(example: Example) -> None:
     ids = example.predicted_ids
-    mask = example.view("mask").panels[0]
+    mask = view_of(example, "mask").panels[0]
     assert np.array_equal(mask.values, np.tri(len(ids)))
     assert mask.rows == example.target_tokens
-    positions = example.view("positions").panels[0]
+    positions = view_of(example, "positions").panels[0]
     length = max(len(example.source_ids), len(ids))
     assert np.allclose(positions.values, sinusoids(torch.arange(length).double(), 16), atol=1e-6)
-    lens = example.view("logit_lens").panels[0]
+    lens = view_of(example, "logit_lens").panels[0]
     probabilities = example.trace["output_projection.probabilities"][0]
     assert lens.rows == ["embedding", "layer 0", "layer 1"]
     assert lens.columns == example.predicted_tokens
     assert lens.values[-1] == pytest.approx(probabilities[range(len(ids)), ids].numpy(), abs=1e-6)
-    encoder, decoder = example.view("norms").panels
+    encoder, decoder = view_of(example, "norms").panels
     assert encoder.values.shape == (2, len(example.source_ids))
     assert decoder.values.shape == (3, len(ids))
     last = example.trace["decoder.layers.1.feed_forward_norm.normed"][0].norm(dim=-1)
@@ -143,12 +144,12 @@ def test_positions_of_other_kinds(translator: Translator, make_model, positions:
     one = examine(Translator([model], translator.tokenizers, translator.decoding), "the cat", "le chat")
     if positions == "rotary":
         with pytest.raises(ConfigError, match=r"^positions=rotary adds nothing to the embedding: .*rotated_q"):
-            one.view("positions")
+            view_of(one, "positions")
     else:
-        view = one.view("positions")
+        view = view_of(one, "positions")
         assert [panel.title for panel in view.panels] == ["source", "target"]
         assert -view.low == view.high == max(abs(panel.values).max() for panel in view.panels)
-    assert one.view("norms").panels[1].values.shape[0] == 3
+    assert view_of(one, "norms").panels[1].values.shape[0] == 3
 
 
 # Files
@@ -179,14 +180,14 @@ def test_what_looks_like_markup_is_text_in_every_file(tmp_path: Path) -> None:
 def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix: str) -> None:
     begins = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg ", ".csv": b"panel,", ".tex": b"\\begin{table}"}
     for name in ("a", "b"):
-        example.view(CROSS).save(tmp_path / f"{name}{suffix.upper()}")
+        view_of(example, CROSS).save(tmp_path / f"{name}{suffix.upper()}")
     first, second = ((tmp_path / f"{name}{suffix.upper()}").read_bytes() for name in ("a", "b"))
     assert first == second
     assert first.startswith(begins[suffix])
 
 
 def test_a_picture_has_its_titles_a_color_bar_and_numbers_where_they_have_room(example: Example) -> None:
-    one = example.view(CROSS, head=0, words=True)
+    one = view_of(example, CROSS, head=0, words=True)
     svg = one.svg()
     assert 'viewBox="0 0 ' in svg
     assert "prefers-color-scheme: dark" in svg
@@ -203,7 +204,7 @@ def test_a_picture_has_its_titles_a_color_bar_and_numbers_where_they_have_room(e
 def test_a_long_sentence_is_pooled_and_the_title_says_so(translator: Translator, tmp_path: Path, suffix: str) -> None:
     one = examine(translator, "the cat " * 75, "le chat", keep="*.weights")
     length = len(one.source_ids)
-    view = one.view("encoder.0.self_attention")
+    view = view_of(one, "encoder.0.self_attention")
     assert view.panels[0].values.shape == (length, length)
     assert "pooled" not in view.title
     pooled = view.pooled()
@@ -214,7 +215,7 @@ def test_a_long_sentence_is_pooled_and_the_title_says_so(translator: Translator,
         block = view.panels[0].values[i * size : (i + 1) * size, j * size : (j + 1) * size]
         assert pooled.panels[0].values[i, j] == block.max()
     assert len(view.to_csv().splitlines()) == 1 + 2 * length**2
-    assert one.view(CROSS, head=0).pooled().panels[0].rows == one.predicted_tokens
+    assert view_of(one, CROSS, head=0).pooled().panels[0].rows == one.predicted_tokens
     pooled_file = tmp_path / f"long{suffix}"
     view.save(pooled_file)
     if suffix != ".png":
@@ -227,8 +228,8 @@ def test_without_matplotlib_the_way_out_is_told(
     monkeypatch.delitem(sys.modules, "glassformer.explain.figures.matplotlib", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"^\.png files are drawn by matplotlib, .*pip install 'glassformer\[plot\]'"):
-        example.view("mask").save(tmp_path / "mask.png")
-    example.view("mask").save(tmp_path / "mask.svg")
+        view_of(example, "mask").save(tmp_path / "mask.png")
+    view_of(example, "mask").save(tmp_path / "mask.svg")
     assert [file.name for file in tmp_path.iterdir()] == ["mask.svg"]
 
 
@@ -268,18 +269,18 @@ def test_numbers_are_short(value: float, text: str) -> None:
 )
 def test_views_that_there_are_not(example: Example, name: str, options: dict[str, bool], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        example.view(name, **options)
+        view_of(example, name, **options)
 
 
 def test_texts_and_files_that_cannot_be(translator: Translator, example: Example, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the sentence is empty"):
         examine(translator, " \t")
     empty = glassformer.examine(translator, "the cat", "")
-    assert empty.view(CROSS).panels[0].rows == ["</s>"]
+    assert view_of(empty, CROSS).panels[0].rows == ["</s>"]
     with pytest.raises(DataError, match="there is nothing to show: every token is left out"):
-        empty.view(CROSS, specials=False)
+        view_of(empty, CROSS, specials=False)
     with pytest.raises(ConfigError, match=r"f\.jpg: \.jpg is no kind of figure; known: \.csv \.pdf \.png \.svg \.tex"):
-        example.view(CROSS).save(tmp_path / "f.jpg")
+        view_of(example, CROSS).save(tmp_path / "f.jpg")
     with pytest.raises(ConfigError, match=r"f: no suffix says what kind of figure it is; end it in one of \.csv "):
-        example.view(CROSS).save(tmp_path / "f")
+        view_of(example, CROSS).save(tmp_path / "f")
     assert not list(tmp_path.iterdir())

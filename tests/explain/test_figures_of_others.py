@@ -8,6 +8,7 @@ import pytest
 
 from explain.small_examples import EXAMPLES
 from glassformer import ConfigError
+from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
 from glassformer.explain.figures.pixels import colors, reduced
 
@@ -34,9 +35,9 @@ def test_every_view_that_is_named_can_be_drawn(name: str) -> None:
     for known in view_names(example):
         if (name, known) == ("llama", "positions"):
             with pytest.raises(ConfigError, match=r"^positions=rotary adds nothing to the embedding"):
-                example.view(known)
+                view_of(example, known)
             continue
-        view = example.view(known)
+        view = view_of(example, known)
         assert view.title
         assert all(np.isfinite(panel.values).all() for panel in view.panels)
         ElementTree.fromstring(view.svg())
@@ -44,11 +45,11 @@ def test_every_view_that_is_named_can_be_drawn(name: str) -> None:
 
 def test_attention_is_what_was_recorded_and_named_by_the_text() -> None:
     example = EXAMPLES["gpt"]()
-    view = example.view("decoder.1.self_attention", head=2)
+    view = view_of(example, "decoder.1.self_attention", head=2)
     assert np.array_equal(view.panels[0].values, example.trace["decoder.layers.1.self_attention.weights"][0, 2])
     assert view.panels[0].rows == view.panels[0].columns == ["a", "small", "dog", "sees"]
     assert (view.row_axis, view.column_axis) == ("text (query)", "text (key)")
-    masked = EXAMPLES["masked"]().view("encoder.0.self_attention", average=True, specials=False)
+    masked = view_of(EXAMPLES["masked"](), "encoder.0.self_attention", average=True, specials=False)
     assert masked.panels[0].rows == ["a", "dog", "sees", "the"]
     assert "special tokens left out" in masked.title
 
@@ -56,7 +57,7 @@ def test_attention_is_what_was_recorded_and_named_by_the_text() -> None:
 def test_the_lens_ends_with_the_probability_of_what_is_predicted() -> None:
     for name in ("gpt", "masked"):
         example = EXAMPLES[name]()
-        panel = example.view("logit_lens").panels[0]
+        panel = view_of(example, "logit_lens").panels[0]
         ids = example.predicted_ids
         last = example.trace["output_projection.probabilities"][0][range(len(ids)), ids]
         assert panel.values[-1] == pytest.approx(last.numpy(), abs=1e-9)
@@ -65,7 +66,7 @@ def test_the_lens_ends_with_the_probability_of_what_is_predicted() -> None:
 
 def test_what_the_class_token_looks_at_is_laid_over_the_image(tmp_path: Path) -> None:
     example = EXAMPLES["vit"]()
-    view = example.view("encoder.1.class_attention", head=3)
+    view = view_of(example, "encoder.1.class_attention", head=3)
     weights = example.trace["encoder.layers.1.self_attention.weights"][0, 3, 0, 1:]
     assert np.array_equal(view.panels[0].values, weights.reshape(2, 3))
     assert view.panels[0].picture is not None
@@ -74,11 +75,11 @@ def test_what_the_class_token_looks_at_is_laid_over_the_image(tmp_path: Path) ->
     assert whole.count('fill-opacity="0.45"') >= 20
     view.save(tmp_path / "class.png")
     assert (tmp_path / "class.png").read_bytes().startswith(b"\x89PNG")
-    assert len(example.view("encoder.1.class_attention").panels) == 4
-    without = example.view("encoder.0.self_attention", head=0, specials=False)
+    assert len(view_of(example, "encoder.1.class_attention").panels) == 4
+    without = view_of(example, "encoder.0.self_attention", head=0, specials=False)
     assert without.panels[0].rows == ["0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
     with pytest.raises(ConfigError, match="what stands here is no text and has no words; leave words out"):
-        example.view("encoder.0.self_attention", words=True)
+        view_of(example, "encoder.0.self_attention", words=True)
 
 
 def test_large_images_are_shown_smaller_and_gray_ones_as_colors() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from explain.page_reader import Reader
 from explain.small_examples import EXAMPLES, LINES, continuation
-from glassformer.explain.examined import Examined
+from glassformer.explain import Example
 from glassformer.explain.page.model_line import model_line
 from glassformer.explain.report import report
 from glassformer.explain.walkthrough.walkthrough import walkthrough
@@ -20,12 +20,12 @@ THROUGH = {"gpt": "text through GPT", "vit": "image through a Vision Transformer
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
-def told(request: pytest.FixtureRequest) -> tuple[str, Examined, str]:
+def told(request: pytest.FixtureRequest) -> tuple[str, Example, str]:
     example = EXAMPLES[request.param]()
     return request.param, example, report(example)
 
 
-def test_the_steps_are_told_with_the_model_and_its_attention(told: tuple[str, Examined, str]) -> None:
+def test_the_steps_are_told_with_the_model_and_its_attention(told: tuple[str, Example, str]) -> None:
     name, example, page = told
     read, steps = Reader(page), walkthrough(example)
     sections = [str(attributes["id"]) for tag, attributes in read.tags if tag == "section" and "id" in attributes]
@@ -34,8 +34,8 @@ def test_the_steps_are_told_with_the_model_and_its_attention(told: tuple[str, Ex
     assert sections == ["summary", "model", *numbers[:-1], "attention", numbers[-1], *ends]
     assert f"in {'five' if name == 'recurrent' else 'seven'} steps" in read.text
     assert THROUGH.get(name, "") in read.text
-    assert example.read in read.text
-    assert example.said in read.text
+    assert example.input in read.text
+    assert example.output in read.text
     assert model_line(example.model) in read.text
     assert "checks passed" in read.text
     assert "✗" not in read.text
@@ -48,14 +48,14 @@ def test_the_steps_are_told_with_the_model_and_its_attention(told: tuple[str, Ex
     assert len(drawn) == (name == "vit")
 
 
-def test_nothing_leaves_the_file_and_it_is_the_same_every_time(told: tuple[str, Examined, str]) -> None:
+def test_nothing_leaves_the_file_and_it_is_the_same_every_time(told: tuple[str, Example, str]) -> None:
     name, _, page = told
     assert set(re.findall(r"https?://[^\"' >]*", page)) <= {"http://www.w3.org/2000/svg"}
     assert not {"link", "img", "iframe", "object", "form"} & {tag for tag, _ in Reader(page).tags}
     assert report(EXAMPLES[name]()) == page
 
 
-def test_every_head_of_every_layer_is_there(told: tuple[str, Examined, str]) -> None:
+def test_every_head_of_every_layer_is_there(told: tuple[str, Example, str]) -> None:
     name, example, page = told
     heads = [attributes for _, attributes in Reader(page).tags if attributes.get("role") == "radio"]
     everywhere = sum(example.trace[one].size(1) for one in example.trace if one.endswith("attention.weights"))
@@ -88,7 +88,7 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-def test_axe_finds_no_fault(browser: Any, told: tuple[str, Examined, str], tmp_path: Path) -> None:
+def test_axe_finds_no_fault(browser: Any, told: tuple[str, Example, str], tmp_path: Path) -> None:
     """Every second kind in dark mode: the colors are the same for all."""
     scheme = "dark" if list(EXAMPLES).index(told[0]) % 2 else "light"
     axe = pytest.importorskip("axe_core_python", reason="axe-core-python is not installed")

@@ -10,14 +10,13 @@ import torch
 from explain.small_examples import CLASSES, EXAMPLES, FORMAT, SERIES, TAGS, continuation, series, small_bert, vocabulary
 from explain.small_models import small_model
 from glassformer import ConfigError, DataError
-from glassformer.explain.examined import Examined
-from glassformer.explain.example import examine
-from glassformer.explain.reading import (
+from glassformer.explain import Example
+from glassformer.explain.examples.arrays import examine_pixels, examine_series
+from glassformer.explain.examples.text import (
+    examine,
     examine_class,
     examine_continuation,
     examine_masked,
-    examine_pixels,
-    examine_series,
     examine_tags,
 )
 from glassformer.explain.report import report
@@ -50,11 +49,11 @@ GIVEN = ("patches", "one_hot")
 
 
 @pytest.fixture(scope="module", params=EXAMPLES)
-def told(request: pytest.FixtureRequest) -> tuple[str, Examined]:
+def told(request: pytest.FixtureRequest) -> tuple[str, Example]:
     return request.param, EXAMPLES[request.param]()
 
 
-def test_the_steps_are_those_of_the_model(told: tuple[str, Examined]) -> None:
+def test_the_steps_are_those_of_the_model(told: tuple[str, Example]) -> None:
     name, example = told
     steps = walkthrough(example)
     assert [step.title for step in steps] == TITLES[name]
@@ -70,7 +69,7 @@ def test_the_steps_are_those_of_the_model(told: tuple[str, Examined]) -> None:
         assert len({len(row) for row in step.words}) <= 1
 
 
-def test_a_number_that_was_tampered_with_turns_its_step_red(told: tuple[str, Examined]) -> None:
+def test_a_number_that_was_tampered_with_turns_its_step_red(told: tuple[str, Example]) -> None:
     """Every table of every step: one of its numbers is changed, and the fact about them fails."""
     _, example = told
     for step in walkthrough(example):
@@ -88,17 +87,17 @@ def test_what_is_said_is_what_the_logits_say() -> None:
     gpt, masked, classes, tags = (EXAMPLES[name]() for name in ("gpt", "masked", "classes", "tags"))
     tokenizer = vocabulary().source
     best = gpt.trace["output_projection.logits"][0, -1].argmax()
-    assert tokenizer.tokens([int(best)])[0] in gpt.said or gpt.said == tokenizer.decode([int(best)])
+    assert tokenizer.tokens([int(best)])[0] in gpt.output or gpt.output == tokenizer.decode([int(best)])
     assert gpt.predicted_ids == [*tokenizer.encode("small dog sees"), int(best)]
     assert masked.tokens("encoder") == ["[CLS]", "a", "[MASK]", "dog", "sees", "the", "[MASK]", "[SEP]"]
     hidden = masked.trace["output_projection.logits"][0, 2].argmax()
     assert masked.predicted_ids[2] == int(hidden)
     assert masked.predicted_ids[3] == tokenizer.encode("dog")[0]
-    assert classes.said == CLASSES[int(classes.trace["classes.projection.logits"][0].argmax())]
+    assert classes.output == CLASSES[int(classes.trace["classes.projection.logits"][0].argmax())]
     assert classes.tokens("encoder") == ["[CLS]", "a", "small", "dog", "[SEP]", "the", "cat", "[SEP]"]
     expected = classes.trace.model.embedding.segment.weight[1]
     assert torch.equal(classes.trace["embedding.segment"][0, 5], expected)
-    assert tags.said.split() == [TAGS[i] for i in tags.trace["tags.projection.logits"][0, 1:5].argmax(-1)]
+    assert tags.output.split() == [TAGS[i] for i in tags.trace["tags.projection.logits"][0, 1:5].argmax(-1)]
 
 
 def test_the_next_word_is_chosen_behind_the_last_one() -> None:

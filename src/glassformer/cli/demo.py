@@ -155,6 +155,7 @@ def best_cross_attention(translator: "Translator", pair: "AlignedPair", translat
     import torch
 
     from glassformer.explain import examine
+    from glassformer.explain import view as view_of
 
     weights = translator.cross_attention(pair.source, pair.target).weights
     n_heads = weights.size(1)
@@ -163,7 +164,7 @@ def best_cross_attention(translator: "Translator", pair: "AlignedPair", translat
     shifted, place = divmod(int(aligned.argmax()), weights.size(0) * n_heads)
     layer, head = divmod(place, n_heads)
     example = examine(translator, pair.source, translation)
-    view = example.view(f"decoder.{layer}.cross_attention", head, shifted=bool(shifted))
+    view = view_of(example, f"decoder.{layer}.cross_attention", head, shifted=bool(shifted))
     return replace(view, title=f"{view.title}, the most aligned of {weights.size(0) * n_heads}")
 
 

@@ -41,10 +41,9 @@ def command(
 ) -> None:
     """Draw a view of the model's values for one example."""
     from glassformer.errors import ConfigError
-    from glassformer.explain.figures.attention import Choice
-    from glassformer.explain.figures.attention import view as view_of
+    from glassformer.explain import ExampleInput, examine_run
+    from glassformer.explain import view as view_of
     from glassformer.explain.figures.view import known_suffix
-    from glassformer.explain.opened import ExampleInput, examine_run
 
     view = renamed_option("--view", "the argument VIEW", former_view, view)
     file = renamed_option("--output", "the argument FILE", former_output, file)
@@ -55,6 +54,6 @@ def command(
     keep = "*.weights" if view.endswith("_attention") else "*"
     example = examine_run(run, ExampleInput(text, target, keep, device))
     describe_run(run, device=device)
-    picture = view_of(example, view, Choice(head, average, words, specials, shifted))
+    picture = view_of(example, view, head, average, words, specials, shifted)
     with write_errors(file):
         picture.save(file)

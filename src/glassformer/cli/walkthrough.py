@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from glassformer.explain.examined import Examined
+    from glassformer.explain import Example
     from glassformer.explain.walkthrough.step import Pixels, Step, TensorTable
 
 PIXELS = 32
@@ -60,11 +60,10 @@ def command(
     note(f"{html} is written; open it in a browser")
 
 
-def _example(run: str, text: str, target: str | None, device: str) -> "Examined":
+def _example(run: str, text: str, target: str | None, device: str) -> "Example":
     from glassformer.cli.toy_example import SENTENCE, first_translator
     from glassformer.errors import DataError
-    from glassformer.explain import examine
-    from glassformer.explain.opened import ExampleInput, examine_run
+    from glassformer.explain import ExampleInput, examine, examine_run
 
     if run and not text.strip():
         raise DataError('there is no sentence to follow; write for example glassformer walkthrough RUN "A dog runs."')
@@ -81,11 +80,11 @@ def _check(step: int | None, count: int) -> None:
         raise ConfigError(f"step={step} is outside this walkthrough; choose from 1 to {count}")
 
 
-def _print(example: "Examined", steps: "list[Step]") -> None:
+def _print(example: "Example", steps: "list[Step]") -> None:
     from rich.markup import escape
 
     screen = console()
-    screen.print(f"\n[bold]{escape(example.read)}[/bold] → [bold]{escape(example.said)}[/bold]")
+    screen.print(f"\n[bold]{escape(example.input)}[/bold] → [bold]{escape(example.output)}[/bold]")
     for step in steps:
         for part in _parts(step):
             screen.print(part)

@@ -1,48 +1,104 @@
-"""One example as the whole of ``explain`` reads it: raw text, its tokens, and everything the model computed for it."""
+"""One example of any task: its input and output in words, the words along each axis, and the recorded forward pass."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
-from glassformer.errors import DataError
-from glassformer.explain.examined import Written, token_labels
-from glassformer.explain.figures import attention
-from glassformer.explain.trace import Trace, trace
-from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.predict.memory import fitting_memory
-from glassformer.predict.translator import Translator
-from glassformer.taps import Edit
-from glassformer.text.arguments import one_text
+from glassformer.errors import CheckpointError, ConfigError
+from glassformer.explain.trace import Trace
+from glassformer.predict.loading import task_at
+from glassformer.tasks import TASKS, resolve_name
 from glassformer.text.notebook import facts_as_html, weights_as_html
+from glassformer.text.tokenizer import Tokenizer
+
+LONGEST_UNKNOWN = 16
+"""Maximum number of characters of an unknown word in a label."""
+
+
+class Side(NamedTuple):
+    """The positions of one input: source, target, text, image or series. Text has a ``tokenizer``, ids and itself."""
+
+    name: str
+    tokens: list[str]
+    text: str
+    tokenizer: Tokenizer | None = None
+    ids: Sequence[int] = ()
+
+    @classmethod
+    def of(
+        cls, name: str, tokenizer: Tokenizer, ids: Sequence[int], text: str, unknown: Sequence[str] | None = None
+    ) -> Self:
+        """A text with the label of each token; ``unknown`` are its unknown words, those of ``text`` if None."""
+        labels = token_labels(tokenizer, ids, tokenizer.unknown(text) if unknown is None else unknown)
+        return cls(name, labels, text, tokenizer, ids)
+
+    @property
+    def vocabulary(self) -> Tokenizer:
+        """Tokenizer of a text."""
+        assert self.tokenizer is not None
+        return self.tokenizer
+
+
+def token_labels(tokenizer: Tokenizer, ids: Sequence[int], unknown: Sequence[str]) -> list[str]:
+    """Labels of the tokens ``ids``; each ``<unk>`` is followed by its text from ``unknown``: ``<unk> 🚀``."""
+    labels = tokenizer.tokens(ids)
+    places = [place for place, i in enumerate(ids) if i == tokenizer.unknown_id]
+    if len(places) == len(unknown):
+        for place, text in zip(places, unknown, strict=True):
+            labels[place] += f" {text[:LONGEST_UNKNOWN]}"
+    return labels
 
 
 @dataclass(frozen=True, repr=False)
-class Example(attention.Pictured):
-    """A source and a target that went through the model once (teacher forcing; section 3.1: the target shifted right).
+class Example:
+    """One input that went through a model once, with every tensor that was recorded.
 
-    ``source_tokens`` ends with the end token. ``target_tokens[i]`` is the decoder's input at position i, the start
-    token first; ``predicted_tokens[i]`` is what follows it, the end token last.
+    A translation has two sides (teacher forcing; section 3.1: the target shifted right). ``source_tokens`` ends with
+    the end token. ``target_tokens[i]`` is the decoder's input at position i, the start token first;
+    ``predicted_tokens[i]`` is the token that follows it, the end token last. Any other example has one side.
     """
 
-    translator: Translator
-    source: str
-    target: str
-    source_ids: list[int]
-    target_ids: list[int]
+    model: Any
     trace: Trace
-
-    relation = "is translated as"
+    task: str
+    """Name of the task in ``tasks.TASKS``."""
+    relation: str
+    """Relation of the output to the input, in words: ``is translated as``."""
+    output: str
+    sides: tuple[Side, ...]
+    predicted_ids: list[int]
+    """Token that the logits of each position are for, where they are logits of tokens."""
+    positions: tuple[int, ...] = ()
+    """Positions that are predicted: hidden tokens, the first piece of each word, or the last of all."""
+    segments: tuple[int, ...] = ()
+    """Number of the text that each token belongs to."""
+    labels: tuple[str, ...] = ()
+    """Classes, tags or variables, in the order of the outputs."""
+    values: NDArray[np.float64] | None = None
+    """Pixels of an image, ``[row, column, channel]`` from 0 to 1; steps of a series, ``[time, variable]``."""
+    forecast: NDArray[np.float64] | None = None
+    """Steps that follow a series, ``[time, variable]``."""
+    translator: Any = None
+    """``Translator`` of a translation."""
 
     def __repr__(self) -> str:
-        sides = f"{len(self.source_ids)} source and {len(self.target_ids)} target tokens"
-        return f"<Example: {self.source!r} → {self.target!r}, {sides}, {len(self.trace)} tensors>"
+        if self.translated:
+            sides = f"{len(self.source_ids)} source and {len(self.target_ids)} target tokens"
+            return f"<Example: {self.source!r} → {self.target!r}, {sides}, {len(self.trace)} tensors>"
+        relation = f"{self.input!r} {self.relation} {self.output!r}"
+        return f"<Example: {relation}, {len(self.sides[0].tokens)} positions, {len(self.trace)} tensors>"
 
     def _repr_html_(self) -> str:
-        """Both texts, and the last layer's cross-attention, mean over heads, if it was recorded."""
-        facts = {"source": self.source, "target": self.target, "model": repr(self.translator)}
-        facts["tensors"] = f"{len(self.trace)}; trace[name], view(name), walkthrough(example), report(example)"
+        """Input and output; of a translation the last layer's cross-attention, mean over heads, if it was recorded."""
+        facts = {side.name: side.text for side in self.sides} | (
+            {} if self.translated else {self.relation: self.output}
+        )
+        facts["model"] = repr(self.translator) if self.translated else type(self.model).__name__
+        facts["tensors"] = f"{len(self.trace)}; trace[name], view(example, name), walkthrough(example), report(example)"
         html = facts_as_html("Example", facts)
         names = [name for name in self.trace if name.endswith("cross_attention.weights")]
         if not names:
@@ -53,86 +109,83 @@ class Example(attention.Pictured):
         )
 
     @property
-    def model(self) -> Any:
-        """The first of the translator's."""
-        return self.translator.models[0]
+    def translated(self) -> bool:
+        """True if it has a source and a target."""
+        return len(self.sides) == 2
 
     @property
-    def read(self) -> str:
-        """The source."""
+    def input(self) -> str:
+        """Text, or name of the image or series."""
         return self.source
 
     @property
-    def said(self) -> str:
-        """The target."""
-        return self.target
+    def source(self) -> str:
+        return self.sides[0].text
 
-    def tokens(self, stack: str) -> list[str]:
-        """Those that the encoder or the decoder reads."""
-        return self.source_tokens if stack == "encoder" else self.target_tokens
+    @property
+    def target(self) -> str:
+        return self.sides[-1].text
 
-    def written(self, stack: str, kind: str) -> tuple[Written, Written]:
-        """Of cross-attention those who ask are named by what each step predicts."""
-        tokenizers = self.translator.tokenizers
-        source = Written("source", self.source_tokens, tokenizers.source, self.source_ids, self.source)
-        if stack == "encoder":
-            return source, source
-        if kind == "cross_attention":
-            tokens, ids, name = self.predicted_tokens, self.predicted_ids, "target, as predicted"
-        else:
-            tokens, ids, name = self.target_tokens, self.target_ids, "target, as read"
-        target = Written(name, tokens, tokenizers.target, ids, self.target)
-        return target, source if kind == "cross_attention" else target
+    @property
+    def source_ids(self) -> list[int]:
+        return list(self.sides[0].ids)
+
+    @property
+    def target_ids(self) -> list[int]:
+        return list(self.sides[-1].ids)
 
     @property
     def source_tokens(self) -> list[str]:
-        tokenizer = self.translator.tokenizers.source
-        return token_labels(tokenizer, self.source_ids, tokenizer.unknown(self.source))
+        return self.sides[0].tokens
 
     @property
     def target_tokens(self) -> list[str]:
-        return self._target_labels(self.target_ids)
-
-    @property
-    def predicted_ids(self) -> list[int]:
-        return [*self.target_ids[1:], self.translator.symbols.end]
+        return self.sides[-1].tokens
 
     @property
     def predicted_tokens(self) -> list[str]:
-        return self._target_labels(self.predicted_ids)
+        return self._predicted.tokens
 
-    def _target_labels(self, ids: list[int]) -> list[str]:
-        tokenizer = self.translator.tokenizers.target
-        return token_labels(tokenizer, ids, tokenizer.unknown(self.target))
+    def tokens(self, stack: str) -> list[str]:
+        """Tokens that the encoder or the decoder reads."""
+        return self.source_tokens if stack == "encoder" else self.target_tokens
 
+    def attention_sides(self, stack: str, kind: str) -> tuple[Side, Side]:
+        """Query and key side of an attention; queries of cross-attention are named by the token that each predicts."""
+        source, target = self.sides[0], self.sides[-1]
+        if not self.translated and source.tokenizer is None:
+            source = source._replace(name="position")
+        if stack == "encoder" or not self.translated:
+            return source, source
+        if kind == "cross_attention":
+            return self._predicted, source
+        target = target._replace(name="target, as read")
+        return target, target
 
-@torch.no_grad()
-def examine(
-    translator: Translator,
-    source: str,
-    target: str | None = None,
-    keep: str = "*",
-    edits: Mapping[str, Edit] | None = None,
-) -> Example:
-    """Trace the (first) model of ``translator`` over ``source`` and ``target``, its own translation when None."""
-    if not one_text(source, "source").strip():
-        raise DataError("the sentence is empty; give one with at least one word")
-    if target is None:
-        target = translator.translate([source])[0]
-    one_text(target, "target")
-    model = translator.models[0]
-    source_ids = [*translator.tokenizers.source.encode(source), translator.symbols.end]
-    target_ids = [translator.symbols.start, *translator.tokenizers.target.encode(target)]
-    ids = [torch.tensor([one], device=translator.device) for one in (source_ids, target_ids)]
-    longest = max(len(source_ids), len(target_ids))
-    with fitting_memory(longest, _bytes(model, longest)), trace(model, keep, edits) as recorded:
-        model(*ids)
-    return Example(translator, source, target, source_ids, target_ids, recorded)
+    @property
+    def _predicted(self) -> Side:
+        target = self.sides[-1]
+        return Side.of("target, as predicted", target.vocabulary, self.predicted_ids, target.text)
 
 
-def _bytes(model: EncoderDecoder, length: int) -> int:
-    """Of what grows fastest with the length: five square matrices for each head, four numbers for each entry of the
-    vocabulary at each position."""
-    config = model.config
-    heads = config.n_heads * (config.n_encoder_layers + 2 * config.n_decoder_layers)
-    return 4 * (5 * heads * length**2 + 4 * max(config.vocab_sizes) * length)
+@dataclass(frozen=True)
+class ExampleInput:
+    """An example to trace: ``text`` is a text, or the path of an image or a table; ``second`` is a translation, or the
+    second text of a pair. ``keep`` is a glob of the tensors to record, ``device`` where the model computes."""
+
+    text: str
+    second: str | None = None
+    keep: str = "*"
+    device: str = "cpu"
+
+
+def examine_run(run: str | Path, example: ExampleInput) -> Example:
+    """Trace the model of ``run`` over the example, as its task does."""
+    task = task_at(run)
+    if task not in TASKS or not TASKS[task].example:
+        known = ", ".join(name for name, record in TASKS.items() if record.example)
+        raise CheckpointError(f"{run}: task={task!r} cannot be followed; known: {known}")
+    if example.second is not None and not TASKS[task].pairs:
+        raise ConfigError(f"{run}: this is a run of {task}, which has no second text; leave --target out")
+    traced: Example = resolve_name(TASKS[task].example)(run, example)
+    return traced

@@ -7,7 +7,6 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.figures.panels import LARGEST
 from glassformer.explain.figures.pixels import paths
@@ -51,7 +50,7 @@ class RenderedStep:
         return len(self.step.facts) + len(self.formulas)
 
 
-def report(example: Examined) -> str:
+def report(example: Example) -> str:
     """The steps of the walkthrough, with the model, all attention and, of a translation, the alignment: one HTML file.
 
     Nothing in it is fetched: style, script and numbers are inside, and the page forbids itself any request.
@@ -59,7 +58,7 @@ def report(example: Examined) -> str:
     numbers = Numbers()
     steps = walkthrough(example)
     told = [_told(example, step, numbers, step is steps[-1]) for step in steps]
-    alignment = alignment_of(example) if isinstance(example, Example) else None
+    alignment = alignment_of(example) if example.translated else None
     legends = legend([label.text for side in sides_of(example) for label in side.tokens])
     return (
         _environment()
@@ -77,7 +76,7 @@ def report(example: Examined) -> str:
             summary=summary_of(steps, [bool(one.failed) for one in told], alignment),
             legend=legends,
             galleries=galleries_of(example, numbers),
-            translated=isinstance(example, Example),
+            translated=example.translated,
             alignment=alignment,
             limits=_limits(example),
             numbers=numbers,
@@ -88,7 +87,7 @@ def report(example: Examined) -> str:
     )
 
 
-def _told(example: Examined, step: Step, numbers: Numbers, last: bool) -> RenderedStep:
+def _told(example: Example, step: Step, numbers: Numbers, last: bool) -> RenderedStep:
     formulas = [] if step.formula is None else [step.formula]
     if last and step.formula is not None:
         formulas = list(trace_back(example.trace, step.formula))
@@ -117,10 +116,10 @@ def _size(table: TensorTable) -> int:
     return len(table.rows.labels) * (1 if table.columns is None else len(table.columns.labels))
 
 
-def _limits(example: Examined) -> list[str]:
+def _limits(example: Example) -> list[str]:
     """What of a long sentence is not shown."""
     lengths = {side.name: len(side.tokens) for side in sides_of(example)}
-    if isinstance(example, Example):
+    if example.translated:
         lengths["target"] = len(example.target_ids)
     return [
         f"The {side} has {length} tokens, more than fit: tables show the first {MAX_LABELS} of them, and matrices of "

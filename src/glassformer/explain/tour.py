@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Self
 
 from glassformer.errors import DataError
-from glassformer.explain.examined import Examined
-from glassformer.explain.example import examine
-from glassformer.explain.opened import ExampleInput, examine_run
+from glassformer.explain.example import Example, ExampleInput, examine_run
+from glassformer.explain.examples.text import examine
 from glassformer.explain.report import report as page_of
 from glassformer.explain.walkthrough.step import Step
 from glassformer.explain.walkthrough.walkthrough import walkthrough as steps_of
@@ -58,7 +57,7 @@ class Page(str):
         return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self)}"></iframe>'
 
 
-def walkthrough(of: "str | Path | Translator | Examined", given: str | None = None, second: str | None = None) -> Steps:
+def walkthrough(of: str | Path | Translator | Example, given: str | None = None, second: str | None = None) -> Steps:
     """Follow one example through the model step by step, with its numbers, formulas and checks.
 
     ``of`` is a run or checkpoint folder of any task, a ``Translator``, or an example that ``examine`` returned.
@@ -68,12 +67,12 @@ def walkthrough(of: "str | Path | Translator | Examined", given: str | None = No
     return Steps(steps_of(_example(of, given, second)))
 
 
-def report(of: "str | Path | Translator | Examined", given: str | None = None, second: str | None = None) -> Page:
+def report(of: str | Path | Translator | Example, given: str | None = None, second: str | None = None) -> Page:
     """One HTML document with the walkthrough, the model and all attention; arguments as for ``walkthrough``."""
     return Page(page_of(_example(of, given, second)))
 
 
-def _example(of: "str | Path | Translator | Examined", given: str | None, second: str | None) -> Examined:
+def _example(of: str | Path | Translator | Example, given: str | None, second: str | None) -> Example:
     if not isinstance(of, str | Path | Translator):
         if given is not None or second is not None:
             raise DataError("of is an example, which has its texts; leave out given and second, or give its run")

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, nearest
 from glassformer.explain.example import Example
-from glassformer.explain.stack_example import TextExample
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.dropout import has_active_dropout
@@ -73,14 +72,14 @@ class StackInputs(NamedTuple):
     """Where predictions count, such as the hidden tokens of BERT; where there is no padding when not given."""
 
     @classmethod
-    def of(cls, example: TextExample) -> Self:
+    def of(cls, example: Example) -> Self:
         """Those of ``example``, a batch of one."""
         device = example.model.embedding.weight.device
-        predicts = torch.zeros(1, len(example.ids), dtype=torch.bool, device=device)
-        predicts[0, list(example.asked)] = True
+        predicts = torch.zeros(1, len(example.source_ids), dtype=torch.bool, device=device)
+        predicts[0, list(example.positions)] = True
         segments = torch.tensor([example.segments], device=device) if example.trace.kind == "bert" else None
         hidden = predicts if example.task == "masked" else None
-        return cls(torch.tensor([example.ids], device=device), None, segments, hidden)
+        return cls(torch.tensor([example.source_ids], device=device), None, segments, hidden)
 
     @property
     def source(self) -> Tensor:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from torch import Tensor
 
 from glassformer.alignment.attention import grouped
 from glassformer.errors import ConfigError, nearest
-from glassformer.explain.examined import Examined, Written
+from glassformer.explain.example import Example, Side
 from glassformer.explain.figures.model_figures import CLASS, class_attention, lens_of, mask, norms, positions
 from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
@@ -39,12 +39,12 @@ class _Side(NamedTuple):
     groups: list[int]
 
 
-def view_names(example: Examined) -> list[str]:
+def view_names(example: Example) -> list[str]:
     """Every view of ``example``: those of attention per layer, then those of the whole model."""
     return [*attention_views(example), *_whole(example)]
 
 
-def attention_views(example: Examined) -> dict[str, str]:
+def attention_views(example: Example) -> dict[str, str]:
     """The name of each view of attention, and the path of the attention that it shows."""
     found = {}
     for path, module in example.model.named_modules():
@@ -54,10 +54,20 @@ def attention_views(example: Examined) -> dict[str, str]:
     return {**found, **(classes if example.trace.kind == "vit" else {})}
 
 
-def view(example: Examined, name: str, choice: Choice | None = None) -> View:
-    """The view called ``name``; ``ConfigError`` names what exists when it does not."""
-    if choice is None:
-        choice = Choice()
+def view(
+    example: Example,
+    name: str,
+    head: int | None = None,
+    average: bool = False,
+    words: bool = False,
+    specials: bool = True,
+    shifted: bool = False,
+) -> View:
+    """A figure by name: ``decoder.1.cross_attention``, ``positions``, ``mask``, ``norms``, ``logit_lens``, …
+
+    The options are those of ``Choice``. ``ConfigError`` names the figures of the example if it has no such one.
+    """
+    choice = Choice(head, average, words, specials, shifted)
     whole, names = _whole(example), view_names(example)
     if name in whole:
         if choice != Choice():
@@ -73,28 +83,7 @@ def view(example: Examined, name: str, choice: Choice | None = None) -> View:
     return _attention(example, name, choice)
 
 
-class Pictured:
-    """An example whose pictures are had by name."""
-
-    def view(
-        self,
-        name: str,
-        head: int | None = None,
-        average: bool = False,
-        words: bool = False,
-        specials: bool = True,
-        shifted: bool = False,
-    ) -> View:
-        """A picture: ``decoder.1.cross_attention``, ``positions``, ``mask``, ``norms``, ``logit_lens``, …
-
-        Of attention every head, one ``head``, or their ``average``; ``words`` joins the pieces of a word, and without
-        ``specials`` the start and end tokens are left out; ``shifted`` names the steps of cross-attention by what they
-        read (``Choice``).
-        """
-        return view(cast(Examined, self), name, Choice(head, average, words, specials, shifted))
-
-
-def _attention(example: Examined, name: str, choice: Choice) -> View:
+def _attention(example: Example, name: str, choice: Choice) -> View:
     path = attention_views(example)[name]
     stack, kind = name.split(".")[0], path.rpartition(".")[2]
     heads = _heads(example.trace[f"{path}.weights"][0].double().cpu(), name, choice)
@@ -104,11 +93,11 @@ def _attention(example: Examined, name: str, choice: Choice) -> View:
         title += f", {next(iter(heads))}"
     if name.endswith(CLASS):
         return class_attention(example, name, title, heads)
-    query_side, key_side = example.written(stack, kind)
+    query_side, key_side = example.attention_sides(stack, kind)
     if choice.shifted:
         if kind != "cross_attention":
             raise ConfigError(f"{name} has no second reading; only cross-attention can be shifted")
-        query_side, title = example.written(stack, "self_attention")[0], f"{title}, shifted"
+        query_side, title = example.attention_sides(stack, "self_attention")[0], f"{title}, shifted"
     queries, keys = _side(query_side, choice), _side(key_side, choice)
     if not choice.specials:
         title += " · special tokens left out, so rows sum to less than 1"
@@ -131,7 +120,7 @@ def _heads(weights: Tensor, name: str, choice: Choice) -> dict[str, Tensor]:
     return {f"head {choice.head}": weights[choice.head]}
 
 
-def _side(written: Written, choice: Choice) -> _Side:
+def _side(written: Side, choice: Choice) -> _Side:
     """Patches are no words, and of them the class token alone is special."""
     if written.tokenizer is not None:
         return _side_of_text(written, written.tokenizer, choice)
@@ -142,7 +131,7 @@ def _side(written: Written, choice: Choice) -> _Side:
     return _Side([written.tokens[place] for place in kept], [order.get(p, -1) for p in range(len(written.tokens))])
 
 
-def _side_of_text(side: Written, tokenizer: Tokenizer, choice: Choice) -> _Side:
+def _side_of_text(side: Side, tokenizer: Tokenizer, choice: Choice) -> _Side:
     """Words are named as they stand in ``text``, where an unknown sign is still itself."""
     special = set(tokenizer.special_tokens.values()) - {tokenizer.unknown_id}
     ids, written = side.ids, side.text.split()
@@ -165,12 +154,12 @@ def _side_of_text(side: Written, tokenizer: Tokenizer, choice: Choice) -> _Side:
     return _Side(labels, [order.get(key, -1) for key in keys])
 
 
-def _whole(example: Examined) -> dict[str, Callable[[Examined], View]]:
+def _whole(example: Example) -> dict[str, Callable[[Example], View]]:
     """By the kind of model; what a recurrent one adds and normalizes is not recorded."""
     kind, model = example.trace.kind, example.model
     if kind == "recurrent":
         return {}
-    found: dict[str, Callable[[Examined], View]] = {"positions": positions, "mask": mask, "norms": norms}
+    found: dict[str, Callable[[Example], View]] = {"positions": positions, "mask": mask, "norms": norms}
     if not any(name.startswith("decoder.") for name in example.trace):
         del found["mask"]
     if kind in ("encoder_decoder", "gpt") or (kind == "bert" and model.output_projection is not None):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from glassformer.errors import ConfigError
 from glassformer.explain.analysis.lens import logit_lens
-from glassformer.explain.examined import Examined
+from glassformer.explain.example import Example
 from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
 from glassformer.explain.formula.dataflow import embedding_of, residual_stream, stacks
@@ -19,7 +19,7 @@ DIMENSIONS = 64
 CLASS = "class_attention"
 
 
-def positions(example: Examined) -> View:
+def positions(example: Example) -> View:
     """The longer side has all rows of the shorter one, unless each has learned its own."""
     config, model = example.model.config, example.model
     kind = getattr(config, "positions", "learned")
@@ -43,15 +43,15 @@ def positions(example: Examined) -> View:
     return View("positions", title, "position", "dimension", "encoding", panels, -high, high)
 
 
-def mask(example: Examined) -> View:
+def mask(example: Example) -> View:
     values = _numbers(example.trace["decoder.layers.0.self_attention.mask"][0, 0])
-    tokens, read = example.tokens("decoder"), example.written("decoder", "self_attention")[0].name
+    tokens, read = example.tokens("decoder"), example.attention_sides("decoder", "self_attention")[0].name
     title = "causal mask of the decoder: no token sees a later one"
     axes = f"{read} (query)", f"{read} (key)"
     return View("mask", title, *axes, "1 = may be seen", [Panel("", tokens, tokens, values)])
 
 
-def norms(example: Examined) -> View:
+def norms(example: Example) -> View:
     panels = []
     for stack in stacks(example.model):
         names = residual_stream(example.model, stack)
@@ -63,11 +63,11 @@ def norms(example: Examined) -> View:
     return View("norms", title, "place", "token", "Euclidean norm", panels, low, high)
 
 
-def lens_of(example: Examined) -> View:
+def lens_of(example: Example) -> View:
     """Of a text what follows each token, or stands behind each mask."""
     ids = example.predicted_ids
     lens = logit_lens(example.trace, torch.tensor([ids]))
-    asking = example.written("decoder", "cross_attention")[0]
+    asking = example.attention_sides("decoder", "cross_attention")[0]
     assert asking.tokenizer is not None
     probability = _numbers(lens.probability[:, 0])
     what, axis = "target token, had the decoder", "target: the predicted token"
@@ -85,8 +85,8 @@ def class_attention(example: Any, name: str, title: str, heads: Mapping[str, Ten
     panels = []
     for head, weights in heads.items():
         values = weights[0, 1:].reshape(down, across).numpy()  # what it looks at itself is left out
-        panels.append(Panel(head if len(heads) > 1 else "", rows, columns, values, example.pixels))
-    title = f"{title} of {example.read}"
+        panels.append(Panel(head if len(heads) > 1 else "", rows, columns, values, example.values))
+    title = f"{title} of {example.input}"
     high = max(float(panel.values.max()) for panel in panels)
     return View(name, title, "row of patches", "column of patches", "attention", panels, 0.0, high)
 

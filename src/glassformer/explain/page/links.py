@@ -12,6 +12,7 @@ from glassformer.explain.figures.attention import attention_views
 from glassformer.explain.figures.svg import columns_of, shown
 from glassformer.explain.page.sheets import Label
 from glassformer.explain.page.wording import direction
+from glassformer.text import TokenizerPair
 from glassformer.text.tokenizer import Tokenizer
 
 LETTER, SPACE = 9.6, 26
@@ -69,7 +70,7 @@ class Alignment:
 
 def alignment_of(example: Example) -> Alignment | None:
     """From what was traced, the mean of a layer's heads; None where a side has no words."""
-    tokenizers = example.translator.tokenizers
+    tokenizers: TokenizerPair = example.translator.tokenizers
     source_ids, target_ids = example.source_ids[:-1], example.target_ids[1:]
     words = tokenizers.source.word_of(source_ids), tokenizers.target.word_of(target_ids)
     if max(words[0], default=-1) < 0 or max(words[1], default=-1) < 0:

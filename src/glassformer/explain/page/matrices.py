@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.explain.examined import Examined
+from glassformer.explain.example import Example
 from glassformer.explain.figures import attention
 from glassformer.explain.figures.panels import LARGEST
 from glassformer.explain.figures.svg import shown
@@ -22,7 +22,7 @@ from glassformer.explain.page.sheets import (
     whole,
     written,
 )
-from glassformer.explain.walkthrough.step import SIDES, TensorTable
+from glassformer.explain.walkthrough.step import TensorTable
 
 MAX_BYTES = 600_000
 """Of all matrices of a page in float32; beyond that they are written in float16."""
@@ -85,7 +85,7 @@ def gallery_of(tables: Sequence[TensorTable], numbers: Numbers, key: str) -> Gal
     return Gallery(key, "Every head of this attention", heads, sheet, across=_across(len(heads)))
 
 
-def galleries_of(example: Examined, numbers: Numbers) -> list[Gallery]:
+def galleries_of(example: Example, numbers: Numbers) -> list[Gallery]:
     """Every layer and head of the model."""
     groups: dict[tuple[str, str], list[View]] = {}
     for name, path in attention.attention_views(example).items():
@@ -95,7 +95,7 @@ def galleries_of(example: Examined, numbers: Numbers) -> list[Gallery]:
     pooled = {group: [view.pooled() for view in groups[group]] for group in order}
     size = sum(4 * panel.values.size for found in pooled.values() for view in found for panel in view.panels)
     dtype = np.float32 if size <= MAX_BYTES else np.float16
-    side = SIDES.get(example.trace.kind, "")
+    side = "" if example.translated else example.sides[0].name
     return [_gallery(_Group(*group, side), groups[group], pooled[group], numbers, dtype) for group in order]
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from glassformer.explain.examined import Examined
+from glassformer.explain.example import Example
 from glassformer.explain.walkthrough.step import SIDES
 
 THROUGH = {
@@ -16,7 +16,7 @@ THROUGH = {
 COUNTS = {5: "five", 7: "seven", 12: "twelve"}
 
 
-def eyebrow(example: Examined, steps: int) -> str:
+def eyebrow(example: Example, steps: int) -> str:
     """``One sentence through a Transformer, in twelve steps``"""
     kind = example.trace.kind
     return f"One {SIDES.get(kind, 'sentence')} through {THROUGH[kind]}, in {COUNTS.get(steps, steps)} steps"

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.page.architecture import (
     CAPTIONS,
@@ -26,16 +25,16 @@ ENTRIES = {"gpt": "text, {} tokens", "bert": "[CLS] text [SEP], {} tokens", "vit
 HEADS = {"masked": "a hidden word", "classification": "a class", "tagging": "a tag for each word", "images": "a class"}
 
 
-def drawings(example: Examined) -> list[Drawing]:
+def drawings(example: Example) -> list[Drawing]:
     """Drawings of the model with the shapes of this example: for a wide window, then for a narrow one if it differs."""
-    if not isinstance(example, Example):
+    if not example.translated:
         return [_one_stack(example)]
     if example.trace.kind == "recurrent":
         return [_recurrent(example, narrow) for narrow in (False, True)]
     return [two_stacks(example), one_above_the_other(example)]
 
 
-def _one_stack(example: Examined) -> Drawing:
+def _one_stack(example: Example) -> Drawing:
     model: Any = example.model
     kind, pre, length = example.trace.kind, example.trace.kind != "bert", len(example.tokens("encoder"))
     entry, head = _entry(example), _head(example)
@@ -62,7 +61,7 @@ def _one_stack(example: Examined) -> Drawing:
     return drawing
 
 
-def _entry(example: Examined) -> list[BoxText]:
+def _entry(example: Example) -> list[BoxText]:
     c: Any = example.model.config
     length, kind = len(example.tokens("encoder")), example.trace.kind
     added = BoxText("Positions", f"+ {length} × {c.d_model}, {getattr(c, 'positions', 'learned')}", 2, "embedding")
@@ -78,7 +77,7 @@ def _entry(example: Examined) -> list[BoxText]:
     return [embedding, added] if ENCODINGS[c.positions].added else [embedding]
 
 
-def _layer(example: Examined) -> tuple[BoxText, BoxText]:
+def _layer(example: Example) -> tuple[BoxText, BoxText]:
     c: Any = example.model.config
     keys = getattr(c, "kv_heads", c.n_heads)
     heads = f"{c.n_heads} heads of {getattr(c, 'd_head', c.d_model // c.n_heads)}"
@@ -97,10 +96,10 @@ def _wrapped(part: BoxText, pre: bool, d_model: int) -> list[BoxText]:
     return [norm, part, BoxText("Add", f"width {d_model}", 4, "norm")] if pre else [part, norm]
 
 
-def _head(example: Examined) -> list[BoxText]:
+def _head(example: Example) -> list[BoxText]:
     c: Any = example.model.config
-    task, width = getattr(example, "task", example.trace.kind), c.d_model
-    if task == "series":
+    task, width = example.task, c.d_model
+    if task == "forecasting":
         return [BoxText("Linear", f"{c.n_patches} · {width} → {c.horizon} steps", 7, "linear")]
     if task == "classification":
         before, size = [BoxText("Pooler", f"tanh, {width} → {width}, of [CLS]", 7, "linear")], c.n_classes
@@ -114,9 +113,8 @@ def _head(example: Examined) -> list[BoxText]:
     return [*before, linear, BoxText("Softmax", f"{size:,} probabilities", 7, "softmax")]
 
 
-def _said(example: Examined) -> str:
-    task = getattr(example, "task", {"vit": "images", "series": "forecasting"}.get(example.trace.kind))
-    return HEADS.get(str(task)) or ("what comes next" if task == "language" else "the steps to come")
+def _said(example: Example) -> str:
+    return HEADS.get(example.task) or ("what comes next" if example.task == "language" else "the steps to come")
 
 
 def _note(model: Any) -> str:

@@ -6,11 +6,10 @@ from unicodedata import bidirectional
 
 from markupsafe import Markup, escape
 
-from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.figures.svg import shown
 from glassformer.explain.page.sheets import Label
-from glassformer.explain.walkthrough.step import MAX_LABELS, SIDES, Step
+from glassformer.explain.walkthrough.step import MAX_LABELS, Step
 from glassformer.text.words import END_OF_WORD, JOINER
 
 
@@ -62,12 +61,12 @@ def equation(text: str) -> Markup:
     return Markup(re.sub(r"\^(?:\(([^()]*)\)|(\w))", lambda found: f"<sup>{found[1] or found[2]}</sup>", safe))
 
 
-def sides_of(example: Examined) -> list[TokenSide]:
-    """Source and target, or all that a model of one stack has read."""
-    if not isinstance(example, Example):
-        return [_side(SIDES[example.trace.kind], example.read, example.tokens("encoder"))]
-    target = [*example.target_tokens, example.predicted_tokens[-1]]
-    return [_side("source", example.source, example.source_tokens), _side("target", example.target, target)]
+def sides_of(example: Example) -> list[TokenSide]:
+    """The sides of the example; the target ends with the last predicted token."""
+    sides = [_side(side.name, side.text, side.tokens) for side in example.sides]
+    if example.translated:
+        sides[-1] = _side("target", example.target, [*example.target_tokens, example.predicted_tokens[-1]])
+    return sides
 
 
 def direction(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import is_pre, output_of, residual_stream
 from glassformer.explain.formula.formula import Formula, explain
@@ -12,7 +11,7 @@ from glassformer.explain.walkthrough.step import MAX_LABELS, SIDES, Axis, Step, 
 from glassformer.layers.feed_forward import ACTIVATION_RECORDS
 
 
-def self_attention(example: Examined, path: str) -> Step:
+def self_attention(example: Example, path: str) -> Step:
     """Section 3.2: in an encoder, or causal, with its projections."""
     t, tokens = example.trace, example.tokens(_stack(path))
     heads, kv_heads, d_k = t[f"{path}.q"].size(1), t[f"{path}.k"].size(1), t[f"{path}.q"].size(-1)
@@ -45,14 +44,14 @@ def cross_attention(example: Example, path: str) -> Step:
     return build(example, prose, path, axes, formula=_strongest(example.trace, path, 1))
 
 
-def add_and_norm(example: Examined, path: str) -> Step:
+def add_and_norm(example: Example, path: str) -> Step:
     """Section 3.1, around a sub-layer."""
     rms, pre = f"{path}.norm.root_mean_square" in example.trace, is_pre(example.model, _stack(path))
     prose = Prose("add_norm", ["rms"] * rms + ["pre"] * pre, {})
     return build(example, prose, path, _positions(example, path))
 
 
-def feed_forward(example: Examined, path: str) -> Step:
+def feed_forward(example: Example, path: str) -> Step:
     """Section 3.3; with a gate, Shazeer 2020."""
     activated = example.trace[f"{path}.activated"]
     activation = ACTIVATION_RECORDS[example.model.config.activation].text
@@ -82,11 +81,11 @@ def decoder_layer(example: Example, path: str) -> Step:
     )
 
 
-def stack(example: Examined, path: str) -> Step:
+def stack(example: Example, path: str) -> Step:
     """Section 3.1: the layers one upon the other, and what leaves them."""
     model = example.model
     norm, layers = model.get_submodule(path).final_norm, len(model.get_submodule(path).layers)
-    two = isinstance(example, Example)
+    two = example.translated
     output = "memory" if "memory" in example.trace and path == "encoder" else output_of(model, path)
     variants = [path] if two else ["memory"] * (output == "memory")
     values = {"layers": layers, "norm": type(norm).__name__, "output": output}
@@ -114,7 +113,7 @@ def _stack(path: str) -> str:
     return path.split(".")[0]
 
 
-def _positions(example: Examined, path: str, title: str = "token") -> dict[str, Axis]:
+def _positions(example: Example, path: str, title: str = "token") -> dict[str, Axis]:
     return {"position": tokens_axis("position", title, example.tokens(_stack(path)))}
 
 
@@ -130,7 +129,7 @@ def _strongest(t: Trace, path: str, row: int) -> Formula:
     return explain(t, f"{path}.weights", head=0, query=row, key=int(weights[row].argmax()))
 
 
-def _stream_sizes(example: Examined, name: str, rows: Axis) -> tuple[tuple[str, ...], ...]:
+def _stream_sizes(example: Example, name: str, rows: Axis) -> tuple[tuple[str, ...], ...]:
     """The root mean square of each token's vector after the embedding and after each layer, under its heading."""
     words = [("layer", *rows.labels)]
     for number, place in enumerate(residual_stream(example.model, name)):

@@ -5,7 +5,6 @@ from typing import Any
 
 from glassformer.explain.example import Example
 from glassformer.explain.formula.formula import explain
-from glassformer.explain.stack_example import ImageExample, SeriesExample, TextExample
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import MAX_LABELS, Axis, Step, legend, tokens_axis
 from glassformer.text.tokenizer import Tokenizer
@@ -15,10 +14,10 @@ RANKED = 5
 RANK = "Rank 1 is the most probable token of the vocabulary, rank 2 the next."
 
 
-def next_token(example: Example | TextExample, path: str) -> Step:
+def next_token(example: Example, path: str) -> Step:
     """Section 3.4, last sentence. The formula is of the first choice: of a translation's first, a text's next token."""
     tokenizer, read, targets, side = _targets(example)
-    chosen = 0 if isinstance(example, Example) else len(read) - 1
+    chosen = 0 if example.translated else len(read) - 1
     probabilities = example.trace[f"{path}.probabilities"][0]
     values, ids = probabilities.topk(min(RANKED, probabilities.size(-1)), dim=-1)
     words = [("after", "is to come", "its rank", *(f"{place}." for place in range(1, values.size(1) + 1)))]
@@ -50,23 +49,23 @@ def next_token(example: Example | TextExample, path: str) -> Step:
     )
 
 
-def hidden_words(example: TextExample, path: str) -> Step:
+def hidden_words(example: Example, path: str) -> Step:
     """Devlin et al. 2019, section 3.1: what stands behind each mask."""
-    tokenizer, probabilities = example.tokenizer, example.trace[f"{path}.probabilities"][0]
+    tokenizer, probabilities = example.sides[0].vocabulary, example.trace[f"{path}.probabilities"][0]
     values, ids = probabilities.topk(min(RANKED, probabilities.size(-1)), dim=-1)
     words = [("position", "read", *(f"{place}." for place in range(1, values.size(1) + 1)))]
-    for place in example.asked:
+    for place in example.positions:
         best = _candidates(tokenizer, ids[place].tolist(), values[place].tolist())
-        words.append((str(place), example.labels[place], *best))
-    place = example.asked[0]
+        words.append((str(place), example.source_tokens[place], *best))
+    place = example.positions[0]
     fill = {
-        "plural": "s" * (len(example.asked) > 1),
+        "plural": "s" * (len(example.positions) > 1),
         "after": f"position {place}",
         "best": tokenizer.tokens([int(ids[place, 0])])[0],
         "probability": f"{float(values[place, 0]):.4f}",
         "ranked": values.size(1),
     }
-    rows = tokens_axis("position", "token read", example.labels)
+    rows = tokens_axis("position", "token read", example.source_tokens)
     return build(
         example,
         Prose("hidden", [], fill),
@@ -77,15 +76,15 @@ def hidden_words(example: TextExample, path: str) -> Step:
     )
 
 
-def classes(example: TextExample | ImageExample, path: str) -> Step:
+def classes(example: Example, path: str) -> Step:
     """The linear layer and the softmax over the classes, from the one vector that stands for all."""
-    names, probabilities = example.names, example.trace[f"{path}.probabilities"][0]
+    names, probabilities = example.labels, example.trace[f"{path}.probabilities"][0]
     values, order = probabilities.sort(descending=True, stable=True)
     best = int(order[0])
     ranked = enumerate(zip(order.tolist(), values.tolist(), strict=True), 1)
     words = (("rank", "class", "probability"), *((f"{rank}.", names[i], f"{p:.4f}") for rank, (i, p) in ranked))
     fill = {
-        "first": example.labels[0],
+        "first": example.source_tokens[0],
         "classes": len(names),
         "best": names[best],
         "probability": f"{float(values[0]):.4f}",
@@ -95,32 +94,42 @@ def classes(example: TextExample | ImageExample, path: str) -> Step:
     return build(example, prose, path, {"label": tokens_axis("label", "class", names)}, formula=formula, words=words)
 
 
-def tags(example: TextExample, path: str) -> Step:
+def tags(example: Example, path: str) -> Step:
     """Devlin et al. 2019, section 5.3: a tag for the first piece of each word."""
-    names, probabilities = example.names, example.trace[f"{path}.probabilities"][0]
+    names, probabilities = example.labels, example.trace[f"{path}.probabilities"][0]
     words = [("position", "first piece of a word", "tag", "probability")]
-    for place in example.asked:
+    for place in example.positions:
         best = int(probabilities[place].argmax())
-        words.append((str(place), example.labels[place], names[best], f"{float(probabilities[place, best]):.4f}"))
-    axes = {"position": tokens_axis("position", "token", example.labels), "tag": tokens_axis("tag", "tag", names)}
-    chosen = example.asked[0]
+        words.append(
+            (str(place), example.source_tokens[place], names[best], f"{float(probabilities[place, best]):.4f}")
+        )
+    axes = {
+        "position": tokens_axis("position", "token", example.source_tokens),
+        "tag": tokens_axis("tag", "tag", names),
+    }
+    chosen = example.positions[0]
     best = int(probabilities[chosen].argmax())
     formula = explain(example.trace, f"{path}.probabilities", position=chosen, tag=best)
     return build(example, Prose("tags", [], {"tags": len(names)}), path, axes, formula=formula, words=tuple(words))
 
 
-def forecast(example: SeriesExample, path: str) -> Step:
+def forecast(example: Example, path: str) -> Step:
     """Nie et al. 2023, section 3.1: the flattened patches through a linear layer."""
+    assert example.values is not None and example.forecast is not None
     steps = tuple(f"step +{step + 1}" for step in range(min(MAX_LABELS, len(example.forecast))))
     axes = {
         "step": Axis("step", "step to come", steps),
-        "variable": Axis("variable", "variable", example.columns[:MAX_LABELS]),
+        "variable": Axis("variable", "variable", example.labels[:MAX_LABELS]),
     }
-    seen, came = example.seen[-8:], example.forecast[:8]
-    before = [*(f"−{len(seen) - 1 - at}" for at in range(len(seen) - 1)), "0"]
-    words = [("variable", *before, *(f"+{at + 1}" for at in range(len(came))))]
-    for place, name in enumerate(example.columns[:MAX_LABELS]):
-        words.append((name, *(f"{value:.3g}" for value in (*seen[:, place], *came[:, place]))))
+    before, after = example.values[-8:], example.forecast[:8]
+    times = [
+        *(f"−{len(before) - 1 - at}" for at in range(len(before) - 1)),
+        "0",
+        *(f"+{at + 1}" for at in range(len(after))),
+    ]
+    words = [("variable", *times)]
+    for place, name in enumerate(example.labels[:MAX_LABELS]):
+        words.append((name, *(f"{value:.3g}" for value in (*before[:, place], *after[:, place]))))
     prose = Prose("forecast", ["normalized"] * ("mean" in example.trace), {"steps": len(example.forecast)})
     return build(example, prose, path, axes, words=tuple(words))
 
@@ -133,11 +142,11 @@ def head(example: Any, path: str) -> Step:
     return classes(example, path) if axis == "label" else tags(example, path)
 
 
-def _targets(example: Example | TextExample) -> tuple[Tokenizer, Sequence[str], Sequence[int | None], str]:
-    """The tokenizer, the tokens that are read, what is to come after each (None: nobody knows), and the side."""
-    if isinstance(example, Example):
-        return example.translator.tokenizers.target, example.target_tokens, example.predicted_ids, "target"
-    return example.tokenizer, example.labels, [*example.ids[1:], None], "text"
+def _targets(example: Example) -> tuple[Tokenizer, Sequence[str], Sequence[int | None], str]:
+    """The tokenizer, the tokens that are read, the token after each (None: nobody knows), and the side."""
+    side = example.sides[-1]
+    known: list[int | None] = [*example.predicted_ids] if example.translated else [*side.ids[1:], None]
+    return side.vocabulary, side.tokens, known, side.name
 
 
 def _vocab(tokenizer: Tokenizer, ids: Sequence[int]) -> Axis:

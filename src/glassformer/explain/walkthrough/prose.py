@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from glassformer.explain.examined import Examined
+from glassformer.explain.example import Example
 from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.checks import CHECKS
 from glassformer.explain.walkthrough.step import SHOWN_DIMENSIONS, Axis, Step, StepCheck, TensorTable, checked
@@ -57,7 +57,7 @@ class Prose:
 
 
 def build(
-    example: Examined,
+    example: Example,
     prose: Prose,
     path: str,
     axes: Mapping[str, Axis],

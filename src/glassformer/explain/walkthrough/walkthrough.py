@@ -6,10 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from glassformer.explain.examined import Examined
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import EMBEDDING, embedding_of
-from glassformer.explain.stack_example import ImageExample
 from glassformer.explain.walkthrough import input_steps as inputs
 from glassformer.explain.walkthrough import layer_steps as layers
 from glassformer.explain.walkthrough import output_steps as outputs
@@ -19,12 +17,12 @@ from glassformer.layers.embedding import OutputProjection, PatchEmbedding
 from glassformer.models.recurrent import RecurrentEncoder
 
 
-def walkthrough(example: Examined) -> list[Step]:
+def walkthrough(example: Example) -> list[Step]:
     """The steps, each with two sentences, an equation, numbers of the example, the formula of one, and checks."""
     return [replace(step, number=number) for number, step in enumerate(_steps(example), 1)]
 
 
-def _steps(example: Examined) -> Iterator[Step]:
+def _steps(example: Example) -> Iterator[Step]:
     model: nn.Module = example.model
     for stack in EMBEDDING:
         if hasattr(model, stack):
@@ -33,25 +31,25 @@ def _steps(example: Examined) -> Iterator[Step]:
     yield from _output_steps(example)
 
 
-def _input_steps(example: Any, path: str, stack: str) -> Iterator[Step]:
+def _input_steps(example: Example, path: str, stack: str) -> Iterator[Step]:
     embedding, module = example.model.get_submodule(path), example.model.get_submodule(stack)
     if isinstance(embedding, PatchEmbedding):
-        step = inputs.image_to_patches if isinstance(example, ImageExample) else inputs.series_to_patches
+        step = inputs.image_to_patches if example.task == "images" else inputs.series_to_patches
         yield step(example, path)
         yield inputs.patch_positions(example, path)
         return
-    if isinstance(example, Example) and stack == "decoder":
+    if example.translated and stack == "decoder":
         if isinstance(module, Stack):
             yield inputs.shifted_target(example, path)
         return
-    yield inputs.text_to_vectors(example, path, inputs.text_input(example, stack))
+    yield inputs.text_to_vectors(example, path, stack)
     if embedding.segment is not None:
         yield inputs.segments_and_positions(example, path)
     elif isinstance(module, Stack):
         yield inputs.positions(example, path, stack)
 
 
-def _stack_steps(example: Any, stack: str) -> Iterator[Step]:
+def _stack_steps(example: Example, stack: str) -> Iterator[Step]:
     module = example.model.get_submodule(stack)
     if isinstance(module, RecurrentEncoder):
         yield layers.recurrent_encoder(example, stack)
@@ -63,7 +61,7 @@ def _stack_steps(example: Any, stack: str) -> Iterator[Step]:
         yield layers.stack(example, stack)
 
 
-def _block_steps(example: Any, path: str, block: Any) -> Iterator[Step]:
+def _block_steps(example: Example, path: str, block: Any) -> Iterator[Step]:
     """The first layer stands for all; of attention to the memory the last is shown, which says most of the output."""
     if block.cross_attention is None:
         yield layers.self_attention(example, f"{path}.self_attention")
@@ -77,7 +75,7 @@ def _block_steps(example: Any, path: str, block: Any) -> Iterator[Step]:
     yield layers.decoder_layer(example, path)
 
 
-def _output_steps(example: Any) -> Iterator[Step]:
+def _output_steps(example: Example) -> Iterator[Step]:
     """The heads that were applied."""
     for path, module in example.model.named_modules():
         if isinstance(module, OutputProjection) and f"{path}.logits" in example.trace:

@@ -1,0 +1,1 @@
+"""Examples by kind of input: texts, images, series."""
