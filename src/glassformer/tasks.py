@@ -32,6 +32,8 @@ class TaskRecord:
     """Unit of the inputs of a classifier, such as texts; empty if the task predicts no classes."""
     pairs: bool = False
     """True if an example may have a second text."""
+    predicts: str = ""
+    """Output of the model, in words, as the drawing of a model shows it."""
 
 
 TASKS = {
@@ -46,6 +48,7 @@ TASKS = {
         example="glassformer.explain.examples.text:examine_translation",
         conversion="glassformer.interop.tasks.translation:TRANSLATION",
         pairs=True,
+        predicts="what comes next",
     ),
     "language": TaskRecord(
         commands=("generate", "tokenize"),
@@ -55,6 +58,7 @@ TASKS = {
         evaluation="glassformer.predict.evaluation:evaluate_language",
         example="glassformer.explain.examples.text:examine_language",
         conversion="glassformer.interop.tasks.language:LANGUAGE",
+        predicts="what comes next",
     ),
     "embedding": TaskRecord(
         commands=("embed",),
@@ -69,6 +73,7 @@ TASKS = {
         evaluation="glassformer.predict.evaluation:evaluate_masked",
         example="glassformer.explain.examples.text:examine_masked_text",
         conversion="glassformer.interop.tasks.encoder:MASKED",
+        predicts="a hidden word",
     ),
     "classification": TaskRecord(
         commands=("classify", "embed", "tokenize"),
@@ -80,6 +85,7 @@ TASKS = {
         conversion="glassformer.interop.tasks.encoder:CLASSIFICATION",
         unit="texts",
         pairs=True,
+        predicts="a class",
     ),
     "tagging": TaskRecord(
         commands=("tag", "embed", "tokenize"),
@@ -90,6 +96,7 @@ TASKS = {
         example="glassformer.explain.examples.text:examine_tagging",
         conversion="glassformer.interop.tasks.encoder:TAGGING",
         unit="words",
+        predicts="a tag for each word",
     ),
     "images": TaskRecord(
         commands=("classify",),
@@ -100,6 +107,7 @@ TASKS = {
         example="glassformer.explain.examples.arrays:examine_image_file",
         conversion="glassformer.interop.tasks.images:IMAGES",
         unit="images",
+        predicts="a class",
     ),
     "forecasting": TaskRecord(
         commands=("forecast",),
@@ -108,6 +116,7 @@ TASKS = {
         settings={"series": "glassformer.train.tasks.forecasting:ForecastingRun"},
         evaluation="glassformer.predict.evaluation:evaluate_forecasting",
         example="glassformer.explain.examples.arrays:examine_table",
+        predicts="the steps to come",
     ),
 }
 

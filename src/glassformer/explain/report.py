@@ -11,12 +11,11 @@ from glassformer.explain.example import Example
 from glassformer.explain.figures.panels import LARGEST
 from glassformer.explain.figures.pixels import paths
 from glassformer.explain.formula.formula import Formula, trace_back
-from glassformer.explain.page.architecture import HIGH, WIDTH
+from glassformer.explain.page.drawing import HIGH, WIDTH, drawings
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
 from glassformer.explain.page.model_line import eyebrow, model_line
 from glassformer.explain.page.numbers import Numbers
-from glassformer.explain.page.one_column import drawings
 from glassformer.explain.page.shades import palette, stylesheet
 from glassformer.explain.page.sheets import Sheet, sheet_of
 from glassformer.explain.page.summary import summary_of
@@ -72,7 +71,7 @@ def report(example: Example) -> str:
             checks=sum(one.checks for one in told),
             failed=[(one.step, text) for one in told for text in one.failed],
             numbers_checked=sum(_size(table) for one in told for table in one.step.tables),
-            drawings=drawings(example),
+            drawings=drawings(example, steps),
             summary=summary_of(steps, [bool(one.failed) for one in told], alignment),
             legend=legends,
             galleries=galleries_of(example, numbers),

@@ -65,6 +65,9 @@ class SeriesConfig(Config):
 class SeriesModel(nn.Module):
     """``forward`` gives the steps after those that are seen; all variables share every weight."""
 
+    title, reads = "a Transformer of time series", "series"
+    """The model and its input, in words."""
+
     def __init__(self, config: SeriesConfig):
         super().__init__()
         self.config = config
@@ -96,6 +99,14 @@ class SeriesModel(nn.Module):
         """One vector a patch; a row is one variable of one series."""
         x = self.embedding(series_patches(rows, self.config.patch_length, self.config.patch_stride))
         return tap(self, "memory", self.encoder(x).to(x.dtype))
+
+    @property
+    def extent(self) -> tuple[str, str]:
+        """Sizes of the input and of the output, in words."""
+        return (
+            f"{self.config.context} steps in {self.config.n_patches} patches",
+            f"{self.config.horizon} steps forecast",
+        )
 
     def _scale(self, rows: Float[Tensor, "rows time"]) -> tuple[Tensor, Tensor]:
         """Mean and deviation of each row (RevIN, Kim et al. 2022, without its learned scale), or 0 and 1."""

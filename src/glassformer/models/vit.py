@@ -59,6 +59,9 @@ class ViTConfig(Config):
 class ViT(nn.Module):
     """``forward`` gives the logits of the classes, from the class token's place in the encoder's output."""
 
+    title, reads = "a Vision Transformer", "image"
+    """The model and its input, in words."""
+
     def __init__(self, config: ViTConfig):
         super().__init__()
         if config.n_classes is None:
@@ -88,6 +91,12 @@ class ViT(nn.Module):
             raise DataError("an image is {}, but this model reads {}; resize it to that shape".format(*shapes))
         x = self.embedding(image_patches(images, self.config.patch_size))
         return tap(self, "memory", self.encoder(x).to(x.dtype))
+
+    @property
+    def extent(self) -> tuple[str, str]:
+        """Sizes of the input and of the output, in words."""
+        height, width = self.config.image_size
+        return f"{height} × {width} pixels in {self.config.n_patches} patches", f"{self.config.n_classes} classes"
 
     def _norm(self) -> LayerNorm:
         return LayerNorm(self.config.d_model, self.config.norm_eps)

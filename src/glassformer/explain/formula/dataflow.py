@@ -1,39 +1,59 @@
-"""Which recorded tensor enters which module: the arrows of the paper's figure 1, by name."""
+"""Data flow between modules, by the names of the recorded tensors: the arrows of the paper's figure 1."""
 
 from torch import nn
 
 from glassformer.errors import ConfigError
 from glassformer.layers.block import AddNorm, Block, Stack
-from glassformer.layers.embedding import PatchEmbedding, TokenEmbedding
-from glassformer.models.recurrent import RecurrentDecoder
-
-EMBEDDING = {"encoder": "source_embedding", "decoder": "target_embedding"}
-"""What enters a stack of two."""
+from glassformer.layers.embedding import OutputProjection, PatchEmbedding, TokenEmbedding
+from glassformer.models.recurrent import RecurrentDecoder, RecurrentEncoder
 
 
-def stacks(model: nn.Module) -> list[str]:
-    """The stacks of blocks that a model has: "encoder", "decoder" or both; none where it is recurrent."""
-    return [name for name in EMBEDDING if isinstance(getattr(model, name, None), Stack)]
+def embeddings(model: nn.Module) -> dict[str, str]:
+    """The embedding that enters each stack, both by name and in order: the first embedding enters the first stack."""
+    children = dict(model.named_children())
+    found = [name for name, child in children.items() if isinstance(child, TokenEmbedding | PatchEmbedding)]
+    above = [name for name, child in children.items() if isinstance(child, Stack | RecurrentEncoder | RecurrentDecoder)]
+    return dict(zip(above, found, strict=True))
 
 
 def embedding_of(model: nn.Module, stack: str) -> str:
-    """What enters a stack, by its module; the only stack of a model has the only embedding."""
-    return "embedding" if hasattr(model, "embedding") else EMBEDDING[stack]
+    """Name of the embedding that enters ``stack``."""
+    return embeddings(model)[stack]
+
+
+def input_names(model: nn.Module) -> tuple[str, ...]:
+    """Names of the model's inputs, one for each stack: source and target; or text, image, series."""
+    names = list(embeddings(model).values())
+    if len(names) == 1:
+        return (str(getattr(model, "reads", "text")),)
+    return tuple(name.removesuffix("_embedding") for name in names)
+
+
+def stacks(model: nn.Module) -> list[str]:
+    """Names of the stacks of blocks: "encoder", "decoder" or both; none in a recurrent model."""
+    return [name for name, child in model.named_children() if isinstance(child, Stack)]
+
+
+def token_projection(model: nn.Module) -> OutputProjection | None:
+    """The projection onto the vocabulary; None in a model that predicts no tokens."""
+    projection = getattr(model, "output_projection", None)
+    reads_tokens = any(isinstance(child, TokenEmbedding) for child in model.children())
+    return projection if reads_tokens and isinstance(projection, OutputProjection) else None
 
 
 def sublayers(block: Block) -> list[str]:
-    """The names of a layer's parts, in the order in which they are applied."""
+    """Names of a layer's parts, in the order in which they are applied."""
     middle = [] if block.cross_attention is None else ["cross_attention"]
     return ["self_attention", *middle, "feed_forward"]
 
 
 def is_pre(model: nn.Module, stack: str) -> bool:
-    """Whether LayerNorm stands before the sub-layers."""
+    """True if normalization precedes the sub-layers."""
     return bool(_block(model, stack, 0).self_attention_norm.pre)
 
 
 def residual(model: nn.Module, path: str) -> str:
-    """What enters the sub-layer at ``path`` (``decoder.layers.1.feed_forward``) on the residual stream."""
+    """Input of the sub-layer at ``path`` (``decoder.layers.1.feed_forward``) on the residual stream."""
     stack, layer, part = parts_of(path)
     order = sublayers(_block(model, stack, layer))
     place = order.index(part)
@@ -47,26 +67,26 @@ def residual(model: nn.Module, path: str) -> str:
 
 
 def input_of(model: nn.Module, path: str) -> str:
-    """What the sub-layer at ``path`` computes from: with the pre-norm order, the residual stream normalized."""
+    """Argument of the sub-layer at ``path``: with the pre-norm order, the normalized residual stream."""
     if isinstance(getattr(model, "decoder", None), RecurrentDecoder):
-        return "decoder.states_0"  # the layer that asks
+        return "decoder.states_0"  # the layer that attends
     return f"{path}_norm.normed" if is_pre(model, parts_of(path)[0]) else residual(model, path)
 
 
 def keys_of(model: nn.Module, path: str) -> str:
-    """Whose keys and values the attention at ``path`` reads."""
+    """Tensor from which the attention at ``path`` computes its keys and values."""
     return "memory" if path.endswith("cross_attention") else input_of(model, path)
 
 
 def output_of(model: nn.Module, stack: str) -> str:
-    """What comes out of a stack."""
+    """Output of a stack."""
     module = model.get_submodule(stack)
     assert isinstance(module, Stack)
     return f"{stack}.normed" if module.final_norm is not None else residual_stream(model, stack)[-1]
 
 
 def residual_stream(model: nn.Module, stack: str) -> list[str]:
-    """What flows through a stack: the embedding, then the end of every layer."""
+    """The residual stream of a stack: the embedding, then the end of every layer."""
     layers = model.get_submodule(f"{stack}.layers")
     assert isinstance(layers, nn.ModuleList)
     end = "sum" if is_pre(model, stack) else "normed"
@@ -83,7 +103,7 @@ def embedded(model: nn.Module, embedding: str) -> str:
 
 
 def normalized(model: nn.Module, norm: str) -> str:
-    """What the normalization at ``norm`` is given."""
+    """Input of the normalization at ``norm``."""
     path = norm.rpartition(".")[0]
     owner = model.get_submodule(path)
     if isinstance(owner, Stack):

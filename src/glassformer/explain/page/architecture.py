@@ -1,261 +1,266 @@
-"""The paper's figure 1, drawn to one configuration: boxes and arrows as plain data, each box with its step."""
+"""Boxes of a model as in the paper's figure 1, from the tree of its modules, with the shapes of one example."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
 from glassformer.explain.example import Example
-from glassformer.layers.position import ENCODINGS
-from glassformer.models.encoder_decoder import EncoderDecoderConfig
-from glassformer.models.size import parameters_by_part
-
-WIDTH, HIGH, GAP = 256, 44, 16
-"""Of a box, and between two, in pixels."""
-PITCH = HIGH + GAP
-CAPTIONS = 88
-"""Height of the captions above and below a column."""
-ENCODER, DECODER = 92, 448
-"""Where the columns begin."""
+from glassformer.explain.formula.dataflow import embeddings, input_names, sublayers
+from glassformer.explain.page.model_line import activation_of, heads_of, positions_of, width_of
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.block import AddNorm, Stack
+from glassformer.layers.embedding import OutputProjection, PatchEmbedding, TokenEmbedding
+from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
+from glassformer.models.bert import MaskedTokenTransform, Pooler
+from glassformer.models.recurrent import RecurrentDecoder, RecurrentEncoder
+from glassformer.tasks import TASKS
 
 
 @dataclass(frozen=True)
-class Box:
-    """``step`` is where it is told. A ``matrix`` is the name of the weights it has, where others may share them."""
+class ModelPart:
+    """A box without its position. ``path`` is the module that it shows."""
 
-    x: float
-    y: float
     title: str
     shape: str
-    step: int
-    kind: str
+    path: str
+    color: str
+    """Class of the box in the style sheet."""
     matrix: str = ""
-
-
-@dataclass(frozen=True)
-class LayerFrame:
-    """One layer, which is there ``count`` times."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    count: int
-    times_x: float
-    """Where that is written: at the side that no arrow crosses."""
-
-
-@dataclass(frozen=True)
-class Caption:
-    x: float
-    y: float
-    text: str
+    """Name of a matrix that other boxes may share."""
+    reads_memory: bool = False
 
 
 @dataclass
-class Drawing:
-    width: float
-    height: float = 0.0
-    boxes: list[Box] = field(default_factory=list)
-    frames: list[LayerFrame] = field(default_factory=list)
-    arrows: list[str] = field(default_factory=list)
-    words: list[Caption] = field(default_factory=list)
-    note: str = ""
-    parts: list[tuple[str, str]] = field(default_factory=list)
-    """The same as a table: each part and its parameters."""
-    label: str = "The architecture: encoder at the left, decoder at the right"
-    title: str = "Figure 1 of the paper, drawn to this model, with the shapes of this sentence."
+class Column:
+    """Parts of one stack in the order of computation, which is upwards in the picture."""
+
+    stack: str
+    caption: str
+    """The input, below the first part."""
+    entry: list[ModelPart]
+    sublayers: list[list[ModelPart]]
+    """Parts of one layer, grouped by residual connection."""
+    n_layers: int
+    exit: list[ModelPart] = field(default_factory=list)
+    output: str = ""
+    """Caption above the last part."""
+
+    @property
+    def parts(self) -> list[ModelPart]:
+        return [*self.entry, *(part for sublayer in self.sublayers for part in sublayer), *self.exit]
 
 
 @dataclass(frozen=True)
-class BoxText:
-    """A box before it has a place."""
+class ModuleView:
+    """A module of a model, and the number of positions that it computes for the example."""
 
-    title: str
-    shape: str
-    step: int
-    kind: str
-    matrix: str = ""
-
-
-class BoxColumn:
-    """Boxes placed upwards from the bottom, an arrow from each to the next."""
-
-    def __init__(self, drawing: Drawing, x: float, bottom: float):
-        self.drawing, self.x, self.y = drawing, x, bottom
-        self.middle = x + WIDTH / 2
-
-    def put(self, part: BoxText) -> float:
-        """Returns the height of its middle."""
-        top = self.y - HIGH
-        self.drawing.boxes.append(Box(self.x, top, part.title, part.shape, part.step, part.kind, part.matrix))
-        self.drawing.arrows.append(f"M{self.middle} {self.y + GAP - 1}V{self.y + 1}")
-        self.y = top - GAP
-        return top + HIGH / 2
-
-    def say(self, text: str) -> None:
-        self.drawing.words.append(Caption(self.middle, self.y - 4, text))
-        self.y -= GAP + 18
-
-    def sublayer(self, parts: list[BoxText]) -> list[float]:
-        """Its boxes, and the residual connection from below them to the last, where the sum is."""
-        entry = self.y + GAP / 2 + 2
-        middles = [self.put(part) for part in parts]
-        side = self.x - 18
-        self.drawing.arrows.append(f"M{self.middle} {entry}H{side}V{middles[-1]}H{self.x - 1}")
-        return middles
-
-    def frame(self, bottom: float, count: int) -> None:
-        left, top, width = self.x - 30, self.y + GAP - 10, WIDTH + 44
-        side = left - 26 if self.x == ENCODER else left + width + 26
-        self.drawing.frames.append(LayerFrame(left, top, width, bottom - top + 4, count, side))
-
-
-def two_stacks(example: Example) -> Drawing:
-    """Drawing with the encoder on the left and the decoder on the right, with the shapes of this example."""
-    c, shapes = example.model.config, _shapes(example)
-    drawing = Drawing(ENCODER + DECODER + WIDTH + 60, _decoder_boxes(c) * PITCH + CAPTIONS)
-    bottom = drawing.height - 14
-    encoder = BoxColumn(drawing, ENCODER, bottom)
-    memory = _encoder(encoder, c, shapes)
-    decoder = BoxColumn(drawing, DECODER, bottom)
-    asked = _decoder(decoder, c, shapes)
-    way = (ENCODER + WIDTH + DECODER) / 2 - 4
-    drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{way}V{asked}H{DECODER - 1}")
-    drawing.words.append(Caption(encoder.middle, memory - 22, f"memory: {shapes.source} × {c.d_model}"))
-    return _described(drawing, example)
-
-
-def one_above_the_other(example: Example) -> Drawing:
-    """Drawing for a narrow window: the decoder above the encoder, the memory to their right."""
-    c, shapes = example.model.config, _shapes(example)
-    boxes = _decoder_boxes(c) + _encoder_boxes(c)
-    drawing = Drawing(ENCODER + WIDTH + 60, boxes * PITCH + 2 * CAPTIONS)
-    drawing.label = "The architecture: encoder below, decoder above"
-    encoder = BoxColumn(drawing, ENCODER, drawing.height - 14)
-    memory = _encoder(encoder, c, shapes)
-    decoder = BoxColumn(drawing, ENCODER, memory - 2 * GAP)
-    asked = _decoder(decoder, c, shapes)
-    right = ENCODER + WIDTH
-    drawing.arrows.append(f"M{encoder.middle} {memory}V{memory - 12}H{right + 36}V{asked}H{right + 1}")
-    drawing.words.append(Caption(encoder.middle - 72, memory - 8, f"memory: {shapes.source} × {c.d_model}"))
-    return _described(drawing, example)
-
-
-def _described(drawing: Drawing, example: Example) -> Drawing:
-    drawing.note = _tied(example.model.config)
-    drawing.parts = parts_of(example.model)
-    return drawing
-
-
-def _encoder_boxes(c: EncoderDecoderConfig) -> int:
-    """Number of boxes in the encoder: two sub-layers, the embedding, and with pre-norm the last norm."""
-    pre = c.norm_order == "pre"
-    return (6 if pre else 4) + 1 + bool(ENCODINGS[c.positions].added) + c.norm_embeddings + pre
-
-
-def _decoder_boxes(c: EncoderDecoderConfig) -> int:
-    """Number of boxes in the decoder: those of the encoder, cross-attention, the linear layer and the softmax."""
-    return _encoder_boxes(c) + (3 if c.norm_order == "pre" else 2) + 2
-
-
-def parts_of(model: nn.Module) -> list[tuple[str, str]]:
-    """Each part and its parameters, in words."""
-    return [(name.replace("_", " "), f"{count:,}") for name, count in parameters_by_part(model).items()]
-
-
-def _shapes(example: Example) -> "_Shapes":
-    return _Shapes(example.model.config, len(example.source_ids), len(example.target_ids))
-
-
-@dataclass(frozen=True)
-class _Shapes:
-    config: EncoderDecoderConfig
-    source: int
-    target: int
-
-    def stream(self, length: int) -> str:
-        return f"{length} × {self.config.d_model}"
+    example: Example
+    path: str
+    length: int
 
     @property
-    def heads(self) -> str:
-        d_k, d_v = self.config.head_sizes
-        return f"{self.config.n_heads} heads of {d_k}" + ("" if d_k == d_v else f", values {d_v}")
+    def module(self) -> Any:
+        return self.example.model.get_submodule(self.path)
 
-    @property
-    def inner(self) -> str:
-        return f"{self.config.d_model} → {self.config.d_ff} → {self.config.d_model}, {self.config.activation}"
+    def part(self, title: str, shape: str, color: str, matrix: str = "") -> ModelPart:
+        """A part that shows this module."""
+        return ModelPart(title, shape, self.path, color, matrix)
 
-
-def _encoder(column: BoxColumn, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
-    """Returns where the memory leaves."""
-    _entry(column, c, "source", shapes.source)
-    bottom = column.y + GAP
-    pair = [("Multi-head attention", shapes.heads, 3), ("Feed-forward", shapes.inner, 5)]
-    for title, shape, step in pair:
-        column.sublayer(_wrapped(c, BoxText(title, shape, step, "attention" if step == 3 else "feed"), 4))
-    column.frame(bottom, c.n_encoder_layers)
-    if c.norm_order == "pre":
-        column.put(BoxText("Norm", shapes.stream(shapes.source), 6, "norm"))
-    return column.y + GAP - 1
+    def inside(self, name: str) -> "ModuleView":
+        """A module of this module."""
+        return ModuleView(self.example, f"{self.path}.{name}", self.length)
 
 
-def _decoder(column: BoxColumn, c: EncoderDecoderConfig, shapes: _Shapes) -> float:
-    """Returns the height at which the memory is asked."""
-    _entry(column, c, "target", shapes.target)
-    bottom = column.y + GAP
-    triple = [
-        BoxText("Masked multi-head attention", shapes.heads, 8, "attention"),
-        BoxText("Multi-head attention", f"{shapes.heads}, to the memory", 9, "attention"),
-        BoxText("Feed-forward", shapes.inner, 10, "feed"),
-    ]
-    asked = 0.0
-    for part in triple:
-        middles = column.sublayer(_wrapped(c, part, 10))
-        if part.step == 9:
-            asked = middles[1 if c.norm_order == "pre" else 0]
-    column.frame(bottom, c.n_decoder_layers)
-    if c.norm_order == "pre":
-        column.put(BoxText("Norm", shapes.stream(shapes.target), 11, "norm"))
-    size = c.vocab_sizes[1]
-    column.put(BoxText("Linear", f"{shapes.target} × {size:,}", 12, "linear", "E" if c.tie_embeddings else "W"))
-    column.put(BoxText("Softmax", f"{shapes.target} × {size:,}", 12, "softmax"))
-    column.drawing.arrows.append(f"M{column.middle} {column.y + GAP - 1}V{column.y + 1}")
-    column.say("what comes next: probabilities")
-    return asked
+def columns(example: Example) -> list[Column]:
+    """A column for each stack, with the embedding that enters it; the last ends in the heads that were applied."""
+    model: nn.Module = example.model
+    entries = embeddings(model)
+    found = []
+    for number, (stack, embedding) in enumerate(entries.items()):
+        length = len(example.tokens(stack))
+        caption = _caption(model.get_submodule(embedding), input_names(model)[number], length)
+        entry = parts_of(ModuleView(example, embedding, length))
+        view = ModuleView(example, stack, length)
+        if isinstance(view.module, Stack):
+            found.append(Column(stack, caption, entry, _layer(view), len(view.module.layers), parts_of(view)))
+        else:
+            found.append(Column(stack, caption, entry + parts_of(view), [], 0))
+    if len(found) > 1:
+        found[-1].caption += ", shifted right"
+    for name, _ in model.named_children():
+        if name not in entries and name not in entries.values() and _is_recorded(example, name):
+            found[-1].exit += parts_of(ModuleView(example, name, len(example.tokens(found[-1].stack))))
+    found[-1].output = TASKS[example.task].predicts
+    return found
 
 
-def _entry(column: BoxColumn, c: EncoderDecoderConfig, side: str, length: int) -> None:
-    source = side == "source"
-    column.say(f"{side}, {length} tokens" + ("" if source else ", shifted right"))
-    size = c.vocab_sizes[0 if source else 1]
-    matrix = "E" if c.tie_embeddings else f"E {side}"
-    shape = f"{size:,} × {c.d_model}" + (f", × √{c.d_model}" if c.scale_embeddings else "")
-    column.put(BoxText(f"{side.title()} embedding", shape, 1 if source else 7, "embedding", matrix))
-    if ENCODINGS[c.positions].added:
-        shape = f"+ {length} × {c.d_model}, {c.positions}"
-        column.put(BoxText("Positions", shape, 2 if source else 7, "embedding"))
-    if c.norm_embeddings:
-        column.put(BoxText("Norm", f"width {c.d_model}", 2 if source else 7, "norm"))
+def parts_of(view: ModuleView) -> list[ModelPart]:
+    """Parts of a module by its class; of an unknown class, those of its children, or one with its parameters."""
+    module = view.module
+    draw = next((PARTS[one] for one in type(module).__mro__ if one in PARTS), None)
+    if draw is not None:
+        return list(draw(view))
+    children = [view.inside(name) for name, _ in module.named_children()]
+    inside = [part for child in children if _is_recorded(view.example, child.path) for part in parts_of(child)]
+    count = sum(parameter.numel() for parameter in module.parameters())
+    return inside or [view.part(type(module).__name__, f"{count:,} parameters", "linear")]
 
 
-def _wrapped(c: EncoderDecoderConfig, part: BoxText, step: int) -> list[BoxText]:
-    """LayerNorm after the sum, as in the paper, or before the sub-layer."""
-    if c.norm_order == "post":
-        return [part, BoxText("Add & Norm", f"width {c.d_model}", step, "norm")]
-    return [
-        BoxText("Norm", f"width {c.d_model}", step, "norm"),
-        part,
-        BoxText("Add", f"width {c.d_model}", step, "norm"),
-    ]
+def _is_recorded(example: Example, path: str) -> bool:
+    return any(name == path or name.startswith(f"{path}.") for name in example.trace)
 
 
-def _tied(c: EncoderDecoderConfig) -> str:
-    rotary = " Positions are not added: they turn the queries and keys of self-attention." * (
-        not ENCODINGS[c.positions].added
-    )
-    if not c.tie_embeddings:
-        return "The two embeddings and the linear layer have a matrix of their own each." + rotary
-    return (
-        f"E is one matrix of {c.vocab_sizes[0]:,} × {c.d_model}, used three times: both embeddings and the linear "
-        f"layer are tied (section 3.4).{rotary}"
-    )
+def _caption(embedding: nn.Module, name: str, length: int) -> str:
+    if isinstance(embedding, PatchEmbedding):
+        return name
+    framed = getattr(embedding, "segment", None) is not None
+    return f"{f'[CLS] {name} [SEP]' if framed else name}, {length} tokens"
+
+
+def _token_embedding(view: ModuleView) -> Iterator[ModelPart]:
+    module: TokenEmbedding = view.module
+    size, width = module.weight.shape
+    scale = f", × √{width}" if module.scale != 1.0 else ""
+    yield view.part(_words(view.path), f"{size:,} × {width}{scale}", "embedding", _matrix_of(view))
+    if module.position is not None:
+        yield _positions(view)
+    if module.segment is not None:
+        yield view.part("Segments", f"+ {len(module.segment.get_parameter('weight'))} × {width}", "embedding")
+    if module.norm is not None:
+        yield view.part("Norm", f"width {width}", "norm")
+
+
+def _patch_embedding(view: ModuleView) -> Iterator[ModelPart]:
+    module: PatchEmbedding = view.module
+    linear, with_token = module.projection, module.class_token is not None
+    shape = f"{view.length - with_token} × {linear.in_features} → {linear.out_features}"
+    yield view.part("Patches, linear", shape, "embedding")
+    if with_token:
+        yield view.part("Class token", f"1 × {linear.out_features}, put before", "embedding")
+    yield _positions(view)
+
+
+def _positions(view: ModuleView) -> ModelPart:
+    shape = f"+ {view.length} × {width_of(view.module)}, {positions_of(view.module)}"
+    return view.part("Positions", shape, "embedding")
+
+
+def _layer(view: ModuleView) -> list[list[ModelPart]]:
+    """Sub-layers of the first layer of a stack, each wrapped in its normalization."""
+    block = view.inside("layers.0")
+    wrapped = []
+    for name in sublayers(block.module):
+        [part] = parts_of(block.inside(name))
+        wrapped.append(_wrap(block.inside(f"{name}_norm"), part))
+    return wrapped
+
+
+def _wrap(view: ModuleView, part: ModelPart) -> list[ModelPart]:
+    """Normalization after the sum, as in the paper, or before the sub-layer."""
+    module: AddNorm = view.module
+    width = f"width {module.norm.get_parameter('weight').numel()}"
+    if not module.pre:
+        return [part, view.part("Add & Norm", width, "norm")]
+    return [view.part("Norm", width, "norm"), part, view.part("Add", width, "norm")]
+
+
+def _attention(view: ModuleView) -> Iterator[ModelPart]:
+    title, shape = "Multi-head attention" if view.module.n_heads > 1 else "Attention", heads_of(view.module)
+    if view.path.endswith("cross_attention"):
+        yield ModelPart(title, f"{shape}, to the memory", view.path, "attention", reads_memory=True)
+        return
+    mask = f"{view.path}.mask"
+    causal = mask in view.example.trace and not view.example.trace[mask].triu(1).any()
+    yield view.part(f"Masked {title[0].lower()}{title[1:]}" if causal else title, shape, "attention")
+
+
+def _feed_forward(view: ModuleView) -> Iterator[ModelPart]:
+    module, gated = view.module, isinstance(view.module, GatedFeedForward)
+    shape = f"{module.inner.in_features} → {module.inner.out_features} → {module.outer.out_features}"
+    title = "Gated feed-forward" if gated else "Feed-forward"
+    yield view.part(title, f"{shape}, {activation_of(module)}", "feed")
+
+
+def _final_norm(view: ModuleView) -> Iterator[ModelPart]:
+    norm = view.module.final_norm
+    if norm is not None:
+        yield view.part("Norm", f"{view.length} × {norm.weight.numel()}", "norm")
+
+
+def _recurrent_encoder(view: ModuleView) -> Iterator[ModelPart]:
+    for lstm in view.module.rightward:
+        yield view.part("LSTM, both ways", f"{view.length} × {2 * lstm.hidden_size}", "feed")
+
+
+def _recurrent_decoder(view: ModuleView) -> Iterator[ModelPart]:
+    """The first LSTM attends; those above it read its states and the context."""
+    for number, lstm in enumerate(view.module.layers):
+        shape = f"{view.length} × {lstm.hidden_size}" + (", of both" if number else "")
+        yield view.inside(f"layers.{number}").part("LSTM", shape, "feed")
+        if number == 0:
+            yield from _attention(view.inside("cross_attention"))
+    yield view.part("tanh of context and state", f"{view.length} × {view.module.combine.out_features}", "norm")
+
+
+def _transform(view: ModuleView) -> Iterator[ModelPart]:
+    dense = view.module.dense
+    shape = f"{dense.in_features} → {dense.out_features}, {activation_of(view.module)}, norm"
+    yield view.part("Transform", shape, "linear")
+
+
+def _pooler(view: ModuleView) -> Iterator[ModelPart]:
+    dense = view.module.dense
+    yield view.part("Pooler", f"tanh, {dense.in_features} → {dense.out_features}, of [CLS]", "linear")
+
+
+def _output_projection(view: ModuleView) -> Iterator[ModelPart]:
+    size, width = view.module.weight.shape
+    _, *positions, _ = view.example.trace[f"{view.path}.logits"].shape
+    yield view.part("Linear", f"{width} → {size:,}", "linear", _matrix_of(view))
+    shape = " × ".join(f"{count:,}" for count in (*positions, size))
+    yield view.part("Softmax", f"{shape} probabilities", "softmax")
+
+
+def _linear(view: ModuleView) -> Iterator[ModelPart]:
+    """A linear layer of each position, or of all positions side by side, as in a forecast."""
+    model, trace, n_inputs = view.example.model, view.example.trace, view.module.in_features
+    width = width_of(model.get_submodule(list(embeddings(model).values())[-1]))
+    inputs = f"{view.length} · {width}" if n_inputs == view.length * width else f"{n_inputs}"
+    unit = f" {trace.axes(view.path)[1]}s" if view.path in trace else ""
+    yield view.part("Linear", f"{inputs} → {view.module.out_features:,}{unit}", "linear")
+
+
+def _matrix_of(view: ModuleView) -> str:
+    """Letter of a matrix of the vocabulary: E of an embedding and of all that shares it, W of another projection."""
+    model = view.example.model
+    names = dict(zip(embeddings(model).values(), input_names(model), strict=True))
+    known: dict[int, list[str]] = {}
+    for path, name in names.items():
+        if isinstance(embedding := model.get_submodule(path), TokenEmbedding):
+            known.setdefault(id(embedding.weight), []).append(name)
+    shared = known.get(id(view.module.weight))
+    if shared is None:
+        return "W"
+    return "E" if len(known) == 1 else f"E {' '.join(shared)}"
+
+
+def _words(path: str) -> str:
+    return path.replace("_", " ").capitalize()
+
+
+PARTS: dict[type[nn.Module], Callable[[ModuleView], Iterator[ModelPart]]] = {
+    TokenEmbedding: _token_embedding,
+    PatchEmbedding: _patch_embedding,
+    Stack: _final_norm,
+    MultiHeadAttention: _attention,
+    FeedForward: _feed_forward,
+    GatedFeedForward: _feed_forward,
+    RecurrentEncoder: _recurrent_encoder,
+    RecurrentDecoder: _recurrent_decoder,
+    MaskedTokenTransform: _transform,
+    Pooler: _pooler,
+    OutputProjection: _output_projection,
+    nn.Linear: _linear,
+}

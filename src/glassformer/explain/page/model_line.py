@@ -1,61 +1,112 @@
-"""A model and its example in a line each, as they stand at the top of a page."""
+"""A model and its example in words: a line each at the top of a page, and the sizes of the model's modules."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from glassformer.explain.example import Example
-from glassformer.explain.walkthrough.step import SIDES
+from torch import nn
 
-THROUGH = {
-    "encoder_decoder": "a Transformer",
-    "gpt": "GPT",
-    "bert": "BERT",
-    "vit": "a Vision Transformer",
-    "series": "a Transformer of time series",
-    "recurrent": "a recurrent network with attention",
-}
-COUNTS = {5: "five", 7: "seven", 12: "twelve"}
+from glassformer.explain.example import Example
+from glassformer.explain.formula.dataflow import embeddings, input_names, stacks, token_projection
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.embedding import PatchEmbedding, TokenEmbedding
+from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
+from glassformer.layers.norm import RMSNorm
+from glassformer.models.recurrent import RecurrentEncoder
+
+COUNTS = {2: "two", 3: "three", 5: "five", 7: "seven", 12: "twelve"}
 
 
 def eyebrow(example: Example, steps: int) -> str:
     """``One sentence through a Transformer, in twelve steps``"""
-    kind = example.trace.kind
-    return f"One {SIDES.get(kind, 'sentence')} through {THROUGH[kind]}, in {COUNTS.get(steps, steps)} steps"
+    return f"One {input_name(example.model)} through {title(example.model)}, in {COUNTS.get(steps, steps)} steps"
 
 
-def model_line(model: Any) -> str:
+def title(model: nn.Module) -> str:
+    """The architecture, in words: ``title`` of a model of one stack, by default the name of its class."""
+    if not stacks(model):
+        return "a recurrent network with attention"
+    return "a Transformer" if len(stacks(model)) > 1 else str(getattr(model, "title", type(model).__name__))
+
+
+def input_name(model: nn.Module) -> str:
+    """An example in a word: text, image, series; of a model with two stacks, sentence."""
+    names = input_names(model)
+    return names[0] if len(names) == 1 else "sentence"
+
+
+def model_line(model: nn.Module) -> str:
     """``3 + 3 layers · d_model 256 · 4 heads · …``"""
-    c = model.config
-    two = hasattr(c, "n_encoder_layers")
-    parts = [f"{c.n_encoder_layers} + {c.n_decoder_layers} layers" if two else f"{c.n_layers} layers"]
-    parts += [f"d_model {c.d_model}", _heads(c)]
-    if c.kind == "recurrent":
-        parts.append(f"LSTMs of {c.d_hidden}")
-    else:
-        order = getattr(c, "norm_order", "post" if c.kind == "bert" else "pre")
-        norm = "RMSNorm, " if getattr(c, "norm", "layer") == "rms" else ""
-        gated = "gated " if getattr(c, "gated", False) else ""
-        parts += [f"d_ff {c.d_ff}", f"{norm}{order}-norm", f"{getattr(c, 'positions', 'learned')} positions"]
-        parts.append(f"{gated}{c.activation}")
-    return " · ".join([*parts, *_ends(c), f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters"])
+    layers = " + ".join(str(count_layers(model.get_submodule(stack))) for stack in embeddings(model))
+    attention = next(module for module in model.modules() if isinstance(module, MultiHeadAttention))
+    parts = [f"{layers} layers", f"d_model {width_of(_embeddings(model)[0])}", heads_of(attention)]
+    parts += [*(_block_parts(model) if stacks(model) else _recurrent_parts(model)), *_ends(model)]
+    return " · ".join([*parts, f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters"])
 
 
-def _heads(c: Any) -> str:
-    if c.kind == "encoder_decoder":
-        return f"{c.n_heads} heads of {c.head_sizes[0]}"
-    width = c.d_hidden if c.kind == "recurrent" else c.d_model
-    keys = getattr(c, "kv_heads", c.n_heads)
-    grouped = "" if keys == c.n_heads else f", {keys} of keys and values"
-    return f"{c.n_heads} heads of {getattr(c, 'd_head', width // c.n_heads)}{grouped}"
+def heads_of(attention: MultiHeadAttention) -> str:
+    """``8 heads of 64, 2 for k and v``"""
+    heads, groups = attention.n_heads, attention.n_kv_heads
+    d_k, d_v = attention.query.out_features // heads, attention.value.out_features // groups
+    values = "" if d_k == d_v else f", d_v {d_v}"
+    shared = "" if heads == groups else f", {groups} for k and v"
+    return f"{heads} head{'s' * (heads > 1)} of {d_k}{values}{shared}"
 
 
-def _ends(c: Any) -> list[str]:
-    """What it reads and says."""
-    if c.kind == "vit":
-        height, width = c.image_size
-        return [f"{height} × {width} pixels in {c.n_patches} patches", f"{c.n_classes} classes"]
-    if c.kind == "series":
-        return [f"{c.context} steps in {c.n_patches} patches", f"{c.horizon} steps forecast"]
-    sizes = c.vocab_sizes if hasattr(c, "vocab_sizes") else (c.vocab_size, c.vocab_size)
-    vocabulary = f"vocabulary {sizes[0]:,}" + ("" if sizes[0] == sizes[1] else f" and {sizes[1]:,}")
-    tied = getattr(c, "tie_embeddings", True)
-    return [vocabulary, "tied embeddings" if tied else "untied embeddings"]
+def activation_of(module: Any) -> str:
+    """Name of the activation of a module."""
+    return next(name for name, function in ACTIVATIONS.items() if function is module.activation)
+
+
+def positions_of(embedding: nn.Module) -> str:
+    """Positional encodings of a stack, by their class: ``sinusoidal``; ``rotary`` if none are added."""
+    position = getattr(embedding, "position", None)
+    return "rotary" if position is None else type(position).__name__.lower()
+
+
+def width_of(embedding: nn.Module) -> int:
+    """d_model of the stack above an embedding."""
+    if isinstance(embedding, PatchEmbedding):
+        return embedding.projection.out_features
+    assert isinstance(embedding, TokenEmbedding)
+    return embedding.weight.size(1)
+
+
+def count_layers(stack: nn.Module) -> int:
+    """Number of layers of a stack."""
+    layers = stack.rightward if isinstance(stack, RecurrentEncoder) else stack.layers
+    assert isinstance(layers, nn.ModuleList)
+    return len(layers)
+
+
+def is_tied(model: nn.Module) -> bool | None:
+    """True if the output projection has the matrix of an embedding; None without a projection onto the vocabulary."""
+    projection = token_projection(model)
+    return None if projection is None else any(one.weight is projection.weight for one in _embeddings(model))
+
+
+def _embeddings(model: nn.Module) -> Sequence[Any]:
+    return [model.get_submodule(path) for path in embeddings(model).values()]
+
+
+def _block_parts(model: nn.Module) -> Iterator[str]:
+    block: Any = model.get_submodule(f"{stacks(model)[0]}.layers.0")
+    feed_forward: FeedForward | GatedFeedForward = block.feed_forward
+    wrapped = block.feed_forward_norm
+    yield f"d_ff {feed_forward.inner.out_features}"
+    yield f"{'RMSNorm, ' * isinstance(wrapped.norm, RMSNorm)}{'pre' if wrapped.pre else 'post'}-norm"
+    yield f"{positions_of(_embeddings(model)[0])} positions"
+    yield f"{'gated ' * isinstance(feed_forward, GatedFeedForward)}{activation_of(feed_forward)}"
+
+
+def _recurrent_parts(model: nn.Module) -> Iterator[str]:
+    yield f"LSTMs of {max(module.hidden_size for module in model.modules() if isinstance(module, nn.LSTM))}"
+
+
+def _ends(model: Any) -> Iterator[str]:
+    """Sizes of input and output: the ``extent`` of the model, or its vocabularies."""
+    yield from getattr(model, "extent", ())
+    sizes = dict.fromkeys(one.weight.size(0) for one in _embeddings(model) if isinstance(one, TokenEmbedding))
+    if sizes:
+        yield "vocabulary " + " and ".join(f"{size:,}" for size in sizes)
+    if (tied := is_tied(model)) is not None:
+        yield "tied embeddings" if tied else "untied embeddings"

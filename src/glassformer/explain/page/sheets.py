@@ -10,10 +10,11 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from glassformer.explain.figures.svg import shown
+from glassformer.explain.formula.dataflow import input_names
 from glassformer.explain.formula.notation import decimal
 from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.shades import shade_class
-from glassformer.explain.walkthrough.step import SIDES, Axis, TensorTable
+from glassformer.explain.walkthrough.step import Axis, TensorTable
 from glassformer.text.words import END_OF_WORD, JOINER
 
 TOKEN_AXES = ("position", "query", "key")
@@ -168,19 +169,19 @@ def entropy(weights: NDArray[np.float64]) -> float:
 
 
 def labels_of(table: TensorTable, axis: Axis) -> tuple[Label, ...]:
-    side = side_of(table.trace.kind, table.name, axis.name)
+    side = side_of(input_names(table.trace.model), table.name, axis.name)
     return tuple(
         Label(shown(text), side, place) if side else Label(shown(text))
         for place, text in zip(axis.indices, axis.labels, strict=True)
     )
 
 
-def side_of(kind: str, name: str, axis: str) -> str:
-    """Whose tokens an axis of a recorded tensor counts, if it counts tokens. A model of one stack has one side."""
+def side_of(inputs: Sequence[str], name: str, axis: str) -> str:
+    """The input whose tokens an axis of a recorded tensor counts, if it counts tokens."""
     if axis not in TOKEN_AXES:
         return ""
-    if kind in SIDES:
-        return SIDES[kind]
+    if len(inputs) == 1:
+        return inputs[0]
     if axis == "key" and ".cross_attention." in name:
         return "source"
     return "source" if name.startswith(("encoder.", "source_embedding.", "memory")) else "target"

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from glassformer.explain.example import Example
-from glassformer.explain.formula.dataflow import is_pre, output_of, residual_stream
+from glassformer.explain.formula.dataflow import input_names, is_pre, output_of, residual_stream
 from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.prose import Prose, build
-from glassformer.explain.walkthrough.step import MAX_LABELS, SIDES, Axis, Step, tokens_axis
+from glassformer.explain.walkthrough.step import MAX_LABELS, Axis, Step, tokens_axis
 from glassformer.layers.feed_forward import ACTIVATION_RECORDS
 
 
@@ -71,6 +71,7 @@ def decoder_layer(example: Example, path: str) -> Step:
     prose = Prose("decoder_layer", [], {"norm": norm.equation, "feed": feed.equation})
     return replace(
         feed,
+        path=path,
         title=prose["title"],
         what=prose["what"],
         why=prose["why"],
@@ -93,9 +94,8 @@ def stack(example: Example, path: str) -> Step:
     rows = _positions(example, path, "token read" if two and path == "decoder" else "token")
     if two and path == "decoder":
         return build(example, prose, path, rows)
-    side = "source" if two else SIDES[example.trace.kind]
     words = _stream_sizes(example, path, rows["position"])
-    return build(example, prose, path, rows, words=words, side=side, headings=True)
+    return build(example, prose, path, rows, words=words, side=input_names(model)[0], headings=True)
 
 
 def recurrent_encoder(example: Example, path: str) -> Step:

@@ -74,6 +74,7 @@ def build(
         fields["formula"] = tables[-1].formula(0)
     return Step(
         number=0,
+        path=path,
         title=prose["title"],
         what=prose["what"],
         why=prose["why"],

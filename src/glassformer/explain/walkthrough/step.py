@@ -16,8 +16,6 @@ MAX_LABELS = 64
 """Rows or columns that a table holds; more are left out, and its title says so."""
 
 SHOWN_DIMENSIONS = 8
-SIDES = {"gpt": "text", "bert": "text", "vit": "image", "series": "series"}
-"""What a model of one stack reads, by its kind; the others have a source and a target."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +99,8 @@ class Step:
     """``what`` happens and ``why``; the ``equation``; this sentence's numbers; the ``formula`` of one of them."""
 
     number: int
+    path: str
+    """The module that the step explains."""
     title: str
     what: str
     why: str

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from glassformer.explain.example import Example
-from glassformer.explain.formula.dataflow import EMBEDDING, embedding_of
+from glassformer.explain.formula.dataflow import embeddings
 from glassformer.explain.walkthrough import input_steps as inputs
 from glassformer.explain.walkthrough import layer_steps as layers
 from glassformer.explain.walkthrough import output_steps as outputs
@@ -24,10 +24,9 @@ def walkthrough(example: Example) -> list[Step]:
 
 def _steps(example: Example) -> Iterator[Step]:
     model: nn.Module = example.model
-    for stack in EMBEDDING:
-        if hasattr(model, stack):
-            yield from _input_steps(example, embedding_of(model, stack), stack)
-            yield from _stack_steps(example, stack)
+    for stack, embedding in embeddings(model).items():
+        yield from _input_steps(example, embedding, stack)
+        yield from _stack_steps(example, stack)
     yield from _output_steps(example)
 
 
@@ -81,4 +80,4 @@ def _output_steps(example: Example) -> Iterator[Step]:
         if isinstance(module, OutputProjection) and f"{path}.logits" in example.trace:
             yield outputs.head(example, path)
     if "forecast" in example.trace:
-        yield outputs.forecast(example, "")
+        yield outputs.forecast(example, "forecast")
