@@ -25,11 +25,11 @@ from glassformer.models.vit import ViT
 from glassformer.taps import Edit
 
 Off = Literal["zero", "mean"]
-"""What takes the place of a head that is off: nothing, or its mean over positions."""
+"""Replacement of a head that is off: zero, or its mean over positions."""
 
 
 class Inputs(NamedTuple):
-    """What a model is given, ``model(*inputs)``: ``target`` starts with the start token (teacher forcing)."""
+    """Arguments of a model, ``model(*inputs)``: ``target`` starts with the start token (teacher forcing)."""
 
     source: Int[Tensor, "batch source"]
     target: Int[Tensor, "batch target"]
@@ -38,14 +38,14 @@ class Inputs(NamedTuple):
 
     @classmethod
     def of(cls, example: Example) -> Self:
-        """Those of ``example``, a batch of one."""
+        """Inputs of ``example``, a batch of one."""
         device = example.translator.device
         ids = (example.source_ids, example.target_ids)
         return cls(*(torch.tensor([one], device=device) for one in ids))
 
     @property
     def arguments(self) -> tuple[Tensor | None, ...]:
-        """What the model is called with."""
+        """Arguments of the call."""
         return tuple(self)
 
     @property
@@ -54,7 +54,7 @@ class Inputs(NamedTuple):
         return torch.ones_like(self.target, dtype=torch.bool) if self.target_mask is None else self.target_mask != 0
 
     def seen(self, path: str) -> Sentences | None:
-        """Where the attention at ``path`` has no padding among those who ask."""
+        """Mask of the queries of the attention at ``path``: their padding."""
         return self.target_mask if path.startswith("decoder.") else self.source_mask
 
     def row(self, row: int) -> "Inputs":
@@ -63,39 +63,40 @@ class Inputs(NamedTuple):
 
 
 class StackInputs(NamedTuple):
-    """What a model of one stack is given: ``tokens`` of GPT or BERT, the images of a Vision Transformer."""
+    """Arguments of a model of one stack: the tokens of GPT or BERT, or the images of a Vision Transformer."""
 
     given: Tensor
     mask: Sentences | None = None
     segments: Int[Tensor, "batch length"] | None = None
     predicts: Bool[Tensor, "batch length"] | None = None
-    """Where predictions count, such as the hidden tokens of BERT; where there is no padding when not given."""
+    """True where predictions count, such as the hidden tokens of BERT; by default where there is no padding."""
 
     @classmethod
     def of(cls, example: Example) -> Self:
-        """Those of ``example``, a batch of one."""
-        device = example.model.embedding.weight.device
+        """Inputs of ``example``, a batch of one."""
+        embedding = example.model.embedding
+        device = embedding.weight.device
         predicts = torch.zeros(1, len(example.source_ids), dtype=torch.bool, device=device)
         predicts[0, list(example.positions)] = True
-        segments = torch.tensor([example.segments], device=device) if example.trace.kind == "bert" else None
+        segments = None if embedding.segment is None else torch.tensor([example.segments], device=device)
         hidden = predicts if example.task == "masked" else None
         return cls(torch.tensor([example.source_ids], device=device), None, segments, hidden)
 
     @property
     def source(self) -> Tensor:
-        """What there are rows of."""
+        """Tensor with one row for each example."""
         return self.given
 
     @property
     def arguments(self) -> tuple[Tensor | None, ...]:
-        """What the model is called with: only BERT has segments, and images no mask."""
+        """Arguments of the call: only BERT has segments, and images have no mask."""
         if self.segments is not None:
             return self.given, self.mask, self.segments
         return (self.given,) if self.mask is None else (self.given, self.mask)
 
     @property
     def counted(self) -> Bool[Tensor, "batch ..."]:
-        """Where predictions count."""
+        """True where predictions count."""
         if self.predicts is not None:
             return self.predicts
         shape = self.given.shape if self.given.ndim == 2 else self.given.shape[:1]
@@ -103,7 +104,7 @@ class StackInputs(NamedTuple):
         return every if self.mask is None else self.mask != 0
 
     def seen(self, path: str) -> Sentences | None:
-        """Where there is no padding."""
+        """Mask of all positions: their padding."""
         return self.mask
 
     def row(self, row: int) -> "StackInputs":

@@ -12,13 +12,15 @@ from glassformer.explain.example import Example, Side
 from glassformer.explain.figures.model_figures import CLASS, class_attention, lens_of, mask, norms, positions
 from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
+from glassformer.explain.formula.dataflow import stacks, token_projection
 from glassformer.layers.attention import MultiHeadAttention
+from glassformer.layers.embedding import PatchEmbedding
 from glassformer.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Of an attention view: one ``head``, their ``average``, or every head; by ``words``; with ``specials`` or not.
+    """Options of an attention view: one ``head``, their ``average``, or every head; ``words``; ``specials`` or not.
 
     By words, a key word has the sum of its pieces and a query word the mean of its own, so rows sum to 1 still.
     Without special tokens (start, end) rows keep what is left: they are not scaled up, and the title says so.
@@ -50,8 +52,10 @@ def attention_views(example: Example) -> dict[str, str]:
     for path, module in example.model.named_modules():
         if isinstance(module, MultiHeadAttention):
             found[path.replace(".layers.", ".")] = path
-    classes = {f"{name.rpartition('.')[0]}.{CLASS}": path for name, path in found.items()}
-    return {**found, **(classes if example.trace.kind == "vit" else {})}
+    patches = [child for child in example.model.children() if isinstance(child, PatchEmbedding)]
+    if all(embedding.class_token is None for embedding in patches):
+        return found
+    return {**found, **{f"{name.rpartition('.')[0]}.{CLASS}": path for name, path in found.items()}}
 
 
 def view(
@@ -155,13 +159,13 @@ def _side_of_text(side: Side, tokenizer: Tokenizer, choice: Choice) -> _Side:
 
 
 def _whole(example: Example) -> dict[str, Callable[[Example], View]]:
-    """By the kind of model; what a recurrent one adds and normalizes is not recorded."""
-    kind, model = example.trace.kind, example.model
-    if kind == "recurrent":
+    """Views of a model with stacks of blocks; a recurrent one records no sums and no norms."""
+    names = stacks(example.model)
+    if not names:
         return {}
     found: dict[str, Callable[[Example], View]] = {"positions": positions, "mask": mask, "norms": norms}
-    if not any(name.startswith("decoder.") for name in example.trace):
+    if "decoder" not in names:
         del found["mask"]
-    if kind in ("encoder_decoder", "gpt") or (kind == "bert" and model.output_projection is not None):
+    if token_projection(example.model) is not None:
         found["logit_lens"] = lens_of
     return found

@@ -12,34 +12,38 @@ from glassformer.explain.analysis.lens import logit_lens
 from glassformer.explain.example import Example
 from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
-from glassformer.explain.formula.dataflow import embedding_of, residual_stream, stacks
-from glassformer.layers.position import ENCODINGS
+from glassformer.explain.formula.dataflow import embeddings, residual_stream, stacks
+from glassformer.layers.position import Sinusoidal
 
 DIMENSIONS = 64
 CLASS = "class_attention"
 
 
 def positions(example: Example) -> View:
-    """The longer side has all rows of the shorter one, unless each has learned its own."""
-    config, model = example.model.config, example.model
-    kind = getattr(config, "positions", "learned")
-    if not ENCODINGS[kind].added:
-        raise ConfigError(f"positions={kind} adds nothing to the embedding: q and k are turned; look at rotated_q, _k")
-    sides = {embedding_of(model, stack): len(example.tokens(stack)) for stack in stacks(model)}
-    if kind != "learned" or getattr(config, "tie_embeddings", False):
-        longer = max(sides, key=lambda side: sides[side])
-        sides = {longer: sides[longer]}
+    """Positional encodings; where source and target share them, those of the longer side."""
+    model = example.model
+    longest: dict[object, tuple[str, int]] = {}
+    for stack, side in embeddings(model).items():
+        position, length = model.get_submodule(side).position, len(example.tokens(stack))
+        if position is None:
+            raise ConfigError(
+                "positions=rotary adds nothing to the embedding: q and k are turned; look at rotated_q, _k"
+            )
+        values = type(position) if isinstance(position, Sinusoidal) else position
+        if values not in longest or longest[values][1] < length:
+            longest[values] = side, length
     panels = []
-    for side, length in sides.items():
+    for side, length in longest.values():
         encoding = _numbers(example.trace[f"{side}.encoding"])
-        shown = _dimensions(encoding.shape[1])
-        rows = [str(position) for position in range(length)]
-        title = side.removesuffix("_embedding") if len(sides) > 1 else ""
-        panels.append(Panel(title, rows, [str(dimension) for dimension in shown], encoding[:, shown]))
-    title = f"positional encoding, {kind}"
-    if config.d_model > DIMENSIONS:
-        title += f" · {DIMENSIONS} of {config.d_model} dimensions, in pairs"
-    high = max(float(np.abs(panel.values).max()) for panel in panels) if kind == "learned" else 1.0
+        dimensions = _dimensions(encoding.shape[1])
+        rows = [str(place) for place in range(length)]
+        title = side.removesuffix("_embedding") if len(longest) > 1 else ""
+        panels.append(Panel(title, rows, [str(dimension) for dimension in dimensions], encoding[:, dimensions]))
+    title = f"positional encoding, {type(position).__name__.lower()}"
+    if encoding.shape[1] > DIMENSIONS:
+        title += f" · {DIMENSIONS} of {encoding.shape[1]} dimensions, in pairs"
+    largest = max(float(np.abs(panel.values).max()) for panel in panels)
+    high = 1.0 if isinstance(position, Sinusoidal) else largest
     return View("positions", title, "position", "dimension", "encoding", panels, -high, high)
 
 
@@ -64,7 +68,7 @@ def norms(example: Example) -> View:
 
 
 def lens_of(example: Example) -> View:
-    """Of a text what follows each token, or stands behind each mask."""
+    """Logit lens of a text: of the next token at each position, or of the hidden token at each mask."""
     ids = example.predicted_ids
     lens = logit_lens(example.trace, torch.tensor([ids]))
     asking = example.attention_sides("decoder", "cross_attention")[0]
@@ -79,7 +83,7 @@ def lens_of(example: Example) -> View:
 
 
 def class_attention(example: Any, name: str, title: str, heads: Mapping[str, Tensor]) -> View:
-    """Of a Vision Transformer: how much the class token looks at each patch, laid over the image."""
+    """Attention of a Vision Transformer's class token to each patch, laid over the image."""
     down, across = (side // example.model.config.patch_size for side in example.model.config.image_size)
     rows, columns = [str(row) for row in range(down)], [str(column) for column in range(across)]
     panels = []
