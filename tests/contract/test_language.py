@@ -59,16 +59,6 @@ OLD_NAMES = {
 """Names that have been replaced by words of the field; each is wrong as a part of any name."""
 
 NOT_YET: dict[str, int] = {
-    "data/alignments.py": 3,
-    "data/images.py": 2,
-    "data/masking.py": 2,
-    "data/pictures.py": 1,
-    "data/preparation.py": 1,
-    "data/read_report.py": 4,
-    "data/time_series.py": 1,
-    "data/time_series_files.py": 2,
-    "data/token_classification.py": 1,
-    "data/windows.py": 2,
     "explain/analysis/attribution.py": 3,
     "explain/analysis/heads.py": 3,
     "explain/analysis/lens.py": 2,

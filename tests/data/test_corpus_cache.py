@@ -16,7 +16,7 @@ import pytest
 
 import glassformer.data.token_store as token_store
 from glassformer.data import Corpus, DataConfig, prepare
-from glassformer.data.preparation import fingerprint
+from glassformer.data.corpus import fingerprint
 from glassformer.errors import DataError
 from glassformer.text import TextConfig, Tokenizer, TokenizerPair, train_tokenizers
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from glassformer.data import DataConfig, prepare, prepare_labeled, prepare_tagged, read_texts
 from glassformer.data.config import LabeledConfig, TaggedConfig
+from glassformer.data.corpus import held_out_pairs
 from glassformer.data.held_out import is_held_out
-from glassformer.data.preparation import held_out_pairs
 from glassformer.data.text_classification import labeled_texts
 from glassformer.data.token_classification import tagged_texts
 from glassformer.errors import ConfigError, DataError
@@ -133,7 +133,7 @@ def test_validation_share_divides_tagged_sentences(tmp_path: Path, vocabulary: T
     config = TaggedConfig(train=[str(path)], validation_share=SHARE)
     train = prepare_tagged(config, config.train, vocabulary.source, part="train")
     other = prepare_tagged(config, config.train, vocabulary.source, train.tags, "held_out")
-    texts = [[vocabulary.source.decode(words.ids.tolist()) for words in one.sentences] for one in (train, other)]
+    texts = [[vocabulary.source.decode(words.values.tolist()) for words in one.sentences] for one in (train, other)]
     assert texts[1] == [text for text in TEXTS * 2 if is_held_out(text.split(), SHARE)]
     assert not set(texts[0]) & set(texts[1])
     assert len(train) + len(other) == 800

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from glassformer.data import pictures
+from glassformer.data import image_files
 from glassformer.data.config import ImageConfig
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ImageFormat, ordered_images, prepare_images
@@ -292,7 +292,7 @@ def test_a_picture_stands_upright(tmp_path: Path) -> None:
 
 def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_folder(tmp_path / "f")
-    monkeypatch.setattr(pictures, "Image", None)
+    monkeypatch.setattr(image_files, "Image", None)
     with pytest.raises(DataError, match=r"install glassformer\[images\]"):
         read_images([path])
 

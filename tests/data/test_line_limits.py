@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from glassformer.data import DataConfig, LabeledConfig, StreamConfig, TaggedConfig, read_lines, read_table, read_texts
 from glassformer.data.documents import training_texts
 from glassformer.data.readers import raw_lines
-from glassformer.data.text_classification_files import read_labeled
-from glassformer.data.token_classification_files import read_tagged
+from glassformer.data.text_classification import read_labeled
+from glassformer.data.token_classification import read_tagged
 from glassformer.errors import DataError
 
 LIMIT = 100

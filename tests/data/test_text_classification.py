@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 
 from glassformer.data.config import LabeledConfig
 from glassformer.data.sequences import framed_length, truncated
-from glassformer.data.text_classification import LabeledExamples, labeled_batches, labeled_texts, prepare_labeled
-from glassformer.data.text_classification_files import read_labeled
+from glassformer.data.text_classification import (
+    LabeledExamples,
+    labeled_batches,
+    labeled_texts,
+    prepare_labeled,
+    read_labeled,
+)
 from glassformer.errors import ConfigError, DataError
 from glassformer.text import TextConfig, Tokenizer, train_tokenizers
 

@@ -54,9 +54,9 @@ def test_every_format_holds_the_same_sentences(write, vocabulary: Tokenizer) -> 
         assert examples.tags == ("LOC", "O", "PER")
         assert examples.account.kept == examples.account.read == 2
         for words, reference, (texts, tags) in zip(examples.sentences, examples.tag_ids, SENTENCES, strict=True):
-            assert vocabulary.decode(words.ids.tolist()) == " ".join(texts)
+            assert vocabulary.decode(words.values.tolist()) == " ".join(texts)
             assert [examples.tags[i] for i in reference] == tags
-            assert len(words.starts) == len(texts)
+            assert len(words.offsets[:-1]) == len(texts)
         assert list(tagged_texts(config(path))) == [" ".join(texts) for texts, _ in SENTENCES]
     assert len({prepare_tagged(config(path), [path], vocabulary).fingerprint for path in paths}) == 1
 
@@ -87,7 +87,7 @@ def test_a_word_of_which_nothing_is_left_keeps_its_tag(write, vocabulary: Tokeni
     path = write("x.jsonl", json.dumps({"tokens": ["No", "\u0001", "in"], "tags": ["A", "B", "C"]}))
     examples = prepare_tagged(config(path), [path], vocabulary)
     words = examples.sentences[0]
-    assert words.ids[words.starts[1]] == UNKNOWN
+    assert words.values[words.offsets[:-1][1]] == UNKNOWN
     assert examples.tag_ids[0].tolist() == [0, 1, 2]
 
 
@@ -102,7 +102,7 @@ def test_truncation_keeps_whole_words_and_is_told(write, vocabulary: Tokenizer) 
             assert len(examples) == 1
             assert file.first_lines["too_long"] == [3]
             continue
-        assert len(examples.sentences[0].ids) == sum(sizes[:kept])
+        assert len(examples.sentences[0].values) == sum(sizes[:kept])
         assert len(examples.tag_ids[0]) == kept
         assert file.truncated == (kept < 6)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.data.time_series import prepare_series
-from glassformer.data.time_series_files import read_table
+from glassformer.data.time_series import prepare_series, read_table
 from glassformer.errors import DataError
 from glassformer.predict import Forecaster, ImageClassifier
 from glassformer.predict.dates import continued

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from glassformer.data.batches import ordered_batches, pair_batches
+    from glassformer.data.alignments import TokenLinks
     from glassformer.data.config import (
         AugmentConfig,
         DataConfig,
@@ -19,17 +19,23 @@ if TYPE_CHECKING:
         StreamConfig,
         TaggedConfig,
     )
+    from glassformer.data.corpus import Corpus, prepare
     from glassformer.data.images import ImageBatch, ImageFormat, image_batches, ordered_images, prepare_images
     from glassformer.data.loader import ResumableLoader
     from glassformer.data.masking import MaskedBatch, masked_batches
-    from glassformer.data.pairs import Batch, Corpus, TokenLinks, collate
+    from glassformer.data.pairs import Batch, collate, ordered_batches, pair_batches
     from glassformer.data.parallel_text import read_pairs, read_texts
-    from glassformer.data.preparation import prepare
     from glassformer.data.read_report import REASONS, FileReadReport, ReadReport, TokenReadReport
     from glassformer.data.readers import parallel_lines, read_lines
     from glassformer.data.text_classification import LabeledBatch, labeled_batches, prepare_labeled
-    from glassformer.data.time_series import SeriesBatch, SeriesFormat, prepare_series, series_batches
-    from glassformer.data.time_series_files import Table, read_table
+    from glassformer.data.time_series import (
+        SeriesBatch,
+        SeriesFormat,
+        Table,
+        prepare_series,
+        read_table,
+        series_batches,
+    )
     from glassformer.data.token_classification import TaggedBatch, prepare_tagged, tagged_batches
     from glassformer.data.token_stream import Stream, prepare_stream
     from glassformer.data.windows import WindowBatch, window_batches
@@ -40,8 +46,8 @@ _HOMES = {
     "ResumableLoader": "loader",
     "AugmentConfig": "config",
     "Batch": "pairs",
-    "pair_batches": "batches",
-    "Corpus": "pairs",
+    "pair_batches": "pairs",
+    "Corpus": "corpus",
     "DataConfig": "config",
     "FileReadReport": "read_report",
     "ImageBatch": "images",
@@ -60,19 +66,19 @@ _HOMES = {
     "SeriesFormat": "time_series",
     "Stream": "token_stream",
     "StreamConfig": "config",
-    "Table": "time_series_files",
+    "Table": "time_series",
     "TaggedBatch": "token_classification",
     "tagged_batches": "token_classification",
     "TaggedConfig": "config",
     "TokenReadReport": "read_report",
-    "TokenLinks": "pairs",
+    "TokenLinks": "alignments",
     "WindowBatch": "windows",
     "window_batches": "windows",
     "collate": "pairs",
-    "ordered_batches": "batches",
+    "ordered_batches": "pairs",
     "ordered_images": "images",
     "parallel_lines": "readers",
-    "prepare": "preparation",
+    "prepare": "corpus",
     "prepare_images": "images",
     "prepare_labeled": "text_classification",
     "prepare_series": "time_series",
@@ -80,7 +86,7 @@ _HOMES = {
     "prepare_tagged": "token_classification",
     "read_lines": "readers",
     "read_pairs": "parallel_text",
-    "read_table": "time_series_files",
+    "read_table": "time_series",
     "read_texts": "parallel_text",
 }
 

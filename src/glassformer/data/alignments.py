@@ -1,16 +1,18 @@
-"""Which word of a pair translates which: read beside its text, and carried over to the tokens of a batch."""
+"""Word alignments: read beside their text, and turned into links between the tokens of a batch."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.alignment.links import read_links
-from glassformer.data.pairs import Batch, TokenLinks
+from glassformer.data.loader import Tensors
 from glassformer.data.parallel_text import PairRow
 from glassformer.data.readers import raw_lines, regular
 from glassformer.errors import DataError
@@ -65,28 +67,45 @@ class AlignedLines:
 Aligned = tuple[PairRow, list[int], list[int]]
 
 
-def token_links(batch: Batch, links: Sequence[NDArray[np.integer]], tokenizers: TokenizerPair) -> TokenLinks:
-    """``links``: (source word, target word) of every pair, in the order of ``batch.examples``.
+@dataclass(frozen=True)
+class TokenLinks(Tensors):
+    """Word alignments of a batch between tokens: each link joins all pieces of two words.
 
+    The ``shares`` of a target token sum to 1, so their total is the number of linked target tokens.
+    """
+
+    places: Int64[Tensor, "3 links"]  # row, column in ``Batch.labels``, column in ``Batch.source``; none is twice
+    shares: Float32[Tensor, " links"]
+
+
+def token_links(
+    source: tuple[Tensor, Tensor],
+    target: tuple[Tensor, Tensor],
+    links: Sequence[NDArray[np.integer]],
+    tokenizers: TokenizerPair,
+) -> TokenLinks:
+    """Links between the tokens of a batch; ``links`` are (source word, target word) of every pair, in order.
+
+    ``source`` and ``target`` are the ids, end tokens included, and the numbers of the sentences within their rows.
     Every piece of a target word is linked with every piece of each source word that its word is linked with, in equal
     shares, as Garg et al. 2019 (arXiv:1909.02074) normalize rows; the end of a sentence with nothing.
     """
-    source = _Words(batch.source, batch.source_sentences, tokenizers.source)
-    target = _Words(batch.labels, batch.target_sentences, tokenizers.target)
+    from_words, to_words = _Words(*source, tokenizers.source), _Words(*target, tokenizers.target)
     pairs = np.repeat(np.arange(len(links)), [len(one) for one in links])
     words = np.concatenate(links)
-    from_source, n_source = source.tokens_of(pairs, words[:, 0])
-    from_target, n_target = target.tokens_of(pairs, words[:, 1])
+    from_source, n_source = from_words.tokens_of(pairs, words[:, 0])
+    from_target, n_target = to_words.tokens_of(pairs, words[:, 1])
     sizes = n_source * n_target
     nth = np.arange(sizes.sum()) - np.repeat(sizes.cumsum() - sizes, sizes)  # of its link, counted by source pieces
     wide = np.repeat(n_source, sizes)
-    asked, asking = np.repeat(from_source, sizes) + nth % wide, np.repeat(from_target, sizes) + nth // wide
-    places = np.stack([target.rows[asking], target.columns[asking], source.columns[asked]])
-    return TokenLinks(torch.from_numpy(places), torch.from_numpy((1 / np.bincount(asking)[asking]).astype(np.float32)))
+    tokens, queries = np.repeat(from_source, sizes) + nth % wide, np.repeat(from_target, sizes) + nth // wide
+    places = np.stack([to_words.rows[queries], to_words.columns[queries], from_words.columns[tokens]])
+    shares = (1 / np.bincount(queries)[queries]).astype(np.float32)
+    return TokenLinks(torch.from_numpy(places), torch.from_numpy(shares))
 
 
 class _Words:
-    """Where the tokens of one side of a batch are, sentence after sentence, and which word each is a piece of.
+    """Positions of the tokens of one side of a batch, sentence after sentence, and the word of each.
 
     The words of all sentences are counted on, so that those of sentence n begin at ``first_words[n]``.
     """

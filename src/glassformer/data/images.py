@@ -1,4 +1,4 @@
-"""Labeled images as batches: bytes on disk or in memory, normalized floats when they are asked for."""
+"""Batches of labeled images: bytes on disk or in memory, normalized to floats batch by batch."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +14,15 @@ from torch import Tensor
 from glassformer.config import Config
 from glassformer.data.augment import erase, mix, move
 from glassformer.data.config import AugmentConfig, ImageConfig
-from glassformer.data.image_files import ImageSet, read_images
+from glassformer.data.image_files import ImageSet, read_images, read_pictures
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
-from glassformer.data.pictures import read_pictures
 from glassformer.data.sampling import Indices, shuffle
 from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError
 
 
 class ImageFormat(Config):
-    """What a model trained on images must know of them: their shape, the names of the classes, the normalization."""
+    """Shape, class names and normalization of the images that a model was trained on."""
 
     height: int = Field(gt=0)
     width: int = Field(gt=0)
@@ -76,7 +75,7 @@ class ImageBatch(Tensors):
 
 @dataclass(frozen=True)
 class ImageData:
-    """What an ``ImageConfig`` names, read. Labels of all three count in ``format.classes``."""
+    """Images of an ``ImageConfig``. Labels of all three sets count in ``format.classes``."""
 
     format: ImageFormat
     train: ImageSet

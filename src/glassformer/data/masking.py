@@ -40,7 +40,7 @@ class MaskedBatch(Tensors):
 
 @dataclass(frozen=True)
 class Masking:
-    """Which tokens are predicted, and what stands in their place.
+    """Choice of the predicted tokens, and of their replacements.
 
     Of the n tokens of a sequence ``masked_share`` · n are predicted, rounded up or down by chance, and at least one.
     Special tokens never are, nor does one ever stand for another. An unknown symbol is predicted only where a
@@ -122,7 +122,7 @@ def masked_batches(
 
 
 def _cut(stream: Stream, room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where the parts of the documents begin, and their tokens: as few parts as fit, as equal as can be."""
+    """First positions and sizes of the parts of the documents: as few parts as fit, as equal as can be."""
     lengths = np.diff(stream.offsets) - 1
     parts = -(-lengths // room)
     document = np.repeat(np.arange(len(lengths)), parts)

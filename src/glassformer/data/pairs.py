@@ -1,76 +1,24 @@
-"""Pairs of token ids: a corpus of them on disk, and a batch of them as tensors.
-
-The rows of a batch hold one or several sentences and are padded to a rectangle on each side.
-"""
+"""Batches of sentence pairs: rows of one or several sentences, padded to a rectangle on each side."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Int64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.data.loader import Tensors
-from glassformer.data.read_report import ReadReport
-from glassformer.data.token_store import Ids, Ragged
+from glassformer.data.alignments import TokenLinks, token_links
+from glassformer.data.corpus import Corpus
+from glassformer.data.loader import Draw, ResumableLoader, Tensors
+from glassformer.data.sampling import Mixture, in_rows, pack_rows
+from glassformer.data.token_store import Ids, joint_digest, json_digest
+from glassformer.errors import DataError
 from glassformer.text import TokenizerPair
 
 Pair = tuple[Ids, Ids]
-
-
-class Corpus:
-    """Pairs of token ids without special tokens, memory-mapped, so that a corpus may be larger than memory.
-
-    ``fingerprint`` (SHA-256) covers the content of the files, the vocabularies and the filters: equal fingerprints
-    mean equal examples in equal order. ``links``, if the words are aligned, holds the source and the target word of
-    every link of a pair, one after the other. ``content_digest`` (SHA-256) covers the token ids themselves.
-    """
-
-    def __init__(
-        self,
-        source: Ragged,
-        target: Ragged,
-        account: ReadReport,
-        fingerprint: str,
-        links: Ragged | None = None,
-        content_digest: str = "",
-    ) -> None:
-        self.source, self.target = source, target
-        self.links = links
-        self.account = account
-        self.fingerprint = fingerprint
-        self.content_digest = content_digest
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    @property
-    def source_lengths(self) -> NDArray[np.int32]:
-        """Tokens of each source sentence, without special tokens."""
-        return self.source.lengths
-
-    @property
-    def target_lengths(self) -> NDArray[np.int32]:
-        """Tokens of each target sentence, without special tokens."""
-        return self.target.lengths
-
-    def pair(self, index: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"pair {index} is out of range; choose 0 to {len(self) - 1}")
-        return self.source[index], self.target[index]
-
-
-@dataclass(frozen=True)
-class TokenLinks(Tensors):
-    """Word alignments of a batch between tokens: each link joins all pieces of two words.
-
-    The ``shares`` of a target token sum to 1, so their total is the number of linked target tokens.
-    """
-
-    places: Int64[Tensor, "3 links"]  # row, column in ``Batch.labels``, column in ``Batch.source``; none is twice
-    shares: Float32[Tensor, " links"]
 
 
 @dataclass(frozen=True)
@@ -173,3 +121,121 @@ def _numbers(rows: list[list[Ids]], width: int) -> NDArray[np.int64]:
 
 def _round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
+
+
+def pair_batches(
+    corpora: Sequence[Corpus],
+    tokenizers: TokenizerPair,
+    batch_tokens: int,
+    seed: int,
+    weights: Sequence[float] = (),
+    bpe_dropout: float = 0.0,
+    bucket_noise: float = 0.02,
+    row_tokens: int = 0,
+) -> ResumableLoader[list[NDArray[np.integer]], Batch]:
+    """Batches of at most ``batch_tokens`` padded tokens a side, of every epoch, in an order drawn from (seed, epoch).
+
+    Short sentences share a row of ``row_tokens``, longer ones have rows of a multiple of it; 0: a row a sentence.
+    An epoch sees every pair of a corpus as many times as its weight says (``Mixture``).
+
+    Batches are planned on the lengths without BPE-dropout, so with dropout one may exceed ``batch_tokens`` somewhat;
+    nothing is cut off. Raises ``DataError`` when a pair alone does not fit ``batch_tokens``.
+    """
+    mixture, row_tokens = Mixture.of([len(corpus) for corpus in corpora], weights), min(row_tokens, batch_tokens)
+    source = np.concatenate([corpus.source_lengths for corpus in corpora]) + np.int32(1)
+    target = np.concatenate([corpus.target_lengths for corpus in corpora]) + np.int32(1)
+    _check_lengths(source, target, batch_tokens, row_tokens or 1)
+    sampler = partial(in_rows, (source, target), mixture, row_tokens, batch_tokens, bucket_noise)
+    made_from = [[corpus.fingerprint, weight] for corpus, weight in zip(corpora, mixture.weights, strict=True)]
+    digest = joint_digest(corpus.content_digest for corpus in corpora)
+    collate_pairs = PairCollator(corpora, tokenizers, mixture, bpe_dropout, row_tokens)
+    return ResumableLoader(sampler, collate_pairs, seed, json_digest(made_from), digest)
+
+
+@dataclass(frozen=True)
+class PairCollator:
+    """Collate pairs of the corpora into a batch, with word links if there are any.
+
+    BPE-dropout (Provilkov et al. 2020) segments each sentence anew, drawn from (seed, epoch, pair).
+    """
+
+    corpora: Sequence[Corpus]
+    tokenizers: TokenizerPair
+    mixture: Mixture
+    bpe_dropout: float
+    row_tokens: int
+
+    def __call__(self, rows: list[NDArray[np.integer]], draw: Draw) -> Batch:
+        examples = np.concatenate(rows)
+        pairs = [[self._pair(example, draw) for example in row.tolist()] for row in rows]
+        if self.bpe_dropout and self.row_tokens:
+            batch = self._pack_again(examples, [pair for row in pairs for pair in row], draw)
+        else:
+            batch = collate(pairs, self.tokenizers, examples, self.row_tokens or 1)
+        if all(corpus.links is None for corpus in self.corpora):
+            return batch
+        links = [self._links(example) for example in batch.examples.tolist()]
+        source, target = (batch.source, batch.source_sentences), (batch.labels, batch.target_sentences)
+        return replace(batch, links=token_links(source, target, links, self.tokenizers))
+
+    def _pack_again(self, examples: NDArray[np.integer], pairs: list[Pair], draw: Draw) -> Batch:
+        """Pack the pairs into as many rows as they need after dropout, which makes them longer than their rows.
+
+        All rows are as wide as the longest sentence needs, so that none of them is mostly padding.
+        """
+        source, target = (np.array([len(pair[side]) + 1 for pair in pairs], np.int32) for side in (0, 1))
+        generator = draw.generator_of(int(examples[0]))
+        width = -(-int(max(source.max(), target.max())) // self.row_tokens) * self.row_tokens
+        rows = pack_rows(np.arange(len(pairs)), source, target, width, generator).examples
+        packed = [[pairs[i] for i in rows[number].tolist()] for number in range(len(rows))]
+        return collate(packed, self.tokenizers, examples[rows.values], self.row_tokens)
+
+    def _links(self, example: int) -> NDArray[np.integer]:
+        number, index = self.mixture.locate(example)
+        links = self.corpora[number].links
+        return np.empty((0, 2), np.int64) if links is None else links[index].reshape(-1, 2)
+
+    def _pair(self, example: int, draw: Draw) -> Pair:
+        number, index = self.mixture.locate(example)
+        source, target = self.corpora[number].pair(index)
+        if not self.bpe_dropout:
+            return source, target
+        generator = draw.generator_of(example)
+        return (
+            self.tokenizers.source.resample(source.tolist(), self.bpe_dropout, generator),
+            self.tokenizers.target.resample(target.tolist(), self.bpe_dropout, generator),
+        )
+
+
+def _check_lengths(source: NDArray[np.int32], target: NDArray[np.int32], batch_tokens: int, multiple: int) -> None:
+    longest = np.maximum(source, target)
+    worst = int(longest.argmax())
+    width = -(-int(longest[worst]) // multiple) * multiple
+    if width > batch_tokens:
+        raise DataError(
+            f"a pair of {source[worst]} source and {target[worst]} target tokens does "
+            f"not fit data.batch_tokens={batch_tokens}; raise it to {width} or lower data.max_length"
+        )
+
+
+def ordered_batches(
+    sources: Sequence[Ids], targets: Sequence[Ids], tokenizers: TokenizerPair, batch_tokens: int
+) -> list[Batch]:
+    """Every given pair once, in batches by length, the same each time: for validation.
+
+    ``Batch.examples`` says which pair each row is. A pair longer than ``batch_tokens`` has a batch of its own.
+    """
+    lengths = [np.fromiter((len(ids) + 1 for ids in side), np.int32, len(side)) for side in (sources, targets)]
+    order = np.lexsort(lengths)
+    batches, rows, longest = [], list[int](), 0
+    for index in order.tolist():
+        longest = max(longest, lengths[0][index], lengths[1][index])
+        if rows and longest * (len(rows) + 1) > batch_tokens:
+            batches.append(_select(sources, targets, rows, tokenizers))
+            rows, longest = [], max(lengths[0][index], lengths[1][index])
+        rows.append(index)
+    return [*batches, _select(sources, targets, rows, tokenizers)] if rows else batches
+
+
+def _select(sources: Sequence[Ids], targets: Sequence[Ids], rows: list[int], tokenizers: TokenizerPair) -> Batch:
+    return collate([[(sources[row], targets[row])] for row in rows], tokenizers, np.array(rows))

@@ -5,14 +5,17 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from glassformer.errors import DataError
 from glassformer.text import TextConfig
 
 Reason = Literal["empty", "too_long", "length_ratio", "duplicate", "invalid_utf8", "malformed"]
 REASONS: tuple[Reason, ...] = ("empty", "too_long", "length_ratio", "duplicate", "invalid_utf8", "malformed")
-LINES_SHOWN = 5
-FILES_SHOWN = 10
-CHARACTERS_SHOWN = 3
+MAX_LINES = 5
+MAX_FILES = 10
+MAX_CHARACTERS = 3
 CHARACTERS_STORED = 10
 
 
@@ -32,14 +35,14 @@ class FileReadReport:
         """``line`` counts from 1. Lines may come out of order; the lowest are remembered."""
         self.dropped[reason] += 1
         lines = self.first_lines[reason]
-        if len(lines) < LINES_SHOWN or line < lines[-1]:
-            self.first_lines[reason] = sorted([*lines, line])[:LINES_SHOWN]
+        if len(lines) < MAX_LINES or line < lines[-1]:
+            self.first_lines[reason] = sorted([*lines, line])[:MAX_LINES]
 
     def describe(self) -> str:
         parts = []
         for reason in REASONS:
             if count := self.dropped[reason]:
-                lines = ", ".join(map(str, self.first_lines[reason])) + (", …" if count > LINES_SHOWN else "")
+                lines = ", ".join(map(str, self.first_lines[reason])) + (", …" if count > MAX_LINES else "")
                 parts.append(f"{reason} {count:,} (line {lines})")
         if self.held_out:
             parts.insert(0, f"{self.held_out:,} held out for validation")
@@ -61,6 +64,10 @@ class TokenReadReport:
     def unknown_rate(self) -> float:
         return self.unknown / self.tokens if self.tokens else 0.0
 
+    def count(self, ids: NDArray[np.integer], unknown_id: int) -> None:
+        self.tokens += len(ids)
+        self.unknown += int(np.count_nonzero(ids == unknown_id))
+
     def compare(self, text: str, decoded: str) -> None:
         """Count the characters of ``text`` that ``decoded`` lacks; decoding does not change their order."""
         self.compared += len(text)
@@ -78,8 +85,8 @@ class TokenReadReport:
 
     def describe_lost(self, side: str) -> str:
         """Report characters lost by encoding and decoding."""
-        shown = sorted(self.lost_most.items(), key=lambda item: (-item[1], item[0]))[:CHARACTERS_SHOWN]
-        most = ", ".join(f"{character!r} {count:,}" for character, count in shown)
+        frequent = sorted(self.lost_most.items(), key=lambda item: (-item[1], item[0]))[:MAX_CHARACTERS]
+        most = ", ".join(f"{character!r} {count:,}" for character, count in frequent)
         return (
             f"{side}characters lost by encoding and decoding: {self.lost:,} of {self.compared:,} compared "
             f"({self.lost / self.compared:.2%}), most often {most}"
@@ -137,13 +144,13 @@ class ReadReport:
 
     def file_lines(self) -> list[str]:
         """One line per file; for many files, the total and the first files with lines that were not kept."""
-        if len(self.files) <= FILES_SHOWN:
+        if len(self.files) <= MAX_FILES:
             return [file.describe() for file in self.files]
         dropped = "".join(f", {reason} {count:,}" for reason, count in self.dropped.items() if count)
         faulty = [file.describe() for file in self.files if file.kept < file.read]
-        more = [f"and {len(faulty) - FILES_SHOWN:,} more files"] if len(faulty) > FILES_SHOWN else []
+        more = [f"and {len(faulty) - MAX_FILES:,} more files"] if len(faulty) > MAX_FILES else []
         total = f"{len(self.files):,} files: {self.read:,} read, {self.kept:,} kept{dropped}"
-        return [total, *faulty[:FILES_SHOWN], *more]
+        return [total, *faulty[:MAX_FILES], *more]
 
     @property
     def _sides(self) -> tuple[tuple[str, TokenReadReport], ...]:

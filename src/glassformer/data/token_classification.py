@@ -1,11 +1,13 @@
-"""Sentences with a tag for each word: it stands on the first piece of its word (Devlin et al. 2019, section 5.3)."""
+"""Sentences with a tag a word, on its first piece (Devlin et al. 2019, section 5.3): files, examples and batches."""
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Self
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,14 +19,84 @@ from glassformer.data.config import TaggedConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason
-from glassformer.data.readers import chunked
+from glassformer.data.readers import Row, chunked, json_rows, raw_lines, regular, require_unicode
 from glassformer.data.sampling import Indices
 from glassformer.data.sequences import Frame, sequence_sampler
-from glassformer.data.text_classification import count_tokens
-from glassformer.data.token_classification_files import TaggedRow, read_tagged
-from glassformer.data.token_store import json_digest
+from glassformer.data.token_store import Ragged, json_digest
 from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
+
+DOCUMENT_MARK = "-DOCSTART-"
+"""The word of a CoNLL-2003 line that opens a document; it is no sentence."""
+_CONLL_U = re.compile(rb"(1|1-\d+|0\.1)\t([^\t]+\t){8}[^\t]+")
+"""The first line of ten columns, one of them the number of the word: of words written as one 1-2, of none 0.1."""
+
+
+class TaggedWords(NamedTuple):
+    words: list[str]
+    tags: list[str]
+    lines_a_word: int = 1  # 0: all on one line
+
+
+TaggedRow = Row[TaggedWords]
+
+
+def read_tagged(config: TaggedConfig, path: str) -> Iterator[TaggedRow]:
+    """Every sentence of ``path`` in order, faulty ones included. A line is that of the first word, or of the fault."""
+    lines = raw_lines(regular(Path(path)), limit=config.max_line_bytes)
+    return _jsonl(lines, config) if path.removesuffix(".gz").endswith(".jsonl") else _columns(lines, path)
+
+
+def _columns(lines: Iterator[bytes], path: str) -> Iterator[TaggedRow]:
+    sentence, begun = Row(0, TaggedWords([], [])), False
+    for line, raw in enumerate(lines, start=1):
+        if not begun and raw.strip() and not raw.startswith(b"#"):
+            begun = True
+            _refuse_conll_u(raw, f"{path}, line {line}")
+        if not raw.strip():
+            if sentence.value.words or sentence.fault:
+                yield sentence
+            sentence = Row(0, TaggedWords([], []))
+            continue
+        if sentence.fault:
+            continue
+        try:
+            columns = raw.decode().split("\t" if b"\t" in raw else " ")
+        except UnicodeDecodeError:
+            sentence = Row(line, TaggedWords([], []), "invalid_utf8")
+            continue
+        columns = [column for column in columns if column]
+        if not columns or columns[0] == DOCUMENT_MARK:
+            continue
+        if len(columns) == 1:
+            sentence = Row(line, TaggedWords([], []), "malformed")
+            continue
+        sentence = sentence if sentence.line else sentence._replace(line=line)
+        sentence.value.words.append(columns[0])
+        sentence.value.tags.append(columns[-1])
+    if sentence.value.words or sentence.fault:
+        yield sentence
+
+
+def _refuse_conll_u(raw: bytes, where: str) -> None:
+    """Numbers would be taken for words, remarks for sentences, and the last column for the tag, which is the fourth."""
+    if _CONLL_U.fullmatch(raw):
+        raise DataError(
+            f"{where}: is CoNLL-U, ten columns with a number first; keep words and tags, as with "
+            r"awk -F'\t' -v OFS='\t' '/^[0-9]+\t/ {print $2, $4} /^$/' FILE"
+        )
+
+
+def _jsonl(lines: Iterator[bytes], config: TaggedConfig) -> Iterator[TaggedRow]:
+    def parse(value: Any) -> TaggedWords:
+        words, tags = value[config.tokens_key], value[config.tags_key]
+        require_unicode(*words, *tags)
+        if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags):
+            raise ValueError("give a tag for each word")
+        return TaggedWords(words, tags, lines_a_word=0)
+
+    return json_rows(lines, parse, TaggedWords([], []))
+
 
 NOT_COUNTED = -1
 
@@ -47,27 +119,19 @@ class TaggedBatch(Tensors):
         return f"{self.tokens.shape[0]} sentences of {self.tokens.shape[1]} tokens"
 
 
-@dataclass(frozen=True)
-class WordPieces:
-    """The pieces of a sentence's words end to end, and where each word begins in them."""
-
-    ids: NDArray[np.int32]
-    starts: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, pieces: Sequence[list[int]], max_length: int) -> Self:
-        """As many whole words as fit ``max_length`` tokens with those around them."""
-        ends = np.cumsum([len(ids) for ids in pieces], dtype=np.int32)
-        n_words = int(np.searchsorted(ends, max_length - 2, side="right"))
-        ids = [id for word in pieces[:n_words] for id in word]
-        return cls(np.array(ids, np.int32), np.concatenate([[0], ends[: max(0, n_words - 1)]])[:n_words].astype("i4"))
+def fitting_words(pieces: Sequence[list[int]], max_length: int) -> Ragged:
+    """The pieces of as many words as fit ``max_length`` tokens, frame included; each row is a word."""
+    offsets = np.cumsum([0, *map(len, pieces)])
+    n_words = int(np.searchsorted(offsets, max_length - 2, side="right")) - 1
+    ids = [id for word in pieces[:n_words] for id in word]
+    return Ragged(np.array(ids, np.int32), offsets[: n_words + 1])
 
 
 @dataclass(frozen=True)
 class TaggedExamples:
     """Word ``j`` of ``sentences[i]`` has the tag ``tags[tag_ids[i][j]]``."""
 
-    sentences: list[WordPieces]
+    sentences: list[Ragged]  # of words
     tag_ids: list[NDArray[np.int64]]
     tags: tuple[str, ...]
     account: ReadReport
@@ -90,29 +154,30 @@ def prepare_tagged(
 
     Raises ``DataError`` for a file that cannot be used, a tag that is not in ``tags``, and when nothing is left.
     """
-    account, names, sentences = ReadReport(), list[list[str]](), list[WordPieces]()
+    account, names, sentences = ReadReport(), list[list[str]](), list[Ragged]()
     for path in paths:
         file = FileReadReport(path)
         account.files.append(file)
         for chunk in chunked(read_tagged(config, path), lambda row: sum(map(len, row.value.words))):
             chunk = of_part(chunk, part, config.validation_share, lambda value: value.words, file)
             for row, pieces in _encoded(chunk, tokenizer, file):
-                words = WordPieces.of(pieces, config.max_length)
-                if not len(words.starts):
+                words = fitting_words(pieces, config.max_length)
+                if not len(words):
                     file.drop("too_long", row.line)  # its first word alone does not fit
                     continue
                 file.kept += 1
-                file.truncated += len(words.starts) < len(pieces)
+                file.truncated += len(words) < len(pieces)
                 _check_tags(path, row, tags, config.validation_share if part == "held_out" else 0.0)
                 sentences.append(words)
-                names.append(row.value.tags[: len(words.starts)])
+                names.append(row.value.tags[: len(words)])
     if not sentences:
         if part == "held_out":
             raise nothing_held_out(config.validation_share, paths)
         found = "; ".join(file.describe() for file in account.files)
         raise DataError(f"no tagged sentence is left ({found}); give words with tags, as UTF-8")
     tags = tags or tuple(sorted({tag for sentence in names for tag in sentence}))
-    count_tokens(account.source, (words.ids for words in sentences), tokenizer)
+    for words in sentences:
+        account.source.count(words.values, tokenizer.unknown_id)
     places = {tag: place for place, tag in enumerate(tags)}
     tag_ids = [np.array([places[tag] for tag in sentence], np.int64) for sentence in names]
     return TaggedExamples(sentences, tag_ids, tags, account, _fingerprint(sentences, tag_ids, tags, tokenizer))
@@ -139,10 +204,10 @@ def tagged_batches(
 
     def collate(chosen: Indices, _: Draw) -> TaggedBatch:
         sentences = [examples.sentences[i] for i in chosen.tolist()]
-        tokens, mask, segments = frame.rows([[words.ids] for words in sentences])
+        tokens, mask, segments = frame.rows([[words.values] for words in sentences])
         tags = np.full(tokens.shape, NOT_COUNTED, np.int64)
         for row, (i, words) in enumerate(zip(chosen.tolist(), sentences, strict=True)):
-            tags[row, 1 + words.starts] = examples.tag_ids[i]  # 1: [CLS]
+            tags[row, 1 + words.offsets[:-1]] = examples.tag_ids[i]  # 1: [CLS]
         starts = tags != NOT_COUNTED
         return TaggedBatch(
             torch.from_numpy(tokens),
@@ -155,7 +220,7 @@ def tagged_batches(
             examples=chosen,
         )
 
-    lengths = np.array([len(words.ids) + 2 for words in examples.sentences], np.int32)
+    lengths = np.array([len(words.values) + 2 for words in examples.sentences], np.int32)
     sampler = sequence_sampler(lengths, config.batch_tokens, config.bucket_noise)
     made_from = [examples.fingerprint, config.batch_tokens, config.bucket_noise]
     return ResumableLoader(sampler, collate, seed, json_digest(made_from))
@@ -189,11 +254,11 @@ def _check_tags(path: str, row: TaggedRow, tags: tuple[str, ...], share: float) 
 
 
 def _fingerprint(
-    sentences: list[WordPieces], tag_ids: list[NDArray[np.int64]], tags: tuple[str, ...], tokenizer: Tokenizer
+    sentences: list[Ragged], tag_ids: list[NDArray[np.int64]], tags: tuple[str, ...], tokenizer: Tokenizer
 ) -> str:
     digest = hashlib.sha256(json.dumps([tokenizer.fingerprint, tags]).encode())
     for words, numbers in zip(sentences, tag_ids, strict=True):
-        digest.update(np.array([len(words.ids), len(words.starts)], "<i8").tobytes())
-        for array in (words.ids, words.starts, numbers):
+        digest.update(np.array([len(words.values), len(words)], "<i8").tobytes())
+        for array in (words.values, words.offsets[:-1], numbers):
             digest.update(array.astype("<i4").tobytes())
     return digest.hexdigest()

@@ -176,8 +176,7 @@ class _StreamWriter:
         ids = np.array(tokens, self.rows.dtype)
         before = [self.tokenizer.end_id] if self.kept and not self.new.tokens and len(ids) else []
         self.rows.values.write(np.array(before, self.rows.dtype).tobytes() + ids.tobytes())
-        self.new.tokens += len(ids)
-        self.new.unknown += int(np.count_nonzero(ids == self.tokenizer.unknown_id))
+        self.new.count(ids, self.tokenizer.unknown_id)
         self.new.compare(text, self.tokenizer.decode(tokens))
         self.new_characters += len(text)
         self.new_bytes += len(text.encode())

@@ -26,7 +26,7 @@ class WindowBatch(Tensors):
     tokens: Int64[Tensor, "rows context"]
     labels: Int64[Tensor, "rows context"]
     documents: Int64[Tensor, "rows context"] | None
-    """Their numbers (``number_documents``), when attention is to stay within one."""
+    """Document numbers (``number_documents``) if attention stays within a document."""
 
     def __len__(self) -> int:
         """Windows."""
@@ -47,7 +47,7 @@ class WindowBatch(Tensors):
 
 
 def number_documents(tokens: Int64[Tensor, "rows context"], end_id: int) -> Int64[Tensor, "rows context"]:
-    """Of each token the number of its document within the window, from 1.
+    """Number of each token's document within the window, from 1.
 
     The end token, as an input, opens the next document: it is what the first token of a document is predicted from.
     """

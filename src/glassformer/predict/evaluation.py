@@ -12,9 +12,9 @@ from glassformer.data.config import LabeledConfig, MaskedConfig, StreamConfig, T
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ordered_images
 from glassformer.data.masking import masked_batches
-from glassformer.data.text_classification_files import read_labeled
+from glassformer.data.text_classification import read_labeled
 from glassformer.data.time_series import prepare_series
-from glassformer.data.token_classification_files import read_tagged
+from glassformer.data.token_classification import read_tagged
 from glassformer.data.token_stream import prepare_stream
 from glassformer.errors import ConfigError, DataError, nearest
 from glassformer.metrics.class_report import ClassReport, Confusion

@@ -10,8 +10,7 @@ from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
 from glassformer.data.config import Missing
-from glassformer.data.time_series import Series, SeriesFormat
-from glassformer.data.time_series_files import read_table
+from glassformer.data.time_series import Series, SeriesFormat, read_table
 from glassformer.errors import DataError
 from glassformer.metrics.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import SeriesModel

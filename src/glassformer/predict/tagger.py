@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.data.token_classification import WordPieces, encode_words
+from glassformer.data.token_classification import encode_words, fitting_words
+from glassformer.data.token_store import Ragged
 from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.loading import load_run
@@ -50,25 +51,25 @@ class Tagger(Encoder):
         )
         warn_of_unknown(self.tokenizer, "sentence", each, stacklevel=3)
         parts = [(i, part) for i, one in enumerate(zip(words, encoded, strict=True)) for part in self._cut(i, *one)]
-        rows = self._rows([[part.ids] for _, part in parts], self._logits)
+        rows = self._rows([[part.values] for _, part in parts], self._logits)
         results: list[list[Prediction]] = [[] for _ in words]
         for (index, part), logits in zip(parts, rows, strict=True):
-            results[index] += predictions(logits[1 + torch.from_numpy(part.starts).long()], self.tags)  # 1: [CLS]
+            results[index] += predictions(logits[1 + torch.from_numpy(part.offsets[:-1])], self.tags)  # 1: [CLS]
         return results
 
-    def _cut(self, index: int, words: list[str], pieces: list[list[int]]) -> list[WordPieces]:
+    def _cut(self, index: int, words: list[str], pieces: list[list[int]]) -> list[Ragged]:
         """Split a sentence into as few parts as possible; ``pieces`` are the ids of each word."""
-        done, parts = 0, list[WordPieces]()
+        done, parts = 0, list[Ragged]()
         while done < len(pieces):
-            part = WordPieces.of(pieces[done:], self.max_length)
-            if not len(part.starts):
+            part = fitting_words(pieces[done:], self.max_length)
+            if not len(part):
                 fault = (
                     f"has the word {words[done][:20]!r}… of {len(pieces[done])} tokens, more than the "
                     f"{self.max_length - 2} that the model sees; shorten it"
                 )
                 raise TextError("sentence", index + 1, fault)
             parts.append(part)
-            done += len(part.starts)
+            done += len(part)
         return parts
 
     def _logits(

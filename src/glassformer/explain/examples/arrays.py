@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.images import ImageFormat
-from glassformer.data.time_series import SeriesFormat
-from glassformer.data.time_series_files import read_table
+from glassformer.data.time_series import SeriesFormat, read_table
 from glassformer.errors import DataError
 from glassformer.explain.example import Example, ExampleInput, Side
 from glassformer.explain.trace import trace

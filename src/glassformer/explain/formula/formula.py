@@ -32,8 +32,6 @@ class AxisRecording(Recording):
     def __init__(self, model: nn.Module, keep: str = "*", edits: Mapping[str, Edit] | None = None):
         super().__init__(model, keep, edits)
         self.model = model
-        self.kind = str(getattr(getattr(model, "config", None), "kind", ""))
-        """Kind of the model, as its configuration calls it."""
         self.dropped = has_active_dropout(model)
         """True if dropout was on, so that no formula gives the numbers."""
 

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from glassformer.alignment.attention import in_decoder
 from glassformer.data import Batch, DataConfig, ordered_batches, pair_batches, prepare, read_pairs, read_texts
-from glassformer.data.preparation import CHARACTERS_PER_TOKEN, held_out_pairs
+from glassformer.data.corpus import CHARACTERS_PER_TOKEN, held_out_pairs
 from glassformer.errors import ConfigError, DataError
 from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
 from glassformer.layers.position import ENCODINGS

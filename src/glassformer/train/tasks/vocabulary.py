@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from glassformer.data.preparation import CHARACTERS_PER_TOKEN
+from glassformer.data.corpus import CHARACTERS_PER_TOKEN
 from glassformer.errors import ConfigError
 from glassformer.layers.position import ENCODINGS
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers

@@ -1,8 +1,9 @@
-"""Text files to a ``Corpus``: read, filter, encode, a few thousand lines at a time, whatever the files' size."""
+"""Corpora of sentence pairs: read, filtered and encoded, a few thousand lines at a time, into a cache on disk."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -14,7 +15,6 @@ from numpy.typing import NDArray
 from glassformer.data.alignments import Aligned, AlignedLines
 from glassformer.data.config import DataConfig
 from glassformer.data.held_out import Part, nothing_held_out, of_part
-from glassformer.data.pairs import Corpus
 from glassformer.data.parallel_text import PairRow, find_files, read_pair_rows
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason, TokenReadReport
 from glassformer.data.readers import chunked, regular
@@ -35,6 +35,41 @@ from glassformer.text import Tokenizer, TokenizerPair
 
 COMPARED_EVERY = 16  # one in this many kept lines is decoded and compared with its text
 CHARACTERS_PER_TOKEN = 64  # a line with more than this for each token allowed is too long without being encoded
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Pairs of token ids without special tokens, memory-mapped, so that a corpus may be larger than memory.
+
+    ``fingerprint`` (SHA-256) covers the content of the files, the vocabularies and the filters: equal fingerprints
+    mean equal examples in equal order. ``links``, if the words are aligned, holds the source and the target word of
+    every link of a pair, one after the other. ``content_digest`` (SHA-256) covers the token ids themselves.
+    """
+
+    source: Ragged
+    target: Ragged
+    account: ReadReport
+    fingerprint: str
+    links: Ragged | None = None
+    content_digest: str = ""
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def source_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each source sentence, without special tokens."""
+        return self.source.lengths
+
+    @property
+    def target_lengths(self) -> NDArray[np.int32]:
+        """Tokens of each target sentence, without special tokens."""
+        return self.target.lengths
+
+    def pair(self, index: int) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"pair {index} is out of range; choose 0 to {len(self) - 1}")
+        return self.source[index], self.target[index]
 
 
 def prepare(config: DataConfig, paths: list[str], tokenizers: TokenizerPair, alignments: Sequence[str] = ()) -> Corpus:
@@ -88,12 +123,8 @@ def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[
             for row, source, target in keep(chunk, file):
                 sources.append(row.value.source)
                 targets.append(row.value.target)
-                for side, ids, tokenizer in (
-                    (account.source, source, tokenizers.source),
-                    (account.target, target, tokenizers.target),
-                ):
-                    side.tokens += len(ids)
-                    side.unknown += ids.count(tokenizer.unknown_id)
+                account.source.count(np.array(source), tokenizers.source.unknown_id)
+                account.target.count(np.array(target), tokenizers.target.unknown_id)
     if not sources:
         raise nothing_held_out(config.validation_share, config.train)
     return sources, targets, account
@@ -140,7 +171,7 @@ def _compare(
 
 
 class _Filter:
-    """Which pairs of a chunk stay. The first reason that applies is the one that is counted."""
+    """Filter of the pairs of a chunk, which counts the first reason that applies to a pair."""
 
     def __init__(self, config: DataConfig, tokenizers: TokenizerPair, part: Part) -> None:
         self.config, self.tokenizers, self.part = config, tokenizers, part
@@ -239,9 +270,7 @@ class _SideWriter:
         self.rows, self.unknown_id, self.account = rows, tokenizer.unknown_id, TokenReadReport()
 
     def append(self, sentences: list[list[int]]) -> None:
-        ids = self.rows.append(sentences)
-        self.account.tokens += len(ids)
-        self.account.unknown += int(np.count_nonzero(ids == self.unknown_id))
+        self.account.count(self.rows.append(sentences), self.unknown_id)
 
 
 @contextmanager
