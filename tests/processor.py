@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 
-from glassformer.models.precision import fast_in_bfloat16
+from glassformer.models.device import fast_in_bfloat16
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

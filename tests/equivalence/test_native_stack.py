@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from glassformer.layers.block import Stack
 from glassformer.layers.feed_forward import ACTIVATIONS, Activation, FeedForward
 from glassformer.layers.mask import Mask
-from glassformer.models.precision import cast_stacks
+from glassformer.models.device import cast_stacks
 from glassformer.models.registry import build_model
 from glassformer.native import abi, accelerate, ops, route, training
 from glassformer.native.library import kernels

@@ -10,10 +10,8 @@ from glassformer.generate.config import (
     refuse_min_length,
 )
 from glassformer.generate.continuing import continue_texts, stream_text
-from glassformer.generate.ensemble import Ensemble
-from glassformer.generate.protocol import Decodable, SpecialTokens
-from glassformer.generate.scoring import score_pairs
-from glassformer.generate.search import by_length, generate
+from glassformer.generate.protocol import Decodable, Ensemble, SpecialTokens
+from glassformer.generate.search import by_length, generate, score_pairs
 from glassformer.generate.strings import StopStrings, stop_strings, token_biases
 
 __all__ = [

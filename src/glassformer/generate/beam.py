@@ -8,12 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from glassformer.generate.batch_compaction import keep
 from glassformer.generate.candidates import Extensions, LogitsError, Search, record_candidates, search_of
 from glassformer.generate.config import DecodingConfig, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, reshaping_filters, search_filters
 from glassformer.generate.greedy_and_sampling import finish
-from glassformer.generate.protocol import Decodable, Prompt
+from glassformer.generate.protocol import Decodable, Prompt, keep
 
 
 class _Ranked(NamedTuple):

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from glassformer.generate.beam import beam
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
-from glassformer.generate.greedy_and_sampling import Choose, chooser, finish, greedy, sample, walk
+from glassformer.generate.greedy_and_sampling import chooser, finish, walk
 from glassformer.generate.protocol import Decodable, Prompt, SpecialTokens, padded
-from glassformer.generate.search import by_length, map_in_threads, runs_in_threads, spread
+from glassformer.generate.search import hypotheses_of, search_in_batches
 
 Stopped = Callable[[int, list[int]], bool]
 
@@ -105,7 +104,7 @@ def stream_text(
     while goes_on:
         prompt, tokens = _prompt([text], symbols, config, device), list[int]()
         reason: FinishReason = "length"
-        for ((_, token, _),) in walk(model, prompt, config, _choice(model, [text], prompt, config)):
+        for ((_, token, _),) in walk(model, prompt, config, chooser(model, prompt, config, [text.draw])):
             if token == symbols.end:
                 reason = "end"
             else:
@@ -131,25 +130,11 @@ def _searched(
         if stopped is not None:
             prompt = replace(prompt, stopped=lambda row, ids: stopped(rows[row].number, rows[row].written + ids))
         with counting_texts([text.number for text in rows]):
-            if config.sample:
-                return [[one] for one in sample(model, prompt, config, [text.draw for text in rows])]
-            if config.beam_size == 1:
-                return [[one] for one in greedy(model, prompt, config)]
-            return beam(model, prompt, config)
+            return hypotheses_of(model, prompt, config, [text.draw for text in rows])
 
-    results: list[list[Hypothesis]] = [[] for _ in texts]
     each = 1 if config.sample else config.beam_size
     lengths = [len(text.read) + text.room for text in texts]
-    threads = runs_in_threads(model, device)
-    batches = spread(list(by_length(lengths, max(1, config.batch_tokens // each))), threads)
-    for batch, found in zip(batches, map_in_threads(search, batches, threads), strict=True):
-        for index, hypotheses in zip(batch, found, strict=True):
-            results[index] = hypotheses
-    return results
-
-
-def _choice(model: Decodable, texts: list[_Text], prompt: Prompt, config: DecodingConfig) -> Choose:
-    return chooser(model, prompt, config, [text.draw for text in texts])
+    return search_in_batches(model, lengths, max(1, config.batch_tokens // each), search, device)
 
 
 def _prompt(texts: list[_Text], symbols: SpecialTokens, config: DecodingConfig, device: torch.device | None) -> Prompt:

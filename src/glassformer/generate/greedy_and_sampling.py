@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from glassformer.generate.batch_compaction import keep
 from glassformer.generate.candidates import LogitsError, Search, log_softmax, record_candidates, search_of
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis, length_penalty
 from glassformer.generate.filters import Filter, apply, reshaping_filters, sampling_filters, search_filters
-from glassformer.generate.protocol import Decodable, Prompt
+from glassformer.generate.protocol import Decodable, Prompt, keep
 
 N_CANDIDATES = 10
 """Candidates of a step that a trace holds."""

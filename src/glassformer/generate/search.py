@@ -1,5 +1,6 @@
-"""Any number of sentences: cut into batches, searched, and given back in their order."""
+"""Any number of sentences: cut into batches, searched or scored, and returned in their order."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock, Thread
@@ -7,10 +8,10 @@ from threading import Lock, Thread
 import torch
 
 from glassformer.generate.beam import beam
-from glassformer.generate.candidates import counting_texts
+from glassformer.generate.candidates import LogitsError, counting_texts, log_softmax
 from glassformer.generate.config import DecodingConfig, Hypothesis
-from glassformer.generate.greedy_and_sampling import greedy, sample
-from glassformer.generate.protocol import Decodable, SpecialTokens, build_prompt
+from glassformer.generate.greedy_and_sampling import finish, greedy, sample
+from glassformer.generate.protocol import Decodable, Prompt, SpecialTokens, build_prompt
 from glassformer.native.execution import Execution
 
 ENOUGH_SENTENCES = 8
@@ -37,17 +38,65 @@ def generate(
         forced = [prefixes[index] for index in rows] if prefixes else None
         prompt = build_prompt([sources[index] for index in rows], symbols, config, forced, device, longest_target)
         with counting_texts(rows):
-            if config.sample:
-                drawn = sample(model, prompt, config, [draw for _ in batch for draw in range(copies)])
-                return [drawn[start : start + copies] for start in range(0, len(drawn), copies)]
-            if config.beam_size == 1:
-                return [[hypothesis] for hypothesis in greedy(model, prompt, config)]
-            return beam(model, prompt, config)
+            found = hypotheses_of(model, prompt, config, [draw for _ in batch for draw in range(copies)])
+        return [[one for row in found[at : at + copies] for one in row] for at in range(0, len(found), copies)]
 
-    results: list[list[Hypothesis]] = [[] for _ in sources]
     lengths = [len(ids) for ids in sources]
+    return search_in_batches(model, lengths, _source_tokens(model, config, copies), search, device)
+
+
+@torch.inference_mode()
+def score_pairs(
+    model: Decodable,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    symbols: SpecialTokens,
+    config: DecodingConfig,
+    device: torch.device | None = None,
+) -> list[Hypothesis]:
+    """Each target (ids without start and end) as the hypothesis that a search would have returned for it."""
+    results: list[Hypothesis | None] = [None] * len(sources)
+    unlimited = config.model_copy(update={"max_length": None, "max_extra": 0})
+    for batch in by_length(
+        [max(len(s), len(t) + 1) for s, t in zip(sources, targets, strict=True)], config.batch_tokens
+    ):
+        prompt = build_prompt([sources[index] for index in batch], symbols, unlimited, device=device)
+        longest = max(len(targets[index]) for index in batch)
+        tokens = torch.full((len(batch), longest + 2), symbols.end)
+        for row, index in enumerate(batch):
+            tokens[row, 1 : len(targets[index]) + 1] = torch.tensor(targets[index], dtype=torch.long)
+        tokens[:, 0] = symbols.start
+        tokens = tokens.to(prompt.source.device)
+        log_probs = log_softmax(model(prompt.source, tokens[:, :-1], prompt.source_mask))
+        chosen = log_probs.gather(2, tokens[:, 1:, None]).squeeze(2)
+        for index, values in zip(batch, chosen.tolist(), strict=True):
+            own = values[: len(targets[index]) + 1]
+            if not math.isfinite(sum(own)):
+                raise LogitsError(index, 1 + [math.isfinite(value) for value in own].index(False), finite=False)
+            results[index] = finish(list(targets[index]), own, config)
+    return [result for result in results if result is not None]
+
+
+def hypotheses_of(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[list[Hypothesis]]:
+    """The hypotheses of each row of ``prompt``, best first; ``draws`` are the numbers of its samples."""
+    if config.sample:
+        return [[one] for one in sample(model, prompt, config, draws)]
+    if config.beam_size == 1:
+        return [[one] for one in greedy(model, prompt, config)]
+    return beam(model, prompt, config)
+
+
+def search_in_batches(
+    model: Decodable,
+    lengths: list[int],
+    batch_tokens: int,
+    search: Callable[[list[int]], list[list[Hypothesis]]],
+    device: torch.device | None,
+) -> list[list[Hypothesis]]:
+    """The results of ``search``, which takes the indices of a batch, for rows of these ``lengths``, in their order."""
     threads = runs_in_threads(model, device)
-    batches = spread(list(by_length(lengths, _source_tokens(model, config, copies))), threads)
+    batches = spread(list(by_length(lengths, batch_tokens)), threads)
+    results: list[list[Hypothesis]] = [[] for _ in lengths]
     for batch, found in zip(batches, map_in_threads(search, batches, threads), strict=True):
         for index, hypotheses in zip(batch, found, strict=True):
             results[index] = hypotheses

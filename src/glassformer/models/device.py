@@ -1,8 +1,16 @@
-"""Device of a model: the CPU or a GPU."""
+"""Device of a model, and copies of it whose layers compute in a lower precision than its weights are kept in."""
+
+import copy
+import functools
+import platform
+import warnings
+from typing import Any
 
 import torch
+from torch import nn
 
 from glassformer.errors import ConfigError
+from glassformer.layers.block import Stack
 
 
 def choose_device(name: str, setting: str = "device") -> torch.device:
@@ -25,3 +33,40 @@ def choose_device(name: str, setting: str = "device") -> torch.device:
             fault = f"{setting}={name!r} is not a device that can be used here; choose auto, cpu or cuda"
             raise ConfigError(fault) from None
     return device
+
+
+def cast_stacks(model: nn.Module, dtype: torch.dtype) -> Any:
+    """``model`` with its stacks in ``dtype``; embeddings and output projection are shared, not copied."""
+    stacks = {name for name, module in model.named_modules() if isinstance(module, Stack)}
+    copied = {id(p) for name in stacks for p in model.get_submodule(name).parameters()}
+    lower = copy.deepcopy(model, {id(p): p for p in model.parameters() if id(p) not in copied})
+    for name in stacks:
+        lower.get_submodule(name).to(dtype)
+    return lower
+
+
+def for_decoding(model: nn.Module, dtype: torch.dtype) -> Any:
+    """``model`` with its stacks and its output projection in ``dtype``; embeddings are shared."""
+    lower = cast_stacks(model, dtype)
+    projection = copy.copy(lower.output_projection)
+    projection._parameters = {
+        name: None if p is None else nn.Parameter(p.detach().to(dtype), requires_grad=False)
+        for name, p in projection._parameters.items()
+    }
+    lower.output_projection = projection
+    return lower
+
+
+def fast_in_bfloat16(device: torch.device) -> bool:
+    """False, and said once, on x86 processors that only emulate bfloat16: it would be slower there than float32."""
+    return device.type != "cpu" or _processor_has_bfloat16()
+
+
+@functools.cache
+def _processor_has_bfloat16() -> bool:
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        return True
+    warnings.warn("this processor has no bfloat16 instructions; glassformer computes in float32", stacklevel=3)
+    return False

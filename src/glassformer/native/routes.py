@@ -16,7 +16,7 @@ from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.dropout import Dropout
 from glassformer.layers.embedding import OutputProjection, TokenEmbedding
 from glassformer.layers.position import Learned, Sinusoidal
-from glassformer.models.precision import cast_stacks, fast_in_bfloat16, for_decoding
+from glassformer.models.device import cast_stacks, fast_in_bfloat16, for_decoding
 from glassformer.native.blocks import blocks_of, heads_of, unsupported_blocks
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.forms import compiled, native_form, settings_of, shallow_copy, swap
@@ -93,7 +93,7 @@ def by_block(routes: Sequence[Route], reasons: Mapping[str, str]) -> list[Route]
 def accelerate(model: nn.Module, engine: Engine = "auto", precision: Precision = "float32") -> Any:
     """A model of the same interface that computes faster: for training if ``model.training``, else for decoding.
 
-    In training it shares the parameters of ``model``; stacks in a lower precision are copies (``models.precision``).
+    In training it shares the parameters of ``model``; stacks in a lower precision are copies (``models.device``).
     For use it may hold packed copies of the weights. A ``ConfigError`` lists what the engine cannot compute.
     """
     _check_names(engine, precision, model.training)
