@@ -32,25 +32,17 @@ def export_decoding(decoding: DecodingConfig, max_length: int) -> tuple[dict[str
 
     A length is absolute there, so the limit is that of the positions.
     """
-    penalty, notes = _export_penalty(decoding)
+    values, notes = _export_search(decoding)
     if decoding.max_length is None:
         notes.append(f"max_extra={decoding.max_extra} is not said there; max_length={max_length} is")
-    values: dict[str, Any] = {
-        "num_beams": decoding.beam_size,
-        **penalty,
-        "max_length": max_length if decoding.max_length is None else min(decoding.max_length + 1, max_length),
-        "num_return_sequences": decoding.n_best,
-        "no_repeat_ngram_size": decoding.no_repeat_ngram,
-        "do_sample": draws(decoding),
-        **_repetition(decoding),
-    }
-    notes += _unexported_notes(decoding)
-    if decoding.min_length:
-        values["min_new_tokens"] = decoding.min_length
-    if draws(decoding):
-        values |= {"num_beams": 1, "temperature": decoding.temperature, "top_k": decoding.top_k}
-        values |= {"top_p": decoding.top_p, "min_p": decoding.min_p or None}
-    return {name: value for name, value in values.items() if value is not None}, notes
+    longest = max_length if decoding.max_length is None else min(decoding.max_length + 1, max_length)
+    return {**values, "max_length": longest, "num_return_sequences": decoding.n_best}, notes
+
+
+def export_continuation(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
+    """Values of ``generation_config.json`` for a language model; both limits count new tokens."""
+    values, notes = _export_search(decoding)
+    return {**values, "max_new_tokens": decoding.max_length or decoding.max_extra}, notes
 
 
 def draws(decoding: DecodingConfig) -> bool:
@@ -58,15 +50,21 @@ def draws(decoding: DecodingConfig) -> bool:
     return decoding.sample and decoding.temperature > 0
 
 
-def _repetition(decoding: DecodingConfig) -> dict[str, Any]:
-    return {} if decoding.repetition_penalty == 1 else {"repetition_penalty": decoding.repetition_penalty}
-
-
-def _unexported_notes(decoding: DecodingConfig) -> list[str]:
-    """Notes on settings that hold text, while those of Hugging Face hold ids or need the tokenizer."""
+def _export_search(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
+    """Settings of the search, and notes on those that hold text: theirs hold ids or need the tokenizer."""
+    values, notes = _export_penalty(decoding)
+    values["num_beams"] = 1 if decoding.sample else decoding.beam_size
+    values |= {"no_repeat_ngram_size": decoding.no_repeat_ngram, "do_sample": draws(decoding)}
+    if decoding.repetition_penalty != 1:
+        values["repetition_penalty"] = decoding.repetition_penalty
+    if decoding.min_length:
+        values["min_new_tokens"] = decoding.min_length
+    if draws(decoding):
+        values |= {"temperature": decoding.temperature, "top_k": decoding.top_k, "top_p": decoding.top_p}
+        values |= {"min_p": decoding.min_p} if decoding.min_p else {}
     stop = decoding.stop if isinstance(decoding, LanguageDecodingConfig) else ()
-    settings = {"logit_bias": decoding.logit_bias, "stop": list(stop)}
-    return [f"{name}={value} is not exported; set it when you generate" for name, value in settings.items() if value]
+    texts = {"logit_bias": decoding.logit_bias, "stop": list(stop)}
+    return values, notes + [f"{name}={x} is not exported; set it when you generate" for name, x in texts.items() if x]
 
 
 def _export_penalty(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
@@ -90,26 +88,6 @@ def import_decoding(settings: dict[str, Any]) -> DecodingConfig:
     if least is not None and least - 1 > values.get("min_length", 0):
         values["min_length"] = least - 1
     return DecodingConfig.parse(values, "generation_config.json")
-
-
-def export_continuation(decoding: DecodingConfig) -> tuple[dict[str, Any], list[str]]:
-    """Values of ``generation_config.json`` for a language model; both limits count new tokens."""
-    penalty, notes = _export_penalty(decoding)
-    values: dict[str, Any] = {
-        "num_beams": 1 if decoding.sample else decoding.beam_size,
-        **penalty,
-        "max_new_tokens": decoding.max_length or decoding.max_extra,
-        "no_repeat_ngram_size": decoding.no_repeat_ngram,
-        "do_sample": draws(decoding),
-        **_repetition(decoding),
-    }
-    notes += _unexported_notes(decoding)
-    if decoding.min_length:
-        values["min_new_tokens"] = decoding.min_length
-    if draws(decoding):
-        values |= {"temperature": decoding.temperature, "top_k": decoding.top_k, "top_p": decoding.top_p}
-        values |= {"min_p": decoding.min_p} if decoding.min_p else {}
-    return values, notes
 
 
 def import_continuation(settings: dict[str, Any]) -> LanguageDecodingConfig:

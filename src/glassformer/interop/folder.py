@@ -1,17 +1,18 @@
-"""Export folders: written completely or not at all, from runs that the other library supports."""
+"""Folders of other libraries: their JSON files, and export folders, which are written completely or not at all."""
 
+import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
 from glassformer.predict.loading import load_checked
 from glassformer.predict.translator import Translator
-from glassformer.storage.checkpoint import UNFINISHED
+from glassformer.storage.checkpoint import refuse_existing, unfinished_path
 from glassformer.storage.manifest import refusing
 from glassformer.storage.run_folder import resolve
 
@@ -21,17 +22,11 @@ SETTINGS_FILE = "glassformer.json"
 """File of our own settings in an exported folder, with which an import restores the original run."""
 
 
-def refuse_existing(path: Path) -> None:
-    """Raise ``CheckpointError`` if ``path`` exists."""
-    if os.path.lexists(path):
-        raise CheckpointError(f"{path}: exists already; name a new folder")
-
-
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` at the end, and is removed if anything fails."""
     refuse_existing(path)
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    unfinished = unfinished_path(path)
     try:
         with refusing(f"{path}: cannot be written"):
             unfinished.mkdir(parents=True)
@@ -54,3 +49,36 @@ def load_translator(run: str | Path) -> tuple[Path, Translator]:
         )
         raise ConfigError(f"{path}: model.kind={kind!r} is not exported there; {TRANSLATION_KIND} is; {remedy}")
     return path, Translator.load(path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read the JSON object in ``path``."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); copy the entire folder") from None
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise CheckpointError(f"{path}: is not a JSON object; copy it again")
+    return document
+
+
+def read_optional(path: Path) -> dict[str, Any]:
+    """Read the JSON object in ``path``; an empty one if there is no such file."""
+    return read_json(path) if path.is_file() else {}
+
+
+def write_json(path: Path, document: Any, indent: int = 1) -> None:
+    path.write_text(json.dumps(document, ensure_ascii=False, indent=indent) + "\n", encoding="utf-8")
+
+
+def generation_file(folder: Path) -> Path:
+    """File with the settings of generation: ``config.json`` in older folders."""
+    path = folder / "generation_config.json"
+    return path if path.is_file() else folder / "config.json"
+
+
+def generation_settings(folder: Path) -> dict[str, Any]:
+    """Settings of generation of ``folder``."""
+    return read_json(generation_file(folder))

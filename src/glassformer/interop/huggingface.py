@@ -14,7 +14,14 @@ from glassformer.config import Config
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.decoding import suppressed_ids, unsupported_generation
 from glassformer.interop.families import family_for, family_of
-from glassformer.interop.folder import SETTINGS_FILE, refuse_existing, write_atomically
+from glassformer.interop.folder import (
+    SETTINGS_FILE,
+    generation_file,
+    read_json,
+    read_optional,
+    write_atomically,
+    write_json,
+)
 from glassformer.interop.parity import Conversion, Parity, largest_difference
 from glassformer.interop.pretrained import WEIGHTS_FILE, fetch, read_weights
 from glassformer.interop.sentence_vectors import read_settings, transformer_folder
@@ -29,11 +36,11 @@ from glassformer.interop.table import (
 )
 from glassformer.interop.tasks.conversion import TaskConversion, conversion_of
 from glassformer.interop.tasks.encoder import EncoderConversion
-from glassformer.interop.tokenizer_json import generation_file, read_json
 from glassformer.interop.transformers_api import load_model, transformers
 from glassformer.models.device import choose_device
 from glassformer.models.registry import MODELS, build_uninitialized, load_weights, weights_of
 from glassformer.predict.loading import LoadedRun, load_run
+from glassformer.storage.checkpoint import refuse_existing
 from glassformer.text import TokenizerPair
 
 
@@ -84,7 +91,7 @@ def import_folder(
     their_config = read_json(folder / "config.json")
     family = family_of(their_config, str(folder))
     weights, notes = canonical_weights(family, read_weights(folder))
-    stored = read_json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    stored = read_optional(folder / SETTINGS_FILE)
     their_config = _with_defaults(their_config, str(folder))
     config = _configuration(family, their_config, weights, stored, str(folder))
     model = build_uninitialized(config.model_dump(), str(folder)).eval()
@@ -123,7 +130,7 @@ def export_folder(
         notes = family.notes(config) + conversion.write(folder, loaded)
         stored = {"model": config.model_dump(mode="json"), "values": loaded.settings}
         tokenizer = {} if loaded.tokenizers is None else {"tokenizer": loaded.tokenizers.to_json()}
-        _write_json(folder / SETTINGS_FILE, {**stored, **tokenizer})
+        write_json(folder / SETTINGS_FILE, {**stored, **tokenizer})
         parity = compare(loaded, conversion, family, folder, texts, device)
         parity.check(str(loaded.path))
     return Conversion(destination, family.model_type, parity, notes)
@@ -205,7 +212,3 @@ def _agree(settings: dict[str, Any], their_config: dict[str, Any]) -> bool:
     """True if ``their_config`` contains ``settings`` as JSON, in which the indices of classes are strings."""
     values = json.loads(json.dumps(settings))
     return all(name in their_config and their_config[name] == value for name, value in values.items())
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

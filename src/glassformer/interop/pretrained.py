@@ -8,7 +8,7 @@ from torch import Tensor
 
 from glassformer.errors import CheckpointError
 from glassformer.interop import require
-from glassformer.interop.tokenizer_json import read_json
+from glassformer.interop.folder import read_json
 from glassformer.storage.manifest import refusing
 
 DOWNLOADED = ["*.json", "*.safetensors", "*.spm", "vocab.txt", "merges.txt"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError, ConfigError
-from glassformer.interop.tokenizer_json import read_json
+from glassformer.interop.folder import read_json, read_optional, write_json
 from glassformer.text import Tokenizer
 
 MODULES, LIMITS, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
@@ -47,7 +47,7 @@ def read_settings(root: Path, folder: Path, tokenizer: Tokenizer, positions: int
         raise ConfigError(f"{root}: {MODULES} lists {listed}; only Transformer, Pooling and Normalize are imported")
     if len(steps) == 2:
         _refuse_other_input(_inside(root, steps[1][1]))
-    limits = read_json(folder / LIMITS) if (folder / LIMITS).is_file() else {}
+    limits = read_optional(folder / LIMITS)
     if limits.get("do_lower_case") and not _ignores_case(tokenizer):
         raise ConfigError(
             f"{folder / LIMITS}: do_lower_case=true, but the tokenizer is case-sensitive; set it to false and "
@@ -69,9 +69,13 @@ def write_settings(folder: Path, values: dict[str, Any], d_model: int) -> None:
     for _, path in steps:
         (folder / path).mkdir(exist_ok=True)
     flags = {flag: kind == values["pooling"] for kind, flag in FLAGS.items()}
-    _write(folder / MODULES, modules)
-    _write(folder / LIMITS, {"max_seq_length": values["max_length"], "do_lower_case": False})
-    _write(folder / POOLING / "config.json", {"word_embedding_dimension": d_model, **flags, "include_prompt": True})
+    write_json(folder / MODULES, modules, indent=2)
+    write_json(folder / LIMITS, {"max_seq_length": values["max_length"], "do_lower_case": False}, indent=2)
+    write_json(
+        folder / POOLING / "config.json",
+        {"word_embedding_dimension": d_model, **flags, "include_prompt": True},
+        indent=2,
+    )
 
 
 def _steps(root: Path) -> list[tuple[str, str]]:
@@ -106,7 +110,7 @@ def _pooling(folder: Path) -> str:
 
 
 def _refuse_other_input(folder: Path) -> None:
-    settings = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    settings = read_optional(folder / "config.json")
     if (name := settings.get("module_input_name", "sentence_embedding")) != "sentence_embedding":
         raise ConfigError(f"{folder}: module_input_name={name!r}: only sentence_embedding can be normalized")
 
@@ -127,11 +131,7 @@ def _ignores_case(tokenizer: Tokenizer) -> bool:
 
 
 def _prompts(root: Path) -> list[str]:
-    settings = read_json(root / PROMPTS) if (root / PROMPTS).is_file() else {}
+    settings = read_optional(root / PROMPTS)
     prompts = settings.get("prompts") if isinstance(settings.get("prompts"), dict) else {}
     listed = ", ".join(f"{name}: {prompt!r}" for name, prompt in (prompts or {}).items() if prompt)
     return [f"left out: prompts ({listed}); prepend them to the texts yourself"] if listed else []
-
-
-def _write(path: Path, document: Any) -> None:
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -76,6 +76,21 @@ ACTIVATIONS = {
 }
 """Our name for each activation of theirs; of several, the first is written."""
 
+STACK = (
+    Setting("d_model", ("hidden_size",)),
+    Setting("n_heads", ("num_attention_heads",)),
+    Setting("d_ff", ("intermediate_size",)),
+    Setting("n_layers", ("num_hidden_layers",)),
+)
+"""Sizes of one stack, as most families name them."""
+ENCODER = (
+    *STACK,
+    Setting("dropout", ("hidden_dropout_prob",)),
+    Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
+    Setting("norm_eps", ("layer_norm_eps",)),
+)
+"""Settings of BERT and its descendants."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -152,6 +167,13 @@ def export_config(family: Family, config: Config) -> dict[str, Any]:
             value = next(theirs for theirs, ours in setting.translation.items() if ours == value)
         their_config |= dict.fromkeys(setting.their_names, value)
     return {**their_config, **family.export_settings(config)}
+
+
+def refuse_other_problems(their_config: dict[str, Any]) -> None:
+    """Raise ``ConfigError`` for a classifier that gives an input several labels, or numbers."""
+    if their_config.get("problem_type") not in (None, "single_label_classification"):
+        problem = their_config["problem_type"]
+        raise ConfigError(f"problem_type={problem!r}: only single_label_classification is imported")
 
 
 def canonical_weights(family: Family, weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:

@@ -13,9 +13,16 @@ from glassformer.generate import DecodingConfig, score_pairs
 from glassformer.interop import require
 from glassformer.interop.decoding import suppressed_ids
 from glassformer.interop.folder import load_translator, write_atomically
-from glassformer.interop.parity import Conversion, Parity, Sample
-from glassformer.interop.samples import comparison_texts, greedy_texts, longest_text, refuse_long
-from glassformer.interop.tokenizer_json import to_tokenizer_json
+from glassformer.interop.parity import (
+    Conversion,
+    Parity,
+    Sample,
+    comparison_texts,
+    greedy_texts,
+    longest_text,
+    refuse_long,
+)
+from glassformer.interop.tokenizer_json import to_tokenizer_json, write_sides
 from glassformer.layers.position import ENCODINGS, Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
@@ -50,8 +57,7 @@ def export_ctranslate2(
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     with write_atomically(destination) as folder:
         spec.save(str(folder))
-        for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-            to_tokenizer_json(tokenizer).save(str(folder / f"{side}.json"))
+        write_sides(tokenizers, folder)
         parity = _compare(folder, quantization, model, tokenizers, texts)
         parity.check(str(path))
     limit = _max_tokens(model.config)

@@ -1,7 +1,6 @@
 """Export to ONNX: ``encoder.onnx`` and ``decoder.onnx`` for any batch and length, without a cache."""
 
 import copy
-import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -14,10 +13,9 @@ from torch import Tensor, nn
 
 from glassformer.errors import DataError
 from glassformer.interop import require
-from glassformer.interop.folder import SETTINGS_FILE, load_translator, write_atomically
-from glassformer.interop.parity import Conversion, Logits, Parity, largest_difference
-from glassformer.interop.samples import logits_of, random_inputs
-from glassformer.interop.tokenizer_json import to_tokenizer_json
+from glassformer.interop.folder import SETTINGS_FILE, load_translator, write_atomically, write_json
+from glassformer.interop.parity import Conversion, Logits, Parity, largest_difference, logits_of, random_inputs
+from glassformer.interop.tokenizer_json import write_sides
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.cache import KeyValueCache
 from glassformer.layers.embedding import TokenEmbedding
@@ -42,11 +40,10 @@ def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] |
     model, tokenizers = translator.models[0], translator.tokenizers
     with write_atomically(destination) as folder:
         write_graphs(model, folder)
-        for side, tokenizer in (("source", tokenizers.source), ("target", tokenizers.target)):
-            to_tokenizer_json(tokenizer).save(str(folder / f"{side}.json"))
+        write_sides(tokenizers, folder)
         special_ids = {name: tokenizers.target.special_tokens[name] for name in ("<pad>", "<s>", "</s>", "<unk>")}
         settings = {"model": model.config.model_dump(mode="json"), "symbols": special_ids}
-        (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / SETTINGS_FILE, settings)
         difference = largest_difference(logits_of(model), logits_of_graphs(folder), random_inputs(model, tokenizers))
         parity = Parity({"float32": difference}, [])
         parity.check(str(path))

@@ -10,10 +10,11 @@ import tokenizers
 from tokenizers import Regex, decoders, processors
 
 from glassformer.errors import CheckpointError
+from glassformer.interop.folder import read_json, read_optional
 from glassformer.interop.sentencepiece import read_sentencepiece, unigram_pipeline
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.allowed import library_errors
-from glassformer.text.pretrained import KIND, UNNAMED, PretrainedConfig, PretrainedTokenizer
+from glassformer.text.pretrained import KIND, PretrainedConfig, PretrainedTokenizer, entries_by_id
 from glassformer.text.words import JOINER
 
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
@@ -70,6 +71,12 @@ def to_tokenizer_json(tokenizer: Tokenizer, around: Around = "end") -> tokenizer
         converted.post_processor = template
     converted.encode_special_tokens = True
     return converted
+
+
+def write_sides(pair: TokenizerPair, folder: Path) -> None:
+    """Write ``source.json`` and ``target.json`` for the library ``tokenizers``."""
+    for side, tokenizer in (("source", pair.source), ("target", pair.target)):
+        to_tokenizer_json(tokenizer).save(str(folder / f"{side}.json"))
 
 
 def named_special(tokenizer: Tokenizer, converted: tokenizers.Tokenizer, name: str) -> str | None:
@@ -142,8 +149,7 @@ def _decoder(kind: str, byte_fallback: bool) -> decoders.Decoder:
 def read_pipeline(folder: Path, size: int) -> Pipeline:
     """Read ``tokenizer.json`` for a model of ``size`` entries."""
     document = read_json(folder / "tokenizer.json")
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    return pipeline_from(document, settings, size, folder)
+    return pipeline_from(document, read_optional(folder / "tokenizer_config.json"), size, folder)
 
 
 def pipeline_from(document: dict[str, Any], settings: dict[str, Any], size: int, folder: Path) -> Pipeline:
@@ -156,11 +162,16 @@ def pipeline_from(document: dict[str, Any], settings: dict[str, Any], size: int,
         raise CheckpointError(
             f"{folder}: tokenizer.json cannot be read by {version}; save it again with that"
         ) from None
-    names = {id: entry for entry, id in encoder.get_vocab(with_added_tokens=True).items()}
-    if max(names) >= size:
-        raise CheckpointError(f"{folder}: tokenizer.json has {max(names) + 1} entries and the model {size}")
-    entries = [names.get(id, f"{UNNAMED}{id}") for id in range(size)] if len(names) < size else None
-    return Pipeline(document, entries, settings, encoder, folder)
+    ids = encoder.get_vocab(with_added_tokens=True)
+    entries = _entries(ids, size, f"{folder}: tokenizer.json")
+    return Pipeline(document, entries if len(set(ids.values())) < size else None, settings, encoder, folder)
+
+
+def _entries(ids: dict[str, int], size: int, origin: str) -> list[str]:
+    """Entry of each id of the model; ``CheckpointError`` if the vocabulary ``ids`` in ``origin`` has more of them."""
+    if max(ids.values()) >= size:
+        raise CheckpointError(f"{origin} has {max(ids.values()) + 1} entries and the model {size}")
+    return entries_by_id(ids, size)
 
 
 def pretrained_pair(tokenizer: PretrainedTokenizer, other: PretrainedTokenizer | None = None) -> TokenizerPair:
@@ -168,17 +179,6 @@ def pretrained_pair(tokenizer: PretrainedTokenizer, other: PretrainedTokenizer |
     sizes = [one.vocab_size for one in (tokenizer, other) if one is not None]
     settings = {"vocab_size": max(sizes), "joint": other is None, "normalization": "none"}
     return TokenizerPair(PretrainedConfig.parse(settings), tokenizer, other)
-
-
-def generation_file(folder: Path) -> Path:
-    """File with the settings of generation: ``config.json`` in older folders."""
-    path = folder / "generation_config.json"
-    return path if path.is_file() else folder / "config.json"
-
-
-def generation_settings(folder: Path) -> dict[str, Any]:
-    """Settings of generation of ``folder``."""
-    return read_json(generation_file(folder))
 
 
 def _read_tokenizer(folder: Path, config: dict[str, Any], size: int) -> PretrainedTokenizer:
@@ -197,14 +197,11 @@ def _read_tokenizer(folder: Path, config: dict[str, Any], size: int) -> Pretrain
 def _read_pieces(folder: Path, name: str, config: dict[str, Any], size: int) -> PretrainedTokenizer:
     separate = folder / "target_vocab.json"
     ids = read_json(separate if name == TARGET_PIECES and separate.is_file() else folder / "vocab.json")
-    if max(ids.values()) >= size:
-        raise CheckpointError(f"{folder}: vocab.json has {max(ids.values()) + 1} entries and the model {size}")
-    names = {id: entry for entry, id in ids.items()}
-    entries = [names.get(id, f"{UNNAMED}{id}") for id in range(size)]
+    entries = _entries(ids, size, f"{folder}: vocab.json")
     if "<unk>" not in ids:
         raise CheckpointError(f"{folder}: vocab.json has no <unk>; copy it again")
     document = unigram_pipeline(read_sentencepiece(folder / name), entries, ids["<unk>"])
-    document["added_tokens"] = [_language_token(id, entry) for id, entry in names.items() if _is_language_token(entry)]
+    document["added_tokens"] = [_language_token(id, entry) for entry, id in ids.items() if _is_language_token(entry)]
     for token in document["added_tokens"]:  # matched verbatim in the text, so the model needs the entry under that name
         document["model"]["vocab"][token["id"]][0] = token["content"]
     return PretrainedTokenizer(_special_ids(config, ids["<unk>"]), document, entries)
@@ -229,16 +226,3 @@ def _language_token(id: int, content: str) -> dict[str, Any]:
     """Added token such as ``>>fra<<``, which names the target language before a text."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
     return {"id": id, "content": content, **flags}
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON object in ``path``."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); copy the entire folder") from None
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict):
-        raise CheckpointError(f"{path}: is not a JSON object; copy it again")
-    return document

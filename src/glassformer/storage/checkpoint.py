@@ -88,7 +88,7 @@ def save_checkpoint(
         if training is not None:
             documents[STATE_VALUES] = _encode(training.values, STATE_VALUES)
             tensors[STATE_TENSORS] = _storable(training.tensors)
-        unfinished = path.with_name(f"{UNFINISHED}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+        unfinished = unfinished_path(path)
         try:
             _write_folder(unfinished, documents, tensors)
             _move_in(unfinished, path)
@@ -208,14 +208,14 @@ def clear_leftovers(folder: Path) -> None:
 
 def delete_checkpoint(path: Path) -> None:
     """Delete a checkpoint in such a way that, killed half-way, it does not look like a damaged one."""
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
+    unfinished = unfinished_path(path)
     os.rename(path, unfinished)
     shutil.rmtree(unfinished)
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """Write the file so that it is, at every moment, either the old one or the new one."""
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}-{secrets.token_hex(4)}")
+    unfinished = unfinished_path(path)
     with refusing(f"{path}: cannot be written"):
         try:
             unfinished.write_bytes(data)
@@ -226,13 +226,22 @@ def write_whole(path: Path, data: bytes) -> None:
             unfinished.unlink(missing_ok=True)
 
 
+def unfinished_path(path: Path) -> Path:
+    """Name beside ``path`` under which it is written or deleted; ``clear_leftovers`` removes what a kill left there."""
+    return path.with_name(f"{UNFINISHED}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise ``CheckpointError`` if ``path`` exists."""
+    if os.path.lexists(path):
+        raise CheckpointError(f"{path}: exists already; name a new folder")
+
+
 def _refuse_target(path: Path, replace: bool) -> None:
     _end_replacement(path)
-    if not os.path.lexists(path):
-        return
     if not replace:
-        raise CheckpointError(f"{path}: exists already; name a new folder")
-    if not (path / MANIFEST).is_file():  # such as a home folder, named by mistake
+        refuse_existing(path)
+    elif os.path.lexists(path) and not (path / MANIFEST).is_file():  # such as a home folder, named by mistake
         raise CheckpointError(f"{path}: exists and is no checkpoint, so it is not replaced; name a new folder")
 
 

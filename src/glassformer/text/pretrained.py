@@ -46,7 +46,10 @@ class PretrainedTokenizer(Tokenizer):
         self._encoder.encode_special_tokens = True  # text that looks like a special token is text
         self.pad_id, self.start_id, self.end_id, self.unknown_id = (special_tokens[name] for name in SPECIAL_TOKENS)
         self._given = entries
-        self._entries = _entries(self._encoder) if entries is None else list(entries)
+        if entries is None:
+            ids = self._encoder.get_vocab(with_added_tokens=True)
+            entries = entries_by_id(ids, max(ids.values()) + 1)
+        self._entries = list(entries)
         self._ids = {entry: id for id, entry in enumerate(self._entries)}
         if not 0 <= min(special_tokens.values()) <= max(special_tokens.values()) < len(self._entries):
             raise ConfigError(f"special tokens {special_tokens} are not all among {len(self._entries)} entries")
@@ -133,7 +136,7 @@ class PretrainedTokenizer(Tokenizer):
         return content if self._given is None else {**content, "entries": self._given}
 
 
-def _entries(encoder: tokenizers.Tokenizer) -> list[str]:
-    """Every entry by its id."""
-    names = {id: entry for entry, id in encoder.get_vocab(with_added_tokens=True).items()}
-    return [names.get(id, f"{UNNAMED}{id}") for id in range(max(names) + 1)]
+def entries_by_id(ids: Mapping[str, int], size: int) -> list[str]:
+    """The entry of each id below ``size``; an id without one has a name that no text contains."""
+    names = {id: entry for entry, id in ids.items()}
+    return [names.get(id, f"{UNNAMED}{id}") for id in range(size)]

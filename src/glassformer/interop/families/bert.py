@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import ACTIVATIONS, Family, Fixed, Setting, TensorRow, linear
+from glassformer.interop.table import ENCODER, Family, Fixed, Setting, TensorRow, linear, refuse_other_problems
 from glassformer.layers.dropout import attention_rate
 from glassformer.models.bert import BERTConfig
 
@@ -75,9 +75,7 @@ def _import_settings(head: str | None, their_config: dict[str, Any], weights: Ma
     dropout = {"attention_dropout": their_config[ATTENTION_DROPOUT]}
     if head in (None, "masked_tokens"):
         return {**dropout, "masked_tokens": head is not None}
-    if their_config.get("problem_type") not in (None, "single_label_classification"):
-        problem = their_config["problem_type"]
-        raise ConfigError(f"problem_type={problem!r}: only single_label_classification is imported")
+    refuse_other_problems(their_config)
     return {**dropout, "masked_tokens": False, str(head): len(their_config.get("id2label") or {})}
 
 
@@ -104,13 +102,7 @@ def _family(task: str, architecture: str, rows: Callable[[BERTConfig], list[Tens
         task=task,
         settings=(
             Setting("vocab_size", ("vocab_size",)),
-            Setting("d_model", ("hidden_size",)),
-            Setting("n_heads", ("num_attention_heads",)),
-            Setting("d_ff", ("intermediate_size",)),
-            Setting("n_layers", ("num_hidden_layers",)),
-            Setting("dropout", (DROPOUT,)),
-            Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
-            Setting("norm_eps", ("layer_norm_eps",)),
+            *ENCODER,
             Setting("n_segments", ("type_vocab_size",)),
             Setting("max_length", ("max_position_embeddings",)),
         ),

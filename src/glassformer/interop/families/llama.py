@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import ACTIVATIONS, Change, Family, Setting, TensorRow, linear
+from glassformer.interop.table import ACTIVATIONS, STACK, Change, Family, Setting, TensorRow, linear
 from glassformer.layers.dropout import attention_rate
 from glassformer.layers.norm import RMSNorm
 from glassformer.models.gpt import GPTConfig
@@ -119,13 +119,10 @@ def _export_mistral(config: GPTConfig) -> dict[str, Any]:
 
 _SETTINGS = (
     Setting("vocab_size", ("vocab_size",)),
-    Setting("d_model", ("hidden_size",)),
-    Setting("n_heads", ("num_attention_heads",)),
+    *STACK,
     Setting("attention.n_kv_heads", ("num_key_value_heads",)),
     Setting("attention.d_head", ("head_dim",)),
     Setting("attention_dropout", ("attention_dropout",)),
-    Setting("d_ff", ("intermediate_size",)),
-    Setting("n_layers", ("num_hidden_layers",)),
     Setting("max_length", ("max_position_embeddings",)),
     Setting("norm_eps", ("rms_norm_eps",)),
     Setting("activation", ("hidden_act",), {"silu": "silu", **ACTIVATIONS}),

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.interop.table import ACTIVATIONS, Family, Setting, TensorRow, linear
+from glassformer.interop.table import ENCODER, Family, Setting, TensorRow, linear, refuse_other_problems
 from glassformer.models.vit import ViTConfig
 
 PARTS = (
@@ -70,9 +70,7 @@ def _import_settings(their_config: dict[str, Any], weights: Mapping[str, Tensor]
     patches = _pair(their_config["patch_size"])
     if patches[0] != patches[1]:
         raise ConfigError(f"patch_size={list(patches)}: a patch is a square here; choose a model where it is one")
-    if their_config.get("problem_type") not in (None, "single_label_classification"):
-        problem = their_config["problem_type"]
-        raise ConfigError(f"problem_type={problem!r}: only single_label_classification is imported")
+    refuse_other_problems(their_config)
     classes = len(their_config.get("id2label") or {})
     return {"image_size": (height, width), "patch_size": patches[0], "n_classes": classes}
 
@@ -99,14 +97,8 @@ VIT = Family(
     task="images",
     settings=(
         Setting("n_channels", ("num_channels",)),
-        Setting("d_model", ("hidden_size",)),
-        Setting("n_heads", ("num_attention_heads",)),
-        Setting("d_ff", ("intermediate_size",)),
-        Setting("n_layers", ("num_hidden_layers",)),
-        Setting("dropout", ("hidden_dropout_prob",)),
+        *ENCODER,
         Setting("attention_dropout", ("attention_probs_dropout_prob",)),
-        Setting("activation", ("hidden_act",), {"gelu": "gelu", **ACTIVATIONS}),
-        Setting("norm_eps", ("layer_norm_eps",)),
     ),
     our_values={"kind": "vit"},
     their_values={"qkv_bias": True},

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from glassformer.data.sequences import Frame, special_id
 from glassformer.errors import CheckpointError
-from glassformer.interop.parity import Logits, ParityInputs, Sample, random_rows
-from glassformer.interop.samples import comparison_texts, refuse_long
+from glassformer.interop.parity import Logits, ParityInputs, Sample, comparison_texts, random_rows, refuse_long
 from glassformer.interop.sentence_vectors import write_settings
 from glassformer.interop.tasks.conversion import export_labels, import_labels
 from glassformer.interop.tasks.tokenizer_files import pipeline_of, write_tokenizer
@@ -63,9 +62,8 @@ class EncoderConversion:
 
     def inputs(self, run: LoadedRun) -> ParityInputs:
         c, tokenizer = run.model.config, run.tokenizer
-        generator, longest = torch.Generator().manual_seed(1), min(9, c.max_length)
-        lengths = [longest, min(5, longest), 1]
-        ids, mask = random_rows(c.vocab_size, {tokenizer.pad_id}, lengths, tokenizer.pad_id, generator)
+        generator = torch.Generator().manual_seed(1)
+        ids, mask = random_rows(c.vocab_size, {tokenizer.pad_id}, tokenizer.pad_id, c.max_length, generator)
         segments = torch.randint(c.n_segments, ids.shape, generator=generator)
         return ParityInputs((ids, mask, segments), None if self.head == "classes" else mask)
 
@@ -78,12 +76,10 @@ class EncoderConversion:
         return lambda ids, mask, segments: head(model.hidden(ids, mask, segments))
 
     def their_logits(self, their_model: Any) -> Logits:
-        def logits(ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
-            output = their_model(input_ids=ids, attention_mask=mask.long(), token_type_ids=segments)
-            result: Tensor = output.last_hidden_state if self.task == "embedding" else output.logits
-            return result
-
-        return logits
+        output = "last_hidden_state" if self.task == "embedding" else "logits"
+        return lambda ids, mask, segments: getattr(
+            their_model(input_ids=ids, attention_mask=mask.long(), token_type_ids=segments), output
+        )
 
     @torch.inference_mode()
     def samples(self, run: LoadedRun, their_model: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:

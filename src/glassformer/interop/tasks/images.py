@@ -1,6 +1,5 @@
 """Image classification; ``preprocessor_config.json`` describes the normalization of pixels."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,9 +11,9 @@ from torch import Tensor
 
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.errors import CheckpointError, DataError
+from glassformer.interop.folder import read_json, write_json
 from glassformer.interop.parity import TOLERANCES, Logits, ParityInputs, Sample
 from glassformer.interop.tasks.conversion import export_labels, import_labels
-from glassformer.interop.tokenizer_json import read_json
 from glassformer.interop.transformers_api import load_processor, quiet
 from glassformer.predict.loading import LoadedRun
 
@@ -55,7 +54,7 @@ class ImageConversion:
             "image_std": format.deviation,
             "do_convert_rgb": format.channels == 3,
         }
-        (folder / PROCESSOR).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / PROCESSOR, document)
         return ["pictures of other proportions are squeezed there, and cut to the proportions of the model here"]
 
     def inputs(self, run: LoadedRun) -> ParityInputs:
@@ -67,11 +66,7 @@ class ImageConversion:
         return lambda images: model(images)
 
     def their_logits(self, their_model: Any) -> Logits:
-        def logits(images: Tensor) -> Tensor:
-            result: Tensor = their_model(pixel_values=images).logits
-            return result
-
-        return logits
+        return lambda images: their_model(pixel_values=images).logits
 
     @torch.inference_mode()
     def samples(self, run: LoadedRun, their_model: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:

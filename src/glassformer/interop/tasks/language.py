@@ -6,18 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from glassformer.errors import CheckpointError
 from glassformer.generate import DecodingConfig, LanguageDecodingConfig, SpecialTokens, continue_texts
 from glassformer.interop.decoding import GENERATION, export_continuation, import_continuation, suppressed_ids
-from glassformer.interop.parity import Logits, ParityInputs, Sample, random_rows
-from glassformer.interop.samples import comparison_texts, read_back, refuse_long
+from glassformer.interop.folder import generation_settings
+from glassformer.interop.parity import (
+    Logits,
+    ParityInputs,
+    Sample,
+    comparison_texts,
+    random_rows,
+    read_back,
+    refuse_long,
+)
 from glassformer.interop.tasks.tokenizer_files import pipeline_of, write_tokenizer
 from glassformer.interop.tokenizer_json import (
     Around,
     Pipeline,
-    generation_settings,
     named_special,
     pretrained_pair,
     to_tokenizer_json,
@@ -72,20 +78,15 @@ class LanguageConversion:
 
     def inputs(self, run: LoadedRun) -> ParityInputs:
         c, tokenizer = run.model.config, run.tokenizer
-        longest = min(9, c.max_length)
-        lengths = [longest, min(5, longest), 1]
-        ids, mask = random_rows(c.vocab_size, set(), lengths, tokenizer.pad_id, torch.Generator().manual_seed(1))
+        generator = torch.Generator().manual_seed(1)
+        ids, mask = random_rows(c.vocab_size, set(), tokenizer.pad_id, c.max_length, generator)
         return ParityInputs((ids, mask), mask)
 
     def logits(self, model: Any) -> Logits:
         return lambda ids, mask: model(ids, mask)
 
     def their_logits(self, their_model: Any) -> Logits:
-        def logits(ids: Tensor, mask: Tensor) -> Tensor:
-            result: Tensor = their_model(input_ids=ids, attention_mask=mask.long(), use_cache=False).logits
-            return result
-
-        return logits
+        return lambda ids, mask: their_model(input_ids=ids, attention_mask=mask.long(), use_cache=False).logits
 
     def samples(self, run: LoadedRun, their_model: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
         tokenizer, reader, samples = run.tokenizer, load_tokenizer(folder), []

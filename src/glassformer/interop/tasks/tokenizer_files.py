@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError
+from glassformer.interop.folder import read_optional
 from glassformer.interop.tokenizer_json import (
     MARKS,
     Around,
@@ -13,7 +14,6 @@ from glassformer.interop.tokenizer_json import (
     count_unused_pieces,
     named_special,
     pipeline_from,
-    read_json,
     read_pipeline,
     to_tokenizer_json,
     tokenizer_remedy,
@@ -63,13 +63,13 @@ def pipeline_of(folder: Path, size: int) -> Pipeline:
     """Read ``tokenizer.json``, or convert older files with ``AutoTokenizer``."""
     if (folder / "tokenizer.json").is_file():
         pipeline = read_pipeline(folder, size)
-        older = read_json(folder / SPECIAL_TOKENS_FILE) if (folder / SPECIAL_TOKENS_FILE).is_file() else {}
+        older = read_optional(folder / SPECIAL_TOKENS_FILE)
         return replace(pipeline, settings={**older, **pipeline.settings})
     if not any((folder / name).is_file() for name in OLDER_FILES):
         raise CheckpointError(
             f"{folder}: has neither tokenizer.json nor {' nor '.join(OLDER_FILES)}; {tokenizer_remedy(folder)}"
         )
     converted = load_tokenizer(folder)
-    settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+    settings = read_optional(folder / "tokenizer_config.json")
     settings = {**settings, **{name: str(token) for name, token in converted.special_tokens_map.items()}}
     return pipeline_from(json.loads(converted.backend_tokenizer.to_str()), settings, size, folder)

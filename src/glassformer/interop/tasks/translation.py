@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from glassformer.generate import TranslationDecodingConfig
 from glassformer.interop.decoding import GENERATION, export_decoding, import_decoding, suppressed_ids
-from glassformer.interop.parity import Logits, ParityInputs, Sample
-from glassformer.interop.samples import (
+from glassformer.interop.folder import generation_settings
+from glassformer.interop.parity import (
+    Logits,
+    ParityInputs,
+    Sample,
     comparison_texts,
     greedy_texts,
     logits_of,
@@ -20,7 +22,7 @@ from glassformer.interop.samples import (
     refuse_long,
 )
 from glassformer.interop.tasks.tokenizer_files import write_tokenizer
-from glassformer.interop.tokenizer_json import generation_settings, read_tokenizers
+from glassformer.interop.tokenizer_json import read_tokenizers
 from glassformer.interop.transformers_api import load_tokenizer, quiet, read_by, transformers
 from glassformer.predict.loading import LoadedRun
 from glassformer.text import Tokenizer, TokenizerPair
@@ -64,12 +66,11 @@ class TranslationConversion:
         return logits_of(model)
 
     def their_logits(self, their_model: Any) -> Logits:
-        def logits(source: Tensor, source_mask: Tensor, target: Tensor) -> Tensor:
-            inputs = {"input_ids": source, "attention_mask": source_mask.long(), "decoder_input_ids": target}
-            result: Tensor = their_model(**inputs, use_cache=False).logits
-            return result
-
-        return logits
+        return lambda source, source_mask, target: (
+            their_model(
+                input_ids=source, attention_mask=source_mask.long(), decoder_input_ids=target, use_cache=False
+            ).logits
+        )
 
     def samples(self, run: LoadedRun, their_model: Any, folder: Path, texts: Sequence[str] | None) -> list[Sample]:
         sources = comparison_texts(texts, run.tokenizer)
