@@ -19,6 +19,7 @@ from glassformer.models.gpt import GPT
 from glassformer.native.abi import DecoderCache, PackedStack
 from glassformer.native.execution import Execution, SearchKernels
 from glassformer.native.library import Kernels
+from glassformer.native.ops import address
 from glassformer.native.packed import INITIAL_POSITIONS, Packed, RotaryCache, ends_of, pads_behind
 
 MAX_SOURCE_TOKENS = 1024
@@ -124,7 +125,7 @@ class _Decoder:
                 self.rotary.of(longest),
                 self.output,
                 ids.data_ptr(),
-                None if position is None else position.data_ptr(),
+                address(position),
                 stride,
                 rows,
                 state.append(self.structure.layers, rows),

@@ -52,6 +52,11 @@ def single_on_cpu(*tensors: Tensor) -> bool:
     return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors)
 
 
+def address(tensor: Tensor | None) -> int | None:
+    """Address of the values of ``tensor``, which must outlive it; null for None."""
+    return None if tensor is None else tensor.data_ptr()
+
+
 def random_seed() -> int:
     """One number of PyTorch's global generator."""
     return int(torch.empty((), dtype=torch.int64, device="cpu").random_())
@@ -106,7 +111,7 @@ def product(
             a.size(1),
             Operand(a.data_ptr(), *a.stride()),
             Operand(b.data_ptr(), b.stride(1), b.stride(0)),
-            None if bias is None else bias.data_ptr(),
+            address(bias),
             result.data_ptr(),
             torch.get_num_threads(),
         )

@@ -20,7 +20,7 @@ from glassformer.native.abi import Layer, Linear, Norm, PackedStack, Parameter, 
 from glassformer.native.blocks import Classes, blocks_of, heads_of, unsupported_blocks, unsupported_norm
 from glassformer.native.forms import shallow_copy
 from glassformer.native.library import Kernels
-from glassformer.native.ops import ACTIVATIONS, rotary_tables
+from glassformer.native.ops import ACTIVATIONS, address, rotary_tables
 from glassformer.taps import hooks_of, tracing
 
 DROPOUTS: Classes = (Dropout, nn.Dropout, nn.Identity)
@@ -98,8 +98,7 @@ class Packed:
         size = padded_outputs * (padded_inputs if self.int8 else inputs)
         dtype = torch.uint8 if self.int8 else weight.dtype
         packed = weight.new_empty(size, dtype=dtype)
-        scales_address = None if scales is None else scales.data_ptr()
-        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), scales_address)
+        self.kernels.pack(weight.data_ptr(), outputs, inputs, packed.data_ptr(), address(scales))
         bias = None
         if any(part.bias is not None for part in parts):
             zeros = [part.weight.new_zeros(len(part.weight)) if part.bias is None else part.bias for part in parts]

@@ -20,7 +20,7 @@ from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.position import Offset
 from glassformer.native import abi
 from glassformer.native.library import loaded
-from glassformer.native.ops import computes_gradient, random_seed, rotary_tables, single_on_cpu
+from glassformer.native.ops import address, computes_gradient, random_seed, rotary_tables, single_on_cpu
 from glassformer.taps import has_hooks
 
 
@@ -144,7 +144,7 @@ class _Stack(torch.autograd.Function):
         ctx.seed = random_seed() if any(rates) else 0
         result, made = torch.empty_like(x), loaded()
         call = _stack_call(ctx, masks, weights)
-        call.x, call.memory = x.data_ptr(), None if memory is None else memory.data_ptr()
+        call.x, call.memory = x.data_ptr(), address(memory)
         made.stack_bytes(call, size := c_int64())
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
@@ -162,7 +162,7 @@ class _Stack(torch.autograd.Function):
         d_memory = None if ctx.memory_shape is None else d_result.new_empty(ctx.memory_shape)
         call = _stack_call(ctx, (mask, memory_mask), weights, gradients)
         call.saved, call.d_result, call.d_x = saved.data_ptr(), d_result.data_ptr(), d_x.data_ptr()
-        call.d_memory = None if d_memory is None else d_memory.data_ptr()
+        call.d_memory = address(d_memory)
         loaded().train_stack(call, True)
         return None, None, None, None, d_x, d_memory, *gradients
 
@@ -178,9 +178,9 @@ def _stack_call(
     for i, weight in enumerate(weights):
         part = getattr(layers[i // width], settings.parts[i % width // 2])
         parameter = part.bias if i % 2 else part.weight
-        parameter.value = None if weight is None else weight.data_ptr()
+        parameter.value = address(weight)
         gradient = gradients[i] if gradients else None
-        parameter.gradient = None if gradient is None else gradient.data_ptr()
+        parameter.gradient = address(gradient)
     for layer in layers:
         for norm in (getattr(layer, name) for name in abi.Layer.NORMS):
             norm.epsilon, norm.rms = settings.epsilon, settings.rms
@@ -259,7 +259,7 @@ class _Embedded(torch.autograd.Function):
         ctx.shapes = [None if each is None else each.shape for each in (matrix, table)]
         x = matrix.new_empty(*ids.shape, matrix.size(1))
         call = _embedding_call(ctx, ids, places, used)
-        call.matrix, call.table = (None if each is None else each.data_ptr() for each in (matrix, table))
+        call.matrix, call.table = map(address, (matrix, table))
         call.x = x.data_ptr()
         loaded().embed(call, False)
         return x
@@ -274,7 +274,7 @@ class _Embedded(torch.autograd.Function):
         ]
         call = _embedding_call(ctx, *ctx.saved_tensors)
         call.d_x = d_x.data_ptr()
-        call.d_matrix, call.d_table = (None if each is None else each.data_ptr() for each in gradients)
+        call.d_matrix, call.d_table = map(address, gradients)
         loaded().embed(call, True)
         return None, None, None, None, None, *gradients
 
@@ -282,8 +282,7 @@ class _Embedded(torch.autograd.Function):
 def _embedding_call(ctx: Any, ids: Tensor, places: Tensor | None, used: Tensor | None) -> abi.Embedding:
     (rows, d_model), table = ctx.shapes
     call = abi.Embedding(ids.numel(), d_model, ids.data_ptr())
-    call.positions = None if places is None else places.data_ptr()
-    call.mask = None if used is None else used.data_ptr()
+    call.positions, call.mask = address(places), address(used)
     call.matrix_rows, call.table_rows = rows, 0 if table is None else table[0]
     call.scale, call.threshold, call.seed = ctx.settings
     call.threads = torch.get_num_threads()
@@ -322,10 +321,10 @@ class _CrossEntropy(torch.autograd.Function):
         d_hidden, d_weight = (empty(hidden), empty(weight)) if needed else (None, None)
         d_bias = empty(bias) if needed and bias is not None else None
         call = abi.ProjectedLoss(len(hidden), *weight.shape, hidden.data_ptr(), weight.data_ptr())
-        call.bias, call.target = None if bias is None else bias.data_ptr(), target.data_ptr()
+        call.bias, call.target = address(bias), target.data_ptr()
         call.smoothing, call.bfloat16 = smoothing, hidden.dtype == torch.bfloat16
         for name, gradient in {"d_hidden": d_hidden, "d_weight": d_weight, "d_bias": d_bias}.items():
-            setattr(call, name, None if gradient is None else gradient.data_ptr())
+            setattr(call, name, address(gradient))
         call.threads = torch.get_num_threads()
         loaded().projected_loss(call)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)

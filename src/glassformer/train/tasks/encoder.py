@@ -63,7 +63,7 @@ class EncoderTask(ABC):
     def new_model(self) -> BERT:
         head = {self.head: len(self.names)} if self.head else {}
         values = sized_by_data(self.config.model, head, "data")
-        return BERT(BERTConfig.parse(with_vocabulary(values, self.tokenizers), "model"))
+        return BERT(BERTConfig.parse(with_vocabulary(values, self.tokenizers.source.vocab_size), "model"))
 
     def loss(self, model: BERT, batch: Any) -> Loss:
         return cross_entropy(*self._labeled(model, batch), self.config.train.label_smoothing)

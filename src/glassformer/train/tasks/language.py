@@ -132,4 +132,6 @@ class LanguageModeling:
 
     @cached_property
     def _model_config(self) -> GPTConfig:
-        return GPTConfig.parse(with_vocabulary(self.config.model.model_dump(), self.tokenizers), "model")
+        return GPTConfig.parse(
+            with_vocabulary(self.config.model.model_dump(), self.tokenizers.source.vocab_size), "model"
+        )

@@ -29,7 +29,7 @@ from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, masked_select, projection_loss
 from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, ValidationReport
-from glassformer.train.tasks.vocabulary import check_length, kept_vocabulary
+from glassformer.train.tasks.vocabulary import check_length, kept_vocabulary, with_vocabulary
 
 TEXTS_SEEN = 5000
 """Number of target texts that ``validation.tokenize = "auto"`` examines."""
@@ -216,15 +216,9 @@ class TranslationTask:
     @cached_property
     def _model_values(self) -> dict[str, Any]:
         """Values of the model with the vocabulary sizes of the tokenizers."""
-        config, tokenizers = self.config.model, self.tokenizers
-        sizes = tokenizers.source.vocab_size, tokenizers.target.vocab_size
-        actual = sizes if tokenizers.source is not tokenizers.target else sizes[0]
-        if config.vocab_size not in (None, actual):
-            raise ConfigError(
-                f"model.vocab_size={config.vocab_size}, but the tokenizer has {actual} entries; "
-                "leave model.vocab_size out"
-            )
-        return {**config.model_dump(), "vocab_size": actual}
+        source, target = self.tokenizers.source, self.tokenizers.target
+        actual = source.vocab_size if source is target else (source.vocab_size, target.vocab_size)
+        return with_vocabulary(self.config.model.model_dump(), actual)
 
     @torch.inference_mode()
     def _mean_nll(self, model: Any, sources: list[str], targets: list[str]) -> float:

@@ -1,4 +1,4 @@
-"""The vocabulary of a task that reads one language: learned from its text, or kept from the run it starts from."""
+"""Vocabularies: learned from the text of a task, or kept from the run it starts from; and the settings they decide."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,9 +40,8 @@ def kept_vocabulary(origin: SourceCheckpoint) -> TokenizerPair:
     return TokenizerPair.from_json(origin.metadata.tokenizer, origin.path)
 
 
-def with_vocabulary(values: dict[str, Any], tokenizers: TokenizerPair) -> dict[str, Any]:
-    """A model's settings with the vocabulary that the tokenizer really has."""
-    actual = tokenizers.source.vocab_size
+def with_vocabulary(values: dict[str, Any], actual: int | tuple[int, int]) -> dict[str, Any]:
+    """A model's settings with the ``actual`` number of entries, or the two numbers, of its tokenizers."""
     if values["vocab_size"] not in (None, actual):
         raise ConfigError(
             f"model.vocab_size={values['vocab_size']}, but the tokenizer has {actual} entries; "
