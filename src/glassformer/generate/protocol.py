@@ -6,7 +6,7 @@ Rows that have ended stay in a batch for a while, idle: the others are not copie
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 from jaxtyping import Bool, Int
@@ -16,6 +16,7 @@ from glassformer.errors import DataError
 from glassformer.generate.candidates import log_softmax
 from glassformer.generate.config import DecodingConfig
 from glassformer.native.execution import Execution
+from glassformer.text import Tokenizer
 
 
 class State(Protocol):
@@ -89,6 +90,10 @@ class SpecialTokens:
     end: int
     bias: Mapping[int, float] = field(default_factory=dict)
     """Biases added to the logits, by token id; −∞ forbids a token."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, bias: Mapping[int, float] | None = None) -> Self:
+        return cls(tokenizer.pad_id, tokenizer.start_id, tokenizer.end_id, bias or {})
 
 
 @dataclass(frozen=True)

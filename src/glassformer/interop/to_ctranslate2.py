@@ -9,7 +9,7 @@ import tokenizers
 import torch
 
 from glassformer.errors import ConfigError
-from glassformer.generate import DecodingConfig, score_pairs
+from glassformer.generate import DecodingConfig, SpecialTokens, score_pairs
 from glassformer.interop import require
 from glassformer.interop.decoding import suppressed_ids
 from glassformer.interop.folder import load_translator, write_atomically
@@ -26,7 +26,6 @@ from glassformer.interop.tokenizer_json import to_tokenizer_json, write_sides
 from glassformer.layers.position import ENCODINGS, Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
-from glassformer.predict.translator import Translator
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.pretrained import UNNAMED
 
@@ -217,8 +216,7 @@ def _score_difference(
     their_scores = theirs.score_batch(sources, [one.hypotheses[0] for one in results])
     names = _reader_ids(tokenizers.source)
     source_ids = [[names[token] for token in tokens] for tokens in sources]
-    special_tokens = Translator([model], tokenizers, DecodingConfig()).symbols
-    our_scores = score_pairs(model, source_ids, ids, special_tokens, DecodingConfig())
+    our_scores = score_pairs(model, source_ids, ids, SpecialTokens.of(tokenizers.target), DecodingConfig())
     pairs = zip(our_scores, their_scores, strict=True)
     return max(
         abs(a - b) / max(1.0, abs(a))

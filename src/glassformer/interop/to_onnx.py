@@ -22,6 +22,7 @@ from glassformer.layers.embedding import TokenEmbedding
 from glassformer.layers.mask import Mask
 from glassformer.layers.position import Sinusoidal, sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.text import SPECIAL_TOKENS
 
 require("onnxscript", "onnx")
 onnxruntime = require("onnxruntime", "onnx")
@@ -41,7 +42,7 @@ def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] |
     with write_atomically(destination) as folder:
         write_graphs(model, folder)
         write_sides(tokenizers, folder)
-        special_ids = {name: tokenizers.target.special_tokens[name] for name in ("<pad>", "<s>", "</s>", "<unk>")}
+        special_ids = {name: tokenizers.target.special_tokens[name] for name in SPECIAL_TOKENS}
         settings = {"model": model.config.model_dump(mode="json"), "symbols": special_ids}
         write_json(folder / SETTINGS_FILE, settings)
         difference = largest_difference(logits_of(model), logits_of_graphs(folder), random_inputs(model, tokenizers))

@@ -14,11 +14,11 @@ from glassformer.interop.folder import read_json, read_optional
 from glassformer.interop.sentencepiece import read_sentencepiece, unigram_pipeline
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.allowed import library_errors
+from glassformer.text.config import MARKS
 from glassformer.text.pretrained import KIND, PretrainedConfig, PretrainedTokenizer, entries_by_id
 from glassformer.text.words import JOINER
 
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
-MARKS = ("[CLS]", "[SEP]", "[MASK]")
 
 Around = Literal["end", "document", "marks", "nothing"]
 """Special tokens around a text.

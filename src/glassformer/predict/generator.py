@@ -213,9 +213,7 @@ class Generator:
         return config
 
     def _symbols(self, config: LanguageDecodingConfig) -> SpecialTokens:
-        tokenizer = self.tokenizer
-        biases = token_biases(config.logit_bias, tokenizer)
-        return SpecialTokens(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id, bias=biases)
+        return SpecialTokens.of(self.tokenizer, token_biases(config.logit_bias, self.tokenizer))
 
     @property
     def _opens(self) -> bool:

@@ -85,8 +85,7 @@ class Translator:
         self.checkpoints: tuple[Path, ...] = ()
         """Checkpoints that the models were loaded from; empty if they were not loaded."""
         self._accelerated = [Accelerated(model) for model in self.models]
-        target = tokenizers.target
-        self.symbols = SpecialTokens(pad=target.pad_id, start=target.start_id, end=target.end_id)
+        self.symbols = SpecialTokens.of(tokenizers.target)
 
     @classmethod
     def load(cls, *paths: str | Path, device: str = "cpu") -> Self:

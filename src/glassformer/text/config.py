@@ -12,6 +12,9 @@ Kind = Literal["bpe", "word", "char", "bytes"]
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 """Padding, start of sentence, end of sentence, unknown symbol; their ids are 0, 1, 2, 3."""
 
+MARKS = ("[CLS]", "[SEP]", "[MASK]")
+"""Further special tokens of an encoder (Devlin et al. 2019, section 3)."""
+
 BYTE_FALLBACK = False
 """Default of ``byte_fallback`` for kind bpe."""
 

@@ -13,10 +13,11 @@ from glassformer.interop.parity import Logits, ParityInputs, Sample, comparison_
 from glassformer.interop.sentence_vectors import write_settings
 from glassformer.interop.tasks.conversion import export_labels, import_labels
 from glassformer.interop.tasks.tokenizer_files import pipeline_of, write_tokenizer
-from glassformer.interop.tokenizer_json import MARKS, pretrained_pair
+from glassformer.interop.tokenizer_json import pretrained_pair
 from glassformer.interop.transformers_api import load_tokenizer, read_by, refuse_other_ids
 from glassformer.predict.loading import LoadedRun
 from glassformer.text import TokenizerPair
+from glassformer.text.config import MARKS
 from glassformer.text.pretrained import KIND, PretrainedTokenizer
 
 SPECIAL_TOKENS = {"<pad>": ("pad_token", "[PAD]"), "<unk>": ("unk_token", "[UNK]")}

@@ -107,10 +107,8 @@ def _starts_with_end(run: LoadedRun) -> bool:
 
 
 def _our_continuation(run: LoadedRun, ids: list[int], max_tokens: int) -> list[int]:
-    tokenizer = run.tokenizer
-    special_tokens = SpecialTokens(pad=tokenizer.pad_id, start=tokenizer.start_id, end=tokenizer.end_id)
     config = DecodingConfig.parse({"beam_size": 1, "max_length": max_tokens, "length_penalty": "none"}, "decoding")
-    return continue_texts(run.model, [ids], special_tokens, config)[0][0].tokens
+    return continue_texts(run.model, [ids], SpecialTokens.of(run.tokenizer), config)[0][0].tokens
 
 
 @torch.inference_mode()

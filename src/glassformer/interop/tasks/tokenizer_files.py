@@ -8,7 +8,6 @@ from typing import Any
 from glassformer.errors import CheckpointError
 from glassformer.interop.folder import read_optional
 from glassformer.interop.tokenizer_json import (
-    MARKS,
     Around,
     Pipeline,
     count_unused_pieces,
@@ -20,6 +19,7 @@ from glassformer.interop.tokenizer_json import (
 )
 from glassformer.interop.transformers_api import load_tokenizer, transformers
 from glassformer.text import Tokenizer
+from glassformer.text.config import MARKS
 
 NAMES = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 MARK_NAMES = dict(zip(("cls_token", "sep_token", "mask_token"), MARKS, strict=True))

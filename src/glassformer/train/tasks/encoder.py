@@ -14,9 +14,10 @@ from torch import Tensor
 from glassformer.data.read_report import ReadReport
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TokenizerPair
+from glassformer.text.config import MARKS
 from glassformer.train.loss import Loss, cross_entropy
 from glassformer.train.task import CheckpointMetadata, Report, SourceCheckpoint, ValidationReport, sized_by_data
-from glassformer.train.tasks.vocabulary import MARKS, one_vocabulary, with_vocabulary
+from glassformer.train.tasks.vocabulary import one_vocabulary, with_vocabulary
 
 Labeled = tuple[Float[Tensor, "examples classes"], Int[Tensor, " examples"]]
 

@@ -13,11 +13,12 @@ from glassformer.data.masking import MaskedBatch, masked_batches
 from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TextConfig
+from glassformer.text.config import MARKS
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, masked_select, projection_loss
 from glassformer.train.task import SourceCheckpoint
 from glassformer.train.tasks.encoder import EncoderTask, Labeled
-from glassformer.train.tasks.vocabulary import MARKS, check_length, check_no_dropout, one_vocabulary
+from glassformer.train.tasks.vocabulary import check_length, check_no_dropout, one_vocabulary
 
 
 class MaskedValidation(ValidationConfig):

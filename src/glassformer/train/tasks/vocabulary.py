@@ -9,8 +9,6 @@ from glassformer.layers.position import ENCODINGS
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
 from glassformer.train.task import SourceCheckpoint
 
-MARKS = ("[CLS]", "[SEP]", "[MASK]")
-"""Special tokens of an encoder (Devlin et al. 2019, section 3)."""
 LONGEST_TEXT = CHARACTERS_PER_TOKEN * 4096
 
 
