@@ -56,7 +56,7 @@ def draw_extensions(rng: Draw) -> Call:
         def compute() -> list[Tensor]:
             step = search.extensions(logits, normalizers, totals, end, beam)
             ends = (step.candidates.tokens == end) & (step.candidates.totals > -torch.inf)
-            return [step.candidates.totals, step.going.totals, torch.tensor(step.some_end == bool(ends.any()))]
+            return [step.candidates.totals, step.continuing.totals, torch.tensor(step.some_end == bool(ends.any()))]
 
         return compute
 

@@ -17,17 +17,16 @@ from glassformer.train import OptimizerConfig, TrainConfig
 PAGE = Path(__file__).parent / "configuration.md"
 HEAD = """# Configuration
 
-A run is configured by a TOML file with the sections below, and by `key.sub=value` on the command line over it.
-`task` says what is trained for, and is what `model.kind` is for when it is not given. Sections that several tasks share
-are shown once, and of `[train]` only what a task has otherwise. Every key has a default unless the table says
-*required*; an unknown key is refused with the nearest known one.
-The configuration that a run really had is in its folder, `config.toml`.
+A TOML file with the sections below configures a run; `key.sub=value` on the command line overrides it. `task` defaults
+to the task of `model.kind`. Sections that several tasks share are listed once; a task lists only its own keys and those
+that differ. Every key has a default unless the table says *required*. An unknown key is an error that names the nearest
+known one. The folder of a run contains its complete configuration, `config.toml`.
 """
 
 
 def render() -> str:
-    """The page: what every run has, then the sections of each task, their keys in the order of the code."""
-    parts = [HEAD, "## Of every run\n"]
+    """The page: sections of every run, then the sections of each task, with keys in the order of the code."""
+    parts = [HEAD, "## Sections of every run\n"]
     shared = {"optimizer": OptimizerConfig, "train": TrainConfig, "text": TextConfig, "decoding": DecodingConfig}
     parts += [_section(name, model, model.model_fields) for name, model in shared.items()]
     shown = set(shared.values())
@@ -43,7 +42,7 @@ def render() -> str:
 
 
 def _differing(name: str, model: Any, shared: type[BaseModel] | None) -> list[str]:
-    """The section as a table; of one that every run has, only what this task has otherwise."""
+    """The section as a table; for a section of every run, only the keys that differ."""
     assert isinstance(model, type) and issubclass(model, BaseModel)
     known = {} if shared is None else shared.model_fields
     fields = {
@@ -77,12 +76,12 @@ def _about(model: type[BaseModel]) -> str:
 def _row(name: str, field: FieldInfo) -> str:
     default = "*required*" if field.default is PydanticUndefined else f"`{_toml(field.default)}`"
     if field.default is None:
-        default = "not given"
+        default = "none"
     return f"| `{name}` | {_type(field.annotation)} | {default} | {_plain(field.description or '')} |"
 
 
 def _type(annotation: Any) -> str:
-    """As a value of it is written in TOML."""
+    """The type as its values are written in TOML."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return " ".join(f"`{choice}`" for choice in parts)

@@ -1,11 +1,11 @@
-"""Look at, or change, any tensor that a model computes, by name.
+"""Taps: record or edit any tensor of a model by name.
 
-``tap(self, "weights", weights)`` is the identity unless inside ``with record(model) as r:``; then the tensor is kept
-under the module's path and the tap's name, ``decoder.layers.1.cross_attention.weights``. A module knows nothing of its
-place, ``forward`` returns what it always returns, and a model that is not recorded pays about 0.2 µs a tap.
-``note`` keeps what the model does not go on with, such as a probability, and computes it only when it is wanted.
+``tap(self, "weights", weights)`` is the identity unless inside ``with record(model) as r:``. Then the tensor is stored
+under the module's path and the tap's name, ``decoder.layers.1.cross_attention.weights``. Modules do not know their
+path, ``forward`` returns the same values, and without recording a tap costs about 0.2 µs. ``note`` computes a tensor
+that the model itself does not need, such as a probability, only while recording.
 
-``glassformer.trace`` is this with everything that can be asked of what was recorded (``explain.trace``).
+``glassformer.trace`` adds axes, formulas and files (``explain.trace``).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,16 +37,16 @@ class Recording:
         """Patterns of ``edits`` that match each tensor name, in their order."""
         self._tensors: dict[str, list[Tensor]] = {}
         self._seen: dict[str, bool] = {}
-        """Every name that passed, and whether an edit of it would change anything."""
+        """Names of all passed taps and notes; True for taps, whose edits have an effect."""
 
     def __getitem__(self, name: str) -> Tensor:
         """The last tensor recorded under ``name``; a cached decoding run records one for every step, see ``all``."""
         return self.all(name)[-1]
 
     def __setitem__(self, name: str, tensor: Tensor) -> None:
-        """Replace the last tensor recorded under ``name`` by one of the same shape; the model computes nothing again.
+        """Replace the last tensor recorded under ``name`` by one of the same shape, without another forward pass.
 
-        To change what a model goes on with, pass ``edits``.
+        To change the computation of a model, pass ``edits``.
         """
         every = self.all(name)
         if tensor.shape != every[-1].shape:
@@ -116,12 +116,12 @@ class Recording:
         if not self._tensors:
             raise ConfigError(f"no tensor matches keep={self._keep!r}; {_nearest(self._keep, list(self._seen))}")
         for name in self._edits:
-            found = [seen for seen in self._seen if fnmatchcase(seen, name)]
-            if not found:
+            matching = [name_seen for name_seen in self._seen if fnmatchcase(name_seen, name)]
+            if not matching:
                 raise ConfigError(f"no tensor to edit under {name!r}; {_nearest(name, list(self._seen))}")
-            if not any(self._seen[one] for one in found):
+            if not any(self._seen[one] for one in matching):
                 raise ConfigError(
-                    f"nothing is computed from {found[0]}, so an edit of it has no effect; edit one of its inputs"
+                    f"nothing is computed from {matching[0]}, so an edit of it has no effect; edit one of its inputs"
                 )
 
 
@@ -137,7 +137,7 @@ def _nearest(pattern: str, names: list[str]) -> str:
 
 @contextmanager
 def recording(current: Recording) -> Iterator[None]:
-    """Fill ``current`` with what its model computes. Raises ``ConfigError`` at the end when that was nothing."""
+    """Fill ``current`` with the tensors of its model. Raises ``ConfigError`` at the end if there are none."""
     token = _active.set(current)
     try:
         yield
@@ -163,17 +163,17 @@ def hooks_of(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """True if ``module`` has forward or backward hooks, so that it has to be called."""
+    """True if ``module`` has forward or backward hooks, which require a call of the module."""
     return any(hooks_of(module))
 
 
 def tracing() -> bool:
-    """True while a trace records, so that the definition has to run instead of a fused kernel."""
+    """True while a trace records, which requires the definition instead of a fused kernel."""
     return not torch.compiler.is_compiling() and _active.get() is not None
 
 
 def tap(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
-    """The identity; inside ``record`` it keeps ``tensor`` and lets an edit replace it."""
+    """Return ``tensor``; inside ``record``, store it and apply edits."""
     if torch.compiler.is_compiling():
         return tensor
     current = _active.get()
@@ -181,6 +181,6 @@ def tap(module: nn.Module, name: str, tensor: Tensor) -> Tensor:
 
 
 def note(module: nn.Module, name: str, compute: Callable[[], Tensor]) -> None:
-    """Nothing; inside ``record`` it keeps what ``compute`` gives, which the model itself has no use for."""
+    """Inside ``record``, store the result of ``compute``, which the model itself does not use; else do nothing."""
     if not torch.compiler.is_compiling() and (current := _active.get()) is not None:
         current._note(module, name, compute)

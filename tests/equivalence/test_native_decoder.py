@@ -224,7 +224,7 @@ def test_a_step_of_beam_search_is_a_sort_of_all_extensions(
     searches: list[Search] = [NativeSearch(SearchKernels(made)), TorchSearch()]
     for search in searches:
         step = search.extensions(logits.clone(), normalizer, totals, vocab - 1, beam_size)
-        found, going = step.candidates, step.going
+        found, going = step.candidates, step.continuing
         torch.testing.assert_close(found.totals, every.sort(descending=True).values[:, :count])
         for some in step[:2]:
             place = some.parents * vocab + some.tokens

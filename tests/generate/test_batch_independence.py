@@ -11,7 +11,7 @@ import torch
 
 from glassformer.generate import DecodingConfig, Ensemble, Hypothesis, SpecialTokens, generate, score_pairs
 from glassformer.generate.candidates import TorchSearch
-from glassformer.generate.search import map_in_threads, spread
+from glassformer.generate.search import map_in_threads, split_batches
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.native import accelerate
 
@@ -195,9 +195,9 @@ def test_a_large_batch_is_divided_among_the_cores(rows: int, cores: int, sizes: 
     torch.set_num_threads(cores)
     try:
         batches = [list(range(rows))] if rows else []
-        divided = spread(batches, threads=True)
+        divided = split_batches(batches, threads=True)
         assert sorted(map(len, divided), reverse=True) == sizes
         assert sorted(index for batch in divided for index in batch) == list(range(rows))
-        assert spread(batches, threads=False) == batches
+        assert split_batches(batches, threads=False) == batches
     finally:
         torch.set_num_threads(before)

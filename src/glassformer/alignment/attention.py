@@ -69,12 +69,12 @@ def in_decoder(name: str, value: int | None, size: int) -> None:
 
 def _summed(values: Tensor, groups: Sequence[int], axis: int) -> Tensor:
     """Along ``axis`` the sum of each group, without the members of none."""
-    kept = [index for index, group in enumerate(groups) if group >= 0]
-    chosen = values.index_select(axis, torch.tensor(kept, dtype=torch.long))
+    members = [index for index, group in enumerate(groups) if group >= 0]
+    values_of_members = values.index_select(axis, torch.tensor(members, dtype=torch.long))
     shape = list(values.shape)
     shape[axis] = max(groups, default=-1) + 1
-    numbers = torch.tensor([groups[index] for index in kept], dtype=torch.long)
-    return values.new_zeros(shape).index_add(axis, numbers, chosen)
+    numbers = torch.tensor([groups[index] for index in members], dtype=torch.long)
+    return values.new_zeros(shape).index_add(axis, numbers, values_of_members)
 
 
 def copies(
@@ -96,32 +96,32 @@ def copies(
     read = weights[:, : len(source_ids)]
     rows = read[1:] if shifted else read
     unknown = iter(tokenizer.unknown(text) if tokenizer.unknown_id in source_ids else [])
-    unknown_texts = {place: next(unknown, "") for place in _unknown(source_ids, tokenizer)}
-    found: dict[int, str] = {}
+    unknown_texts = {position: next(unknown, "") for position in _unknown(source_ids, tokenizer)}
+    copied: dict[int, str] = {}
     if tokenizer.kind == "word":
-        for place in _unknown(ids, names):
-            best = int(rows[place].argmax())
-            found[place] = unknown_texts[best] if best in unknown_texts else tokenizer.decode([source_ids[best]])
-        return found
+        for position in _unknown(ids, names):
+            best = int(rows[position].argmax())
+            copied[position] = unknown_texts[best] if best in unknown_texts else tokenizer.decode([source_ids[best]])
+        return copied
     originals = list(_runs(list(unknown_texts)))
     for run in _runs(list(_unknown(ids, names))) if originals else ():
         attention = rows[run].sum(0)
         best_run = max(originals, key=lambda one: float(attention[one].sum()))
-        found |= dict.fromkeys(run, "") | {run[0]: "".join(unknown_texts[place] for place in best_run)}
-    return found
+        copied |= dict.fromkeys(run, "") | {run[0]: "".join(unknown_texts[position] for position in best_run)}
+    return copied
 
 
 def _unknown(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[int]:
-    return (place for place, id in enumerate(ids) if id == tokenizer.unknown_id)
+    return (position for position, id in enumerate(ids) if id == tokenizer.unknown_id)
 
 
-def _runs(places: Sequence[int]) -> Iterator[list[int]]:
+def _runs(positions: Sequence[int]) -> Iterator[list[int]]:
     """Group consecutive positions."""
     run: list[int] = []
-    for place in places:
-        if run and place != run[-1] + 1:
+    for position in positions:
+        if run and position != run[-1] + 1:
             yield run
             run = []
-        run.append(place)
+        run.append(position)
     if run:
         yield run

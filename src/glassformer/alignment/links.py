@@ -67,7 +67,7 @@ def read_gold(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) -> list[Go
 
 
 def _read_gold_line(number: int, line: str, size: tuple[int, int]) -> GoldLinks:
-    found: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}
+    links: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}
     for word in line.split():
         match = _GOLD_LINK.fullmatch(word)
         if match is None:
@@ -78,8 +78,8 @@ def _read_gold_line(number: int, line: str, size: tuple[int, int]) -> GoldLinks:
             _check_words(link, size, 0)
         except DataError as error:
             raise error.at(f"line {number}") from None
-        found[match[2] == "-"].add(link)
-    return GoldLinks(frozenset(found[True]), frozenset(found[True] | found[False]))
+        links[match[2] == "-"].add(link)
+    return GoldLinks(frozenset(links[True]), frozenset(links[True] | links[False]))
 
 
 def _read_shared_task(lines: Sequence[str], sizes: Sequence[tuple[int, int]]) -> list[GoldLinks]:

@@ -67,20 +67,20 @@ def beam(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[list[
         ended=[0] * len(prompt),
         decided=[False] * len(prompt),
     )
-    going = [True] * len(prompt)
-    while any(going):
+    continuing = [True] * len(prompt)
+    while any(continuing):
         logits = model.step(live.tokens[:, :, -1].reshape(-1, 1), state)
         if reshaping:
             logits = apply(reshaping, logits, live.tokens.flatten(0, 1), _sentences(live))
         parents, normalizer = _extend(model, search, live, logits, filters, prompt, config)
-        going = _undecided(live, prompt, normalizer, config)
-        if not all(going):
-            undecided = torch.tensor(going, device=device)
+        continuing = _undecided(live, prompt, normalizer, config)
+        if not all(continuing):
+            undecided = torch.tensor(continuing, device=device)
             live.total[~undecided] = -torch.inf
-            if (kept := keep(undecided)) is not None:
-                state.select_sentences(kept)
-                live.sentence, parents, live.total = live.sentence[kept], parents[kept], live.total[kept]
-                live.tokens, live.log_probs = live.tokens[kept], live.log_probs[kept]
+            if (remaining := keep(undecided)) is not None:
+                state.select_sentences(remaining)
+                live.sentence, parents, live.total = live.sentence[remaining], parents[remaining], live.total[remaining]
+                live.tokens, live.log_probs = live.tokens[remaining], live.log_probs[remaining]
         state.select(parents.flatten())
     return [[one.hypothesis for one in ranked[: config.n_best]] for ranked in live.finished]
 
@@ -105,20 +105,20 @@ def _extend(
     late = _at_limit(live, prompt)
     ends = (logits[:, end] - normalizer).view(sentences, k) if late else None
     allowed = apply(filters, logits, live.tokens.flatten(0, 1), _sentences(live))
-    found, going, some_end = search.extensions(allowed, normalizer, live.total, end, config.beam_size)
-    record_candidates(model, lambda: found.tokens, lambda: found.totals, lambda: found.parents)
+    candidates, continuing, some_end = search.extensions(allowed, normalizer, live.total, end, config.beam_size)
+    record_candidates(model, lambda: candidates.tokens, lambda: candidates.totals, lambda: candidates.parents)
     if some_end:
-        _finish(live, found, end, config)
+        _finish(live, candidates, end, config)
     if ends is not None:
-        _cut(live, late, found, ends.tolist(), end, config)
-        going.totals[late] = -torch.inf
-    rows = going.parents
+        _cut(live, late, candidates, ends.tolist(), end, config)
+        continuing.totals[late] = -torch.inf
+    rows = continuing.parents
     if sentences > 1:
         rows = rows + torch.arange(0, sentences * k, k, device=rows.device)[:, None]
-    live.total = going.totals
+    live.total = continuing.totals
     live.tokens, live.log_probs = (
-        _longer(live.tokens, rows, going.tokens),
-        _longer(live.log_probs, rows, going.log_probs),
+        _longer(live.tokens, rows, continuing.tokens),
+        _longer(live.log_probs, rows, continuing.log_probs),
     )
     if prompt.stopped is not None:
         _stop(live, prompt.stopped, config)
@@ -133,13 +133,13 @@ def _sentences(live: _Beam) -> Tensor:
 def _stop(live: _Beam, stopped: Callable[[int, list[int]], bool], config: DecodingConfig) -> None:
     """Finish the live hypotheses whose text contains a stop string."""
     for row, sentence in enumerate(live.sentence.tolist()):
-        for place, total in enumerate(live.total[row].tolist()):
-            ids = live.tokens[row, place, 1:].tolist()
+        for rank_in_row, total in enumerate(live.total[row].tolist()):
+            ids = live.tokens[row, rank_in_row, 1:].tolist()
             if total > -torch.inf and stopped(sentence, ids):
-                one = finish(ids, live.log_probs[row, place, 1:].tolist(), config, "stop")
+                one = finish(ids, live.log_probs[row, rank_in_row, 1:].tolist(), config, "stop")
                 _keep_best(live.finished[sentence], _Ranked(one.score, one), config)
                 live.ended[sentence] += 1
-                live.total[row, place] = -torch.inf
+                live.total[row, rank_in_row] = -torch.inf
 
 
 def _longer(values: Tensor, rows: Tensor, newest: Tensor) -> Tensor:
@@ -148,17 +148,17 @@ def _longer(values: Tensor, rows: Tensor, newest: Tensor) -> Tensor:
     return torch.cat([continued, newest[:, :, None]], dim=-1)
 
 
-def _finish(live: _Beam, found: Extensions, end: int, config: DecodingConfig) -> None:
+def _finish(live: _Beam, candidates: Extensions, end: int, config: DecodingConfig) -> None:
     """The candidates that end, of which all but the end is their parent's."""
-    where = ((found.tokens == end) & (found.totals > -torch.inf)).nonzero()
+    where = ((candidates.tokens == end) & (candidates.totals > -torch.inf)).nonzero()
     row, candidate = where.unbind(1)
-    before = row, found.parents[row, candidate]
+    before = row, candidates.parents[row, candidate]
     ended = zip(
         live.sentence[row].tolist(),
         candidate.tolist(),
         live.tokens[before].tolist(),
         live.log_probs[before].tolist(),
-        found.log_probs[row, candidate].tolist(),
+        candidates.log_probs[row, candidate].tolist(),
         strict=True,
     )
     for sentence, rank, ids, values, last in ended:
@@ -176,17 +176,18 @@ def _at_limit(live: _Beam, prompt: Prompt) -> list[int]:
 
 
 def _cut(
-    live: _Beam, late: list[int], found: Extensions, ends: list[list[float]], end: int, config: DecodingConfig
+    live: _Beam, late: list[int], candidates: Extensions, ends: list[list[float]], end: int, config: DecodingConfig
 ) -> None:
     """Truncate the live hypotheses in the rows ``late``; ``ends`` holds the log-probabilities of the end token."""
     penalty = length_penalty(config.length_penalty, live.tokens.size(2), config.alpha)
     for row in late:
-        ended = found.parents[row][(found.tokens[row] == end) & (found.totals[row] > -torch.inf)].tolist()
-        for place, total in enumerate(live.total[row].tolist()):
-            if total > -torch.inf and place not in ended:
-                ids, values = live.tokens[row, place, 1:].tolist(), live.log_probs[row, place, 1:].tolist()
+        ends_here = (candidates.tokens[row] == end) & (candidates.totals[row] > -torch.inf)
+        ended = candidates.parents[row][ends_here].tolist()
+        for rank_in_row, total in enumerate(live.total[row].tolist()):
+            if total > -torch.inf and rank_in_row not in ended:
+                ids, values = live.tokens[row, rank_in_row, 1:].tolist(), live.log_probs[row, rank_in_row, 1:].tolist()
                 cut = finish(ids, values, config, "length")
-                cut = replace(cut, end_log_prob=min(0.0, ends[row][place]))
+                cut = replace(cut, end_log_prob=min(0.0, ends[row][rank_in_row]))
                 rank = (cut.log_prob + cut.end_log_prob) / penalty
                 _keep_best(live.finished[int(live.sentence[row])], _Ranked(rank, cut), config)
 
@@ -203,13 +204,13 @@ def _undecided(live: _Beam, prompt: Prompt, normalizers: Tensor, config: Decodin
     A log-probability only falls as a hypothesis grows, and is divided by at most the penalty of the maximum length.
     ``normalizers`` are copied to the CPU together with the totals: one synchronization with a GPU.
     """
-    going = []
+    continuing = []
     length = live.tokens.size(2) - 1
     penalty_now = length_penalty(config.length_penalty, length + 1, config.alpha)
     totals, sums = torch.stack([live.total.amax(1), normalizers.to(live.total.dtype)]).tolist()
     for row, (sentence, total) in enumerate(zip(live.sentence.tolist(), totals, strict=True)):
         if live.decided[sentence]:
-            going.append(False)
+            continuing.append(False)
             continue
         if not math.isfinite(sums[row]):
             raise LogitsError(sentence, length, finite=False)
@@ -220,6 +221,6 @@ def _undecided(live: _Beam, prompt: Prompt, normalizers: Tensor, config: Decodin
         bound = total / length_penalty(config.length_penalty, longest, config.alpha)
         least = hypotheses[config.n_best - 1].rank if len(hypotheses) >= config.n_best else -torch.inf
         enough = 0 < config.patience * config.beam_size <= live.ended[sentence] and least >= total / penalty_now
-        going.append(total > -torch.inf and least < bound and not enough)
-        live.decided[sentence] = not going[-1]
-    return going
+        continuing.append(total > -torch.inf and least < bound and not enough)
+        live.decided[sentence] = not continuing[-1]
+    return continuing

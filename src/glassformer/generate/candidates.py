@@ -58,7 +58,7 @@ class BeamStep(NamedTuple):
     """Result of one step of a beam search."""
 
     candidates: Extensions
-    going: Extensions
+    continuing: Extensions
     """Candidates that do not end; filled up with others of total −∞."""
     some_end: bool
 
@@ -94,12 +94,12 @@ class TorchSearch:
         maxima = logits[:, : groups * GROUP]
         while maxima.size(1) > groups:
             maxima = torch.maximum(*maxima.chunk(2, dim=1))
-        chosen = maxima.topk(k, dim=-1).indices
-        members = (chosen[:, :, None] + torch.arange(0, groups * GROUP, groups, device=logits.device)).flatten(1)
+        group_indices = maxima.topk(k, dim=-1).indices
+        members = (group_indices[:, :, None] + torch.arange(0, groups * GROUP, groups, device=logits.device)).flatten(1)
         tail = torch.arange(groups * GROUP, logits.size(1), device=logits.device).expand(len(logits), -1)
         candidates = torch.cat([members, tail], dim=1)
-        values, place = logits.gather(1, candidates).topk(k, dim=-1)
-        return values, candidates.gather(1, place)
+        values, positions = logits.gather(1, candidates).topk(k, dim=-1)
+        return values, candidates.gather(1, positions)
 
     def extensions(
         self,
@@ -125,8 +125,8 @@ class TorchSearch:
         candidates = Extensions(new_totals, log_probs.gather(1, index), index // per_hypothesis, tokens)
         ends = tokens == end
         onward, order = new_totals.masked_fill(ends, -torch.inf).topk(beam_size, dim=-1)
-        going = Extensions(onward, *(each.gather(1, order) for each in candidates[1:]))
-        return BeamStep(candidates, going, bool((ends & (new_totals > -torch.inf)).any()))
+        continuing = Extensions(onward, *(each.gather(1, order) for each in candidates[1:]))
+        return BeamStep(candidates, continuing, bool((ends & (new_totals > -torch.inf)).any()))
 
 
 class NativeSearch(TorchSearch):
@@ -144,9 +144,11 @@ class NativeSearch(TorchSearch):
     def extensions(self, allowed: Tensor, normalizer: Tensor, totals: Tensor, end: int, beam_size: int) -> BeamStep:
         if not single_on_cpu(allowed, normalizer, totals):
             return super().extensions(allowed, normalizer, totals, end, beam_size)
-        found, count, some_end = self._kernels.extend(allowed, normalizer, totals, end, beam_size)
-        candidates, going = (Extensions(*(x[:, some] for x in found)) for some in (slice(count), slice(count, None)))
-        return BeamStep(candidates, going, some_end)
+        extensions, count, some_end = self._kernels.extend(allowed, normalizer, totals, end, beam_size)
+        candidates, continuing = (
+            Extensions(*(x[:, part] for x in extensions)) for part in (slice(count), slice(count, None))
+        )
+        return BeamStep(candidates, continuing, some_end)
 
 
 def search_of(model: object) -> Search:
@@ -161,7 +163,7 @@ def record_candidates(
     scores: Callable[[], Tensor],
     parents: Callable[[], Tensor] | None = None,
 ) -> None:
-    """Give the best candidates of a step to a trace of ``model``, as ``candidate_tokens`` …, best first."""
+    """Record the best candidates of a step in a trace of ``model``, as ``candidate_tokens`` …, best first."""
     if isinstance(model, nn.Module):
         note(model, "candidate_tokens", tokens)
         note(model, "candidate_scores", scores)

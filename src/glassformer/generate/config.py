@@ -103,7 +103,7 @@ class TranslationDecodingConfig(DecodingConfig):
     refuse."""
     unknown: Literal["drop", "copy"] = "drop"
     """Handling of ``<unk>`` in a translation: drop it, or copy the source word (or unknown characters) with the most
-    attention, by the head that was guided in training if there is one."""
+    attention. A guided head is preferred if there is one."""
 
 
 class LanguageDecodingConfig(DecodingConfig):

@@ -1,7 +1,7 @@
-"""Texts that are continued: the prompt is read at once, and what follows it is searched token by token.
+"""Continuation of texts: the prompt is read at once, and new tokens are searched one by one.
 
-Where a model sees no more than a ``window``, a text that has filled it goes on behind its last half, read anew: twice
-the work of a text that fits, where reading all of the window anew at every token would be as many times as it is long.
+A text that fills the ``window`` of a model continues after its last half, which is read again. This doubles the work;
+reading the full window again for every token would multiply it by the length of the window.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ import torch
 
 from glassformer.generate.candidates import counting_texts
 from glassformer.generate.config import DecodingConfig, FinishReason, Hypothesis
-from glassformer.generate.greedy_and_sampling import chooser, finish, walk
+from glassformer.generate.greedy_and_sampling import chooser, finish, token_steps
 from glassformer.generate.protocol import Decodable, Prompt, SpecialTokens, padded
 from glassformer.generate.search import hypotheses_of, search_in_batches
 
@@ -43,14 +43,14 @@ class _Text:
         return ids if self.window is None or len(ids) < self.window else ids[-max(1, self.window // 2) :]
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Tokens that the next round may bring."""
         left = self.most - len(self.written)
         return left if self.window is None else max(0, min(left, self.window - len(self.read)))
 
     def add(self, tokens: list[int], log_probs: list[float], reason: FinishReason = "length") -> bool:
         """Append tokens; return True if the text continues, since only its window is full."""
-        fills = 0 < len(tokens) == self.room and len(self.written) + len(tokens) < self.most
+        fills = 0 < len(tokens) == self.capacity and len(self.written) + len(tokens) < self.most
         goes_on = fills and reason == "length"
         self.written += tokens
         self.log_probs += log_probs[: len(tokens)] if goes_on else log_probs
@@ -80,11 +80,11 @@ def continue_texts(
     ]
     if not config.sample and config.beam_size > 1:
         return _searched(model, texts, symbols, config, device, stopped)
-    going = texts
-    while going:
-        found = _searched(model, going, symbols, config, device, stopped)
-        rounds = zip(going, found, strict=True)
-        going = [text for text, (one,) in rounds if text.add(one.tokens, one.token_log_probs, one.finish_reason)]
+    unfinished = texts
+    while unfinished:
+        results_of_round = _searched(model, unfinished, symbols, config, device, stopped)
+        rounds = zip(unfinished, results_of_round, strict=True)
+        unfinished = [text for text, (one,) in rounds if text.add(one.tokens, one.token_log_probs, one.finish_reason)]
     done = [finish(text.written, text.log_probs, config, text.finish_reason) for text in texts]
     return [done[start : start + copies] for start in range(0, len(done), copies)]
 
@@ -98,13 +98,13 @@ def stream_text(
     device: torch.device | None = None,
     window: int | None = None,
 ) -> Iterator[int]:
-    """The tokens of the first of ``continue_texts``, each as soon as it is chosen; by greedy search or drawn."""
+    """Yield the tokens of the first continuation, each as soon as it is chosen, by greedy search or sampling."""
     text = _Text(0, list(ids), 0, config.max_length or config.max_extra, window)
     goes_on = True
     while goes_on:
         prompt, tokens = _prompt([text], symbols, config, device), list[int]()
         reason: FinishReason = "length"
-        for ((_, token, _),) in walk(model, prompt, config, chooser(model, prompt, config, [text.draw])):
+        for ((_, token, _),) in token_steps(model, prompt, config, chooser(model, prompt, config, [text.draw])):
             if token == symbols.end:
                 reason = "end"
             else:
@@ -121,7 +121,7 @@ def _searched(
     device: torch.device | None,
     stopped: Stopped | None,
 ) -> list[list[Hypothesis]]:
-    """One round: until each has ended, or filled its window."""
+    """Search one round: until each text has ended or filled its window."""
 
     @torch.inference_mode()
     def search(batch: list[int]) -> list[list[Hypothesis]]:
@@ -133,7 +133,7 @@ def _searched(
             return hypotheses_of(model, prompt, config, [text.draw for text in rows])
 
     each = 1 if config.sample else config.beam_size
-    lengths = [len(text.read) + text.room for text in texts]
+    lengths = [len(text.read) + text.capacity for text in texts]
     return search_in_batches(model, lengths, max(1, config.batch_tokens // each), search, device)
 
 
@@ -141,7 +141,7 @@ def _prompt(texts: list[_Text], symbols: SpecialTokens, config: DecodingConfig, 
     """All but the last token of each, which the first step reads."""
     read = [text.read for text in texts]
     source, visible = padded([ids[:-1] for ids in read], symbols.pad)
-    maxima = [text.room for text in texts]
+    maxima = [text.capacity for text in texts]
     minima = [
         min(max(0, config.min_length - len(text.written)), most) for text, most in zip(texts, maxima, strict=True)
     ]

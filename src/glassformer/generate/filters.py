@@ -1,9 +1,8 @@
-"""Logit filters: each takes logits and sets to −∞ what may not come next.
+"""Logit filters: each sets the logits of forbidden next tokens to −∞.
 
-All have one signature, ``(logits [rows, vocab], tokens [rows, length], sentence [rows])``: ``tokens`` begins
-with the token that was read first, which is none of what is generated, and ``sentence`` says to which sentence of the
-prompt each row belongs. What a filter is given it may overwrite: a pass over the vocabulary costs as much as a tenth
-of a decoder layer.
+All have one signature, ``(logits [rows, vocab], tokens [rows, length], sentence [rows])``. ``tokens`` begins with the
+start token; ``sentence`` is the index of each row's sentence in the prompt. A filter may overwrite its input: a copy of
+the vocabulary's logits costs a tenth of a decoder layer.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,7 +40,7 @@ def reshaping_filters(prompt: Prompt, config: DecodingConfig) -> list[Filter]:
 
 
 def sampling_filters(config: DecodingConfig) -> list[Filter]:
-    """Temperature first, then what is cut off from the distribution it gives."""
+    """Temperature first, then truncations of the resulting distribution."""
     filters: list[Filter] = []
     if config.temperature != 1:
         filters.append(temperature(config.temperature))
@@ -116,8 +115,7 @@ def forced_prefix(prompt: Prompt, others: list[Filter]) -> Filter:
 
 
 def no_repeat_ngram(n: int, end: int, before: list[list[int]] | None = None) -> Filter:
-    """No token that would complete an n-gram already in the row, or in the text that it continues (Paulus et al. 2017);
-    the end is always allowed."""
+    """Forbid tokens that complete an n-gram of the row or its prompt (Paulus et al. 2017); the end stays allowed."""
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
         texts = tokens[:, 1:].tolist()
@@ -156,13 +154,13 @@ def repetition_penalty(penalty: float, end: int, before: list[list[int]] | None 
     """
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
-        seen = torch.zeros_like(logits, dtype=torch.bool)
+        in_text = torch.zeros_like(logits, dtype=torch.bool)
         if before is not None:
             for row, index in enumerate(sentence.tolist()):
-                seen[row, before[index]] = True
-        seen.scatter_(1, tokens[:, 1:], True)
-        seen[:, end] = False
-        return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+                in_text[row, before[index]] = True
+        in_text.scatter_(1, tokens[:, 1:], True)
+        in_text[:, end] = False
+        return torch.where(in_text, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
     return apply
 
@@ -175,7 +173,7 @@ def temperature(value: float) -> Filter:
 
 
 def top_k(k: int) -> Filter:
-    """Only the k most probable (Fan et al. 2018); equals of the k-th stay."""
+    """Only the k most probable tokens (Fan et al. 2018), with ties of the k-th."""
 
     def apply(log_probs: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
         least = log_probs.topk(min(k, log_probs.size(1)), dim=-1).values[:, -1:]

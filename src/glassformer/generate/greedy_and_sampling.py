@@ -1,4 +1,4 @@
-"""One hypothesis a sentence, token by token: greedy search, and sampling."""
+"""Greedy search and sampling: one hypothesis for each sentence, token by token."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from glassformer.generate.filters import Filter, apply, reshaping_filters, sampl
 from glassformer.generate.protocol import Decodable, Prompt, keep
 
 N_CANDIDATES = 10
-"""Candidates of a step that a trace holds."""
+"""Number of candidates of a step in a trace."""
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
-"""(logits of what may follow [rows, vocab], sentence [rows], step) → the tokens chosen [rows]."""
+"""(logits of allowed tokens [rows, vocab], sentence [rows], step) → chosen tokens [rows]."""
 
 Step = list[tuple[int, int, float]]
 """(sentence, next token, its log-probability) of each unfinished sentence."""
@@ -24,12 +24,12 @@ Step = list[tuple[int, int, float]]
 
 def greedy(model: Decodable, prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:
     """The most probable token at every step."""
-    return _collect(walk(model, prompt, config, most_probable(search_of(model))), prompt, config)
+    return _collect(token_steps(model, prompt, config, most_probable(search_of(model))), prompt, config)
 
 
 def sample(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> list[Hypothesis]:
     """A token drawn from the filtered distribution at every step."""
-    return _collect(walk(model, prompt, config, chooser(model, prompt, config, draws)), prompt, config)
+    return _collect(token_steps(model, prompt, config, chooser(model, prompt, config, draws)), prompt, config)
 
 
 def chooser(model: Decodable, prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
@@ -42,8 +42,10 @@ def most_probable(search: Search) -> Choose:
 
 
 def drawn(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
-    """Each sentence has random numbers of its own, seeded by ``config.seed``, its source and the number of its draw,
-    so that what it becomes does not depend on what is decoded beside it."""
+    """Sample with separate random numbers for each sentence, seeded by ``config.seed``, its source and its draw.
+
+    A sample therefore does not depend on its batch.
+    """
     streams = []
     for ids, draw, longest in zip(prompt.seeds, draws, prompt.max_lengths, strict=True):
         streams.append(np.random.default_rng([config.seed, draw, *ids]).random(longest + 1))
@@ -51,15 +53,15 @@ def drawn(prompt: Prompt, config: DecodingConfig, draws: list[int]) -> Choose:
     filters = sampling_filters(config)
 
     def choose(logits: Tensor, sentence: Tensor, step: int) -> Tensor:
-        kept = apply(filters, log_softmax(logits), logits, sentence)
-        cumulative = kept.double().softmax(-1).cumsum(-1)
-        reached = uniform.to(kept.device)[sentence, step][:, None] * cumulative[:, -1:]
-        return torch.searchsorted(cumulative, reached, right=True).squeeze(1).clamp(max=kept.size(1) - 1)
+        remaining = apply(filters, log_softmax(logits), logits, sentence)
+        cumulative = remaining.double().softmax(-1).cumsum(-1)
+        reached = uniform.to(remaining.device)[sentence, step][:, None] * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, reached, right=True).squeeze(1).clamp(max=remaining.size(1) - 1)
 
     return choose
 
 
-def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> Iterator[Step]:
+def token_steps(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choose) -> Iterator[Step]:
     """Yield the chosen tokens step by step; a sentence ends with the end token, unless it is truncated.
 
     A sentence of maximum length takes one more step, to see if it ends there; any other token is dropped. So there are
@@ -72,8 +74,8 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
     state, search = model.begin(prompt.source, prompt.source_mask, config.use_cache), search_of(model)
     sentence = torch.arange(len(prompt), device=prompt.source.device)
     tokens = prompt.beginnings[:, None]
-    rows, going = list(range(len(prompt))), [True] * len(prompt)
-    while any(going):
+    rows, unfinished = list(range(len(prompt))), [True] * len(prompt)
+    while any(unfinished):
         logits = apply(reshaping, model.step(tokens[:, -1:], state), tokens, sentence)
         normalizer = search.log_sum(logits)
         allowed = apply(filters, logits, tokens, sentence)
@@ -83,24 +85,25 @@ def walk(model: Decodable, prompt: Prompt, config: DecodingConfig, choose: Choos
         newest = list(zip(rows, chosen.tolist(), log_probs.tolist(), strict=True))
         length = tokens.size(1) - 1
         if not math.isfinite(sum(value for _, _, value in newest)):
-            _refuse(newest, going, normalizer, length + 1)
+            _refuse(newest, unfinished, normalizer, length + 1)
         if length >= first_limit:
             cut = [limits[row] <= length and token != end for row, token, _ in newest]
-            going = [on and not at_limit for on, at_limit in zip(going, cut, strict=True)]
-        if any(going):
-            yield [one for one, on in zip(newest, going, strict=True) if on]
+            unfinished = [on and not at_limit for on, at_limit in zip(unfinished, cut, strict=True)]
+        if any(unfinished):
+            yield [one for one, on in zip(newest, unfinished, strict=True) if on]
         tokens = torch.cat([tokens, chosen[:, None]], dim=1)
-        going = [on and token != end for on, (_, token, _) in zip(going, newest, strict=True)]
+        unfinished = [on and token != end for on, (_, token, _) in zip(unfinished, newest, strict=True)]
         if prompt.stopped is not None:
-            for place, (row, token, _) in enumerate(newest):
-                if going[place]:
+            for position, (row, token, _) in enumerate(newest):
+                if unfinished[position]:
                     written[row].append(token)
-                    going[place] = not prompt.stopped(row, written[row])
-        if not all(going) and (kept := keep(torch.tensor(going, device=tokens.device))) is not None:
-            state.select_sentences(kept)
-            state.select(kept)
-            sentence, tokens, places = sentence[kept], tokens[kept], kept.tolist()
-            rows, going = [rows[place] for place in places], [going[place] for place in places]
+                    unfinished[position] = not prompt.stopped(row, written[row])
+        if not all(unfinished) and (remaining := keep(torch.tensor(unfinished, device=tokens.device))) is not None:
+            state.select_sentences(remaining)
+            state.select(remaining)
+            sentence, tokens, positions = sentence[remaining], tokens[remaining], remaining.tolist()
+            rows = [rows[position] for position in positions]
+            unfinished = [unfinished[position] for position in positions]
 
 
 def _record(model: Decodable, search: Search, allowed: Tensor, normalizer: Tensor) -> None:
@@ -110,11 +113,11 @@ def _record(model: Decodable, search: Search, allowed: Tensor, normalizer: Tenso
     )
 
 
-def _refuse(newest: Step, going: list[bool], normalizer: Tensor, step: int) -> None:
+def _refuse(newest: Step, unfinished: list[bool], normalizer: Tensor, step: int) -> None:
     """Raise ``LogitsError`` for the first unfinished row whose log-probability is not finite."""
-    for place, (row, _, value) in enumerate(newest):
-        if going[place] and not math.isfinite(value):
-            raise LogitsError(row, step, bool(normalizer[place].isfinite()))
+    for position, (row, _, value) in enumerate(newest):
+        if unfinished[position] and not math.isfinite(value):
+            raise LogitsError(row, step, bool(normalizer[position].isfinite()))
 
 
 def _collect(steps: Iterator[Step], prompt: Prompt, config: DecodingConfig) -> list[Hypothesis]:

@@ -45,20 +45,20 @@ def search_with_estimate(
     """
     sample = list(range(0, len(lengths), len(lengths) // (WARM_UP + SAMPLE)))[: WARM_UP + SAMPLE]
     others = sorted(set(range(len(lengths))).difference(sample))
-    found = dict(zip(sample[:WARM_UP], search(sample[:WARM_UP]), strict=True))
+    hypotheses = dict(zip(sample[:WARM_UP], search(sample[:WARM_UP]), strict=True))
     began = time.perf_counter()
-    found |= zip(sample[WARM_UP:], search(sample[WARM_UP:]), strict=True)
+    hypotheses |= zip(sample[WARM_UP:], search(sample[WARM_UP:]), strict=True)
     seconds = (time.perf_counter() - began) / sum(lengths[index] for index in sample[WARM_UP:])
     expected = seconds * sum(lengths[index] for index in others)
     if expected >= LONG_SECONDS:
         announce(expected)
-    found |= zip(others, search(others), strict=True)
-    return [found[index] for index in range(len(lengths))]
+    hypotheses |= zip(others, search(others), strict=True)
+    return [hypotheses[index] for index in range(len(lengths))]
 
 
 def joined(pieces: Sequence[Sequence[Translation]], end: int, config: DecodingConfig) -> list[Translation]:
     """Join the translations of the pieces of a text into translations of the text, best first."""
-    wholes = []
+    translations = []
     for ranks in best_choices([[one.hypothesis for one in several] for several in pieces], config):
         chosen = tuple(several[rank] for several, rank in zip(pieces, ranks, strict=True))
         sources = [one.source for one in chosen]
@@ -66,8 +66,8 @@ def joined(pieces: Sequence[Sequence[Translation]], end: int, config: DecodingCo
         hypothesis = united([one.hypothesis for one in chosen], end, config)
         before = [0, *accumulate(len(one.hypothesis.token_log_probs) for one in chosen)]
         copied = {start + place: text for start, one in zip(before, chosen) for place, text in one.copied.items()}
-        wholes.append(Translation(text, hypothesis, "".join(sources), chosen, copied))
-    return wholes
+        translations.append(Translation(text, hypothesis, "".join(sources), chosen, copied))
+    return translations
 
 
 def best_choices(pieces: Sequence[Sequence[Hypothesis]], config: DecodingConfig) -> list[list[int]]:
@@ -79,11 +79,11 @@ def best_choices(pieces: Sequence[Sequence[Hypothesis]], config: DecodingConfig)
     if config.sample:
         return [[rank] * len(pieces) for rank in range(config.n_best)]
     chosen: list[tuple[float, int, list[int]]] = [(0.0, 0, [])]
-    for found in pieces:
+    for hypotheses in pieces:
         longer = [
             (total + one.log_prob + one.end_log_prob, length + _complete_length(one), [*ranks, rank])
             for total, length, ranks in chosen
-            for rank, one in enumerate(found)
+            for rank, one in enumerate(hypotheses)
         ]
         longer.sort(key=lambda one: -_score(one[0], one[1], config))
         chosen = longer[: config.n_best]

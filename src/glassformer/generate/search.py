@@ -95,10 +95,10 @@ def search_in_batches(
 ) -> list[list[Hypothesis]]:
     """The results of ``search``, which takes the indices of a batch, for rows of these ``lengths``, in their order."""
     threads = runs_in_threads(model, device)
-    batches = spread(list(by_length(lengths, batch_tokens)), threads)
+    batches = split_batches(list(by_length(lengths, batch_tokens)), threads)
     results: list[list[Hypothesis]] = [[] for _ in lengths]
-    for batch, found in zip(batches, map_in_threads(search, batches, threads), strict=True):
-        for index, hypotheses in zip(batch, found, strict=True):
+    for batch, hypotheses_of_batch in zip(batches, map_in_threads(search, batches, threads), strict=True):
+        for index, hypotheses in zip(batch, hypotheses_of_batch, strict=True):
             results[index] = hypotheses
     return results
 
@@ -118,15 +118,15 @@ def runs_in_threads(model: Decodable, device: torch.device | None) -> bool:
     return Execution.of(model).in_threads and (device is None or device.type == "cpu")
 
 
-def spread(batches: list[list[int]], threads: bool) -> list[list[int]]:
-    """Batches enough for every core, with ``threads``: halves on a core each take less time than the whole on all."""
+def split_batches(batches: list[list[int]], threads: bool) -> list[list[int]]:
+    """Split batches until every core has one, with ``threads``: two halves on a core each are faster than one batch."""
     batches = list(batches)
     while threads and len(batches) < torch.get_num_threads():
         largest = max(range(len(batches)), key=lambda index: len(batches[index]), default=None)
         if largest is None or len(batches[largest]) < 2 * ENOUGH_SENTENCES:
             break
-        whole = batches.pop(largest)
-        batches += [whole[::2], whole[1::2]]
+        batch = batches.pop(largest)
+        batches += [batch[::2], batch[1::2]]
     return batches
 
 
@@ -146,12 +146,12 @@ def map_in_threads(
 
 
 def _limit_this_thread(threads: int) -> None:
-    """Let the calling thread, which has not computed yet, compute with ``threads`` threads, and no other one.
+    """Set the number of threads of the calling thread only, which has not computed yet.
 
-    ``torch.set_num_threads`` sets the number of the calling thread, and that with which new threads begin. A new thread
-    sets the latter back (0.15 ms), since setting it in an old one sets that one's number as well. A thread of the host
-    that begins to compute within that time has ``threads``. What stays is that MKL may no longer choose fewer threads
-    than it is allowed (``mkl_set_dynamic``), as after any ``torch.set_num_threads``: PyTorch cannot set that back.
+    ``torch.set_num_threads`` sets the number of the calling thread and the initial number of new threads. Another new
+    thread restores the latter (0.15 ms), because restoring it here would also change this thread. A host thread that
+    begins to compute within that time has ``threads``. One effect remains, as after any ``torch.set_num_threads``: MKL
+    no longer chooses fewer threads itself (``mkl_set_dynamic``), which PyTorch cannot restore.
     """
     with _LIMITING:
         default = torch.get_num_threads()

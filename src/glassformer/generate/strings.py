@@ -64,11 +64,11 @@ def _can_occur(text: str, tokenizer: Tokenizer) -> bool:
 
 def token_biases(biases: Mapping[str, float], tokenizer: Tokenizer) -> dict[int, float]:
     """Biases by token id; raise ``ConfigError`` for a key that is not one token."""
-    found: dict[int, float] = {}
+    by_id: dict[int, float] = {}
     for key, value in biases.items():
         id = _one_token(key, tokenizer)
-        found[id] = found.get(id, 0.0) + value
-    return found
+        by_id[id] = by_id.get(id, 0.0) + value
+    return by_id
 
 
 def _one_token(key: str, tokenizer: Tokenizer) -> int:

@@ -54,22 +54,22 @@ def compare(
 ) -> Parity:
     """Compare both models in float32, then in float64, on ``device``; with ``texts`` in float64 on the CPU."""
     on = choose_device(device)
-    theirs, model = load_model(conversion.loader, folder), run.model
+    their_model, model = load_model(conversion.loader, folder), run.model
 
     def difference() -> float:
         inputs = conversion.inputs(run).to(on)
-        model.to(on), theirs.to(on)
+        model.to(on), their_model.to(on)
         try:
-            return largest_difference(conversion.logits(model), conversion.their_logits(theirs), inputs)
+            return largest_difference(conversion.logits(model), conversion.their_logits(their_model), inputs)
         finally:
-            model.cpu(), theirs.cpu()
+            model.cpu(), their_model.cpu()
 
     differences = {"float32": difference()}
     model.double()  # and back, which changes no bit; a copy would take as much memory again
     try:
-        family.make_exact(theirs.double(), model.config)
+        family.make_exact(their_model.double(), model.config)
         differences["float64"] = difference()
-        return Parity(differences, conversion.samples(run, theirs, folder, texts))
+        return Parity(differences, conversion.samples(run, their_model, folder, texts))
     finally:
         model.float()
 

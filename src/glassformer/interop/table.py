@@ -164,7 +164,7 @@ def export_config(family: Family, config: Config) -> dict[str, Any]:
     for setting in family.settings:
         value = attrgetter(setting.our_name)(config)
         if setting.translation is not None:
-            value = next(theirs for theirs, ours in setting.translation.items() if ours == value)
+            value = next(their_value for their_value, our_value in setting.translation.items() if our_value == value)
         their_config |= dict.fromkeys(setting.their_names, value)
     return {**their_config, **family.export_settings(config)}
 

@@ -189,14 +189,14 @@ def _compare(
     tokenizers: TokenizerPair,
     texts: Sequence[str] | None,
 ) -> Parity:
-    theirs = ctranslate2.Translator(str(folder), device="cpu", compute_type=quantization, intra_threads=1)
+    exported = ctranslate2.Translator(str(folder), device="cpu", compute_type=quantization, intra_threads=1)
     selected = comparison_texts(texts, tokenizers.source)
     reader = {side: _reader(folder / f"{side}.json") for side in ("source", "target")}
     sources = [reader["source"].encode(text).tokens for text in selected]
     for text, tokens in zip(selected, sources, strict=True):
         refuse_long(text, len(tokens), _max_tokens(model.config) or len(tokens))
     entries = _entries(tokenizers.target)
-    results = theirs.translate_batch(
+    results = exported.translate_batch(
         sources,
         beam_size=1,
         max_decoding_length=longest_text(model),
@@ -205,15 +205,15 @@ def _compare(
     )
     ids = [[reader["target"].token_to_id(token) for token in one.hypotheses[0]] for one in results]
     samples = zip(selected, greedy_texts(model, tokenizers, selected), map(reader["target"].decode, ids), strict=True)
-    difference = _score_difference(theirs, sources, results, model, tokenizers, ids)
+    difference = _score_difference(exported, sources, results, model, tokenizers, ids)
     return Parity({quantization: difference}, [Sample(*row) for row in samples])
 
 
 def _score_difference(
-    theirs: Any, sources: list[list[str]], results: Any, model: EncoderDecoder, tokenizers: TokenizerPair, ids: Any
+    exported: Any, sources: list[list[str]], results: Any, model: EncoderDecoder, tokenizers: TokenizerPair, ids: Any
 ) -> float:
     """Largest difference of log-probabilities of the tokens they generated, end token included."""
-    their_scores = theirs.score_batch(sources, [one.hypotheses[0] for one in results])
+    their_scores = exported.score_batch(sources, [one.hypotheses[0] for one in results])
     names = _reader_ids(tokenizers.source)
     source_ids = [[names[token] for token in tokens] for tokens in sources]
     our_scores = score_pairs(model, source_ids, ids, SpecialTokens.of(tokenizers.target), DecodingConfig())

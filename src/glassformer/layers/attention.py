@@ -70,7 +70,7 @@ class MultiHeadAttention(nn.Module):
             q, k = self.rotary(q, k, offset)
             q, k = tap(self, "rotated_q", q), tap(self, "rotated_k", k)
         if cache is not None:
-            k, v = cache.append(k, v, room=self.fused and mask is not None and mask.causal)
+            k, v = cache.append(k, v, with_capacity=self.fused and mask is not None and mask.causal)
         if self.pattern is not None:
             mask = (mask or Mask(offset=offset)).with_pattern(self.pattern)
         return self._merge(self.attend(q, k, v, mask), x)

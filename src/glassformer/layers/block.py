@@ -60,16 +60,16 @@ class Block(nn.Module):
         memory_mask: Mask | None = None,
         cache: BlockCache | None = None,
     ) -> Float[Tensor, "batch length d_model"]:
-        past, projected = (None, None) if cache is None else (cache.self_attention, cache.cross_attention)
-        x = self.self_attention_norm(x, lambda x: self.self_attention(x, mask=mask, cache=past))
+        self_cache, memory_cache = (None, None) if cache is None else (cache.self_attention, cache.cross_attention)
+        x = self.self_attention_norm(x, lambda x: self.self_attention(x, mask=mask, cache=self_cache))
         if self.cross_attention is not None and self.cross_attention_norm is not None:
             attend = self.cross_attention
-            x = self.cross_attention_norm(x, lambda x: attend(x, memory, memory_mask, projected))
+            x = self.cross_attention_norm(x, lambda x: attend(x, memory, memory_mask, memory_cache))
         return self.feed_forward_norm(x, self.feed_forward)
 
 
 class Stack(nn.Module):
-    """N blocks; in the pre-norm order also a final normalization, since the residual stream has none of its own."""
+    """N blocks; with pre-norm also a final normalization, because the residual stream has none."""
 
     def __init__(self, blocks: list[Block], final_norm: nn.Module | None):
         super().__init__()

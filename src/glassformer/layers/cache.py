@@ -1,6 +1,6 @@
-"""Keys and values already computed, owned by whoever decodes (the model stores nothing).
+"""Key–value cache, owned by the caller: the model stores nothing.
 
-With the keys and values of earlier positions kept, a decoding step costs one position instead of the whole prefix.
+With cached keys and values a decoding step computes one position instead of the whole prefix.
 """
 
 from dataclasses import dataclass, field
@@ -11,20 +11,20 @@ from torch import Tensor
 
 from glassformer.layers.position import Offset
 
-ROOM = 16
-"""Positions that buffers of keys and values grow by, at least. Attention reads them whole, with those to come masked:
-a product of a new shape every step would cost more than the zeros do."""
+MIN_GROWTH = 16
+"""Minimum growth of a buffer in positions. Attention reads the full buffer with a mask: a product of a new shape in
+every step would cost more than the zeros."""
 
 
 def capacity_for(length: int) -> int:
-    """Positions of a buffer for ``length``: the next multiple of ``ROOM``, or of a power of two near an eighth."""
-    step = max(ROOM, 1 << max(0, length.bit_length() - 4))
+    """Positions of a buffer for ``length``: a multiple of ``MIN_GROWTH``, or of a power of two near an eighth."""
+    step = max(MIN_GROWTH, 1 << max(0, length.bit_length() - 4))
     return -(-length // step) * step
 
 
 @dataclass
 class KeyValueCache:
-    """Keys and values of one attention, ``[rows, heads, length, d_head]``, in buffers with some room to grow."""
+    """Keys and values of one attention, ``[rows, heads, length, d_head]``, in buffers with spare capacity."""
 
     keys: Tensor | None = None
     values: Tensor | None = None
@@ -32,26 +32,26 @@ class KeyValueCache:
 
     @property
     def offset(self) -> Offset:
-        """The position that comes next."""
+        """The next position."""
         return self.length
 
-    def append(self, keys: Tensor, values: Tensor, room: bool = False) -> tuple[Tensor, Tensor]:
+    def append(self, keys: Tensor, values: Tensor, with_capacity: bool = False) -> tuple[Tensor, Tensor]:
         """Add new positions and return all of them.
 
-        With ``room`` the zeros for positions to come are returned too, unless the cache was empty; the mask has to hide
+        ``with_capacity`` also returns the zeros of future positions, unless the cache was empty; the mask must hide
         them.
         """
         begin, end = self.length, self.length + keys.size(2)
-        self.keys = self._room(self.keys, keys, end)
-        self.values = self._room(self.values, values, end)
+        self.keys = self._grown(self.keys, keys, end)
+        self.values = self._grown(self.values, values, end)
         self.keys[:, :, self.length : end] = keys
         self.values[:, :, self.length : end] = values
         self.length = end
-        return self._readable(room and begin > 0)
+        return self._readable(with_capacity and begin > 0)
 
-    def _readable(self, room: bool) -> tuple[Tensor, Tensor]:
+    def _readable(self, with_capacity: bool) -> tuple[Tensor, Tensor]:
         assert self.keys is not None and self.values is not None
-        size = capacity_for(self.length) if room else self.length
+        size = capacity_for(self.length) if with_capacity else self.length
         return self.keys[:, :, :size], self.values[:, :, :size]
 
     def select(self, rows: Tensor) -> None:
@@ -60,13 +60,13 @@ class KeyValueCache:
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
 
     def replace(self, rows: Tensor, by: Tensor) -> None:
-        """``rows`` become what the rows ``by`` were; the others stay where they are, uncopied."""
+        """Copy the rows ``by`` to ``rows``; other rows are not copied."""
         for buffer in (self.keys, self.values):
             if buffer is not None:
                 used = buffer[:, :, : self.length]
                 used.index_copy_(0, rows, used.index_select(0, by))
 
-    def _room(self, buffer: Tensor | None, new: Tensor, end: int) -> Tensor:
+    def _grown(self, buffer: Tensor | None, new: Tensor, end: int) -> Tensor:
         if buffer is not None and buffer.size(2) >= end:
             return buffer
         capacity = capacity_for(end)
@@ -78,7 +78,7 @@ class KeyValueCache:
 
 @dataclass
 class BlockCache:
-    """Keys and values of one decoder block: those of its past, and those of the memory, projected once."""
+    """Keys and values of one decoder block: of the tokens so far, and of the memory."""
 
     self_attention: KeyValueCache = field(default_factory=KeyValueCache)
     cross_attention: KeyValueCache = field(default_factory=KeyValueCache)
@@ -96,7 +96,7 @@ class StackCache(list[BlockCache]):
         return self[0].self_attention.length if self else 0
 
     def select(self, rows: Tensor) -> None:
-        """Keep ``rows`` of the past; what is kept of the memory is per sentence, see ``select_sentences``."""
+        """Keep ``rows`` of the self-attention caches; memory belongs to sentences (``select_sentences``)."""
         moved = None
         if len(rows) == self._rows():
             moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
@@ -123,7 +123,7 @@ class DecoderState:
     memory_mask: Bool[Tensor, "batch source"]
     cache: StackCache | None
     tokens: Int[Tensor, "rows length"] | None = None
-    """The prefix so far; kept only without a cache, when every step computes all of it again."""
+    """The prefix so far; only without a cache, when every step computes all of it again."""
 
     def select(self, rows: Int[Tensor, " rows"]) -> None:
         """Keep these hypotheses, in this order."""

@@ -86,10 +86,10 @@ class TokenEmbedding(nn.Module):
         assert self.position is not None
         if sentences is None or sentences.dtype == torch.bool:
             return self.position(offset, ids.size(1))
-        return F.embedding(*places_in_table(self.position, sentences))
+        return F.embedding(*positions_in_table(self.position, sentences))
 
 
-def places_in_table(
+def positions_in_table(
     position: nn.Module, sentences: Int[Tensor, "batch length"]
 ) -> tuple[Int[Tensor, "batch length"], Float[Tensor, "positions d_model"]]:
     """Position of each token in its sentence, and a table with the encodings of all these positions.
@@ -97,9 +97,9 @@ def places_in_table(
     The table covers a whole row if that many are computed anyway: the largest position would need a synchronization
     with a GPU. Padding has position 0.
     """
-    places = positions_within(sentences).masked_fill(sentences == 0, 0)
-    enough = isinstance(position, Sinusoidal | Learned) and places.size(1) <= position.n_positions
-    return places, position(0, places.size(1) if enough else int(places.max()) + 1)
+    positions = positions_within(sentences).masked_fill(sentences == 0, 0)
+    enough = isinstance(position, Sinusoidal | Learned) and positions.size(1) <= position.n_positions
+    return positions, position(0, positions.size(1) if enough else int(positions.max()) + 1)
 
 
 class OutputProjection(nn.Module):

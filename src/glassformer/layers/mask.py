@@ -41,7 +41,7 @@ class Mask:
     pattern: Pattern | None = None
     allowed: Bool[Tensor, "#batch #heads #query #key"] | None = None
     """Any further condition in dense form."""
-    _made: dict[tuple[Any, ...], Tensor | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _dense: dict[tuple[Any, ...], Tensor | None] = field(default_factory=dict, init=False, compare=False, repr=False)
     _variants: dict[int, "Mask"] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -55,9 +55,9 @@ class Mask:
         size = query, key, device
         if torch.compiler.is_compiling():  # symbolic lengths cannot be dictionary keys
             return self._make(*size)
-        if size not in self._made:
-            self._made[size] = self._make(*size)
-        return self._made[size]
+        if size not in self._dense:
+            self._dense[size] = self._make(*size)
+        return self._dense[size]
 
     def with_pattern(self, pattern: Pattern | None) -> "Mask":
         """This mask with another pattern, or with none; one object for all layers of a pass, with one dense form."""
@@ -99,8 +99,8 @@ class Mask:
         if not self.causal:
             return None
         positions = positions_from(self.offset, query, device)
-        seen = torch.arange(key, device=device) <= positions[..., None]
-        return seen[:, None] if seen.dim() == 3 else seen[None, None]
+        visible = torch.arange(key, device=device) <= positions[..., None]
+        return visible[:, None] if visible.dim() == 3 else visible[None, None]
 
     def _sparse(self, query: Size, key: Size, device: torch.device | None) -> Bool[Tensor, "#rows 1 query key"] | None:
         if self.pattern is None:

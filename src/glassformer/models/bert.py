@@ -176,11 +176,11 @@ class BERT(nn.Module):
         hidden = self.hidden(tokens, mask, segments)
         if pooling == "cls":
             return hidden[:, 0]
-        seen = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask != 0
+        is_token = torch.ones_like(tokens, dtype=torch.bool) if mask is None else mask != 0
         if pooling == "max":
-            return hidden.masked_fill(~seen[..., None], float("-inf")).amax(1)
-        total = hidden.masked_fill(~seen[..., None], 0.0).sum(1)
-        return tap(self, "embedded", total / seen.sum(1, keepdim=True).clamp(min=1))
+            return hidden.masked_fill(~is_token[..., None], float("-inf")).amax(1)
+        total = hidden.masked_fill(~is_token[..., None], 0.0).sum(1)
+        return tap(self, "embedded", total / is_token.sum(1, keepdim=True).clamp(min=1))
 
     def _norm(self) -> LayerNorm:
         return LayerNorm(self.config.d_model, self.config.norm_eps)

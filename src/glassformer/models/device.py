@@ -30,8 +30,8 @@ def choose_device(name: str, setting: str = "device") -> torch.device:
         try:
             torch.zeros((), device=device).item()
         except Exception:  # each kind that is missing has an error of its own, most of them long
-            fault = f"{setting}={name!r} is not a device that can be used here; choose auto, cpu or cuda"
-            raise ConfigError(fault) from None
+            message = f"{setting}={name!r} is not a device that can be used here; choose auto, cpu or cuda"
+            raise ConfigError(message) from None
     return device
 
 

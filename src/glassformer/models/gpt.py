@@ -31,14 +31,16 @@ from glassformer.layers.sparse import Pattern, Window, fixed, global_tokens, str
 class AttentionConfig(Config):
     """Settings of attention from later papers."""
 
-    n_kv_heads: int | None = Field(None, gt=0, description="heads of keys and values; as many as n_heads if not given")
-    d_head: int | None = Field(None, gt=0, description="width of a head; d_model / n_heads when not given")
-    rope_theta: float = Field(10000.0, gt=0, description="of rotary positions; larger turns more slowly")
+    n_kv_heads: int | None = Field(None, gt=0, description="heads of keys and values; n_heads by default")
+    d_head: int | None = Field(None, gt=0, description="width of a head; d_model / n_heads by default")
+    rope_theta: float = Field(10000.0, gt=0, description="base θ of rotary positions; larger values rotate more slowly")
     pattern: Literal["dense", "window", "strided", "fixed"] = "dense"
-    """All of the past is seen; the nearest ``span`` positions; those and every ``span``-th (Child et al. 2019); or a
-    position's own block of ``span`` and the last position of every block, counted within the row."""
+    """Visible earlier positions. ``dense``: all. ``window``: the nearest ``span``. ``strided``: also every ``span``-th
+    (Child et al. 2019). ``fixed``: those of the same block of ``span``, and the last one of every block."""
     span: int = Field(256, gt=0, description="width, stride or block of the pattern, in positions")
-    global_positions: tuple[Annotated[int, Field(ge=0)], ...] = Field((), description="seen by all that come after")
+    global_positions: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="positions that all later ones see"
+    )
 
     def sparse(self) -> Pattern | None:
         """The pattern as an object; None where all is seen."""
@@ -75,9 +77,10 @@ class GPTConfig(Config):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         if self.n_heads % self.kv_heads:
-            whole = ", ".join(str(n) for n in range(1, min(self.n_heads, 64) + 1) if self.n_heads % n == 0)
+            divisors = ", ".join(str(n) for n in range(1, min(self.n_heads, 64) + 1) if self.n_heads % n == 0)
             raise ValueError(
-                f"n_heads={self.n_heads} is not divisible by attention.n_kv_heads={self.kv_heads}; choose from {whole}"
+                f"n_heads={self.n_heads} is not divisible by attention.n_kv_heads={self.kv_heads}; "
+                f"choose from {divisors}"
             )
         ENCODINGS[self.positions].check_width("attention.d_head", self.d_head)
         return self

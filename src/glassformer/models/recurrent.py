@@ -96,10 +96,10 @@ class RecurrentEncoder(nn.Module):
         self, x: Float[Tensor, "batch source d_model"], mask: Bool[Tensor, "batch source"]
     ) -> Float[Tensor, "batch source d_hidden"]:
         """The second is given each sentence turned round where it stands, so that padding is read last both ways."""
-        place, lengths = torch.arange(x.size(1), device=x.device)[None, :, None], mask.sum(1)[:, None, None]
-        turned = torch.where(place < lengths, lengths - 1 - place, place)
+        positions, lengths = torch.arange(x.size(1), device=x.device)[None, :, None], mask.sum(1)[:, None, None]
+        reversed_positions = torch.where(positions < lengths, lengths - 1 - positions, positions)
         for index, (rightward, leftward) in enumerate(zip(self.rightward, self.leftward, strict=True)):
-            left = leftward(x.take_along_dim(turned, 1))[0].take_along_dim(turned, 1)
+            left = leftward(x.take_along_dim(reversed_positions, 1))[0].take_along_dim(reversed_positions, 1)
             x = self.dropout(tap(self, f"states_{index}", torch.cat([rightward(x)[0], left], dim=-1)))
         return x
 

@@ -92,8 +92,8 @@ def shortened(value: Any) -> str:
     return reprlib.repr(value)
 
 
-def _unlike(origin: str, fault: str) -> CheckpointError:
-    return CheckpointError(f"{origin}: the configuration does not match the weights: {fault}; restore the original")
+def _unlike(origin: str, reason: str) -> CheckpointError:
+    return CheckpointError(f"{origin}: the configuration does not match the weights: {reason}; restore the original")
 
 
 def _shapes(stored: Mapping[str, TensorInfo]) -> dict[str, tuple[int, ...]]:
@@ -104,11 +104,15 @@ class _SkipInit(TorchFunctionMode):
     """Function mode in which initializers leave tensors as they are."""
 
     def __torch_function__(
-        self, function: Callable[..., Any], types: Any, given: tuple[Any, ...] = (), named: dict[str, Any] | None = None
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        arguments: tuple[Any, ...] = (),
+        keywords: dict[str, Any] | None = None,
     ) -> Any:
         if function in INITIALIZERS:
-            return given[0] if given else (named or {})["tensor"]
-        return function(*given, **(named or {}))
+            return arguments[0] if arguments else (keywords or {})["tensor"]
+        return function(*arguments, **(keywords or {}))
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
@@ -120,20 +124,20 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def load_weights(model: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
     """Copy ``weights`` into ``model``; a ``CheckpointError`` lists what is missing, left over or of another shape."""
     own = weights_of(model)
-    shapes, found = ({name: tuple(w.shape) for name, w in group.items()} for group in (own, weights))
-    _compare(shapes, found, origin)
+    shapes, stored_shapes = ({name: tuple(w.shape) for name, w in group.items()} for group in (own, weights))
+    _compare(shapes, stored_shapes, origin)
     for name, tensor in own.items():
         tensor.copy_(weights[name])
 
 
-def _compare(own: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]], origin: str) -> None:
-    faults = [f"{name} is missing" for name in own if name not in found]
-    faults += [f"{name} is not in the model" for name in found if name not in own]
-    faults += [
-        f"{name} is {list(found[name])}, not {list(shape)}"
+def _compare(own: Mapping[str, tuple[int, ...]], stored_shapes: Mapping[str, tuple[int, ...]], origin: str) -> None:
+    differences = [f"{name} is missing" for name in own if name not in stored_shapes]
+    differences += [f"{name} is not in the model" for name in stored_shapes if name not in own]
+    differences += [
+        f"{name} is {list(stored_shapes[name])}, not {list(shape)}"
         for name, shape in own.items()
-        if name in found and found[name] != shape
+        if name in stored_shapes and stored_shapes[name] != shape
     ]
-    if faults:
-        listed = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+    if differences:
+        listed = "; ".join(differences[:5]) + (f"; and {len(differences) - 5} more" if len(differences) > 5 else "")
         raise CheckpointError(f"{origin}: the weights do not fit the configuration: {listed}; restore the original")

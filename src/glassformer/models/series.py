@@ -90,9 +90,9 @@ class SeriesModel(nn.Module):
                 "pass that many"
             )
         rows = series.transpose(1, 2).flatten(0, 1)
-        mean, deviation = self._scale(rows)
-        x = self.hidden((rows - mean) / deviation)
-        forecast = self.forecast(self.head_dropout(x.flatten(1))) * deviation + mean
+        mean, std = self._scale(rows)
+        x = self.hidden((rows - mean) / std)
+        forecast = self.forecast(self.head_dropout(x.flatten(1))) * std + mean
         return tap(self, "forecast", forecast.unflatten(0, (len(series), -1)).transpose(1, 2))
 
     def hidden(self, rows: Float[Tensor, "rows time"]) -> Float[Tensor, "rows patches d_model"]:

@@ -18,10 +18,11 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
     return {**parts, "total": sum(parts.values())}
 
 
-def summary(name: str, model: nn.Module, *facts: object) -> str:
+def summary(name: str, model: nn.Module, *details: object) -> str:
     """One-line representation of an object: ``<Generator: gpt, 1,234 parameters, …>``."""
     kind = getattr(getattr(model, "config", None), "kind", type(model).__name__)
-    parts = [str(kind), f"{parameters_by_part(model)['total']:,} parameters", *(str(fact) for fact in facts if fact)]
+    total = parameters_by_part(model)["total"]
+    parts = [str(kind), f"{total:,} parameters", *(str(detail) for detail in details if detail)]
     return f"<{name}: {', '.join(parts)}>"
 
 

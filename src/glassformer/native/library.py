@@ -89,8 +89,8 @@ def _check_structs(library: ctypes.CDLL) -> None:
         if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind is not ctypes.Structure:
             *compiled, size = library.struct_layout(name.encode()).decode("ascii").split() or ["no"]
             fields = {field: (int(at), int(bytes_)) for field, at, bytes_ in zip(*[iter(compiled)] * 3, strict=True)}
-            if fault := _difference(kind, size, fields):
-                raise OSError(f"struct {name}: {fault}; {REINSTALL}")
+            if difference := _difference(kind, size, fields):
+                raise OSError(f"struct {name}: {difference}; {REINSTALL}")
 
 
 def _difference(kind: type[ctypes.Structure], size: str, compiled: dict[str, tuple[int, int]]) -> str | None:

@@ -126,18 +126,18 @@ class RotaryCache:
 
     def __init__(self, rotary: Rotary | None):
         self._rotary = rotary
-        self._made = 0, RotaryTables()
+        self._prepared = 0, RotaryTables()
 
     def of(self, length: int) -> RotaryTables:
         """Tables of at least ``length`` positions; replaced, never changed in place, since searches run in parallel."""
-        made, tables = self._made
-        if self._rotary is None or length <= made:
+        prepared, tables = self._prepared
+        if self._rotary is None or length <= prepared:
             return tables
         length = max(INITIAL_POSITIONS, 2 * length)
         tensors = rotary_tables(self._rotary.angles(length, torch.device("cpu")))
         tables = RotaryTables(*(tensor.data_ptr() for tensor in tensors))
         tables.tensors = tensors  # a call may outlive their place in the cache
-        self._made = length, tables
+        self._prepared = length, tables
         return tables
 
 

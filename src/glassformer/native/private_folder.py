@@ -36,9 +36,9 @@ class PrivateFolder:
             raise NotPrivateError(f"{path}: is a link")
         self.path = path
         self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        if fault := _fault(self._descriptor):
+        if reason := _not_private_reason(self._descriptor):
             self.close()
-            raise NotPrivateError(f"{path}: {fault}")
+            raise NotPrivateError(f"{path}: {reason}")
         self._try_to_write()
 
     def close(self) -> None:
@@ -57,8 +57,8 @@ class PrivateFolder:
         file = self._open(name)
         if file is None:
             return None
-        if fault := _fault(file):
-            warnings.warn(f"{self.path / name}: {fault}; compiling the kernels again", stacklevel=6)
+        if reason := _not_private_reason(file):
+            warnings.warn(f"{self.path / name}: {reason}; compiling the kernels again", stacklevel=6)
         elif (digest := self._open(f"{name}.sha256")) is not None:
             stored = os.pread(digest, 64, 0)
             os.close(digest)
@@ -156,7 +156,7 @@ def _users_folder() -> PrivateFolder | None:
     return None
 
 
-def _fault(descriptor: int) -> str | None:
+def _not_private_reason(descriptor: int) -> str | None:
     """Reason why another user may have written the open file or folder; None if it is private."""
     info = os.fstat(descriptor)
     if not (stat.S_ISDIR(info.st_mode) or stat.S_ISREG(info.st_mode)):

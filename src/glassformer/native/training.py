@@ -14,7 +14,7 @@ from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.cache import StackCache
 from glassformer.layers.dropout import Dropout
-from glassformer.layers.embedding import OutputProjection, TokenEmbedding, places_in_table
+from glassformer.layers.embedding import OutputProjection, TokenEmbedding, positions_in_table
 from glassformer.layers.feed_forward import GatedFeedForward
 from glassformer.layers.mask import Mask, Sentences
 from glassformer.layers.position import Offset
@@ -142,13 +142,13 @@ class _Stack(torch.autograd.Function):
         ctx.settings, ctx.rates, ctx.tables = settings, rates, tables
         ctx.shape, ctx.dtype, ctx.memory_shape = x.shape, x.dtype, None if memory is None else memory.shape
         ctx.seed = random_seed() if any(rates) else 0
-        result, made = torch.empty_like(x), loaded()
+        result, kernels = torch.empty_like(x), loaded()
         call = _stack_call(ctx, masks, weights)
         call.x, call.memory = x.data_ptr(), address(memory)
-        made.stack_bytes(call, size := c_int64())
+        kernels.stack_bytes(call, size := c_int64())
         saved = x.new_empty(size.value, dtype=torch.uint8)
         call.result, call.saved = result.data_ptr(), saved.data_ptr()
-        made.train_stack(call, False)
+        kernels.train_stack(call, False)
         ctx.save_for_backward(saved, *masks, *weights)  # the masks determine the layout of ``saved``
         return result
 
@@ -223,15 +223,15 @@ class NativeEmbedding(TokenEmbedding):
         )
         if not at_start or has_hooks(self.dropout) or (self.position is not None and has_hooks(self.position)):
             return super().forward(ids, sentences, offset, segments)
-        places, table = None, None
+        positions, table = None, None
         if self.position is not None and sentences is not None and sentences.dtype != torch.bool:
-            places, table = places_in_table(self.position, sentences)
+            positions, table = positions_in_table(self.position, sentences)
         elif self.position is not None:
-            places = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
+            positions = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
             table = self.position(offset, ids.size(1))
         used = None if sentences is None else sentences != 0
         threshold = round(256 * cast(Dropout, self.dropout).rate)
-        result: Tensor = _Embedded.apply(ids, used, self.scale, places, threshold, self.weight, table)
+        result: Tensor = _Embedded.apply(ids, used, self.scale, positions, threshold, self.weight, table)
         return result
 
 
@@ -247,18 +247,18 @@ class _Embedded(torch.autograd.Function):
         ids: Tensor,
         used: Tensor | None,
         scale: float,
-        places: Tensor | None,
+        positions: Tensor | None,
         threshold: int,
         matrix: Tensor,
         table: Tensor | None,
     ) -> Tensor:
         ids = ids.long().contiguous()
-        places, used = (None if each is None else each.expand_as(ids).contiguous() for each in (places, used))
-        ctx.save_for_backward(ids, places, used)
+        positions, used = (None if each is None else each.expand_as(ids).contiguous() for each in (positions, used))
+        ctx.save_for_backward(ids, positions, used)
         ctx.settings = scale, threshold, random_seed() if threshold else 0
         ctx.shapes = [None if each is None else each.shape for each in (matrix, table)]
         x = matrix.new_empty(*ids.shape, matrix.size(1))
-        call = _embedding_call(ctx, ids, places, used)
+        call = _embedding_call(ctx, ids, positions, used)
         call.matrix, call.table = map(address, (matrix, table))
         call.x = x.data_ptr()
         loaded().embed(call, False)
@@ -279,10 +279,10 @@ class _Embedded(torch.autograd.Function):
         return None, None, None, None, None, *gradients
 
 
-def _embedding_call(ctx: Any, ids: Tensor, places: Tensor | None, used: Tensor | None) -> abi.Embedding:
+def _embedding_call(ctx: Any, ids: Tensor, positions: Tensor | None, used: Tensor | None) -> abi.Embedding:
     (rows, d_model), table = ctx.shapes
     call = abi.Embedding(ids.numel(), d_model, ids.data_ptr())
-    call.positions, call.mask = address(places), address(used)
+    call.positions, call.mask = address(positions), address(used)
     call.matrix_rows, call.table_rows = rows, 0 if table is None else table[0]
     call.scale, call.threshold, call.seed = ctx.settings
     call.threads = torch.get_num_threads()

@@ -213,7 +213,7 @@ def delete_checkpoint(path: Path) -> None:
     shutil.rmtree(unfinished)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write the file so that it is, at every moment, either the old one or the new one."""
     unfinished = unfinished_path(path)
     with refusing(f"{path}: cannot be written"):
@@ -351,8 +351,8 @@ def _other_setting(first: dict[str, Any], other: dict[str, Any], section: str = 
     for key in sorted(first.keys() & other.keys() - (set() if section else OF_ONE_MOMENT)):
         before, now, name = first[key], other[key], f"{section}{key}"
         if isinstance(before, dict) and isinstance(now, dict):
-            if found := _other_setting(before, now, f"{name}."):
-                return found
+            if difference := _other_setting(before, now, f"{name}."):
+                return difference
         elif before != now:
             long = isinstance(now, list | dict)
             return f"{name} is not the same as in" if long else f"{name}={now!r}, not {before!r} as in"

@@ -49,10 +49,10 @@ def check_sizes(folder: Path, required: Collection[str]) -> dict[str, Any]:
     """
     with refusing(f"{folder}: cannot be read"):
         listed = _read_manifest(folder)
-        found = _files_in(folder)
-        if missing := sorted((set(required) | set(listed)) - found):
+        present = _files_in(folder)
+        if missing := sorted((set(required) | set(listed)) - present):
             raise CheckpointError(f"{folder}: {missing[0]} is missing; copy the whole folder again")
-        if unlisted := sorted(found - set(listed)):
+        if unlisted := sorted(present - set(listed)):
             raise CheckpointError(f"{folder}: {unlisted[0]} is not listed in {MANIFEST}; move it out of the folder")
         for name in sorted(listed):
             with open_regular(folder / name, folder) as file:
@@ -63,8 +63,8 @@ def check_sizes(folder: Path, required: Collection[str]) -> dict[str, Any]:
 
 
 def _damaged(folder: Path, name: str) -> CheckpointError:
-    fault = f"{name} is damaged: its size or SHA-256 is not the one in {MANIFEST}; copy it again"
-    return CheckpointError(f"{folder}: {fault}")
+    message = f"{name} is damaged: its size or SHA-256 is not the one in {MANIFEST}; copy it again"
+    return CheckpointError(f"{folder}: {message}")
 
 
 @contextmanager
@@ -108,10 +108,10 @@ def parse_object(data: bytes, max_containers: int = MAX_CONTAINERS) -> dict[str,
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    present = dict(pairs)
+    if len(present) < len(pairs):
         raise ValueError("a key is repeated")
-    return found
+    return present
 
 
 def digested(content: dict[str, Any]) -> bytes:

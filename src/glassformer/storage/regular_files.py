@@ -69,9 +69,9 @@ def _inside(path: str | Path, folder: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
-def _require_regular(found: os.stat_result, path: str | Path) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _require_regular(info: os.stat_result, path: str | Path) -> None:
+    if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(found.st_mode):
-        kind = KINDS.get(stat.S_IFMT(found.st_mode), "a special file")
+    if not stat.S_ISREG(info.st_mode):
+        kind = KINDS.get(stat.S_IFMT(info.st_mode), "a special file")
         raise UnsuitableFileError(path, f"is {kind}, not a regular file")

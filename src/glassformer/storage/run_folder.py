@@ -30,7 +30,7 @@ from glassformer.storage.checkpoint import (
     delete_checkpoint,
     save_checkpoint,
     verify,
-    write_whole,
+    write_atomically,
 )
 from glassformer.storage.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
 from glassformer.storage.regular_files import MEGABYTE, read_regular
@@ -67,7 +67,7 @@ class RunFolder:
         self.config_path = self.path / "config.toml"
         self.metrics_path = self.path / "metrics.jsonl"
         self.checkpoints_path = self.path / CHECKPOINTS
-        self._made = False
+        self._is_new = False
 
     @classmethod
     def create(cls, path: str | Path) -> Self:
@@ -77,13 +77,13 @@ class RunFolder:
         """
         run = cls(path)
         with refusing(f"{run.path}: cannot be created"):
-            run._made = not run.path.exists()
+            run._is_new = not run.path.exists()
             run.path.mkdir(parents=True, exist_ok=True)
-            found = {item.name for item in run.path.iterdir()}
-            foreign = set() if LOCK in found else found - {CHECKPOINTS}
-            if run.checkpoints() or run.config_path.name in foreign:
+            names = {item.name for item in run.path.iterdir()}
+            other_files = set() if LOCK in names else names - {CHECKPOINTS}
+            if run.checkpoints() or run.config_path.name in other_files:
                 raise run._begun()
-            if foreign:
+            if other_files:
                 raise CheckpointError(f"{run.path}: holds other files and no run; name another folder with --run")
             run.checkpoints_path.mkdir(exist_ok=True)
         return run
@@ -107,7 +107,7 @@ class RunFolder:
             self.metrics_path.unlink(missing_ok=True)
             if [item.name for item in self.path.iterdir()] == [LOCK]:
                 (self.path / LOCK).unlink()
-                if self._made:
+                if self._is_new:
                     self.path.rmdir()
 
     @classmethod
@@ -160,9 +160,9 @@ class RunFolder:
                 delete_checkpoint(path)
         save_checkpoint(path, config=config, tokenizer=tokenizer, weights=weights, training=training, replace=True)
         with refusing(f"{self.path}: the later checkpoints cannot be renamed"):
-            for later in self.checkpoints():
-                if step_of(later) > step:
-                    self._abandon(later)
+            for checkpoint in self.checkpoints():
+                if step_of(checkpoint) > step:
+                    self._abandon(checkpoint)
         return path
 
     def checkpoints(self) -> list[Path]:
@@ -218,7 +218,7 @@ class RunFolder:
                 f"{metric}={value}: is not finite, so it cannot be the best; choose a checkpoint with a finite value"
             )
         content = {"checkpoint": checkpoint.name, "metric": metric, "value": value}
-        write_whole(self.path / BEST, digested(content))
+        write_atomically(self.path / BEST, digested(content))
 
     def keep(self, last: int) -> None:
         """Delete all checkpoints except the best, the newest, and the ``last`` newest scheduled ones."""
@@ -242,25 +242,25 @@ class RunFolder:
         with refusing(f"{self.metrics_path}: cannot be read"):
             data = read_regular(self.metrics_path, LARGEST_METRICS, self.path) if self.metrics_path.exists() else b""
         *ended, last = data.split(b"\n")
-        found = list(map(_parse_metrics, ended))
+        names = list(map(_parse_metrics, ended))
         if _parse_metrics(last) or _parse_metrics(last[:-1]):  # the second: its newline is damaged
-            found.append(_parse_metrics(last))
-        if None in found:
+            names.append(_parse_metrics(last))
+        if None in names:
             warnings.warn(
-                f"{self.metrics_path}, line {found.index(None) + 1}: is damaged and skipped; copy the file again",
+                f"{self.metrics_path}, line {names.index(None) + 1}: is damaged and skipped; copy the file again",
                 stacklevel=2,
             )
-        return [values for values in found if values is not None]
+        return [values for values in names if values is not None]
 
     def truncate_metrics(self, step: int) -> None:
         """Drop the lines after ``step``, which the resumed run will write again, and a half-written one."""
-        kept: list[dict[str, Any]] = []
+        remaining: list[dict[str, Any]] = []
         for values in self.metrics():
             if values.get("step", step) > step:
                 break
-            kept.append(values)
+            remaining.append(values)
         if self.metrics_path.exists():
-            write_whole(self.metrics_path, b"".join(map(_metrics_line, kept)))
+            write_atomically(self.metrics_path, b"".join(map(_metrics_line, remaining)))
 
     def _begun(self) -> CheckpointError:
         return CheckpointError(f"{self.path}: holds a run already; go on with --resume, or name another with --run")

@@ -65,7 +65,7 @@ def _read(path: Path, within: Path) -> tuple[dict[str, Any], int]:
 
 
 def _tensors(header: dict[str, Any], size: int) -> dict[str, TensorInfo]:
-    tensors, places = dict[str, TensorInfo](), list[tuple[int, int]]()
+    tensors, ranges = dict[str, TensorInfo](), list[tuple[int, int]]()
     for name, entry in header.items():
         match entry:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]} if dtype in BITS:
@@ -77,9 +77,9 @@ def _tensors(header: dict[str, Any], size: int) -> dict[str, TensorInfo]:
         if isinstance(begin, bool) or isinstance(end, bool) or end - begin != info.n_bytes:
             raise ValueError(f"{name[:100]} has data_offsets that do not match its dtype and shape")
         tensors[name] = info
-        places.append((begin, end))
+        ranges.append((begin, end))
     position = 0
-    for begin, end in sorted(places):
+    for begin, end in sorted(ranges):
         if begin != position:
             raise ValueError("its tensors overlap or leave a gap")
         position = end

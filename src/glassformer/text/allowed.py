@@ -96,7 +96,7 @@ def check_pipeline(pipeline: Any) -> None:
     for token in added:
         _require(isinstance(token, dict) and set(token) <= TOKEN, "has an added token with unknown settings")
         _require(_is_text(token.get("content")) and bool(token["content"]), "has an added token without content")
-        _require(_is_whole(token.get("id"), n_entries + MAX_UNNAMED), "has an added token with an id out of range")
+        _require(_is_index(token.get("id"), n_entries + MAX_UNNAMED), "has an added token with an id out of range")
         flags = (value for key, value in token.items() if key not in ("id", "content"))
         boolean = all(isinstance(value, bool) for value in flags)
         _require(boolean, "has an added token with a flag that is not true or false")
@@ -168,7 +168,7 @@ def _check_setting(where: str, key: str, value: Any) -> None:
         _check_pattern(where, value)
     elif key in ("single", "pair", "special_tokens", "sep", "cls"):
         _require(len(json.dumps(value)) <= 100 * MAX_CHARACTERS, f"has a {where} that is too long")
-        _require(all(_is_whole(n, 1 << 31) for n in _numbers(value)), f"has a {where} with a number out of range")
+        _require(all(_is_index(n, 1 << 31) for n in _numbers(value)), f"has a {where} with a number out of range")
     elif isinstance(value, int) and not isinstance(value, bool):
         _require(0 <= value <= MAX_CHARACTERS, f"has a {where} out of range")
     else:
@@ -230,8 +230,8 @@ def _own_patterns() -> frozenset[str]:
     documents = [json.loads(normalizer(form).__getstate__()) for form in forms]
     steps = [step for document in documents for step in document["normalizers"]]
     ends = [r"\z", r"\A | \z", r"\A +| +\z", r"\A\x00\x00.*", " +", " {2,}"]
-    found = [step["pattern"].get("Regex") for step in steps if step["type"] == "Replace"]
-    return frozenset(pattern for pattern in [*found, *ends] if pattern)
+    patterns = [step["pattern"].get("Regex") for step in steps if step["type"] == "Replace"]
+    return frozenset(pattern for pattern in [*patterns, *ends] if pattern)
 
 
 def _check_model(model: Any) -> int:
@@ -255,7 +255,7 @@ def _check_model(model: Any) -> int:
         scores = all(type(p[1]) in (int, float) and math.isfinite(p[1]) for p in vocabulary)
         _require(scores, "has a piece with a score that is not a finite number")
         unknown = model.get("unk_id")
-        _require(unknown is None or _is_whole(unknown, len(vocabulary)), "has an unk_id out of range")
+        _require(unknown is None or _is_index(unknown, len(vocabulary)), "has an unk_id out of range")
         return len(vocabulary)
     _require(all(type(id) is int for id in vocabulary.values()), "has an id that is not an integer")
     _require(len(set(vocabulary.values())) == len(vocabulary), "has two entries with the same id")
@@ -283,10 +283,10 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= MAX_CHARACTERS
 
 
-def _is_whole(value: Any, end: int) -> bool:
+def _is_index(value: Any, end: int) -> bool:
     return type(value) is int and 0 <= value < end
 
 
-def _require(holds: bool, fault: str) -> None:
+def _require(holds: bool, message: str) -> None:
     if not holds:
-        raise CheckpointError(f"tokenizer: {fault}; restore the original")
+        raise CheckpointError(f"tokenizer: {message}; restore the original")

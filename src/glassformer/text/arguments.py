@@ -19,22 +19,22 @@ def one_text(text: Any, name: str) -> str:
 
 def list_of_texts(texts: Any, name: str) -> list[str]:
     """``texts`` as a list; ``DataError`` if it is a single string, ``None`` or not a list of strings."""
-    found = listed(texts, name)
-    for index, text in enumerate(found):
+    items = listed(texts, name)
+    for index, text in enumerate(items):
         if not isinstance(text, str):
             raise DataError(f'{name}[{index}] is {_describe(text)}; give a string ("" for an empty text)')
-    return found
+    return items
 
 
 def list_of_texts_or_pairs(texts: Any, name: str) -> list[tuple[str, ...]]:
     """Each text as a tuple, alone or with its pair; ``DataError`` as for ``list_of_texts``."""
-    found = listed(texts, name)
-    for index, text in enumerate(found):
+    items = listed(texts, name)
+    for index, text in enumerate(items):
         if isinstance(text, str):
             continue
         if not isinstance(text, tuple | list) or len(text) != 2 or not all(isinstance(one, str) for one in text):
             raise DataError(f"{name}[{index}] is {_describe(text)}; give a string, or a pair of strings")
-    return [(text,) if isinstance(text, str) else tuple(text) for text in found]
+    return [(text,) if isinstance(text, str) else tuple(text) for text in items]
 
 
 def list_of_sentences(sentences: Any, name: str) -> list[list[str]]:
@@ -42,10 +42,10 @@ def list_of_sentences(sentences: Any, name: str) -> list[list[str]]:
 
     Raises ``DataError`` as ``list_of_texts`` does.
     """
-    found = listed(sentences, name)
+    items = listed(sentences, name)
     return [
         sentence.split() if isinstance(sentence, str) else list_of_texts(sentence, f"{name}[{index}]")
-        for index, sentence in enumerate(found)
+        for index, sentence in enumerate(items)
     ]
 
 

@@ -49,12 +49,12 @@ def words_of_pieces(pieces: Sequence[bytes]) -> list[int]:
             word += inside and spaced
             inside, spaced = True, False
         words_of_bytes += [(word, spaced)] * len(character.encode(errors="surrogateescape"))
-    found, begin = list[int](), 0
+    word_numbers, begin = list[int](), 0
     for piece in pieces:
         own = words_of_bytes[begin : begin + len(piece)]
         begin += len(piece)
-        found.append(next((word for word, space in own if not space), own[0][0]) if own else -1)
-    return found
+        word_numbers.append(next((word for word, space in own if not space), own[0][0]) if own else -1)
+    return word_numbers
 
 
 class ByteTokenizer(Tokenizer):

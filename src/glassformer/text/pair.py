@@ -53,9 +53,9 @@ class TokenizerPair:
         try:
             if not isinstance(document["config"], dict):
                 raise CheckpointError(f"{origin}: the tokenizer's config is not a JSON object; restore the original")
-            foreign = document["config"].get("kind") == KIND
-            config = (PretrainedConfig if foreign else TextConfig).parse_stored(document["config"], origin)
-            tokenizer = PretrainedTokenizer if foreign else tokenizer_class(config.kind)
+            is_pretrained = document["config"].get("kind") == KIND
+            config = (PretrainedConfig if is_pretrained else TextConfig).parse_stored(document["config"], origin)
+            tokenizer = PretrainedTokenizer if is_pretrained else tokenizer_class(config.kind)
             source = tokenizer.from_json(document["source"])
             target = tokenizer.from_json(document["target"]) if "target" in document else None
             if {config.kind} != {one.kind for one in (source, target) if one is not None}:

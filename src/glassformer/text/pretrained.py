@@ -12,7 +12,7 @@ from glassformer.text.allowed import check_pipeline, library_errors
 from glassformer.text.byte_level import BYTES, readable
 from glassformer.text.config import SPECIAL_TOKENS, TextConfig
 from glassformer.text.tokenizer import Merge, Tokenizer, check_dropout, verify
-from glassformer.text.words import whole_characters
+from glassformer.text.words import replace_lone_surrogates
 
 KIND = "foreign"
 UNNAMED = "\0"
@@ -45,7 +45,7 @@ class PretrainedTokenizer(Tokenizer):
             self._encoder = tokenizers.Tokenizer.from_str(json.dumps({**pipeline, "truncation": None, "padding": None}))
         self._encoder.encode_special_tokens = True  # text that looks like a special token is text
         self.pad_id, self.start_id, self.end_id, self.unknown_id = (special_tokens[name] for name in SPECIAL_TOKENS)
-        self._given = entries
+        self._entries_argument = entries
         if entries is None:
             ids = self._encoder.get_vocab(with_added_tokens=True)
             entries = entries_by_id(ids, max(ids.values()) + 1)
@@ -57,8 +57,8 @@ class PretrainedTokenizer(Tokenizer):
         unnamed = {id for id, entry in enumerate(self._entries) if entry.startswith(UNNAMED)}
         self._silent = named | unnamed | set(special_tokens.values())
         self._byte_level = "ByteLevel" in json.dumps(pipeline.get("decoder"))
-        whole = self._encoder.encode("", add_special_tokens=True).ids
-        self._prefix = whole[: whole.index(self.end_id)] if self.end_id in whole else whole
+        empty_ids = self._encoder.encode("", add_special_tokens=True).ids
+        self._prefix = empty_ids[: empty_ids.index(self.end_id)] if self.end_id in empty_ids else empty_ids
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Self:
@@ -77,17 +77,18 @@ class PretrainedTokenizer(Tokenizer):
         return self.decode(self.encode(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        encode = self._encoder.encode_batch_fast if self._given is None else self._encoder.encode_batch  # with names
+        with_names = self._entries_argument is not None
+        encode = self._encoder.encode_batch if with_names else self._encoder.encode_batch_fast
         with library_errors("cannot encode"):
-            found = encode([whole_characters(text) for text in texts], add_special_tokens=False)
-        return [self._prefix + [self._known(id, name) for id, name in zip(one.ids, one.tokens)] for one in found]
+            encodings = encode([replace_lone_surrogates(text) for text in texts], add_special_tokens=False)
+        return [self._prefix + [self._known(id, name) for id, name in zip(one.ids, one.tokens)] for one in encodings]
 
     def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
         texts = copied or {}
         entries = [
-            texts.get(place, self._entries[i])
-            for place, i in enumerate(self._checked(ids))
-            if place in texts or i not in self._silent
+            texts.get(position, self._entries[i])
+            for position, i in enumerate(self._checked(ids))
+            if position in texts or i not in self._silent
         ]
         decoder = self._encoder.decoder
         return " ".join(entries) if decoder is None else str(decoder.decode(entries))
@@ -107,9 +108,9 @@ class PretrainedTokenizer(Tokenizer):
 
     def unknown(self, text: str) -> list[str]:
         """The part of ``text`` behind each unknown token: a character, a run of characters or a word."""
-        text = whole_characters(text)
-        found = self._encoder.encode(text, add_special_tokens=False)
-        parts = zip(found.ids, found.tokens, found.offsets, strict=True)
+        text = replace_lone_surrogates(text)
+        encodings = self._encoder.encode(text, add_special_tokens=False)
+        parts = zip(encodings.ids, encodings.tokens, encodings.offsets, strict=True)
         return [text[start:end] or name for id, name, (start, end) in parts if self._known(id, name) == self.unknown_id]
 
     def resample(self, ids: Sequence[int], dropout: float, generator: np.random.Generator) -> list[int]:
@@ -133,7 +134,7 @@ class PretrainedTokenizer(Tokenizer):
 
     def _content(self) -> dict[str, Any]:
         content = super()._content()
-        return content if self._given is None else {**content, "entries": self._given}
+        return content if self._entries_argument is None else {**content, "entries": self._entries_argument}
 
 
 def entries_by_id(ids: Mapping[str, int], size: int) -> list[str]:

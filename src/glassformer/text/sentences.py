@@ -39,12 +39,12 @@ def split_text(text: str, limit: int, length: Callable[[str], int]) -> list[str]
     """
     if length(text) <= limit:
         return [text]
-    found = [
+    match = [
         part
         for sentence in sentences(text)
         for part in ([sentence] if length(sentence) <= limit else sentences(sentence, before_small=True))
     ]
-    return [piece for sentence in found for piece in _halved(sentence, limit, length)]
+    return [piece for sentence in match for piece in _halved(sentence, limit, length)]
 
 
 def sentences(text: str, before_small: bool = False) -> list[str]:
@@ -53,7 +53,7 @@ def sentences(text: str, before_small: bool = False) -> list[str]:
     A stop before a lower-case letter does not end a sentence, unless ``before_small``. Nor does a full stop after a
     single letter (initials) or a frequent abbreviation.
     """
-    ends = [found.end() for found in _SENTENCE_END.finditer(text) if _ends_sentence(text, found, before_small)]
+    ends = [match.end() for match in _SENTENCE_END.finditer(text) if _ends_sentence(text, match, before_small)]
     return _cut(text, ends)
 
 
@@ -81,11 +81,11 @@ def joined_texts(translations: Iterable[str], pieces: Iterable[str]) -> tuple[st
     return "".join(parts), starts
 
 
-def words_before(text: str, places: Sequence[int]) -> list[int]:
+def words_before(text: str, offsets: Sequence[int]) -> list[int]:
     """Number of space-separated words in ``text`` that end before each offset in ``places``."""
-    begins = [found.start() for found in re.finditer(r"\S+", text)]
-    inside = [0 < place < len(text) and not text[place - 1].isspace() for place in places]
-    return [bisect_left(begins, place) - within for place, within in zip(places, inside, strict=True)]
+    begins = [match.start() for match in re.finditer(r"\S+", text)]
+    inside = [0 < offset < len(text) and not text[offset - 1].isspace() for offset in offsets]
+    return [bisect_left(begins, offset) - within for offset, within in zip(offsets, inside, strict=True)]
 
 
 def ends_in_word(piece: str) -> bool:
@@ -93,13 +93,13 @@ def ends_in_word(piece: str) -> bool:
     return bool(_LAST_WORD.search(piece[-1:])) and not _WITHOUT_SPACES.match(piece[-1:])
 
 
-def _ends_sentence(text: str, found: re.Match[str], before_small: bool) -> bool:
-    if found["stop"] is None:
+def _ends_sentence(text: str, match: re.Match[str], before_small: bool) -> bool:
+    if match["stop"] is None:
         return True
-    if not before_small and text[found.end() : found.end() + 1].islower():
+    if not before_small and text[match.end() : match.end() + 1].islower():
         return False
-    word = _LAST_WORD.search(text, max(0, found.start() - 12), found.start())
-    if found["stop"] != "." or word is None:
+    word = _LAST_WORD.search(text, max(0, match.start() - 12), match.start())
+    if match["stop"] != "." or word is None:
         return True
     return not (word[0].lower() in _ABBREVIATIONS or (len(word[0]) == 1 and word[0].isalpha()))
 
@@ -119,7 +119,7 @@ def _middle(text: str) -> int:
     size = len(text)
     half = range(size // 4, size - size // 4 + 1)
     for pattern, allowed in ((_CLAUSE_END, half), (_SPACES, half), (_SPACES, range(1, size))):
-        ends = [found.end() for found in pattern.finditer(text) if found.end() in allowed and found.end() < size]
+        ends = [match.end() for match in pattern.finditer(text) if match.end() in allowed and match.end() < size]
         if ends:
             return min(ends, key=lambda end: abs(2 * end - size))
     cut = size // 2

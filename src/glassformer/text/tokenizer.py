@@ -16,7 +16,7 @@ from glassformer.errors import CheckpointError, ConfigError, DataError
 from glassformer.text.allowed import check_tokenizer, library_errors
 from glassformer.text.config import SPECIAL_TOKENS
 from glassformer.text.merges import MergeTable, dropper
-from glassformer.text.words import END_OF_WORD, JOINER, join_words, whole_characters
+from glassformer.text.words import END_OF_WORD, JOINER, join_words, replace_lone_surrogates
 
 FORMAT = 1
 
@@ -107,9 +107,9 @@ class Tokenizer:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        whole = [whole_characters(text) for text in texts]
+        valid_texts = [replace_lone_surrogates(text) for text in texts]
         with library_errors("cannot encode"):
-            encoded = self._encoder.encode_batch_fast(whole, add_special_tokens=False)
+            encoded = self._encoder.encode_batch_fast(valid_texts, add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
     def decode(self, ids: Sequence[int], copied: Mapping[int, str] | None = None) -> str:
@@ -117,7 +117,7 @@ class Tokenizer:
         ids, texts = self._checked(ids), copied or {}
         end = " " if self.kind == "word" else ""
         if self._byte_of:
-            parts = [texts[place].encode() if place in texts else self._utf8[i] for place, i in enumerate(ids)]
+            parts = [texts[position].encode() if position in texts else self._utf8[i] for position, i in enumerate(ids)]
             return self._joined(b"".join(parts).decode(errors="replace"))
         return self._joined("".join([texts[n] + end if n in texts else self._pieces[i] for n, i in enumerate(ids)]))
 
@@ -181,7 +181,7 @@ class Tokenizer:
         """The text behind each ``<unk>`` of ``encode(text)``, in order: normalized characters, or words (kind word)."""
         if self.unknown_id not in self.encode(text):
             return []
-        normalized = self._encoder.normalizer.normalize_str(whole_characters(text))
+        normalized = self._encoder.normalizer.normalize_str(replace_lone_surrogates(text))
         if self.kind == "word":
             return [word.replace(JOINER, "") for word in normalized.split(" ") if word and word not in self._ids]
         return [character for character in normalized if character not in self._ids]
@@ -240,7 +240,7 @@ class Tokenizer:
         }
 
     def _normalized(self, text: str) -> str:
-        return str(self._encoder.normalizer.normalize_str(whole_characters(text)))
+        return str(self._encoder.normalizer.normalize_str(replace_lone_surrogates(text)))
 
     def _joined(self, text: str) -> str:
         return text if self.kind == "char" else join_words(text)

@@ -14,7 +14,7 @@ from glassformer.errors import ConfigError, DataError
 from glassformer.text.config import TextConfig
 from glassformer.text.pair import TokenizerPair, tokenizer_class
 from glassformer.text.tokenizer import Tokenizer, byte_entry
-from glassformer.text.words import JOINER, normalizer, pre_tokenizer, whole_characters
+from glassformer.text.words import JOINER, normalizer, pre_tokenizer, replace_lone_surrogates
 
 Lines = Callable[[], Iterator[str]]
 
@@ -53,34 +53,34 @@ def _train(config: TextConfig, lines: Lines, side: str) -> Tokenizer:
     encoder.normalizer = normalizer(config)
     if (cut := pre_tokenizer(config)) is not None:
         encoder.pre_tokenizer = cut
-    seen = False
+    any_text = False
 
     def read() -> Iterator[str]:
-        nonlocal seen
+        nonlocal any_text
         for line in lines():
-            seen = seen or bool(line.strip())
-            yield whole_characters(line)
+            any_text = any_text or bool(line.strip())
+            yield replace_lone_surrogates(line)
 
     pipeline = learn[config.kind](config, encoder, read)
     vocabulary = pipeline["model"]["vocab"]
     special_tokens = {token: vocabulary[token] for token in config.special_tokens}
-    _check_learned(config, len(vocabulary), seen, side)
+    _check_learned(config, len(vocabulary), any_text, side)
     # Not registered as added tokens: those would be looked for in the user's text.
     pipeline["added_tokens"] = []
     return tokenizer_class(config.kind)(config.kind, special_tokens, pipeline)
 
 
-def _check_learned(config: TextConfig, size: int, seen: bool, side: str) -> None:
+def _check_learned(config: TextConfig, size: int, any_text: bool, side: str) -> None:
     """Raise ``DataError`` for a vocabulary that is empty or too large; ``seen`` is true if any text was not blank."""
     specials, reserved = len(config.special_tokens), len(_reserved(config))
     of_bytes = config.kind == "bytes" or config.byte_fallback
-    if not seen if of_bytes else size == reserved + (2 if config.kind == "bpe" else 0):
-        found = (
+    if not any_text if of_bytes else size == reserved + (2 if config.kind == "bpe" else 0):
+        message = (
             f"no word occurs min_frequency={config.min_frequency} times"
             if config.kind == "word"
             else "no text, empty lines and lines of invalid UTF-8 left out"
         )
-        raise DataError(f"{side}: {found}, so there is no vocabulary to learn; give more text")
+        raise DataError(f"{side}: {message}, so there is no vocabulary to learn; give more text")
     if size > config.vocab_size:
         characters = "the 256 bytes" if config.kind == "bytes" else f"{size - reserved} characters"
         characters += ", 256 bytes" if config.byte_fallback else ""
@@ -147,8 +147,8 @@ def _cut_merges(model: dict[str, Any], count: int, specials: tuple[str, ...]) ->
     model["merges"] = model["merges"][:count]
     needed = {left + right for left, right in model["merges"]}.union(specials)
     entries = sorted(model["vocab"], key=model["vocab"].__getitem__)
-    kept = [entry for entry in entries if len(entry) == 1 or entry in needed]
-    model["vocab"] = {entry: id for id, entry in enumerate(kept)}
+    remaining = [entry for entry in entries if len(entry) == 1 or entry in needed]
+    model["vocab"] = {entry: id for id, entry in enumerate(remaining)}
 
 
 def _learn_words(config: TextConfig, encoder: tokenizers.Tokenizer, lines: Lines) -> dict[str, Any]:

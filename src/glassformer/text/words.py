@@ -53,7 +53,7 @@ def pre_tokenizer(config: TextConfig) -> pre_tokenizers.PreTokenizer | None:
     return pre_tokenizers.Split(" ", "removed") if config.kind == "word" else None
 
 
-def whole_characters(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Half a surrogate pair, which no UTF-8 text can hold, becomes U+FFFD; all other text stays as it is."""
     try:
         text.encode()

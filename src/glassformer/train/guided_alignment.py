@@ -33,7 +33,7 @@ class GuidedAlignmentConfig(Config):
     """Read attention at the step whose input is the target word (Chen et al. 2020); false: at its prediction (Garg)."""
 
     def reading(self, n_layers: int) -> HeadReading:
-        """The head as a trained model is asked for its alignments, its layer counted from 0."""
+        """The head that a trained model reads for alignments, with its layer counted from 0."""
         return HeadReading(self.layer % n_layers, self.head, self.shifted)
 
 
@@ -42,23 +42,23 @@ def guided(
 ) -> tuple[Tensor, Tensor]:
     """Call ``run``, which runs ``model`` once, and compute the weighted loss of the guided head, summed over tokens.
 
-    That is - weight · Σ G log A over all target tokens, G being the shares of ``links`` and A the head's attention
-    (as Garg et al. have it): the sum over the tokens that have links of a cross-entropy in nats. Like the rest of the
-    loss it is divided by all target tokens, so how a batch is cut or packed makes no difference.
+    The loss is −weight · Σ G log A over all target tokens (Garg et al. 2019): G are the shares of ``links``, A is the
+    attention of the head. This sums a cross-entropy in nats over the tokens with links. Like the rest of the loss it is
+    divided by all target tokens, so it does not depend on the division into batches and rows.
 
-    The head's weights are computed here a second time, apart from the attention itself, which so stays fused. The hook
-    is how the inputs of a module in the middle of a model are had without an argument through every layer.
+    The head's weights are computed a second time here, so that attention itself stays fused. A hook records the inputs
+    of the module, which avoids an argument through every layer.
     """
     attention = cross_attentions(model)[how.layer]
-    heard: list[tuple[Any, ...]] = []
-    hook = attention.register_forward_pre_hook(lambda _, given: heard.append(given))
+    inputs: list[tuple[Any, ...]] = []
+    hook = attention.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments))
     try:
         result = run()
     finally:
         hook.remove()
     row, step, column = links.places
-    chosen = log_weights(attention, how.head, *heard[0][:3])[row, step + how.shifted, column]
-    return result, -how.weight * (links.shares.to(chosen) * chosen).sum()
+    linked = log_weights(attention, how.head, *inputs[0][:3])[row, step + how.shifted, column]
+    return result, -how.weight * (links.shares.to(linked) * linked).sum()
 
 
 def cross_attentions(model: nn.Module) -> list[MultiHeadAttention]:
@@ -73,9 +73,9 @@ def log_weights(
     memory: Float[Tensor, "rows key d_model"],
     mask: Mask | None = None,
 ) -> Float[Tensor, "rows query key"]:
-    """The logarithm of one head's attention weights, without dropout; in float32 at least.
+    """Logarithm of one head's attention weights, without dropout, in float32 or wider.
 
-    A key that may not be seen has the lowest number there is instead of -∞, so that gradients stay finite.
+    A masked key has the lowest finite score instead of −∞, so that gradients stay finite.
     """
     d_k = attention.query.out_features // attention.n_heads
     rows = slice(head * d_k, (head + 1) * d_k)
@@ -85,6 +85,6 @@ def log_weights(
     )
     dtype = torch.promote_types(q.dtype, torch.float32)
     scores = q.to(dtype) @ k.to(dtype).transpose(-2, -1) / math.sqrt(d_k)
-    if mask is not None and (seen := mask.dense(q.size(1), k.size(1), q.device)) is not None:
-        scores = scores.masked_fill(~seen[:, 0], torch.finfo(dtype).min)
+    if mask is not None and (visible := mask.dense(q.size(1), k.size(1), q.device)) is not None:
+        scores = scores.masked_fill(~visible[:, 0], torch.finfo(dtype).min)
     return scores.log_softmax(-1)

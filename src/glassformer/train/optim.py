@@ -35,9 +35,9 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Op
         {"params": others, "weight_decay": 0.0, "rate": 1.0},
     ]
     kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
-    made = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
-    set_rate(made, config.learning_rate)
-    return made
+    optimizer = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
+    set_rate(optimizer, config.learning_rate)
+    return optimizer
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -124,8 +124,8 @@ class NativeUpdate:
 
     def __init__(self, state: TrainState):
         self.state, self.kernels = state, loaded()
-        found = [(each, each[1].grad if each[0].grad is None else each[0].grad) for each in state.weights]
-        self.weights = [(each, gradient.contiguous()) for each, gradient in found if gradient is not None]
+        same = [(each, each[1].grad if each[0].grad is None else each[0].grad) for each in state.weights]
+        self.weights = [(each, gradient.contiguous()) for each, gradient in same if gradient is not None]
         parameters = (ParameterState * len(self.weights))()
         for parameter, ((weight, low, average), gradient) in zip(parameters, self.weights, strict=True):
             parameter.value, parameter.gradient = weight.data_ptr(), gradient.data_ptr()

@@ -57,32 +57,32 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
 
     Settings that decide the weights must not have changed, unless ``train.override_on_resume`` allows the change.
     """
-    found = run.latest()
-    if found is None:
+    newest = run.latest()
+    if newest is None:
         return begin(config, run)
-    checkpoint = load_checked(found.path, training=True)
+    checkpoint = load_checked(newest.path, training=True)
     assert checkpoint.training is not None
     before = checkpoint.training.values.get("config")
     sections = {"model", "data", "train", "optimizer", "validation"}
     if not isinstance(before, dict) or not all(isinstance(before.get(name), dict) for name in sections):
-        raise CheckpointError(f"{found.path}: training_state has no configuration; start a new run")
+        raise CheckpointError(f"{newest.path}: training_state has no configuration; start a new run")
     before = config.migrate(before)
     if config.train.start_from:  # this run may have copied settings from there
-        config, _ = with_sizes_of(config, before.get("model"), str(found.path))
-    overrides = _overrides(config, before, found.step)
+        config, _ = with_sizes_of(config, before.get("model"), str(newest.path))
+    overrides = _overrides(config, before, newest.step)
     device = "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu"
-    _check_device(config, found.path, device)
+    _check_device(config, newest.path, device)
     if device == "cpu":
-        overrides += _thread_override(config, checkpoint.training.values, found.step, found.path)
+        overrides += _thread_override(config, checkpoint.training.values, newest.step, newest.path)
     state = build(config, checkpoint)
-    state.restore(checkpoint.weights, checkpoint.training, str(found.path))
+    state.restore(checkpoint.weights, checkpoint.training, str(newest.path))
     state.overrides += overrides
-    run.truncate_metrics(found.step)
+    run.truncate_metrics(newest.step)
     bleu_tokenize = checkpoint.config.get("bleu_tokenize", before["validation"].get("tokenize"))
     _restore_best(state, run, before, bleu_tokenize)
     if changes := _changes(config, before):
         state.taken.append(f"settings changed since the last checkpoint: {', '.join(changes)}")
-    return state, found.warnings
+    return state, newest.warnings
 
 
 def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int) -> list[Override]:
@@ -93,7 +93,7 @@ def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int
         raise ConfigError(
             f"task={config.task!r}, but the run began with {task!r}; set task={task!r}, or start a new run"
         )
-    found = []
+    overrides = []
     for section, values in now.items():
         if section not in saved and values == type(config).model_fields[section].default.model_dump(mode="json"):
             continue  # a section that was added since changes nothing by its defaults
@@ -111,19 +111,19 @@ def _overrides(config: RunConfig, saved: dict[str, dict[str, object]], step: int
             before = saved[section][key]
             if value != before:
                 _check_override(config, name, before, value, key in getattr(config, section).model_fields_set)
-                found.append(Override(step, name, before, value))
-    return found
+                overrides.append(Override(step, name, before, value))
+    return overrides
 
 
-def _check_override(config: RunConfig, name: str, before: object, now: object, given: bool) -> None:
-    fault = f"{name}={now!r}, but the run began with {before!r}"
-    if not given:
-        fault = f"{name} is not set, and its default {now!r} differs from the {before!r} that the run began with"
+def _check_override(config: RunConfig, name: str, before: object, now: object, is_set: bool) -> None:
+    message = f"{name}={now!r}, but the run began with {before!r}"
+    if not is_set:
+        message = f"{name} is not set, and its default {now!r} differs from the {before!r} that the run began with"
     if name not in OVERRIDABLE or (name == "train.ema" and not (before and now)):  # there is no average to continue
-        raise ConfigError(f"{fault}; resume with {before!r}, or start a new run")
+        raise ConfigError(f"{message}; resume with {before!r}, or start a new run")
     if not config.train.override_on_resume:
         way_out = "or set train.override_on_resume=true to change it from here on"
-        raise ConfigError(f"{fault}; resume with {before!r}, start a new run, {way_out}")
+        raise ConfigError(f"{message}; resume with {before!r}, start a new run, {way_out}")
 
 
 def _changes(config: RunConfig, saved: dict[str, dict[str, Any]]) -> list[str]:

@@ -26,35 +26,35 @@ class Ahead:
 
     def __init__(self, source: BatchSource):
         self._source = source
-        self._made: list[Future[Any]] = []
+        self._prefetched: list[Future[Any]] = []
         self._before: tuple[int, dict[str, Any]] = 0, {}
 
     def prepare(self) -> None:
         """Make the next batch if there is none. ``next`` raises the exception of a failed attempt."""
-        if self._made:
+        if self._prefetched:
             return
         self._before = self._source.epoch, self._source.state()
-        made: Future[Any] = Future()
+        batch: Future[Any] = Future()
         try:
-            made.set_result(self._source.next())
+            batch.set_result(self._source.next())
         except Exception as fault:
-            made.set_exception(fault)
-        self._made.append(made)
+            batch.set_exception(fault)
+        self._prefetched.append(batch)
 
     def next(self) -> Any:
         self.prepare()
-        return self._made.pop().result()
+        return self._prefetched.pop().result()
 
     def state(self) -> dict[str, Any]:
-        return self._before[1] if self._made else self._source.state()
+        return self._before[1] if self._prefetched else self._source.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._made.clear()
+        self._prefetched.clear()
         self._source.restore(state)
 
     @property
     def epoch(self) -> int:
-        return self._before[0] if self._made else self._source.epoch
+        return self._before[0] if self._prefetched else self._source.epoch
 
     @property
     def fingerprint(self) -> str:

@@ -164,9 +164,9 @@ def sized_by_data(config: Config, sizes: dict[str, Any], data: str) -> dict[str,
     A default says nothing: the ``config.toml`` of a run holds every setting.
     """
     for name, size in sizes.items():
-        given, default = getattr(config, name), type(config).model_fields[name].default
-        if given not in (size, default):
-            raise ConfigError(f"model.{name}={given}, but the {data} have {size}; leave it out")
+        value, default = getattr(config, name), type(config).model_fields[name].default
+        if value not in (size, default):
+            raise ConfigError(f"model.{name}={value}, but the {data} have {size}; leave it out")
     return {**config.model_dump(), **sizes}
 
 

@@ -35,8 +35,8 @@ def _stack(config: BERTConfig) -> list[TensorRow]:
         *linear("embedding.norm", "bert.embeddings.LayerNorm"),
     ]
     for layer in range(config.n_layers):
-        for ours, theirs in PARTS:
-            rows += linear(f"encoder.layers.{layer}.{ours}", f"bert.encoder.layer.{layer}.{theirs}")
+        for our_name, their_name in PARTS:
+            rows += linear(f"encoder.layers.{layer}.{our_name}", f"bert.encoder.layer.{layer}.{their_name}")
     return rows
 
 

@@ -67,12 +67,12 @@ def layers(config: EncoderDecoderConfig, order: Tensor | None = None) -> list[Te
     rows = []
     for side, count in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
         for index in range(count):
-            for ours, theirs, weight_axis, bias_axis in PARTS:
-                if side == "encoder" and ours.startswith("cross"):
+            for our_name, their_name, weight_axis, bias_axis in PARTS:
+                if side == "encoder" and our_name.startswith("cross"):
                     continue
-                name, other = f"{side}.layers.{index}.{ours}", f"model.{side}.layers.{index}.{theirs}"
+                name, other = f"{side}.layers.{index}.{our_name}", f"model.{side}.layers.{index}.{their_name}"
                 rows.append(reordered(f"{name}.weight", f"{other}.weight", weight_axis, order))
-                if config.attention_bias or not _projects(ours):
+                if config.attention_bias or not _projects(our_name):
                     rows.append(reordered(f"{name}.bias", f"{other}.bias", bias_axis, order))
         if config.norm_order == "pre":
             for kind in ("weight", "bias"):
@@ -107,7 +107,7 @@ def embedding_rows(
     """Rows for one tensor of each embedding; tied embeddings have one tensor here and two equal ones there."""
     pairs = [(f"{side}_embedding.{our_name}", f"model.{stack}.{their_name}") for side, stack in SIDES.items()]
     if not config.tie_embeddings:
-        return [TensorRow((ours,), (theirs,), on_import, on_export) for ours, theirs in pairs]
+        return [TensorRow((our_name,), (their_name,), on_import, on_export) for our_name, their_name in pairs]
 
     def twice(tensors: list[Tensor]) -> list[Tensor]:
         return [*on_export(tensors), *(tensor.clone() for tensor in on_export(tensors))]
@@ -130,9 +130,9 @@ def absent_biases(config: EncoderDecoderConfig) -> list[Fixed]:
     if not config.attention_bias:
         for side, count in (("encoder", config.n_encoder_layers), ("decoder", config.n_decoder_layers)):
             for index in range(count):
-                for ours, theirs, _, _ in PARTS:
-                    if _projects(ours) and not (side == "encoder" and ours.startswith("cross")):
-                        name = f"model.{side}.layers.{index}.{theirs}.bias"
+                for our_name, their_name, _, _ in PARTS:
+                    if _projects(our_name) and not (side == "encoder" and our_name.startswith("cross")):
+                        name = f"model.{side}.layers.{index}.{their_name}.bias"
                         error = "is not zero, and attention_bias=false has no place for it"
                         fixed.append(Fixed(name, torch.zeros(config.d_model), error))
     return fixed

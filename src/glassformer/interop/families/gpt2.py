@@ -40,13 +40,13 @@ def _rows(config: GPTConfig) -> list[TensorRow]:
         rows += [embedding, TensorRow(("output_projection.weight",), ("lm_head.weight",))]
     rows += linear("decoder.final_norm", "transformer.ln_f")
     for layer in range(config.n_layers):
-        ours, theirs = f"decoder.layers.{layer}", f"transformer.h.{layer}"
-        rows += _fused(config, f"{ours}.self_attention", f"{theirs}.attn.c_attn")
-        rows += _transposed(f"{ours}.self_attention.output", f"{theirs}.attn.c_proj", config.bias)
-        rows += linear(f"{ours}.self_attention_norm.norm", f"{theirs}.ln_1")
-        rows += _transposed(f"{ours}.feed_forward.inner", f"{theirs}.mlp.c_fc", config.bias)
-        rows += _transposed(f"{ours}.feed_forward.outer", f"{theirs}.mlp.c_proj", config.bias)
-        rows += linear(f"{ours}.feed_forward_norm.norm", f"{theirs}.ln_2")
+        our_layer, their_layer = f"decoder.layers.{layer}", f"transformer.h.{layer}"
+        rows += _fused(config, f"{our_layer}.self_attention", f"{their_layer}.attn.c_attn")
+        rows += _transposed(f"{our_layer}.self_attention.output", f"{their_layer}.attn.c_proj", config.bias)
+        rows += linear(f"{our_layer}.self_attention_norm.norm", f"{their_layer}.ln_1")
+        rows += _transposed(f"{our_layer}.feed_forward.inner", f"{their_layer}.mlp.c_fc", config.bias)
+        rows += _transposed(f"{our_layer}.feed_forward.outer", f"{their_layer}.mlp.c_proj", config.bias)
+        rows += linear(f"{our_layer}.feed_forward_norm.norm", f"{their_layer}.ln_2")
     return rows
 
 

@@ -35,14 +35,16 @@ def _rows(config: GPTConfig) -> list[TensorRow]:
     else:
         rows += [embedding, TensorRow(("output_projection.weight",), ("lm_head.weight",))]
     for layer in range(config.n_layers):
-        ours, theirs = f"decoder.layers.{layer}", f"model.layers.{layer}"
+        our_layer, their_layer = f"decoder.layers.{layer}", f"model.layers.{layer}"
         for name, other, heads in (("query", "q_proj", config.n_heads), ("key", "k_proj", config.kv_heads)):
             changes = in_pairs(heads), in_halves(heads)
-            rows += linear(f"{ours}.self_attention.{name}", f"{theirs}.self_attn.{other}", *changes, bias=config.bias)
+            rows += linear(
+                f"{our_layer}.self_attention.{name}", f"{their_layer}.self_attn.{other}", *changes, bias=config.bias
+            )
         for name, other in PARTS:
-            rows += linear(f"{ours}.{name}", f"{theirs}.{other}", bias=config.bias)
-        rows += linear(f"{ours}.self_attention_norm.norm", f"{theirs}.input_layernorm", bias=False)
-        rows += linear(f"{ours}.feed_forward_norm.norm", f"{theirs}.post_attention_layernorm", bias=False)
+            rows += linear(f"{our_layer}.{name}", f"{their_layer}.{other}", bias=config.bias)
+        rows += linear(f"{our_layer}.self_attention_norm.norm", f"{their_layer}.input_layernorm", bias=False)
+        rows += linear(f"{our_layer}.feed_forward_norm.norm", f"{their_layer}.post_attention_layernorm", bias=False)
     return rows
 
 

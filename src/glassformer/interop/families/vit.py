@@ -47,8 +47,8 @@ def _rows(config: ViTConfig) -> list[TensorRow]:
         *linear("output_projection", "classifier"),
     ]
     for layer in range(config.n_layers):
-        for ours, theirs in PARTS:
-            rows += linear(f"encoder.layers.{layer}.{ours}", f"vit.encoder.layer.{layer}.{theirs}")
+        for our_name, their_name in PARTS:
+            rows += linear(f"encoder.layers.{layer}.{our_name}", f"vit.encoder.layer.{layer}.{their_name}")
     return rows
 
 

@@ -35,7 +35,7 @@ class EncoderConversion:
 
     def read(self, folder: Path, their_config: dict[str, Any], config: Any) -> tuple[dict[str, Any], TokenizerPair]:
         pipeline = pipeline_of(folder, config.vocab_size)
-        ids = {ours: pipeline.special(*names) for ours, names in SPECIAL_TOKENS.items()}
+        ids = {our_result: pipeline.special(*names) for our_result, names in SPECIAL_TOKENS.items()}
         if ids["[MASK]"] is None and self.task != "masked":
             del ids["[MASK]"]
         for name, id in ids.items():
@@ -92,9 +92,9 @@ class EncoderConversion:
             refuse_other_ids(folder, text, ids[0].tolist(), encoding["input_ids"])
             refuse_long(text, ids.size(1), run.model.config.max_length)
             ids, their_segments = self._mask_last(run, ids), torch.tensor([encoding["token_type_ids"]])
-            ours = self.logits(run.model)(ids, mask, segments)
-            theirs = self.their_logits(their_model)(ids, mask, their_segments)
-            samples.append(Sample(text, self._display(run, ours[0]), self._display(run, theirs[0])))
+            our_result = self.logits(run.model)(ids, mask, segments)
+            their_result = self.their_logits(their_model)(ids, mask, their_segments)
+            samples.append(Sample(text, self._display(run, our_result[0]), self._display(run, their_result[0])))
         return samples
 
     def _mask_last(self, run: LoadedRun, ids: Tensor) -> Tensor:

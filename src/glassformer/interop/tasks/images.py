@@ -78,10 +78,16 @@ class ImageConversion:
             return []
         shape = (format.height, format.width, format.channels)
         pixels = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
-        ours, theirs = format.normalize(to_floats(torch.from_numpy(pixels)[None])), _processed(folder, pixels)
-        if ours.shape != theirs.shape or not float((ours - theirs).abs().max()) <= TOLERANCES["float32"]:
+        our_pixels, their_pixels = (
+            format.normalize(to_floats(torch.from_numpy(pixels)[None])),
+            _processed(folder, pixels),
+        )
+        if (
+            our_pixels.shape != their_pixels.shape
+            or not float((our_pixels - their_pixels).abs().max()) <= TOLERANCES["float32"]
+        ):
             raise CheckpointError(f"{folder}: {PROCESSOR} makes other numbers of a picture; nothing was written")
-        sides = (self.logits(run.model)(ours.double()), self.their_logits(their_model)(theirs.double()))
+        sides = (self.logits(run.model)(our_pixels.double()), self.their_logits(their_model)(their_pixels.double()))
         return [Sample("a random picture", *(format.classes[int(logits.argmax())] for logits in sides))]
 
 

@@ -96,9 +96,9 @@ class LanguageConversion:
             refuse_other_ids(folder, text, ids, read_by(reader, folder, text)["input_ids"])
             refuse_long(text, len(ids) + 1, run.model.config.max_length)
             max_tokens = min(NEW_TOKENS, run.model.config.max_length - len(ids))
-            ours = tokenizer.decode([*ids, *_our_continuation(run, ids, max_tokens)])
-            theirs = _their_continuation(run, their_model, ids, max_tokens)
-            samples.append(Sample(text, ours, read_back(reader, tokenizer, [*ids, *theirs])))
+            our_text = tokenizer.decode([*ids, *_our_continuation(run, ids, max_tokens)])
+            their_ids = _their_continuation(run, their_model, ids, max_tokens)
+            samples.append(Sample(text, our_text, read_back(reader, tokenizer, [*ids, *their_ids])))
         return samples
 
 

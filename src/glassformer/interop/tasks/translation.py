@@ -76,9 +76,10 @@ class TranslationConversion:
         sources = comparison_texts(texts, run.tokenizer)
         for text, ids in zip(sources, run.tokenizer.encode_batch(sources), strict=True):
             refuse_long(text, len(ids) + 1, run.model.config.max_length)
-        ours = greedy_texts(run.model, run.pair, sources)
+        our_texts = greedy_texts(run.model, run.pair, sources)
         return [
-            Sample(*row) for row in zip(sources, ours, _their_texts(run, their_model, folder, sources), strict=True)
+            Sample(*row)
+            for row in zip(sources, our_texts, _their_texts(run, their_model, folder, sources), strict=True)
         ]
 
 

@@ -28,8 +28,9 @@ class Pattern(ABC):
 
     def mask_mod(self, query: Positions, key: Positions) -> Bool[Tensor, "..."]:
         """True for allowed pairs of positions."""
-        past, every = key <= query, torch.ones_like(key == query)
-        return reduce(torch.logical_or, (c.allows(query, key) & (past if c.causal else every) for c in self.components))
+        not_after, all_pairs = key <= query, torch.ones_like(key == query)
+        allowed = (c.allows(query, key) & (not_after if c.causal else all_pairs) for c in self.components)
+        return reduce(torch.logical_or, allowed)
 
     def mask(self, n_queries: int, n_keys: int, device: torch.device | None = None) -> Bool[Tensor, "1 1 query key"]:
         """The dense n × n mask. Compiled code attends under it: torch.compile rejects ``attend``'s writes to views."""

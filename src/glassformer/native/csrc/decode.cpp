@@ -28,8 +28,8 @@ API int32_t encode(
     });
 }
 
-// ids: the newest token of each row. position: its positional encoding, rows `stride` apart (0: one for all), or null.
-// logits: [rows, output.outputs].
+// ids: the newest token of each row. position: its positional encoding, with row stride `stride` (0: one for all), or
+// null. logits: [rows, output.outputs].
 API int32_t decode(
     const PackedStack* stack, const RotaryTables* rotary, const Linear* output, const int64_t* ids,
     const float* position, int64_t stride, int64_t rows, const DecoderCache* cache, float* logits, int64_t threads

@@ -129,8 +129,8 @@ static void multiply_qk(
 // results[t] = Σ_j weights[t][j] · rows[j], j in [low, high), for WIDTH vectors of columns.
 template <int WIDTH, class T>
 static void multiply_pv_columns(
-    const float* weights, int64_t score_stride, const T* row, int64_t row_stride, int64_t low, int64_t high, float* results,
-    int64_t stride
+    const float* weights, int64_t score_stride, const T* row, int64_t row_stride, int64_t low, int64_t high,
+    float* results, int64_t stride
 ) {
     Floats sums[TILE][WIDTH] = {};
     row += low * row_stride;
@@ -144,11 +144,11 @@ static void multiply_pv_columns(
         UNROLL for (int i = 0; i < WIDTH; i++) store(results + t * stride + i * LANES, sums[t][i]);
 }
 
-// The same for all columns; `last`: see last_columns.
+// The same for all columns; `last` is the result of last_columns.
 template <class T>
 static void multiply_pv(
-    const float* weights, int64_t score_stride, const Rows<T>& rows, const T* last, int64_t size, int64_t low, int64_t high,
-    float* results
+    const float* weights, int64_t score_stride, const Rows<T>& rows, const T* last, int64_t size, int64_t low,
+    int64_t high, float* results
 ) {
     const int64_t stride = padded(size, LANES);
     int64_t d = 0;

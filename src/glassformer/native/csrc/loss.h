@@ -1,5 +1,5 @@
 // Output projection, softmax over the vocabulary, label-smoothed cross-entropy and all gradients (section 5.4). A few
-// rows of logits are computed at a time: with vocabularies of some thousand entries they stay in the L2 cache.
+// rows of logits are computed at a time: with vocabularies of several thousand entries they stay in the L2 cache.
 //
 // With ε of the probability spread evenly over V entries, the gradient of a logit is p − (1 − ε) · [target] − ε / V.
 #pragma once

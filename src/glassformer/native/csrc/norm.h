@@ -11,7 +11,7 @@ struct Statistics {
 template <class T>
 static Statistics statistics_of(const T* x, float epsilon, bool centered, int64_t size) {
     const int64_t full = centered ? size / LANES * LANES : 0;
-    Floats totals = {}, squares = {};
+    Floats totals = {}, sum_of_squares = {};
     for (int64_t i = 0; i < full; i += LANES) totals += read(x + i);
     float total = sum(totals);
     for (int64_t i = full; centered && i < size; i++) total += single(x[i]);
@@ -19,9 +19,9 @@ static Statistics statistics_of(const T* x, float epsilon, bool centered, int64_
     int64_t i = 0;
     for (; i + LANES <= size; i += LANES) {
         const Floats difference = read(x + i) - mean;
-        squares += difference * difference;
+        sum_of_squares += difference * difference;
     }
-    float variance = sum(squares);
+    float variance = sum(sum_of_squares);
     for (; i < size; i++) variance += (single(x[i]) - mean) * (single(x[i]) - mean);
     // On overflow LayerNorm yields NaN, as in PyTorch, instead of a rate of 0.
     const bool finite = !centered || std::isfinite(variance);

@@ -14,16 +14,16 @@ const T* add_norm_backward(
     const int64_t size = s.d_model;
     const T* gamma = values_of<T>(norm.weight);
     const Dropout dropout = dropout_at(s, saved.number, s.threshold);
-    auto some = workspace<float>(ROW, size);
+    auto d_row = workspace<float>(ROW, size);
     auto d_y = workspace<T>(BLOCK_INPUT, BLOCK * size);
     for (int64_t i = row; i < row + count; i++) {
-        for (int64_t j = 0; j < size; j += LANES) store(some + j, read(d + i * size + j));
+        for (int64_t j = 0; j < size; j += LANES) store(d_row + j, read(d + i * size + j));
         if (!s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.sum + i * size, saved.statistics[i], gamma, !norm.rms, size, some, chunk);
-            for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(some + j));
+            normalize_row_backward(saved.sum + i * size, saved.statistics[i], gamma, !norm.rms, size, d_row, chunk);
+            for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, load(d_row + j));
         }
-        drop_row(some, i * size, dropout, size, d_y + (i - row) * size);
+        drop_row(d_row, i * size, dropout, size, d_y + (i - row) * size);
     }
     pack_panels<COLUMN_BLOCK>(d_y, size, count, size, row / Step<T>::ENTRIES, steps_of<T>(s.rows), panels);
     return d_y;
@@ -39,12 +39,12 @@ void add_sublayer_gradient(
     const int64_t size = s.d_model;
     const T* gamma = values_of<T>(norm.weight);
     for (int64_t i = row; i < row + count; i++) {
-        float* some = d_input + (i - row) * size;
+        float* d_row = d_input + (i - row) * size;
         if (s.pre_norm) {
             float* chunk = sums + i / CHUNK * 2 * size;
-            normalize_row_backward(saved.input + i * size, saved.statistics[i], gamma, !norm.rms, size, some, chunk);
+            normalize_row_backward(saved.input + i * size, saved.statistics[i], gamma, !norm.rms, size, d_row, chunk);
         }
-        for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(some + j));
+        for (int64_t j = 0; j < size; j += LANES) write(d + i * size + j, read(d + i * size + j) + load(d_row + j));
     }
 }
 
@@ -97,14 +97,14 @@ Floats row_of(const Pair* panel, int64_t row) {
 template <class T>
 void put_hidden_gradient(
     const UnpaddedStack& s, const SavedSublayer<T>& saved, int64_t row, int64_t count, int64_t column,
-    const float* gradients, T* some, T* activations
+    const float* gradients, T* d_inner, T* activations
 ) {
     const int64_t steps = steps_of<T>(s.rows), step = row / Step<T>::ENTRIES, all = s.hidden_width();
     for (int64_t i = 0; i < count; i++)
         for (int64_t j = 0; j < PANEL; j += LANES) {
             const Unit<T>* at = saved.hidden + column * steps + (step + i / Step<T>::ENTRIES) * PANEL + j;
             const Floats gradient = load(gradients + i * PANEL + j);
-            T* to = some + i * all + column + j;
+            T* to = d_inner + i * all + column + j;
             if (s.gated()) {
                 const Floats other = row_of(at + s.d_ff * steps, i);
                 const ActivationGradient result =
@@ -139,21 +139,21 @@ void feed_forward_backward(const UnpaddedStack& s, const Layer& layer, const Sav
     );
     auto backward = [&](int64_t row, int64_t count) {
         const T* d_output = add_norm_backward(s, saved, norm, row, count, d, d_y, sums);
-        auto some = workspace<T>(BLOCK_HIDDEN, BLOCK * all), again = workspace<T>(BLOCK_ACTIVATED, BLOCK * wide);
+        auto d_inner = workspace<T>(BLOCK_HIDDEN, BLOCK * all), again = workspace<T>(BLOCK_ACTIVATED, BLOCK * wide);
         const int64_t step = row / Step<T>::ENTRIES;
         auto put_gradient = [&](int64_t column, float* gradients) {
-            put_hidden_gradient(s, saved, row, count, column, gradients, some, again);
+            put_hidden_gradient(s, saved, row, count, column, gradients, d_inner, again);
             if (!saved_activations)
                 pack_panels<PANEL>(again + column, wide, count, PANEL, step, steps, activations + column * steps);
             if ((column + PANEL) % COLUMN_BLOCK) return;
             for (int64_t first = column + PANEL - COLUMN_BLOCK; first < all; first += wide)
                 pack_panels<COLUMN_BLOCK>(
-                    some + first, all, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
+                    d_inner + first, all, count, COLUMN_BLOCK, step, steps, d_hidden + first * steps
                 );
         };
         multiply_block(rows_at(d_output, size), count, outer, wide, steps_of<T>(size), put_gradient);
         auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
-        multiply_to<T>(some, all, count, inner, size, all, nullptr, d_input);
+        multiply_to<T>(d_inner, all, count, inner, size, all, nullptr, d_input);
         add_sublayer_gradient(s, saved, norm, row, count, d_input, d, sums);
     };
     parallel(s.threads, blocks(rows, backward));
@@ -210,21 +210,21 @@ void projected_gradient(
     );
     auto back = [&](const T* from, int64_t width, int64_t row, int64_t count, int64_t rows, const Unit<T>* weights,
                     Unit<T>* panels) {
-        auto some = workspace<float>(BLOCK_RESULT, BLOCK * size);
+        auto d_input = workspace<float>(BLOCK_RESULT, BLOCK * size);
         pack_panels<COLUMN_BLOCK>(
             from + row * width, width, count, width, row / Step<T>::ENTRIES, steps_of<T>(rows), panels
         );
-        multiply_to<T>(from + row * width, width, count, weights, size, width, nullptr, some);
-        return some;
+        multiply_to<T>(from + row * width, width, count, weights, size, width, nullptr, d_input);
+        return d_input;
     };
     auto backward = [&](int64_t row, int64_t count) {
-        float* some = back(g.queries, p.query_width, row, count, p.rows, queries, g.query_panels);
-        add_sublayer_gradient(s, saved, p.norm, row, count, some, d, sums);
+        float* d_input = back(g.queries, p.query_width, row, count, p.rows, queries, g.query_panels);
+        add_sublayer_gradient(s, saved, p.norm, row, count, d_input, d, sums);
     };
     auto memory_backward = [&](int64_t row, int64_t count) {
-        const float* some = back(g.keys, p.key_width, row, count, p.memory, keys, g.key_panels);
+        const float* d_input = back(g.keys, p.key_width, row, count, p.memory, keys, g.key_panels);
         float* to = d_memory + row * size;
-        for (int64_t i = 0; i < count * size; i += LANES) store(to + i, load(to + i) + load(some + i));
+        for (int64_t i = 0; i < count * size; i += LANES) store(to + i, load(to + i) + load(d_input + i));
     };
     parallel(s.threads, blocks(p.rows, backward), blocks(p.memory, memory_backward));
 }

@@ -172,7 +172,7 @@ private:
         loop_time_ = lost_time_ = 0;
     }
 
-    // Start up to `count` threads in all; if the system refuses some, the others do their work.
+    // Start up to `count` threads in all; if the system refuses, fewer threads do the work.
     void start_threads(int64_t count) {
         if (static_cast<int64_t>(threads_.size()) >= count) return;
         threads_.reserve(count);

@@ -70,12 +70,12 @@ static void measure(Update& update) {
     const auto parts = static_cast<int64_t>(all.size());
     parallel_for(update.threads, parts, 1, [&](int64_t part, int64_t) {
         const WeightRange& range = all[part];
-        Floats squares = {};
+        Floats sum_of_squares = {};
         for (int64_t i = range.from; i < range.to; i += LANES) {
             const Floats gradient = gradient_at(*range.parameter, i, range.to - i);
-            squares += gradient * gradient;
+            sum_of_squares += gradient * gradient;
         }
-        sums[part] = sum(squares);
+        sums[part] = sum(sum_of_squares);
     });
     update.squared_norm = 0;
     for (double one : sums) update.squared_norm += one;

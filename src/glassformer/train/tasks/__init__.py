@@ -26,19 +26,19 @@ def read_config(path: str | Path, overrides: list[str] | None = None) -> RunConf
 def config_class(values: dict[str, Any], origin: str) -> type[RunConfig]:
     """``task`` where it is given, else what ``model.kind`` is for, else translation."""
     model = values.get("model")
-    given = model.get("kind") if isinstance(model, dict) else None
-    if given is not None and (not isinstance(given, str) or given not in DEFAULT_TASKS):
-        raise ConfigError(f"{origin}: model.kind={given!r} is not a model; {nearest(str(given), list(DEFAULT_TASKS))}")
-    task = values.get("task", DEFAULT_TASKS[given or "encoder_decoder"])
+    kind = model.get("kind") if isinstance(model, dict) else None
+    if kind is not None and (not isinstance(kind, str) or kind not in DEFAULT_TASKS):
+        raise ConfigError(f"{origin}: model.kind={kind!r} is not a model; {nearest(str(kind), list(DEFAULT_TASKS))}")
+    task = values.get("task", DEFAULT_TASKS[kind or "encoder_decoder"])
     trained = {name: record.settings for name, record in TASKS.items() if record.training}
     if not isinstance(task, str) or task not in trained:
         raise ConfigError(f"{origin}: task={task!r} is not a task; {nearest(str(task), list(trained))}")
     kinds = trained[task]
-    if given is not None and given not in kinds:
+    if kind is not None and kind not in kinds:
         raise ConfigError(
-            f"{origin}: task={task!r} trains model.kind={' or '.join(kinds)}, not {given!r}; set one of them"
+            f"{origin}: task={task!r} trains model.kind={' or '.join(kinds)}, not {kind!r}; set one of them"
         )
-    settings: type[RunConfig] = resolve_name(kinds[given or next(iter(kinds))])
+    settings: type[RunConfig] = resolve_name(kinds[kind or next(iter(kinds))])
     return settings
 
 

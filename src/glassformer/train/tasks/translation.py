@@ -29,7 +29,7 @@ from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, masked_select, projection_loss
 from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, ValidationReport
-from glassformer.train.tasks.vocabulary import check_length, kept_vocabulary, with_vocabulary
+from glassformer.train.tasks.vocabulary import check_length, vocabulary_of, with_vocabulary
 
 TEXTS_SEEN = 5000
 """Number of target texts that ``validation.tokenize = "auto"`` examines."""
@@ -75,12 +75,12 @@ class TranslationRun(RunConfig):
             )
         if self.data.alignments:
             how = self.guided_alignment
-            in_decoder("guided_alignment.layer", how.layer, self.asking_layers)
+            in_decoder("guided_alignment.layer", how.layer, self.cross_attention_layers)
             in_decoder("guided_alignment.head", how.head, self.model.n_heads)
         return self
 
     @property
-    def asking_layers(self) -> int:
+    def cross_attention_layers(self) -> int:
         """Number of decoder layers with attention over the source."""
         return self.model.n_decoder_layers
 
@@ -91,7 +91,7 @@ class RecurrentRun(TranslationRun):
     model: RecurrentConfig = RecurrentConfig()  # type: ignore[assignment]
 
     @property
-    def asking_layers(self) -> int:
+    def cross_attention_layers(self) -> int:
         """The first alone."""
         return 1
 
@@ -123,8 +123,8 @@ class TranslationTask:
         self.bleu_tokenize = self._bleu_tokenize()
         bleu_metric(self.bleu_tokenize)  # a tokenizer that is not installed is an error before the first step
         how = f"BLEU by sacreBLEU's tokenizer {self.bleu_tokenize}"
-        chosen_here = config.validation.tokenize == "auto" and self._pairs is not None
-        notes = [Message(f"validation: {how} (validation.tokenize=auto)")] if chosen_here else []
+        is_automatic = config.validation.tokenize == "auto" and self._pairs is not None
+        notes = [Message(f"validation: {how} (validation.tokenize=auto)")] if is_automatic else []
         self.accounts: Sequence[Report] = [*(corpus.account for corpus in corpora), *accounts, *notes]
         self.batches = pair_batches(
             corpora,
@@ -181,10 +181,10 @@ class TranslationTask:
         translator = Translator([model], self.tokenizers, TranslationDecodingConfig.parse(values, "decoding"))
         translator.longest_source = self.config.data.max_length
         with without_text_warnings():
-            found = translator.translate(sources[:limit], beam_size=how.beam_size)
+            hypotheses = translator.translate(sources[:limit], beam_size=how.beam_size)
         return {
-            "bleu": bleu(found, references[:limit], tokenize=self.bleu_tokenize).score,
-            "chrf": chrf(found, references[:limit]).score,
+            "bleu": bleu(hypotheses, references[:limit], tokenize=self.bleu_tokenize).score,
+            "chrf": chrf(hypotheses, references[:limit]).score,
             "nll": nll,
             "perplexity": math.exp(min(nll, 700.0)),
         }
@@ -198,7 +198,7 @@ class TranslationTask:
             "tokenizer": self.tokenizers.fingerprint,
         }
         if self.config.data.alignments:
-            reading = self.config.guided_alignment.reading(self.config.asking_layers)
+            reading = self.config.guided_alignment.reading(self.config.cross_attention_layers)
             values["guided_alignment"] = reading._asdict()
         return CheckpointMetadata(values, self.tokenizers.to_json())
 
@@ -265,7 +265,7 @@ class TranslationTask:
 
 def _tokenizers(config: TranslationRun, origin: SourceCheckpoint | None) -> TokenizerPair:
     if origin is not None:
-        return kept_vocabulary(origin)
+        return vocabulary_of(origin)
     return train_tokenizers(config.text, *(partial(_texts, config, side) for side in ("source", "target")))
 
 

@@ -17,19 +17,19 @@ def one_vocabulary(
 ) -> TokenizerPair:
     """The tokenizer of ``origin``, or one learned from ``texts`` with ``marks`` among its special tokens."""
     if origin is not None:
-        kept = kept_vocabulary(origin)
-        if missing := [mark for mark in marks if mark not in kept.source.special_tokens]:
+        vocabulary = vocabulary_of(origin)
+        if missing := [mark for mark in marks if mark not in vocabulary.source.special_tokens]:
             raise ConfigError(
                 f"{origin.path}: its vocabulary has no {', '.join(missing)}, which this task needs; "
                 f"train that run with text.extra_special={list(marks)}"
             )
-        return kept
+        return vocabulary
     special = (*marks, *(name for name in config.extra_special if name not in marks))
     config = TextConfig.parse({**config.model_dump(), "extra_special": special}, "text")
     return train_tokenizers(config, lambda: (text for text in texts() if len(text) <= LONGEST_TEXT), lambda: iter(()))
 
 
-def kept_vocabulary(origin: SourceCheckpoint) -> TokenizerPair:
+def vocabulary_of(origin: SourceCheckpoint) -> TokenizerPair:
     """Vocabulary of a run that is resumed, or that another run starts from."""
     if not origin.metadata.tokenizer:
         raise ConfigError(
