@@ -77,7 +77,7 @@ TASKS = {
     ),
     "classification": TaskRecord(
         commands=("classify", "embed", "tokenize"),
-        predictor="glassformer.predict.classifier:Classifier",
+        predictor="glassformer.predict.labeling:Classifier",
         training="glassformer.train.tasks.labeling:Classification",
         settings={"bert": "glassformer.train.tasks.labeling:ClassificationRun"},
         evaluation="glassformer.predict.evaluation:evaluate_classification",
@@ -89,7 +89,7 @@ TASKS = {
     ),
     "tagging": TaskRecord(
         commands=("tag", "embed", "tokenize"),
-        predictor="glassformer.predict.tagger:Tagger",
+        predictor="glassformer.predict.labeling:Tagger",
         training="glassformer.train.tasks.labeling:Tagging",
         settings={"bert": "glassformer.train.tasks.labeling:TaggingRun"},
         evaluation="glassformer.predict.evaluation:evaluate_tagging",

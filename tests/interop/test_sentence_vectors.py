@@ -15,9 +15,9 @@ from glassformer.interop.folder import SETTINGS_FILE
 from glassformer.interop.huggingface import export_folder, import_folder
 from glassformer.interop.transformers_api import transformers
 from glassformer.models.registry import MODELS
-from glassformer.predict.classifier import Classifier
 from glassformer.predict.encoder import Encoder
 from glassformer.predict.filler import Filler
+from glassformer.predict.labeling import Classifier
 from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.train import parse_config
 from interop.small_checkpoint import LINES

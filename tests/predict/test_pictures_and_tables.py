@@ -9,8 +9,8 @@ import torch
 from glassformer.data.time_series import prepare_series, read_table
 from glassformer.errors import DataError
 from glassformer.predict import Forecaster, ImageClassifier
-from glassformer.predict.dates import continued
 from glassformer.predict.evaluation import EvaluationFiles, evaluate_images
+from glassformer.predict.forecaster import continue_dates
 from tiny_run import write_lines
 from tiny_tasks import TinyTask, made
 
@@ -171,4 +171,4 @@ def test_errors_of_the_test_part_and_of_a_file(forecaster: Forecaster, series: T
     ],
 )
 def test_dates_go_on_as_they_were(cells: list[str], after: tuple[str, ...]) -> None:
-    assert continued(cells, 2) == after
+    assert continue_dates(cells, 2) == after

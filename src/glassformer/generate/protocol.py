@@ -179,9 +179,9 @@ def compacted_size(count: int) -> int:
 
 
 def keep(needed: Tensor) -> Tensor | None:
-    """The rows to go on with when only ``needed`` [rows] are still of use: those, and idle ones up to ``compacted_size``.
+    """Rows of the compacted batch, in order: the ``needed`` ones [rows], and idle ones up to ``compacted_size``.
 
-    None when all are kept. They stay in their order.
+    None if the batch stays as it is.
     """
     if (rows := needed.size(0)) == 1:
         return None

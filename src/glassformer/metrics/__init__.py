@@ -6,26 +6,25 @@ What sacreBLEU computes is imported when first used: who only translates need no
 from typing import TYPE_CHECKING
 
 from glassformer.lazy_imports import lazy_attributes
-from glassformer.metrics.accuracy import accuracy, exact_match
+from glassformer.metrics.class_report import accuracy, exact_match
 from glassformer.metrics.forecast import ForecastErrors, LinearForecast, forecast_errors, repeat_last, seasonal_naive
 from glassformer.metrics.likelihood import TextLikelihood, bits_per_character, perplexity, sliding_likelihood
 
 if TYPE_CHECKING:
-    from glassformer.metrics.corpus_metrics import METRICS, corpus_scores
+    from glassformer.metrics.corpus_metrics import METRICS, Comparison, corpus_scores, paired_bootstrap
     from glassformer.metrics.error_rates import cer, edit_distance, wer
-    from glassformer.metrics.significance import Comparison, paired_bootstrap
     from glassformer.metrics.translation import Score, bleu, chrf, ter, tokenizer_for
 
 _HOMES = {
     "METRICS": "corpus_metrics",
-    "Comparison": "significance",
+    "Comparison": "corpus_metrics",
     "Score": "translation",
     "bleu": "translation",
     "cer": "error_rates",
     "chrf": "translation",
     "corpus_scores": "corpus_metrics",
     "edit_distance": "error_rates",
-    "paired_bootstrap": "significance",
+    "paired_bootstrap": "corpus_metrics",
     "ter": "translation",
     "tokenizer_for": "translation",
     "wer": "error_rates",

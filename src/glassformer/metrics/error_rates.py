@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.metrics.accuracy import check_parallel
+from glassformer.metrics.class_report import check_parallel
 from glassformer.metrics.translation import Score
 
 

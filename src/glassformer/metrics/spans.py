@@ -9,8 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from glassformer.metrics.accuracy import check_parallel
-from glassformer.metrics.class_report import ClassReport, set_report
+from glassformer.metrics.class_report import ClassReport, check_parallel, set_report
 
 _TAG = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
 OUTSIDE = "O"

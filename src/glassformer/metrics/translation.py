@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from glassformer.errors import ConfigError
-from glassformer.metrics.accuracy import check_parallel
+from glassformer.metrics.class_report import check_parallel
 
 # sacreBLEU's other tokenizers need a download.
 TOKENIZERS = ("13a", "char", "intl", "none", "zh", "ja-mecab", "ko-mecab")

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 from glassformer.lazy_imports import lazy_attributes
 
 if TYPE_CHECKING:
-    from glassformer.predict.classifier import Classifier
     from glassformer.predict.encoder import Encoder
     from glassformer.predict.filler import Candidate, Filled, Filler
     from glassformer.predict.forecaster import Forecast, Forecaster
     from glassformer.predict.generator import Generated, Generator
     from glassformer.predict.images import ImageClassifier
+    from glassformer.predict.labeling import Classifier, Tagger
     from glassformer.predict.loading import load
     from glassformer.predict.predictor import Prediction
-    from glassformer.predict.tagger import Tagger
 
 _HOMES = {
     "Candidate": "filler",
-    "Classifier": "classifier",
+    "Classifier": "labeling",
     "Encoder": "encoder",
     "Filled": "filler",
     "Filler": "filler",
@@ -30,7 +29,7 @@ _HOMES = {
     "Generator": "generator",
     "ImageClassifier": "images",
     "Prediction": "predictor",
-    "Tagger": "tagger",
+    "Tagger": "labeling",
     "load": "loading",
 }
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +15,7 @@ from glassformer.errors import CheckpointError, DataError
 from glassformer.generate import by_length
 from glassformer.models.bert import BERT, Pooling
 from glassformer.models.size import summary
-from glassformer.native import Engine, Precision
-from glassformer.predict.loading import LoadedRun, load_run
+from glassformer.predict.loading import LoadedRun
 from glassformer.predict.memory import fitting_memory
 from glassformer.predict.predictor import Predictor
 from glassformer.tasks import tasks_with
@@ -39,6 +37,7 @@ class Encoder(Predictor):
     ``pooling`` and ``normalize`` are the defaults of ``embed``.
     """
 
+    tasks: ClassVar = tasks_with("embed")
     model: BERT
     tokenizer: Tokenizer
     max_length: int
@@ -50,13 +49,6 @@ class Encoder(Predictor):
         classes = f"{len(names)} {'labels' if hasattr(self, 'labels') else 'tags'}" if names else ""
         vocabulary = f"vocabulary of {self.tokenizer.vocab_size:,}"
         return summary(type(self).__name__, self.model, vocabulary, classes, self.path)
-
-    @classmethod
-    def load(
-        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
-    ) -> Self:
-        """Load a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(**cls._parts(load_run(path, tasks_with("embed"), device)), engine=engine, precision=precision)
 
     def embed(
         self, texts: Sequence[Text], pooling: Pooling | None = None, normalize: bool | None = None
@@ -83,9 +75,8 @@ class Encoder(Predictor):
         lengths = map(framed_length, encode_parts(self.tokenizer, list_of_texts_or_pairs(texts, "texts")))
         return [(index, length) for index, length in enumerate(lengths) if length > self.max_length]
 
-    @staticmethod
-    def _parts(run: LoadedRun) -> dict[str, Any]:
-        """Values of the fields of this class."""
+    @classmethod
+    def _parts(cls, run: LoadedRun) -> dict[str, Any]:
         limit, pooling = run.model.config.max_length, run.settings.get("pooling", "mean")
         if pooling not in get_args(Pooling):
             raise CheckpointError(f"{run.path}: config.json has pooling={pooling!r}; restore the original")

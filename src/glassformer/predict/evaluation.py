@@ -20,12 +20,11 @@ from glassformer.errors import ConfigError, DataError, nearest
 from glassformer.metrics.class_report import ClassReport, Confusion
 from glassformer.metrics.likelihood import bits, perplexity
 from glassformer.metrics.spans import mark_spans, span_report
-from glassformer.predict.classifier import Classifier
 from glassformer.predict.filler import Filler
 from glassformer.predict.forecaster import Forecaster
 from glassformer.predict.generator import Generator
 from glassformer.predict.images import BATCH_SIZE, ImageClassifier
-from glassformer.predict.tagger import Tagger
+from glassformer.predict.labeling import Classifier, Tagger
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 from glassformer.tasks import TASKS
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,9 +11,7 @@ from torch import Tensor
 
 from glassformer.data.sequences import special_id
 from glassformer.errors import ConfigError
-from glassformer.native import Engine, Precision
 from glassformer.predict.encoder import Encoder
-from glassformer.predict.loading import load_run
 from glassformer.text import Tokenizer
 from glassformer.text.arguments import list_of_texts
 from glassformer.text.errors import TextError, warn_of_unknown
@@ -47,12 +44,7 @@ class Filled:
 class Filler(Encoder):
     """A masked language model. ``[MASK]`` in a text is the mask token, here and nowhere else."""
 
-    @classmethod
-    def load(
-        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
-    ) -> Self:
-        """Load a run folder (its best checkpoint) or a checkpoint folder."""
-        return cls(**cls._parts(load_run(path, ("masked",), device)), engine=engine, precision=precision)
+    tasks: ClassVar = ("masked",)
 
     def fill(self, texts: Sequence[str], top: int = 5) -> list[Filled]:
         """The ``top`` candidates for every ``[MASK]`` of each text; special tokens are none.

@@ -1,8 +1,11 @@
 """Forecasts of the rows that follow a table, in its units."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,13 +18,19 @@ from glassformer.errors import DataError
 from glassformer.metrics.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import SeriesModel
 from glassformer.models.size import summary
-from glassformer.native import Engine, Precision
-from glassformer.predict.dates import continued
-from glassformer.predict.loading import load_run
+from glassformer.predict.loading import LoadedRun
 from glassformer.predict.predictor import Predictor
 from glassformer.storage.regular_files import display_name
 
 BATCH_SIZE = 128
+DATES = (
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%d",
+    "%Y-%m",
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class Forecast:
 class Forecaster(Predictor):
     """A model of series with the variables, and their scale, that it was trained on."""
 
+    tasks: ClassVar = ("forecasting",)
     model: SeriesModel
     format: SeriesFormat
 
@@ -56,13 +66,9 @@ class Forecaster(Predictor):
         return summary(type(self).__name__, self.model, f"{len(self.format.columns)} variables", steps, self.path)
 
     @classmethod
-    def load(
-        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
-    ) -> Self:
-        """Load a run folder (its best checkpoint) or a checkpoint folder."""
-        run = load_run(path, ("forecasting",), device)
+    def _parts(cls, run: LoadedRun) -> dict[str, Any]:
         form = SeriesFormat.parse_stored(run.setting("format"), f"{run.path}/config.json")
-        return cls(run.model, form, path=run.path, engine=engine, precision=precision)
+        return {"model": run.model, "format": form, "path": run.path}
 
     def forecast_file(
         self, path: str, date: str | None = None, missing: Missing = "refuse", max_line_bytes: int | None = None
@@ -81,7 +87,7 @@ class Forecaster(Predictor):
                 f"provide {self.model.config.context} or more"
             )
         values = self._forecast(self.format.standardize_table(path, table)[None, -self.model.config.context :])[0]
-        return Forecast(table.columns, values, table.header, table.date, continued(table.dates, len(values)))
+        return Forecast(table.columns, values, table.header, table.date, continue_dates(table.dates, len(values)))
 
     @torch.inference_mode()
     def forecast(
@@ -139,3 +145,38 @@ class Forecaster(Predictor):
             return found.cpu()
 
         return forecast_errors((of(one.context), one.future) for one in series.ordered("test", BATCH_SIZE))
+
+
+def continue_dates(cells: Sequence[str], count: int) -> tuple[str, ...]:
+    """The ``count`` dates after the last of ``cells``, written as it is; none where they are not regular.
+
+    Some dates of a table may be left out; the smallest step continues.
+    """
+    if len(cells) < 2:
+        return ()
+    with suppress(ValueError):
+        numbers = [int(cell) for cell in cells]
+        step = min(b - a for a, b in pairwise(numbers))
+        return tuple(str(numbers[-1] + step * n) for n in range(1, count + 1))
+    for form in DATES:
+        with suppress(ValueError):
+            moments = [datetime.strptime(cell, form) for cell in cells]
+            if [moment.strftime(form) for moment in moments[-2:]] != list(cells[-2:]):
+                return ()  # written otherwise, as 2016-7-1
+            return _moments(moments, form, count)
+    return ()
+
+
+def _moments(moments: Sequence[datetime], form: str, count: int) -> tuple[str, ...]:
+    months = [12 * moment.year + moment.month for moment in moments]
+    between = {b - a for a, b in pairwise(months)}
+    same_day = len({(moment.day, moment.hour, moment.minute, moment.second) for moment in moments}) == 1
+    last = moments[-1]
+    if same_day and min(between) > 0 and last.day <= 28:
+        after = [months[-1] + min(between) * n for n in range(1, count + 1)]
+        dates = [last.replace(year=(month - 1) // 12, month=(month - 1) % 12 + 1) for month in after]
+        return tuple(moment.strftime(form) for moment in dates)
+    steps = [b - a for a, b in pairwise(moments)]
+    if any(step % min(steps) for step in steps):
+        return ()  # the ends of months, say
+    return tuple((last + min(steps) * n).strftime(form) for n in range(1, count + 1))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from glassformer.data.images import ImageFormat, to_floats
 from glassformer.errors import CheckpointError, DataError
 from glassformer.models.size import summary
 from glassformer.models.vit import ViT
-from glassformer.native import Engine, Precision
-from glassformer.predict.loading import load_run
+from glassformer.predict.loading import LoadedRun
 from glassformer.predict.predictor import Prediction, Predictor, predictions
 from glassformer.storage.checkpoint import CONFIG
 from glassformer.text.arguments import listed
@@ -31,6 +30,7 @@ Picture = str | Path | NDArray[np.uint8]
 class ImageClassifier(Predictor):
     """A classifier of pictures with all that it must know of them."""
 
+    tasks: ClassVar = ("images",)
     model: ViT
     format: ImageFormat
 
@@ -39,17 +39,13 @@ class ImageClassifier(Predictor):
         return summary(type(self).__name__, self.model, shape, f"{len(self.labels)} labels", self.path)
 
     @classmethod
-    def load(
-        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
-    ) -> Self:
-        """Load a run folder (its best checkpoint) or a checkpoint folder."""
-        run = load_run(path, ("images",), device)
+    def _parts(cls, run: LoadedRun) -> dict[str, Any]:
         form = ImageFormat.parse_stored(run.setting("format"), f"{run.path}/{CONFIG}")
         config = run.model.config
         sizes = (form.height, form.width), len(form.mean), len(form.deviation), len(form.classes)
         if sizes != (config.image_size, config.n_channels, config.n_channels, config.n_classes):
             raise CheckpointError(f"{run.path}/{CONFIG}: format does not match the model; restore the original")
-        return cls(run.model, form, path=run.path, engine=engine, precision=precision)
+        return {"model": run.model, "format": form, "path": run.path}
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -4,24 +4,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.native import Accelerated, Engine, Precision, check_decoding
+from glassformer.predict.loading import LoadedRun, load_run
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Predictor:
     """A model in use. Subclasses have the field ``model``."""
 
+    tasks: ClassVar[tuple[str, ...]] = ()
+    """Tasks whose runs it loads."""
+
     engine: Engine = "auto"
     precision: Precision = "float32"
     """``int8``: products of matrices in eight bits, on CPUs; ``bfloat16``: on GPUs."""
     path: Path | None = field(default=None, compare=False)
     """The checkpoint that the model was loaded from, if any."""
+
+    @classmethod
+    def load(
+        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
+    ) -> Self:
+        """Load a run folder (its best checkpoint) or a checkpoint folder."""
+        return cls(**cls._parts(load_run(path, cls.tasks, device)), engine=engine, precision=precision)
+
+    @classmethod
+    def _parts(cls, run: LoadedRun) -> dict[str, Any]:
+        """Values of the fields but ``engine`` and ``precision``."""
+        raise NotImplementedError
 
     def __post_init__(self) -> None:
         check_decoding(self._model, self.engine, self.precision, self.device)

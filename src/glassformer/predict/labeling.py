@@ -1,9 +1,8 @@
-"""A tag for every word of a sentence."""
+"""The class of a text, or of a pair of texts, and a tag for every word of a sentence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,27 +10,44 @@ from torch import Tensor
 
 from glassformer.data.token_classification import encode_words, fitting_words
 from glassformer.data.token_store import Ragged
-from glassformer.native import Engine, Precision
-from glassformer.predict.encoder import Encoder
-from glassformer.predict.loading import load_run
+from glassformer.predict.encoder import Encoder, Text
+from glassformer.predict.loading import LoadedRun
 from glassformer.predict.predictor import Prediction, predictions
 from glassformer.text.arguments import list_of_sentences
 from glassformer.text.errors import TextError, warn_of_unknown
 
 
 @dataclass(frozen=True, repr=False)
+class Classifier(Encoder):
+    """A classifier of texts with its labels."""
+
+    tasks: ClassVar = ("classification",)
+    labels: tuple[str, ...]
+
+    @classmethod
+    def _parts(cls, run: LoadedRun) -> dict[str, Any]:
+        return super()._parts(run) | {"labels": tuple(run.setting("labels"))}
+
+    def classify(self, texts: Sequence[Text]) -> list[Prediction]:
+        """The label of each text, or of each (text, pair). An empty text is a ``DataError``."""
+        model, encoded = self._form, self._encoded(texts)
+        assert self.model.classes is not None
+        for number, parts in enumerate(encoded, start=1):
+            if not all(len(ids) for ids in parts):
+                raise TextError("text", number, "is empty; give words to be classified")
+        return self._rows(encoded, lambda *batch: predictions(model.classes(model.hidden(*batch)), self.labels))
+
+
+@dataclass(frozen=True, repr=False)
 class Tagger(Encoder):
     """A tagger with its tags. A sentence that is too long to be seen whole is tagged in parts."""
 
+    tasks: ClassVar = ("tagging",)
     tags: tuple[str, ...]
 
     @classmethod
-    def load(
-        cls, path: str | Path, device: str = "cpu", engine: Engine = "auto", precision: Precision = "float32"
-    ) -> Self:
-        """Load a run folder (its best checkpoint) or a checkpoint folder."""
-        run = load_run(path, ("tagging",), device)
-        return cls(**cls._parts(run), tags=tuple(run.setting("tags")), engine=engine, precision=precision)
+    def _parts(cls, run: LoadedRun) -> dict[str, Any]:
+        return super()._parts(run) | {"tags": tuple(run.setting("tags"))}
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
         """The tag of each word; a sentence is a list of words, or a text whose words stand between spaces."""
