@@ -1,6 +1,6 @@
 """Metrics of models: translation metrics with their signatures, likelihood, accuracy, forecasts.
 
-What sacreBLEU computes is imported when first used: who only translates need not load it.
+Metrics by sacreBLEU are imported at first use, so that translating does not load it.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Using a trained model: what goes in and comes out is text, labels, pictures, tables; one class for each task.
+"""Trained models in use: one class for each task, from text, pictures or tables to text, labels or numbers.
 
-Each is imported when first used: who translates need not wait for what reads pictures.
+Each is imported at first use, so that translating does not wait for the code that reads pictures.
 """
 
 from typing import TYPE_CHECKING
