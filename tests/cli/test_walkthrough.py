@@ -52,15 +52,15 @@ def test_twelve_steps_of_which_every_check_passes(first: tuple[Path, Translator]
     for step in steps:
         assert step.what.endswith(".")
         assert step.why.endswith(".")
-        assert step.equation
-        assert step.tables
         assert step.formula
-        assert step.passed and step.formula.check.passed, step.title
-        assert any("computed again from their operands" in fact.text for fact in step.facts)
+        assert step.tables
+        assert step.evaluation
+        assert step.passed and step.evaluation.check.passed, step.title
+        assert any("computed again from their operands" in check.text for check in step.checks)
 
 
 def test_a_number_that_was_tampered_with_turns_its_step_red(first: tuple[Path, Translator]) -> None:
-    """Every table of every step: one of its numbers is changed, and the fact about them fails."""
+    """Every table of every step: one of its numbers is changed, and the check about them fails."""
     example, steps = steps_of(first[1])
     for number, step in enumerate(steps):
         for table in {table.name: table for table in step.tables}.values():
@@ -78,7 +78,7 @@ def test_other_facts_fail_as_well(first: tuple[Path, Translator]) -> None:
     weights = "decoder.layers.0.self_attention.weights"
     example.trace[weights] = example.trace[weights].clone()
     example.trace[weights][0, 1, 0, 1] = 0.1
-    failed = {fact.text for fact in walkthrough(example)[7].facts if not fact.passed}
+    failed = {check.text for check in walkthrough(example)[7].checks if not check.passed}
     assert any("later word is exactly 0" in text for text in failed)
     assert any("sums to 1" in text for text in failed)
 

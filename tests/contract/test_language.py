@@ -86,20 +86,7 @@ OLD_WORDS_OF_KERNELS = (OLD_NAMES - {"smoothed"}) | {
 }
 """Words that neither names nor comments of the C++ sources may contain."""
 
-NOT_YET: dict[str, int] = {
-    "explain/analysis/attribution.py": 3,
-    "explain/analysis/heads.py": 3,
-    "explain/analysis/lens.py": 2,
-    "explain/figures/panels.py": 1,
-    "explain/figures/svg.py": 3,
-    "explain/page/links.py": 1,
-    "explain/page/matrices.py": 4,
-    "explain/page/numbers.py": 2,
-    "explain/page/sheets.py": 3,
-    "explain/page/wording.py": 1,
-    "explain/report.py": 7,
-    "explain/walkthrough/step.py": 7,
-}
+NOT_YET: dict[str, int] = {}
 
 
 def first_word(docstring: str) -> str:

@@ -15,10 +15,11 @@ import glassformer
 import tiny_run
 from glassformer.errors import ConfigError, DataError
 from glassformer.explain import Example, examine
+from glassformer.explain.decimals import compact
 from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
 from glassformer.explain.figures.panels import Panel
-from glassformer.explain.figures.svg import label, number, shade, shown
+from glassformer.explain.figures.svg import label, shade, visible
 from glassformer.explain.figures.view import SUFFIXES, View
 from glassformer.layers.position import sinusoids
 from glassformer.predict.translator import Translator
@@ -238,12 +239,12 @@ def test_without_matplotlib_the_way_out_is_told(
     [("a b", "a b"), (" ", "␣"), ("  x ", "␣␣x␣"), ("\n", "[U+000A]"), ("", "∅"), ("\u200f", "[U+200F]"), ("é", "é")],
 )
 def test_tokens_that_cannot_be_seen_are_shown(token: str, seen: str) -> None:
-    assert shown(token) == seen
+    assert visible(token) == seen
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.123, "0.12"), (-1.0, "-1.00"), (12.34, "12.3"), (1234.5, "1234")])
 def test_numbers_are_short(value: float, text: str) -> None:
-    assert number(value) == text
+    assert compact(value) == text
 
 
 # What cannot be

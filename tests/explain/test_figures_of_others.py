@@ -10,7 +10,7 @@ from explain.small_examples import EXAMPLES
 from glassformer import ConfigError
 from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
-from glassformer.explain.figures.pixels import colors, reduced
+from glassformer.explain.figures.svg import pixel_colors, reduced
 
 WHOLE = {
     "gpt": ["positions", "mask", "norms", "logit_lens"],
@@ -89,4 +89,4 @@ def test_large_images_are_shown_smaller_and_gray_ones_as_colors() -> None:
     assert small.shape == (44, 33, 3)
     assert small[0, 0].tolist() == [1.0, 1.0, 1.0]
     assert small[1].sum() == 0
-    assert colors(np.array([[[0.0, 0.5, 1.0]]]))[0][0] == "#0084ff"
+    assert pixel_colors(np.array([[[0.0, 0.5, 1.0]]]))[0][0] == "#0084ff"

@@ -56,18 +56,18 @@ def test_the_twelve_steps_are_told_in_order_each_with_its_tables(example: Exampl
     assert sections == ["summary", "model", *numbers[:11], "attention", numbers[11], "alignment"]
     for step in walkthrough(example):
         assert all(text in read.text for text in (step.title, step.what, step.why))
-        assert re.sub(r"[_^()]", "", step.equation) in re.sub(r"[_^()]", "", read.text)
-        assert all(fact.text in read.text for fact in step.facts)
+        assert re.sub(r"[_^()]", "", step.formula) in re.sub(r"[_^()]", "", read.text)
+        assert all(check.text in read.text for check in step.checks)
         assert all(table.title in read.text or table.title in page for table in step.tables)
 
 
 def test_every_check_is_counted_and_shown(example: Example, page: str) -> None:
     steps = walkthrough(example)
-    assert steps[-1].formula is not None
-    chain = list(trace_back(example.trace, steps[-1].formula))
-    formulas = [*(step.formula for step in steps[:-1] if step.formula is not None), *chain]
+    assert steps[-1].evaluation is not None
+    chain = list(trace_back(example.trace, steps[-1].evaluation))
+    formulas = [*(step.evaluation for step in steps[:-1] if step.evaluation is not None), *chain]
     read = Reader(page)
-    assert f"All {len(formulas) + sum(len(step.facts) for step in steps)} checks passed" in read.text
+    assert f"All {len(formulas) + sum(len(step.checks) for step in steps)} checks passed" in read.text
     assert all(str(formula.check) in read.text for formula in formulas)
     assert len(read.having("class", "formula")) == len(formulas)
     assert chain[-1].place.name.endswith("one_hot")
@@ -212,13 +212,13 @@ def test_a_normalized_embedding_is_told_as_it_is(scaled: bool, positions: str) -
     )
     steps = walkthrough(example)
     assert all(step.passed for step in steps)
-    assert ("√d_model" in steps[0].equation) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
-    assert "LayerNorm(x + PE)" in steps[1].equation if positions == "learned" else "LayerNorm(x)" in steps[1].equation
+    assert ("√d_model" in steps[0].formula) == scaled == (steps[0].tables[-1].name == "source_embedding.scaled")
+    assert "LayerNorm(x + PE)" in steps[1].formula if positions == "learned" else "LayerNorm(x)" in steps[1].formula
     assert "normalized" in steps[1].what
     assert steps[1].tables[-1].name == "source_embedding.normed"
     assert steps[6].tables[0].name == "target_embedding.normed"
-    assert steps[-1].formula is not None
-    chain = [formula.place.name for formula in trace_back(example.trace, steps[-1].formula)]
+    assert steps[-1].evaluation is not None
+    chain = [formula.place.name for formula in trace_back(example.trace, steps[-1].evaluation)]
     assert chain[-1] == "target_embedding.one_hot" or chain[-1] == "source_embedding.one_hot"
 
 

@@ -61,16 +61,16 @@ def test_the_steps_are_those_of_the_model(told: tuple[str, Example]) -> None:
     for step in steps:
         assert step.what.endswith(".")
         assert step.why.endswith((".", ".)"))
-        assert step.equation
+        assert step.formula
         assert step.reference
         assert step.tables
-        assert step.passed and step.formula is not None and step.formula.check.passed, (step.title, step.facts)
-        assert any("computed again from their operands" in fact.text for fact in step.facts)
+        assert step.passed and step.evaluation is not None and step.evaluation.check.passed, (step.title, step.checks)
+        assert any("computed again from their operands" in check.text for check in step.checks)
         assert len({len(row) for row in step.words}) <= 1
 
 
 def test_a_number_that_was_tampered_with_turns_its_step_red(told: tuple[str, Example]) -> None:
-    """Every table of every step: one of its numbers is changed, and the fact about them fails."""
+    """Every table of every step: one of its numbers is changed, and the check about them fails."""
     _, example = told
     for step in walkthrough(example):
         for table in {table.name: table for table in step.tables}.values():
@@ -103,24 +103,24 @@ def test_what_is_said_is_what_the_logits_say() -> None:
 def test_the_next_word_is_chosen_behind_the_last_one() -> None:
     example = EXAMPLES["gpt"]()
     last = walkthrough(example)[-1]
-    assert last.formula is not None
-    assert dict(last.formula.place.index)["position"] == 3
+    assert last.evaluation is not None
+    assert dict(last.evaluation.place.index)["position"] == 3
     assert last.words[-1][:2] == ("sees", "?")
     assert last.words[1][:2] == ("a", "small")
     attention = walkthrough(example)[2]
     scores = next(table for table in attention.tables if table.name.endswith("masked_scores"))
     assert scores.values[0][1:] == [-torch.inf] * 3
-    assert any("later word is exactly 0" in fact.text for fact in attention.facts)
+    assert any("later word is exactly 0" in check.text for check in attention.checks)
 
 
 def test_groups_of_heads_rotation_and_gates_are_told() -> None:
     steps = walkthrough(EXAMPLES["llama"]())
     assert "Groups of 2 heads share keys" in steps[2].what
-    assert "50^(2i/d_k)" in steps[1].equation
+    assert "50^(2i/d_k)" in steps[1].formula
     assert "Nothing is added" in steps[1].what
-    assert "RMSNorm" in steps[3].equation
+    assert "RMSNorm" in steps[3].formula
     assert "root mean square of 1" in steps[3].what
-    assert "⊙" in steps[4].equation
+    assert "⊙" in steps[4].formula
     assert any(table.name.endswith("product") for table in steps[4].tables)
 
 
@@ -131,9 +131,9 @@ def test_a_sparse_pattern_is_told() -> None:
         model = small_model("gpt", vocab_size=tokenizer.vocab_size, attention={"pattern": "window", "span": span})
         told[span] = walkthrough(examine_continuation(model, tokenizer, "a small dog sees"))[2]
     assert "some of those before it" in told[2].what
-    assert told[2].equation.endswith("above the diagonal and outside the pattern")
-    assert "pattern" not in told[9].what + told[9].equation
-    assert told[9].equation.endswith("above the diagonal")
+    assert told[2].formula.endswith("above the diagonal and outside the pattern")
+    assert "pattern" not in told[9].what + told[9].formula
+    assert told[9].formula.endswith("above the diagonal")
     assert all(step.passed for step in told.values())
 
 
@@ -145,20 +145,20 @@ def test_what_leaves_a_stack_is_compared_with_what_comes_after_it() -> None:
         norm = "RMSNorm" if name == "llama" else "LayerNorm"
         assert step.passed
         assert f"a last {norm} follows" in step.what
-        assert step.equation.startswith(f"x = {norm}(Layer_2(")
+        assert step.formula.startswith(f"x = {norm}(Layer_2(")
         example.trace[after] = example.trace[after] + 0.5
-        assert not walkthrough(example)[5].facts[1].passed, name
+        assert not walkthrough(example)[5].checks[1].passed, name
     masked = walkthrough(EXAMPLES["masked"]())[5]
     assert "follows" not in masked.what
-    assert masked.equation == "x = Layer_2(… Layer_1(x))"
-    assert masked.facts[1].text == "this is what leaves the last layer, bit for bit"
+    assert masked.formula == "x = Layer_2(… Layer_1(x))"
+    assert masked.checks[1].text == "this is what leaves the last layer, bit for bit"
 
 
 def test_a_series_that_was_not_read_so_turns_the_first_step_red() -> None:
     """The patches are computed again from the series itself, mean and deviation with them."""
     example = series()
     first = walkthrough(example)[0]
-    assert any("the patches are the series" in fact.text for fact in first.facts)
+    assert any("the patches are the series" in check.text for check in first.checks)
     assert first.passed
     example.trace["embedding.patches"][1, 2, 0] += 0.01
     assert not walkthrough(example)[0].passed

@@ -94,7 +94,8 @@ def attention_table(view: "View") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from glassformer.explain.figures.svg import ink, label, number, place, shade
+    from glassformer.explain.decimals import compact
+    from glassformer.explain.figures.svg import ink, label, place, shade
 
     panel = view.panels[0]
     caption = f"rows: {view.row_axis}; columns: {view.column_axis}"
@@ -106,7 +107,7 @@ def attention_table(view: "View") -> "Table":
     for token, row in zip(panel.rows, panel.values, strict=True):
         places = [place(float(value), view.low, view.high) for value in row]
         cells = (
-            Text(f" {number(float(value))} ", Style(color=ink(at), bgcolor=shade(at)))
+            Text(f" {compact(float(value))} ", Style(color=ink(at), bgcolor=shade(at)))
             for value, at in zip(row, places, strict=True)
         )
         table.add_row(Text(label(token)), *cells, f"{row.sum():.2f}")

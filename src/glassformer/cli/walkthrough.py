@@ -88,8 +88,8 @@ def _print(example: "Example", steps: "list[Step]") -> None:
     for step in steps:
         for part in _parts(step):
             screen.print(part)
-    failed = sum(not fact.passed for step in steps for fact in step.facts)
-    count = sum(len(step.facts) for step in steps)
+    failed = sum(not check.passed for step in steps for check in step.checks)
+    count = sum(len(step.checks) for step in steps)
     screen.print(f"\n[red]{failed} of {count} checks failed[/red]" if failed else f"\nall {count} checks passed")
 
 
@@ -100,7 +100,7 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
     yield ""
     yield Rule(f"[bold]{step.number}  {escape(step.title)}[/bold]", align="left")
     yield f"{escape(step.what)}\n{escape(step.why)}"
-    yield f"\n  [bold]{escape(step.equation)}[/bold]   [dim]{escape(step.reference)}[/dim]\n"
+    yield f"\n  [bold]{escape(step.formula)}[/bold]   [dim]{escape(step.reference)}[/dim]\n"
     if step.image is not None:
         yield _image(step.image)
     if step.words:
@@ -111,10 +111,10 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
         across = "" if table.columns is None else f" × {table.columns.title}"
         yield f"\n[italic]{escape(table.title)}[/italic]  [dim]{escape(table.rows.title + across)}[/dim]"
         yield _numbers(table)
-    if step.formula is not None:
-        yield f"\n  {escape(step.formula.text())}"
-    for fact in step.facts:
-        yield f"  {'[green]✓[/green]' if fact.passed else '[red]✗[/red]'} {escape(fact.text)}"
+    if step.evaluation is not None:
+        yield f"\n  {escape(step.evaluation.text())}"
+    for check in step.checks:
+        yield f"  {'[green]✓[/green]' if check.passed else '[red]✗[/red]'} {escape(check.text)}"
 
 
 def _image(image: "Pixels") -> "RenderableType":
@@ -122,9 +122,9 @@ def _image(image: "Pixels") -> "RenderableType":
     from rich.style import Style
     from rich.text import Text
 
-    from glassformer.explain.figures.pixels import colors, reduced
+    from glassformer.explain.figures.svg import pixel_colors, reduced
 
-    rows = colors(reduced(image.values, PIXELS))
+    rows = pixel_colors(reduced(image.values, PIXELS))
     patch = image.patch if len(rows) == len(image.values) and len(rows[0]) == image.values.shape[1] else len(rows)
     picture = Text()
     for y, row in enumerate(rows):
@@ -156,6 +156,7 @@ def _numbers(table: "TensorTable") -> "RenderableType":
     from rich.table import Table
     from rich.text import Text
 
+    from glassformer.explain.decimals import narrow
     from glassformer.explain.figures.svg import ink, shade
 
     columns = ("",) if table.columns is None else table.columns.labels
@@ -169,18 +170,11 @@ def _numbers(table: "TensorTable") -> "RenderableType":
         cells = [
             Text(f" {value:.2f} ", Style(color=ink(value), bgcolor=shade(value)))
             if table.shade == "weights"
-            else Text(_fixed(value))
+            else Text(narrow(value))
             for value in row[:WIDEST]
         ]
         result.add_row(Text(label), *cells)
     return result
-
-
-def _fixed(value: float) -> str:
-    """A number narrow enough for ten columns."""
-    from glassformer.explain.formula.notation import decimal
-
-    return decimal(value) if abs(value) >= 1000 else f"{value:.3f}".replace("-", "−")
 
 
 def _omitted(columns: int, rows: int) -> str | None:

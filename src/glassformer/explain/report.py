@@ -9,15 +9,14 @@ from markupsafe import Markup
 
 from glassformer.explain.example import Example
 from glassformer.explain.figures.panels import LARGEST
-from glassformer.explain.figures.pixels import paths
+from glassformer.explain.figures.svg import pixel_paths
 from glassformer.explain.formula.formula import Formula, trace_back
 from glassformer.explain.page.drawing import HIGH, WIDTH, drawings
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
 from glassformer.explain.page.model_line import eyebrow, model_line
-from glassformer.explain.page.numbers import Numbers
 from glassformer.explain.page.shades import palette, stylesheet
-from glassformer.explain.page.sheets import Sheet, sheet_of
+from glassformer.explain.page.sheets import Numbers, Sheet, sheet_of
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import WordTable, direction, equation, length_class, sides_of, token, words_of
 from glassformer.explain.walkthrough.step import MAX_LABELS, Pixels, Step, TensorTable, legend
@@ -25,7 +24,7 @@ from glassformer.explain.walkthrough.walkthrough import walkthrough
 
 PAGE = "glassformer.explain.page"
 PICTURE = 320
-"""Of the longer side of an image, in pixels of the page."""
+"""Longer side of an image, in pixels of the page."""
 SCRIPTS = ("linked", "grid", "heads", "copied", "page")
 
 
@@ -35,18 +34,18 @@ class RenderedStep:
 
     step: Step
     words: WordTable | None
-    shown: list[Sheet | Gallery]
+    figures: list[Sheet | Gallery]
     formulas: list[Formula]
 
     @property
     def failed(self) -> list[str]:
-        return [fact.text for fact in self.step.facts if not fact.passed] + [
+        return [check.text for check in self.step.checks if not check.passed] + [
             f"{formula.title}: {formula.check}" for formula in self.formulas if not formula.check.passed
         ]
 
     @property
     def checks(self) -> int:
-        return len(self.step.facts) + len(self.formulas)
+        return len(self.step.checks) + len(self.formulas)
 
 
 def report(example: Example) -> str:
@@ -56,7 +55,7 @@ def report(example: Example) -> str:
     """
     numbers = Numbers()
     steps = walkthrough(example)
-    told = [_told(example, step, numbers, step is steps[-1]) for step in steps]
+    rendered = [_render(example, step, numbers, step is steps[-1]) for step in steps]
     alignment = alignment_of(example) if example.translated else None
     legends = legend([label.text for side in sides_of(example) for label in side.tokens])
     return (
@@ -67,12 +66,12 @@ def report(example: Example) -> str:
             eyebrow=eyebrow(example, len(steps)),
             sides=sides_of(example),
             model_line=model_line(example.model),
-            steps=told,
-            checks=sum(one.checks for one in told),
-            failed=[(one.step, text) for one in told for text in one.failed],
-            numbers_checked=sum(_size(table) for one in told for table in one.step.tables),
+            steps=rendered,
+            checks=sum(one.checks for one in rendered),
+            failed=[(one.step, text) for one in rendered for text in one.failed],
+            numbers_checked=sum(_size(table) for one in rendered for table in one.step.tables),
             drawings=drawings(example, steps),
-            summary=summary_of(steps, [bool(one.failed) for one in told], alignment),
+            summary=summary_of(steps, [bool(one.failed) for one in rendered], alignment),
             legend=legends,
             galleries=galleries_of(example, numbers),
             translated=example.translated,
@@ -86,17 +85,17 @@ def report(example: Example) -> str:
     )
 
 
-def _told(example: Example, step: Step, numbers: Numbers, last: bool) -> RenderedStep:
-    formulas = [] if step.formula is None else [step.formula]
-    if last and step.formula is not None:
-        formulas = list(trace_back(example.trace, step.formula))
-    shown: list[Sheet | Gallery] = []
+def _render(example: Example, step: Step, numbers: Numbers, last: bool) -> RenderedStep:
+    formulas = [] if step.evaluation is None else [step.evaluation]
+    if last and step.evaluation is not None:
+        formulas = list(trace_back(example.trace, step.evaluation))
+    figures: list[Sheet | Gallery] = []
     for group in _groups(step.tables) if step.passed else [[table] for table in step.tables]:  # every fault is shown
         if len(group) > 1:
-            shown.append(gallery_of(group, numbers, f"step-{step.number}"))
+            figures.append(gallery_of(group, numbers, f"step-{step.number}"))
         else:
-            shown.append(sheet_of(group[0], numbers, failed=not step.passed))
-    return RenderedStep(step, words_of(step), shown, formulas)
+            figures.append(sheet_of(group[0], numbers, failed=not step.passed))
+    return RenderedStep(step, words_of(step), figures, formulas)
 
 
 def _groups(tables: tuple[TensorTable, ...]) -> list[list[TensorTable]]:
@@ -116,7 +115,7 @@ def _size(table: TensorTable) -> int:
 
 
 def _limits(example: Example) -> list[str]:
-    """What of a long sentence is not shown."""
+    """Limits of the tables and matrices of a long sentence."""
     lengths = {side.name: len(side.tokens) for side in sides_of(example)}
     if example.translated:
         lengths["target"] = len(example.target_ids)
@@ -151,7 +150,7 @@ def _environment() -> Environment:
 
 
 def _place(formula: Formula) -> str:
-    """As ``MathML`` writes it on the numbers of other formulas."""
+    """Place of a formula, as ``MathML`` writes it on the numbers of other formulas."""
     index = ",".join(f"{axis}={value}" for axis, value in formula.place.index)
     return f"{formula.place.name}[{index}]"
 
@@ -163,7 +162,7 @@ def _drawn(image: Pixels) -> Markup:
     size = wide * scale, high * scale
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size[0]:g} {size[1]:g}" width="{size[0]:g}"']
     parts.append(f' height="{size[1]:g}" aria-hidden="true"><g shape-rendering="crispEdges">')
-    parts += [*paths(image.values, 0, 0, *size), "</g>"]
+    parts += [*pixel_paths(image.values, 0, 0, *size), "</g>"]
     lines = [f"M0 {y * scale:.2f}h{size[0]:.2f}" for y in range(0, high + 1, image.patch)]
     lines += [f"M{x * scale:.2f} 0v{size[1]:.2f}" for x in range(0, wide + 1, image.patch)]
     parts.append(f'<path class="cuts" d="{"".join(lines)}"/></svg>')

@@ -32,8 +32,8 @@ class Steps(tuple[Step, ...]):
     def __repr__(self) -> str:
         lines = []
         for step in self:
-            failed = [fact.text for fact in step.facts if not fact.passed]
-            count = f"{len(step.facts)} check{'s' * (len(step.facts) != 1)}"
+            failed = [check.text for check in step.checks if not check.passed]
+            count = f"{len(step.checks)} check{'s' * (len(step.checks) != 1)}"
             checks = f"{count} passed" if not failed else f"failed: {'; '.join(failed)}"
             lines.append(f"{step.number:2}  {step.title}  [{step.reference}]  {checks}")
         return "\n".join(lines)

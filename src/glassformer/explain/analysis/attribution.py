@@ -1,4 +1,4 @@
-"""What brings about one logit: the parts that add up to it, and the tokens that it goes back to."""
+"""Attribution of one logit: to the parts that add up to it, and to the tokens."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -234,7 +234,7 @@ def integrated_gradients(
 
 
 def _embeddings(model: Explained) -> list[tuple[str, TokenEmbedding]]:
-    """Of what is read, in the order of the inputs."""
+    """Embeddings of the inputs, in their order."""
     if isinstance(model, GPT):
         return [("embedding.tokens", model.embedding)]
     if not isinstance(model, EncoderDecoder):
@@ -276,7 +276,7 @@ class _IntegrationPath:
         return (self.gradients[1:] + self.gradients[:-1]) / 2 * widths[:, None, None]
 
     def errors(self) -> Float[Tensor, " step"]:
-        """How far the change of the goal over every step is from what ``pieces`` makes of it."""
+        """Difference of the change of the goal over every step from that by ``pieces``."""
         return (self.values.diff() - (self.pieces() * self.difference).sum((1, 2))).abs().cpu().double()
 
     def _evaluate(self, points: Tensor) -> tuple[Tensor, Tensor]:

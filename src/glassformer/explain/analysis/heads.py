@@ -1,4 +1,4 @@
-"""How much each attention head matters: by switching it off, and by the gradient of a gate on it.
+"""Importance of each attention head: by switching it off, and by the gradient of a gate on it.
 
 Michel, Levy & Neubig 2019, "Are Sixteen Heads Really Better than One?" (arXiv:1905.10650), sections 3 and 4.1.
 """
@@ -26,7 +26,7 @@ class HeadAblation:
 
     @property
     def change(self) -> Float[Tensor, "attention head batch *target"]:
-        """What switching the head off adds to the log-probability of each token; 0 at padding."""
+        """Change of each token's log-probability when the head is switched off; 0 at padding."""
         return (self.without - self.log_probability).masked_fill(~self.counted, 0.0)
 
     @property
@@ -36,7 +36,7 @@ class HeadAblation:
 
     @property
     def loss_change(self) -> Float[Tensor, "attention head"]:
-        """What switching the head off adds to ``loss``; above 0 where the head helps."""
+        """Change of ``loss`` when the head is switched off; above 0 where the head helps."""
         return -self.change.flatten(2).sum(-1) / self.counted.sum()
 
 

@@ -28,9 +28,9 @@ class Lens:
     """The names of the tensors that were looked at."""
     logits: Float[Tensor, "place batch target vocab"]
     probability: Float[Tensor, "place batch target"]
-    """Of the predicted token."""
+    """Probability of the predicted token."""
     rank: Int[Tensor, "place batch target"]
-    """Of the predicted token: 1 + the number of tokens with a larger logit."""
+    """Rank of the predicted token: 1 + the number of tokens with a larger logit."""
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ class Rollout:
 
     @property
     def last(self) -> Float[Tensor, "batch query key"]:
+        """Rollout after the last layer."""
         return self.layers[-1]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from glassformer.data.sequences import Frame, special_id
 from glassformer.errors import ConfigError, DataError
 from glassformer.explain.example import Example, ExampleInput, Side
-from glassformer.explain.figures.svg import shown
+from glassformer.explain.figures.svg import visible
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder
@@ -58,7 +58,7 @@ def examine_continuation(model: GPT, tokenizer: Tokenizer, text: str, keep: str 
     with fitting_memory(len(ids), _attention_bytes(model, len(ids))), trace(model, keep, edits) as t:
         logits = model(_row(model, ids))
     best, last = int(logits[0, -1].argmax()), len(ids) - 1
-    output = tokenizer.decode([best]).strip() or shown(tokenizer.tokens([best])[0])
+    output = tokenizer.decode([best]).strip() or visible(tokenizer.tokens([best])[0])
     side = Side.of("text", tokenizer, ids, text)
     segments = (0,) * len(ids)
     return Example(model, t, "language", "goes on with", output, (side,), [*ids[1:], best], (last,), segments)

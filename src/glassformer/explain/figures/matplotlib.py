@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ft2font import FT2Font
 
+from glassformer.explain.decimals import compact
 from glassformer.explain.figures.panels import Panel, Panels
-from glassformer.explain.figures.pixels import reduced
-from glassformer.explain.figures.svg import columns_of, ink, label, lines_of, number, place
+from glassformer.explain.figures.svg import columns_of, ink, label, lines_of, place, reduced
 
 PITCH = 0.115  # inches of a row or column at the least: labels of 6 points do not touch
 CHARACTER = 0.06  # inches of one, in 7 points
@@ -90,7 +90,7 @@ def _panel(view: Panels, panel: Panel, axes: Any, cell: float) -> Any:
         over = (-0.5, len(panel.columns) - 0.5, len(panel.rows) - 0.5, -0.5)
         axes.imshow(reduced(panel.picture), extent=over, alpha=0.45, aspect="auto", interpolation="nearest")
         return image
-    texts = [[number(float(value)) for value in row] for row in panel.values]
+    texts = [[compact(float(value)) for value in row] for row in panel.values]
     if cell >= 0.062 * max(len(text) for row in texts for text in row):
         for i, row in enumerate(texts):
             for j, text in enumerate(row):

@@ -20,7 +20,7 @@ class Panel:
     columns: list[str]
     values: npt.NDArray[np.float64]
     picture: npt.NDArray[np.float64] | None = None
-    """What the matrix is laid over, ``[row, column, channel]`` from 0 to 1."""
+    """Picture below the matrix, ``[row, column, channel]`` from 0 to 1."""
 
     def __post_init__(self) -> None:
         assert self.values.shape == (len(self.rows), len(self.columns))

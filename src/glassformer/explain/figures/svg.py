@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from html import escape
 from unicodedata import combining, east_asian_width
 
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.explain.decimals import compact
 from glassformer.explain.figures.panels import Panel, Panels
-from glassformer.explain.figures.pixels import paths as pixel_paths
 
 # Samples of cividis (Nuñez, Anderton & Renslow 2018), a palette that color-blind readers see as everybody does.
 CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"]
@@ -14,6 +17,9 @@ SHADES = 64
 CHARACTER = 7.3  # width of one, at the size of labels
 LONGEST_LABEL = 24
 LINE = 1400  # width of a line of panels
+MAX_PIXELS = 64
+"""Pixels a side; larger images are reduced, each pixel the mean of those that it stands for."""
+COLOR_LEVELS = 32
 
 _STYLE = (
     "@media (prefers-color-scheme: dark) "
@@ -36,17 +42,17 @@ def ink(fraction: float) -> str:
 
 
 def place(value: float, low: float, high: float) -> float:
-    """Where ``value`` lies between ``low`` and ``high``, from 0 to 1."""
+    """Place of ``value`` between ``low`` and ``high``, from 0 to 1."""
     return (value - low) / (high - low) if high > low else 0.0
 
 
-def shown(token: str) -> str:
+def visible(token: str) -> str:
     """``token`` as text that can be seen: a space at an end as ␣; what has no sign, or would reorder others, by its
     number."""
     inner = token.strip(" ")
     before = len(token) - len(token.lstrip(" ")) if inner else len(token)
     after = len(token) - before - len(inner)
-    return "␣" * before + "".join(map(_shown, inner)) + "␣" * after or "∅"
+    return "␣" * before + "".join(map(_visible_sign, inner)) + "␣" * after or "∅"
 
 
 def columns_of(text: str) -> int:
@@ -56,14 +62,9 @@ def columns_of(text: str) -> int:
 
 
 def label(token: str) -> str:
-    """``shown``, cut with a … where it is long."""
-    text = shown(token)
+    """``visible``, cut with a … where it is long."""
+    text = visible(token)
     return text if columns_of(text) <= LONGEST_LABEL else text[: LONGEST_LABEL // 2] + "…" + text[-4:]
-
-
-def number(value: float) -> str:
-    """Two decimals, one or none where the number is large."""
-    return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) < 1e6 else f"{value:.1e}"
 
 
 def lines_of(panels: int, most: int) -> tuple[int, int]:
@@ -130,7 +131,7 @@ def _grid(view: Panels) -> _Grid:
         for side in ("columns", "rows")
     )
     cell = max(15.0, min((900 if len(panels) == 1 else 300) / columns, 72.0))
-    longest = max(len(number(float(value))) for panel in panels for value in panel.values.flat)
+    longest = max(len(compact(float(value))) for panel in panels for value in panel.values.flat)
     pictured = any(panel.picture is not None for panel in panels)
     numbers = cell >= 6.4 * longest + 5 and not pictured
     cell_height = cell if pictured else 26.0 if numbers else min(cell, 26.0)
@@ -169,7 +170,7 @@ def _panel(view: Panels, panel: Panel, grid: _Grid, x: float, y: float) -> list[
     parts.append('</g><g font-size="11">')
     for i, j, value in _cells(panel) if grid.numbers else ():
         center = x + grid.cell_width * (j + 0.5), y + grid.cell_height * (i + 0.5) + 4
-        parts.append(_text(*center, number(value), "middle", ink(place(value, view.low, view.high))))
+        parts.append(_text(*center, compact(value), "middle", ink(place(value, view.low, view.high))))
     return [*parts, "</g>"]
 
 
@@ -191,9 +192,45 @@ def _color_bar(view: Panels, x: float, y: float, height: float) -> list[str]:
     parts.append('</g><g class="ink" fill="#16181d" font-size="11">')
     for part in (0.0, 0.5, 1.0):
         value = view.low + part * (view.high - view.low)
-        parts.append(_text(x + 19, y + height * (1 - part) + 4, number(value), "start"))
+        parts.append(_text(x + 19, y + height * (1 - part) + 4, compact(value), "start"))
     parts.append(_turned(x + 66, y + height / 2, view.value_axis, "middle"))
     return [*parts, "</g>"]
+
+
+def reduced(values: NDArray[np.float64], largest: int = MAX_PIXELS) -> NDArray[np.float64]:
+    """``[row, column, 3]`` from 0 to 1, of at most ``largest`` a side; gray has three equal channels."""
+    for axis in (0, 1):
+        step = -(-values.shape[axis] // largest)
+        starts = np.arange(0, values.shape[axis], step)
+        sizes = np.diff([*starts, values.shape[axis]])
+        shape = [-1 if one == axis else 1 for one in range(3)]
+        values = np.add.reduceat(values, starts, axis) / sizes.reshape(shape)
+    return np.repeat(values, 3, axis=2) if values.shape[2] == 1 else values
+
+
+def pixel_colors(values: NDArray[np.float64]) -> list[list[str]]:
+    """A color for each pixel, of ``COLOR_LEVELS`` a channel, so that neighbors share one."""
+    levels = np.round(np.clip(values, 0, 1) * (COLOR_LEVELS - 1)) / (COLOR_LEVELS - 1)
+    return [["#" + "".join(f"{round(255 * part):02x}" for part in pixel) for pixel in row] for row in levels.tolist()]
+
+
+def pixel_paths(
+    values: NDArray[np.float64], x: float, y: float, width: float, height: float, opacity: float = 1
+) -> list[str]:
+    """One path for each color; the image fills the rectangle."""
+    small = reduced(values)
+    cell_width, cell_height = width / small.shape[1], height / small.shape[0]
+    found: dict[str, list[str]] = {}
+    for row, line in enumerate(pixel_colors(small)):
+        start = 0
+        for column in range(1, len(line) + 1):
+            if column == len(line) or line[column] != line[start]:
+                corner = f"M{x + start * cell_width:.2f} {y + row * cell_height:.2f}"
+                run = f"h{(column - start) * cell_width:.2f}v{cell_height:.2f}h-{(column - start) * cell_width:.2f}z"
+                found.setdefault(line[start], []).append(corner + run)
+                start = column
+    seen = "" if opacity == 1 else f' fill-opacity="{opacity:g}"'
+    return [f'<path fill="{color}"{seen} d="{"".join(parts)}"/>' for color, parts in sorted(found.items())]
 
 
 def _text(x: float, y: float, text: str, anchor: str, fill: str = "") -> str:
@@ -206,7 +243,7 @@ def _turned(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text transform="translate({x:.1f} {y:.1f}) rotate(-90)" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _shown(character: str) -> str:
+def _visible_sign(character: str) -> str:
     return character if character.isprintable() or character in _JOINS else f"[U+{ord(character):04X}]"
 
 

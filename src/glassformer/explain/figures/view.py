@@ -108,4 +108,4 @@ def _latex(text: str) -> str:
 
 
 def _typed(token: str) -> str:
-    return rf"\texttt{{{_latex(svg.shown(token))}}}"
+    return rf"\texttt{{{_latex(svg.visible(token))}}}"

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, nearest
+from glassformer.explain.decimals import decimal, difference
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, TensorIndex, evaluate, leaves
-from glassformer.explain.formula.notation import decimal, write
+from glassformer.explain.formula.notation import write
 from glassformer.explain.formula.operands import Operands
 from glassformer.explain.formula.operators import FUNCTIONS
 from glassformer.explain.formula.table import axes_of, explained_taps, find_tap
@@ -74,7 +75,7 @@ class Check:
 
     def __str__(self) -> str:
         mark = "✓" if self.passed else "✗"
-        return f"{mark} {decimal(self.recorded)} (|Δ| {self.difference:.1g})"
+        return f"{mark} {decimal(self.recorded)} (|Δ| {difference(self.difference)})"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
+from glassformer.explain.decimals import decimal
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, evaluate
 from glassformer.explain.formula.operators import ATOMIC, OPS
 
@@ -17,13 +18,6 @@ MAX_TERMS = 4
 
 Notation = Literal["text", "latex", "mathml"]
 """Text is for a terminal and a screen reader, LaTeX (with amsmath) for a paper, MathML for a page."""
-
-
-def decimal(value: float) -> str:
-    """Four significant digits; −∞ as such; a typographic minus."""
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:.4g}".replace("-", "−")
 
 
 def latex_decimal(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Which word translates which, layer by layer, as two rows of words with lines between them."""
+"""Word alignments, layer by layer: two rows of words with lines between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from torch import Tensor
 from glassformer.alignment.attention import strongest_links, word_weights
 from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
-from glassformer.explain.figures.svg import columns_of, shown
+from glassformer.explain.figures.svg import columns_of, visible
 from glassformer.explain.page.sheets import Label
 from glassformer.explain.page.wording import direction
 from glassformer.text import TokenizerPair
@@ -112,7 +112,7 @@ def _labels(tokenizer: Tokenizer, ids: Sequence[int], text: str, side: str) -> l
         places = [place for place, group in enumerate(groups) if group == word]
         pieces = "".join(tokenizer.tokens([ids[place] for place in places]))
         name = split[word] if len(split) == max(groups) + 1 else pieces
-        found.append(Label(shown(name), side, places[0] + (side == "target"), len(places)))
+        found.append(Label(visible(name), side, places[0] + (side == "target"), len(places)))
     return found
 
 

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 from glassformer.explain.example import Example
 from glassformer.explain.figures import attention
 from glassformer.explain.figures.panels import LARGEST
-from glassformer.explain.figures.svg import shown
+from glassformer.explain.figures.svg import visible
 from glassformer.explain.figures.view import View
-from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.sheets import (
     Label,
+    Numbers,
     Sheet,
+    Slice,
     Titles,
     entropy,
     labels_of,
@@ -25,7 +26,7 @@ from glassformer.explain.page.sheets import (
 from glassformer.explain.walkthrough.step import TensorTable
 
 MAX_BYTES = 600_000
-"""Of all matrices of a page in float32; beyond that they are written in float16."""
+"""Size of all matrices of a page in float32 above which they are written in float16."""
 TITLES = {
     ("encoder", "self_attention"): "The encoder attends to the source",
     ("decoder", "self_attention"): "The decoder attends to what it has written",
@@ -64,7 +65,7 @@ class Gallery:
 
 
 def gallery_of(tables: Sequence[TensorTable], numbers: Numbers, key: str) -> Gallery:
-    """Of the tables of one attention's weights, one a head."""
+    """Gallery of one attention: a table of weights for each head."""
     first = tables[0]
     assert first.columns is not None
     rows, columns = labels_of(first, first.rows), labels_of(first, first.columns)
@@ -120,8 +121,8 @@ def _gallery(
     rows = _labels(views[0].panels[0].rows, pooled[0].panels[0].rows, group.asks)
     if group.kind == "cross_attention":  # named by what each step predicts, which it reads only at the next
         rows = [Label(label.text, label.side, label.position + 1, label.span) for label in rows]
-    asked = "source" if group.kind == "cross_attention" else group.asks
-    columns = _labels(views[0].panels[0].columns, pooled[0].panels[0].columns, asked)
+    keys = "source" if group.kind == "cross_attention" else group.asks
+    columns = _labels(views[0].panels[0].columns, pooled[0].panels[0].columns, keys)
     heads = []
     for layer, (view, small) in enumerate(zip(views, pooled, strict=True)):
         values = np.stack([panel.values for panel in small.panels]).astype(dtype)
@@ -151,14 +152,14 @@ def _note(views: list[View], pooled: list[View], dtype: type[np.floating]) -> st
 
 
 def _across(heads: int) -> int:
-    """As many as fit, in even lines."""
+    """Pictures in a line: as many as fit, in even lines."""
     return -(-heads // -(-heads // 8))
 
 
 def _labels(every: list[str], pooled: list[str], side: str) -> list[Label]:
     span = -(-len(every) // LARGEST)
     return [
-        Label(shown(text), side, place * span, min(span, len(every) - place * span))
+        Label(visible(text), side, place * span, min(span, len(every) - place * span))
         for place, text in enumerate(pooled)
     ]
 

@@ -1,6 +1,7 @@
 """A table of the walkthrough as the page writes it: labels that know their token, shaded cells, a sentence."""
 
 import math
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -9,15 +10,47 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from glassformer.explain.figures.svg import shown
+from glassformer.explain.decimals import aligned, column_digits, decimal, weight
+from glassformer.explain.figures.svg import visible
 from glassformer.explain.formula.dataflow import input_names
-from glassformer.explain.formula.notation import decimal
-from glassformer.explain.page.numbers import Numbers, Slice
 from glassformer.explain.page.shades import shade_class
 from glassformer.explain.walkthrough.step import Axis, TensorTable
 from glassformer.text.words import END_OF_WORD, JOINER
 
 TOKEN_AXES = ("position", "query", "key")
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Start of a matrix among the numbers of an array."""
+
+    array: str
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class RawArray:
+    """``kind`` is ``float16``, ``float32`` or ``float64``."""
+
+    key: str
+    kind: str
+    base64: str
+
+
+class Numbers:
+    """The numbers of a page as raw little-endian bytes in base64, each array once."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, bytes], str] = {}
+
+    def add(self, values: NDArray[np.floating]) -> str:
+        """Add an array; return its key."""
+        content = values.dtype.name, values.astype(values.dtype.newbyteorder("<")).tobytes()
+        return self._keys.setdefault(content, f"n{len(self._keys)}")
+
+    @property
+    def arrays(self) -> list[RawArray]:
+        return [RawArray(key, kind, b64encode(content).decode()) for (kind, content), key in self._keys.items()]
 
 
 @dataclass(frozen=True)
@@ -122,7 +155,7 @@ def written(
 
 def cells_of(line: NDArray[np.float64], shade: str, largest: float, wrong: set[int]) -> Markup:
     """The cells of a row. Only numbers and the names of classes get in here, so nothing is left to escape."""
-    digits = decimals(largest)
+    digits = column_digits(largest)
     parts = []
     for place, value in enumerate(line.tolist()):
         name = shade_class(value, shade, largest)
@@ -134,16 +167,10 @@ def cells_of(line: NDArray[np.float64], shade: str, largest: float, wrong: set[i
 
 
 def number(value: float, shade: str, digits: int) -> str:
-    """As many decimals in the whole table, so that points stand below each other; an exact 0 as such."""
+    """Cell of a table, by its shade."""
     if shade == "weights" and math.isfinite(value):
-        return "0" if value == 0 else f"{value:.2f}"
-    if not shade or not math.isfinite(value):
-        return decimal(value)
-    return f"{value:.{digits}f}".replace("-", "−")
-
-
-def decimals(largest: float) -> int:
-    return 3 if largest < 10 else 2 if largest < 1000 else 1
+        return weight(value)
+    return aligned(value, digits) if shade and math.isfinite(value) else decimal(value)
 
 
 def summary_of(rows: Sequence[Label], columns: Sequence[Label], values: NDArray[np.float64], shade: str) -> str:
@@ -164,14 +191,14 @@ def summary_of(rows: Sequence[Label], columns: Sequence[Label], values: NDArray[
 
 
 def entropy(weights: NDArray[np.float64]) -> float:
-    """Of a row of the matrix, in nats, the mean over its rows."""
+    """Entropy of a row in nats, the mean over the rows."""
     return float(-(weights * np.log(np.where(weights > 0, weights, 1.0))).sum(-1).mean())
 
 
 def labels_of(table: TensorTable, axis: Axis) -> tuple[Label, ...]:
     side = side_of(input_names(table.trace.model), table.name, axis.name)
     return tuple(
-        Label(shown(text), side, place) if side else Label(shown(text))
+        Label(visible(text), side, place) if side else Label(visible(text))
         for place, text in zip(axis.indices, axis.labels, strict=True)
     )
 
@@ -188,7 +215,7 @@ def side_of(inputs: Sequence[str], name: str, axis: str) -> str:
 
 
 def whole(table: TensorTable, columns: Axis) -> bool:
-    """Whether no column was left out."""
+    """True if the table has every column of the tensor."""
     return len(columns.labels) == table.trace[table.name].size(table.trace.axes(table.name).index(columns.name))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glassformer.explain.figures.svg import shown
+from glassformer.explain.figures.svg import visible
 from glassformer.explain.page.links import Alignment
 from glassformer.explain.page.sheets import Label
 from glassformer.explain.walkthrough.step import Step, TensorTable
@@ -43,17 +43,17 @@ def summary_of(steps: Sequence[Step], failed: Sequence[bool], alignment: Alignme
 def _candidates(last: Step) -> tuple[str, tuple[OutputProbability, ...]]:
     """Title and outputs at the position that the last step explains, most probable first."""
     tables = [table for table in last.tables if table.name.endswith(".probabilities")]
-    if not tables or last.formula is None:
+    if not tables or last.evaluation is None:
         return "", ()
     table = tables[-1]
     if table.columns is None:
         texts, values = table.rows.labels, [row[0] for row in table.values]
         title = f"The {table.rows.title}"
     else:
-        row = _row(table, dict(last.formula.place.index).get(table.rows.name, 0))
+        row = _row(table, dict(last.evaluation.place.index).get(table.rows.name, 0))
         texts, values = table.columns.labels, table.values[row]
-        title = f"After {shown(table.rows.labels[row])}"
-    found = [OutputProbability(shown(text), value) for text, value in zip(texts, values, strict=True)]
+        title = f"After {visible(table.rows.labels[row])}"
+    found = [OutputProbability(visible(text), value) for text, value in zip(texts, values, strict=True)]
     return title, tuple(sorted(found, key=lambda one: -one.probability)[:5])
 
 

@@ -7,7 +7,7 @@ from unicodedata import bidirectional
 from markupsafe import Markup, escape
 
 from glassformer.explain.example import Example
-from glassformer.explain.figures.svg import shown
+from glassformer.explain.figures.svg import visible
 from glassformer.explain.page.sheets import Label
 from glassformer.explain.walkthrough.step import MAX_LABELS, Step
 from glassformer.text.words import END_OF_WORD, JOINER
@@ -29,7 +29,7 @@ def words_of(step: Step) -> WordTable | None:
     headings = tuple(Label(text, side if place else "", place - 1) for place, text in enumerate(first))
     rows = tuple(
         tuple(
-            Label(shown(text), step.side, row + columns[place]) if place in columns else Label(text)
+            Label(visible(text), step.side, row + columns[place]) if place in columns else Label(text)
             for place, text in enumerate(line)
         )
         for row, line in enumerate(rest[:MAX_LABELS])
@@ -70,7 +70,7 @@ def sides_of(example: Example) -> list[TokenSide]:
 
 
 def direction(text: str) -> str:
-    """Of the first sign that has one (Unicode standard annex 9, rule P2)."""
+    """Direction of the first sign that has one (Unicode standard annex 9, rule P2)."""
     strong = (kind for kind in map(bidirectional, text) if kind in ("L", "R", "AL"))
     return "rtl" if next(strong, "L") != "L" else "ltr"
 
@@ -81,5 +81,5 @@ def length_class(text: str) -> str:
 
 
 def _side(name: str, text: str, tokens: list[str]) -> TokenSide:
-    labels = tuple(Label(shown(token), name, place) for place, token in enumerate(tokens))
+    labels = tuple(Label(visible(token), name, place) for place, token in enumerate(tokens))
     return TokenSide(name, text, direction(text), labels)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from glassformer.explain.decimals import difference
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import output_of
 from glassformer.explain.walkthrough.step import StepCheck
@@ -33,8 +34,10 @@ def attention_sums_to_one(example: Example, path: str) -> StepCheck:
     limit = TOLERANCES[str(weights.dtype).removeprefix("torch.")]
     rows = math.prod(weights.shape[:-1])
     if not off <= limit:
-        return StepCheck(f"not every row of the {rows:,} sums to 1: one is off by {off:.1g}", False)
-    return StepCheck(f"all {rows:,} rows of all {weights.size(1)} heads sum to 1: largest deviation {off:.1g}", True)
+        return StepCheck(f"not every row of the {rows:,} sums to 1: one is off by {difference(off)}", False)
+    return StepCheck(
+        f"all {rows:,} rows of all {weights.size(1)} heads sum to 1: largest deviation {difference(off)}", True
+    )
 
 
 def no_later_word(example: Example, path: str) -> StepCheck:
@@ -68,7 +71,7 @@ def probabilities_sum_to_one(example: Example, path: str) -> StepCheck:
     probabilities = example.trace[f"{path}.probabilities"]
     off = float((probabilities.double().sum(-1) - 1).abs().max())
     what = "the classes" if probabilities.ndim == 2 else "every position"
-    return StepCheck(f"the probabilities of {what} sum to 1: largest deviation {off:.1g}", off <= 1e-2)
+    return StepCheck(f"the probabilities of {what} sum to 1: largest deviation {difference(off)}", off <= 1e-2)
 
 
 def patches_are_the_series(example: Example, path: str) -> StepCheck:
@@ -83,7 +86,8 @@ def patches_are_the_series(example: Example, path: str) -> StepCheck:
     cut = np.lib.stride_tricks.sliding_window_view(padded, config.patch_length, axis=1)[:, :: config.patch_stride]
     off = float(np.abs(cut - example.trace[f"{path}.patches"].double().cpu().numpy()).max())
     return StepCheck(
-        f"the patches are the series, computed again from what was read: largest |Δ| {off:.1g}", off <= PATCH_TOLERANCE
+        f"the patches are the series, computed again from what was read: largest |Δ| {difference(off)}",
+        off <= PATCH_TOLERANCE,
     )
 
 

@@ -50,8 +50,8 @@ def positions(example: Example, path: str, stack: str) -> Step:
         variants.insert(0, "sinusoidal")
     prose = Prose("positions", variants, values)
     axes = {"position": rows, "query": Axis("query", "token", rows.labels)}
-    formula = prose.tables(example.trace, path, axes)[0].formula(min(1, len(rows.labels) - 1))
-    return build(example, prose, path, axes, formula=formula)
+    evaluation = prose.tables(example.trace, path, axes)[0].formula(min(1, len(rows.labels) - 1))
+    return build(example, prose, path, axes, evaluation=evaluation)
 
 
 def segments_and_positions(example: Example, path: str) -> Step:
@@ -60,8 +60,8 @@ def segments_and_positions(example: Example, path: str) -> Step:
     pairs = enumerate(zip(example.source_tokens, example.segments, strict=True))
     words = (("token", "position", "text"), *((label, str(at), str(segment)) for at, (label, segment) in pairs))
     prose = Prose("segments", [], {"texts": len(set(example.segments))})
-    formula = prose.tables(example.trace, path, axes)[2].formula(0)
-    return build(example, prose, path, axes, formula=formula, words=words, side="text", links=((0, 0),))
+    evaluation = prose.tables(example.trace, path, axes)[2].formula(0)
+    return build(example, prose, path, axes, evaluation=evaluation, words=words, side="text", links=((0, 0),))
 
 
 def shifted_target(example: Example, path: str) -> Step:

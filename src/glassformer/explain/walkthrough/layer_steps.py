@@ -21,14 +21,14 @@ def self_attention(example: Example, path: str) -> Step:
         variants = ["masked"] + ["sparse"] * sparse + ["grouped"] * (heads != kv_heads)
     prose = Prose("attention", variants, {"heads": heads, "d_k": d_k, "group": heads // kv_heads})
     row = len(tokens) - 1 if variants else 1
-    return build(example, prose, path, _attention_axes(tokens), formula=_strongest(t, path, row))
+    return build(example, prose, path, _attention_axes(tokens), evaluation=_strongest(t, path, row))
 
 
 def masked_self_attention(example: Example, path: str) -> Step:
     """Section 3.2.3, third application: above an encoder, without the projections, which it has shown."""
     axes, row = _attention_axes(example.target_tokens), len(example.target_tokens) - 1
     prose = Prose("attention", ["target"], {})
-    return build(example, prose, path, axes, formula=_strongest(example.trace, path, row))
+    return build(example, prose, path, axes, evaluation=_strongest(example.trace, path, row))
 
 
 def cross_attention(example: Example, path: str) -> Step:
@@ -41,7 +41,7 @@ def cross_attention(example: Example, path: str) -> Step:
     }
     layer = path.split(".")[2] if layered else ""
     prose = Prose("attention", ["cross" if layered else "recurrent"], {"layer": layer})
-    return build(example, prose, path, axes, formula=_strongest(example.trace, path, 1))
+    return build(example, prose, path, axes, evaluation=_strongest(example.trace, path, 1))
 
 
 def add_and_norm(example: Example, path: str) -> Step:
@@ -68,17 +68,17 @@ def feed_forward(example: Example, path: str) -> Step:
 def decoder_layer(example: Example, path: str) -> Step:
     """Sections 3.1 and 3.3: what follows the attention to the memory."""
     norm, feed = add_and_norm(example, f"{path}.cross_attention_norm"), feed_forward(example, f"{path}.feed_forward")
-    prose = Prose("decoder_layer", [], {"norm": norm.equation, "feed": feed.equation})
+    prose = Prose("decoder_layer", [], {"norm": norm.formula, "feed": feed.formula})
     return replace(
         feed,
         path=path,
         title=prose["title"],
         what=prose["what"],
         why=prose["why"],
-        equation=prose["formula"],
+        formula=prose["formula"],
         reference=prose["reference"],
         tables=(*norm.tables, *feed.tables),
-        facts=(*norm.facts, *feed.facts),
+        checks=(*norm.checks, *feed.checks),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from glassformer.explain.decimals import probability
 from glassformer.explain.example import Example
 from glassformer.explain.formula.formula import explain
 from glassformer.explain.walkthrough.prose import Prose, build
@@ -33,7 +34,7 @@ def next_token(example: Example, path: str) -> Step:
         "vocab": f"{probabilities.size(-1):,}",
         "after": read[chosen],
         "best": tokenizer.tokens([int(ids[chosen, 0])])[0],
-        "probability": f"{float(values[chosen, 0]):.4f}",
+        "probability": probability(float(values[chosen, 0])),
         "ranked": values.size(1),
     }
     return build(
@@ -41,7 +42,7 @@ def next_token(example: Example, path: str) -> Step:
         Prose("next_token", [], fill),
         path,
         {"position": tokens_axis("position", "token read", read), "vocab": _vocab(tokenizer, ids[chosen].tolist())},
-        formula=explain(example.trace, f"{path}.probabilities", position=chosen, vocab=int(ids[chosen, 0])),
+        evaluation=explain(example.trace, f"{path}.probabilities", position=chosen, vocab=int(ids[chosen, 0])),
         words=tuple(words),
         links=((0, 0), (1, 1)),
         side=side,
@@ -62,7 +63,7 @@ def hidden_words(example: Example, path: str) -> Step:
         "plural": "s" * (len(example.positions) > 1),
         "after": f"position {place}",
         "best": tokenizer.tokens([int(ids[place, 0])])[0],
-        "probability": f"{float(values[place, 0]):.4f}",
+        "probability": probability(float(values[place, 0])),
         "ranked": values.size(1),
     }
     rows = tokens_axis("position", "token read", example.source_tokens)
@@ -71,7 +72,7 @@ def hidden_words(example: Example, path: str) -> Step:
         Prose("hidden", [], fill),
         path,
         {"position": rows, "vocab": _vocab(tokenizer, ids[place].tolist())},
-        formula=explain(example.trace, f"{path}.probabilities", position=place, vocab=int(ids[place, 0])),
+        evaluation=explain(example.trace, f"{path}.probabilities", position=place, vocab=int(ids[place, 0])),
         words=tuple(words),
     )
 
@@ -82,16 +83,18 @@ def classes(example: Example, path: str) -> Step:
     values, order = probabilities.sort(descending=True, stable=True)
     best = int(order[0])
     ranked = enumerate(zip(order.tolist(), values.tolist(), strict=True), 1)
-    words = (("rank", "class", "probability"), *((f"{rank}.", names[i], f"{p:.4f}") for rank, (i, p) in ranked))
+    words = (("rank", "class", "probability"), *((f"{rank}.", names[i], probability(p)) for rank, (i, p) in ranked))
     fill = {
         "first": example.source_tokens[0],
         "classes": len(names),
         "best": names[best],
-        "probability": f"{float(values[0]):.4f}",
+        "probability": probability(float(values[0])),
     }
     prose = Prose("classes", ["pooled"] * ("classes.pooler.pooled" in example.trace), fill)
-    formula = explain(example.trace, f"{path}.probabilities", label=best)
-    return build(example, prose, path, {"label": tokens_axis("label", "class", names)}, formula=formula, words=words)
+    evaluation = explain(example.trace, f"{path}.probabilities", label=best)
+    return build(
+        example, prose, path, {"label": tokens_axis("label", "class", names)}, evaluation=evaluation, words=words
+    )
 
 
 def tags(example: Example, path: str) -> Step:
@@ -101,7 +104,7 @@ def tags(example: Example, path: str) -> Step:
     for place in example.positions:
         best = int(probabilities[place].argmax())
         words.append(
-            (str(place), example.source_tokens[place], names[best], f"{float(probabilities[place, best]):.4f}")
+            (str(place), example.source_tokens[place], names[best], probability(float(probabilities[place, best])))
         )
     axes = {
         "position": tokens_axis("position", "token", example.source_tokens),
@@ -109,8 +112,10 @@ def tags(example: Example, path: str) -> Step:
     }
     chosen = example.positions[0]
     best = int(probabilities[chosen].argmax())
-    formula = explain(example.trace, f"{path}.probabilities", position=chosen, tag=best)
-    return build(example, Prose("tags", [], {"tags": len(names)}), path, axes, formula=formula, words=tuple(words))
+    evaluation = explain(example.trace, f"{path}.probabilities", position=chosen, tag=best)
+    return build(
+        example, Prose("tags", [], {"tags": len(names)}), path, axes, evaluation=evaluation, words=tuple(words)
+    )
 
 
 def forecast(example: Example, path: str) -> Step:
@@ -154,4 +159,4 @@ def _vocab(tokenizer: Tokenizer, ids: Sequence[int]) -> Axis:
 
 
 def _candidates(tokenizer: Tokenizer, ids: Sequence[int], values: Sequence[float]) -> list[str]:
-    return [f"{token} {value:.4f}" for token, value in zip(tokenizer.tokens(ids), values, strict=True)]
+    return [f"{token} {probability(value)}" for token, value in zip(tokenizer.tokens(ids), values, strict=True)]

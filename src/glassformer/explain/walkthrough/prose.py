@@ -9,7 +9,7 @@ from typing import Any
 from glassformer.explain.example import Example
 from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.checks import CHECKS
-from glassformer.explain.walkthrough.step import SHOWN_DIMENSIONS, Axis, Step, StepCheck, TensorTable, checked
+from glassformer.explain.walkthrough.step import MAX_DIMENSIONS, Axis, Step, StepCheck, TensorTable, checked
 
 MAX_HEADS = 16
 """Heads whose weights a step shows."""
@@ -66,28 +66,28 @@ def build(
 ) -> Step:
     """A step at the module ``path``: its prose, its tables with the labels of ``axes``, its checks and further ones.
 
-    ``fields`` holds further fields of the step. Its ``formula`` is, by default, that of the last table's first number.
+    ``fields`` holds further fields of the step. Its ``evaluation`` is by default that of the last table's first number.
     """
     tables = prose.tables(example.trace, path, axes)
     known = (CHECKS[name](example, path) for name in prose.checks)
-    if "formula" not in fields:
-        fields["formula"] = tables[-1].formula(0)
+    if "evaluation" not in fields:
+        fields["evaluation"] = tables[-1].formula(0)
     return Step(
         number=0,
         path=path,
         title=prose["title"],
         what=prose["what"],
         why=prose["why"],
-        equation=prose["formula"],
+        formula=prose["formula"],
         reference=prose["reference"],
         tables=tables,
-        facts=(checked(*tables), *known, *checks),
+        checks=(checked(*tables), *known, *checks),
         **fields,
     )
 
 
 def build_table(trace: Trace, name: str, title: str, axes: Mapping[str, Axis], head: int = 0) -> TensorTable:
-    """A table of the first of a batch. An axis without labels shows its first ``SHOWN_DIMENSIONS``."""
+    """A table of the first of a batch. An axis without labels shows its first ``MAX_DIMENSIONS``."""
     names = trace.axes(name)
     labels = [axes.get(axis) or _dimensions(trace, name, axis) for axis in names if axis not in ("batch", "head")]
     rows, columns = (*labels, None)[:2]
@@ -99,7 +99,7 @@ def build_table(trace: Trace, name: str, title: str, axes: Mapping[str, Axis], h
 
 def _dimensions(trace: Trace, name: str, axis: str) -> Axis:
     size = trace[name].size(trace.axes(name).index(axis))
-    count = min(SHOWN_DIMENSIONS, size)
+    count = min(MAX_DIMENSIONS, size)
     return Axis(axis, axis if count == size else f"{axis}, {count} of {size}", tuple(map(str, range(count))))
 
 

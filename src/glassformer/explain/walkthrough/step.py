@@ -1,4 +1,4 @@
-"""A step of the walkthrough: sentences, an equation, tables of numbers, checks. Terminal and report draw it."""
+"""A step of the walkthrough: sentences, a formula, tables of numbers, checks. Terminal and report draw it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from glassformer.errors import ConfigError
+from glassformer.explain.decimals import difference
 from glassformer.explain.formula.formula import Check, Formula, explain
 from glassformer.explain.trace import Trace
 from glassformer.text.words import END_OF_WORD, JOINER
@@ -15,7 +16,8 @@ from glassformer.text.words import END_OF_WORD, JOINER
 MAX_LABELS = 64
 """Rows or columns that a table holds; more are left out, and its title says so."""
 
-SHOWN_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
+"""Entries of an axis without labels that a table holds."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,16 @@ class TensorTable:
     columns: Axis | None
     fixed: tuple[tuple[str, int], ...] = ()
     shade: str = ""
-    """How a picture of it is colored: ``weights`` from 0 to 1, ``signed`` around 0, or not at all."""
+    """Colors: ``weights`` from 0 to 1, ``signed`` around 0, none if empty."""
 
     @property
     def values(self) -> list[list[float]]:
         """The numbers, row by row."""
         rows, columns, fixed = self.rows, self.columns, dict(self.fixed)
-        shown = {axis.name: axis for axis in (rows, columns) if axis is not None}
+        sides = {axis.name: axis for axis in (rows, columns) if axis is not None}
         axes, part = self.trace.axes(self.name), self.trace[self.name]
         for dim in reversed(range(len(axes))):
-            if (axis := shown.get(axes[dim])) is None:
+            if (axis := sides.get(axes[dim])) is None:
                 part = part.select(dim, fixed.get(axes[dim], 0))
             else:
                 part = part.index_select(dim, torch.tensor(axis.indices, device=part.device))
@@ -65,14 +67,14 @@ class TensorTable:
         return (part.T if turned else part).tolist()
 
     def formula(self, row: int, column: int = 0) -> Formula:
-        """Of the number in that row and column of the table."""
+        """Formula of the number in that row and column of the table."""
         index = {**dict(self.fixed), self.rows.name: self.rows.indices[row]}
         if self.columns is not None:
             index[self.columns.name] = self.columns.indices[column]
         return explain(self.trace, self.name, **index)
 
     def checks(self) -> list[Check]:
-        """Every number that is shown, computed again from its operands."""
+        """Checks of every number of the table, computed again from its operands."""
         width = 1 if self.columns is None else len(self.columns.labels)
         return [self.formula(row, column).check for row in range(len(self.rows.labels)) for column in range(width)]
 
@@ -96,7 +98,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Step:
-    """``what`` happens and ``why``; the ``equation``; this sentence's numbers; the ``formula`` of one of them."""
+    """``what`` happens and ``why``; the ``formula``, as text; tables of numbers; the ``evaluation`` of one of them."""
 
     number: int
     path: str
@@ -104,26 +106,26 @@ class Step:
     title: str
     what: str
     why: str
-    equation: str
+    formula: str
     reference: str
     tables: tuple[TensorTable, ...]
-    facts: tuple[StepCheck, ...]
-    formula: Formula | None = None
+    checks: tuple[StepCheck, ...]
+    evaluation: Formula | None = None
     words: tuple[tuple[str, ...], ...] = ()
     """Rows of text where there are no numbers: tokens, merges; the first row is the heading."""
     side: str = ""
-    """Whose tokens these are: of the source, the target, or of all that was read."""
+    """Side of the example whose tokens these are."""
     links: tuple[tuple[int, int], ...] = ()
     """Columns of ``words`` that hold a token, and how far it is from the row's own position."""
     headings: bool = False
-    """Whether the headings of ``words``, behind the first, are tokens."""
+    """True if the headings of ``words``, behind the first, are tokens."""
     image: "Pixels | None" = None
     caption: str = ""
     """Explanation of the columns and marks of ``words``."""
 
     @property
     def passed(self) -> bool:
-        return all(fact.passed for fact in self.facts)
+        return all(check.passed for check in self.checks)
 
 
 def tokens_axis(name: str, title: str, tokens: Sequence[str]) -> Axis:
@@ -132,13 +134,13 @@ def tokens_axis(name: str, title: str, tokens: Sequence[str]) -> Axis:
 
 
 def checked(*tables: TensorTable) -> StepCheck:
-    """That every number of the tables is what its formula gives from its operands."""
+    """Check every number of the tables against its formula."""
     checks = [check for table in tables for check in table.checks()]
     if not checks:
         raise ConfigError("a check of no numbers would say nothing; give a table with some")
     failed = sum(not check.passed for check in checks)
     largest = max(check.difference for check in checks)
-    text = f"all {len(checks):,} numbers shown, computed again from their operands: largest |Δ| {largest:.1g}"
+    text = f"all {len(checks):,} numbers shown, computed again from their operands: largest |Δ| {difference(largest)}"
     return StepCheck(
         text if not failed else f"{failed:,} of {len(checks):,} numbers are not what their formula gives", not failed
     )

@@ -18,7 +18,7 @@ from glassformer.models.recurrent import RecurrentEncoder
 
 
 def walkthrough(example: Example) -> list[Step]:
-    """The steps, each with two sentences, an equation, numbers of the example, the formula of one, and checks."""
+    """The steps, each with two sentences, a formula, numbers of the example, the evaluation of one, and checks."""
     return [replace(step, number=number) for number, step in enumerate(_steps(example), 1)]
 
 

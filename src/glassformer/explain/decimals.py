@@ -1,0 +1,52 @@
+"""Numbers as text: one function for each place that numbers have in formulas, tables, figures and checks.
+
+A minus is typographic wherever a reader sees it. Copies for programs (CSV) have all digits and are written elsewhere.
+"""
+
+import math
+
+
+def decimal(value: float) -> str:
+    """Four significant digits; −∞ as such."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return _minus(f"{value:.4g}")
+
+
+def compact(value: float) -> str:
+    """Cell of a figure: two decimals, one or none where the number is large."""
+    return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) < 1e6 else f"{value:.1e}"
+
+
+def narrow(value: float) -> str:
+    """Cell of a table in a terminal: three decimals, or four significant digits from 1,000 on."""
+    return decimal(value) if abs(value) >= 1000 else aligned(value, 3)
+
+
+def aligned(value: float, digits: int) -> str:
+    """Cell of a column with as many decimals in every cell, so that points stand below each other."""
+    return _minus(f"{value:.{digits}f}")
+
+
+def column_digits(largest: float) -> int:
+    """Number of decimals of a column, by its largest absolute value."""
+    return 3 if largest < 10 else 2 if largest < 1000 else 1
+
+
+def weight(value: float) -> str:
+    """Attention weight; an exact 0 as such."""
+    return "0" if value == 0 else f"{value:.2f}"
+
+
+def probability(value: float) -> str:
+    """Probability of an output, with four decimals."""
+    return f"{value:.4f}"
+
+
+def difference(value: float) -> str:
+    """Difference of a number and its formula: its order of magnitude."""
+    return f"{value:.1g}"
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
