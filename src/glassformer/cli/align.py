@@ -51,13 +51,11 @@ def command(
     """
     from glassformer.alignment import write_pharaoh
     from glassformer.data import parallel_lines
-    from glassformer.errors import ConfigError, DataError
+    from glassformer.errors import DataError
     from glassformer.predict.translator import Translator
 
-    if best_head and (gold is None or (layer, head, shifted) != (None, None, None)):
-        others = "--layer, --head, --shifted and --naive"
-        fault = "needs --gold FILE to choose by" if gold is None else f"chooses; leave out {others}"
-        raise ConfigError(f"--best-head {fault}")
+    if best_head:
+        _check_best_head(gold, (layer, head, shifted))
     if gold == "-" and "-" in (source, target):
         raise DataError("standard input cannot be both files; name a file for one of them")
     sources, targets = parallel_lines(source, target, max_line_bytes)
@@ -81,6 +79,16 @@ def command(
     with open_output(output) as stream:
         for links in aligned:
             stream.write(write_pharaoh(links) + "\n")
+
+
+def _check_best_head(gold: str | None, reading: tuple[int | None, int | None, bool | None]) -> None:
+    """Raise ``ConfigError`` if ``--best-head`` has no gold links, or a head is chosen beside it."""
+    from glassformer.errors import ConfigError
+
+    if gold is None:
+        raise ConfigError("--best-head needs --gold FILE to choose by")
+    if reading != (None, None, None):
+        raise ConfigError("--best-head chooses; leave out --layer, --head, --shifted and --naive")
 
 
 def _align_with_gold(

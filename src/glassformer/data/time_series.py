@@ -33,6 +33,7 @@ from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name
 MISSING = {"", "nan", "na", "n/a", "null", "none"}
 LARGEST = float(np.finfo(np.float32).max)
 _FILL_IN = {"remedy": "fill it in", "setting": "data.missing", "advice": "set data.missing=previous"}
+_LEAVE_OUT = {"remedy": "fill it in", "setting": "data.columns", "advice": "leave it out by naming data.columns"}
 _OF_COLUMN = {
     "date": {"advice": "correct data.date, or set data.date='' where there is none"},
     "columns": {"remedy": "add or rename it", "advice": "name others in data.columns"},
@@ -222,13 +223,7 @@ def _carried_forward(path: str, table: Table) -> Table:
     """
     for column, known in zip(table.columns, table.known.T, strict=True):
         if not known.any():
-            raise DataError(
-                "has no number at all",
-                where=f"{path}, column {column}",
-                remedy="fill it in",
-                setting="data.columns",
-                advice="leave it out by naming data.columns",
-            )
+            raise DataError("has no number at all", where=f"{path}, column {column}", **_LEAVE_OUT)
         if not known[0]:
             raise DataError(
                 f"{path}, line {table.lines[0]}, column {column}: is missing, and no value is before it; "
