@@ -23,6 +23,7 @@ from glassformer.cli import (
     generate,
     import_,
     info,
+    plan,
     score,
     tag,
     tokenize,
@@ -67,7 +68,7 @@ def _options(
 
 
 _USES = (translate, generate, fill, classify, tag, forecast, embed)
-_OTHERS = (score, align, evaluate, figure, average, info, tokenize, import_, export, demo, walkthrough)
+_OTHERS = (score, align, evaluate, figure, average, info, plan, tokenize, import_, export, demo, walkthrough)
 for _verb in (train, *_USES, *_OTHERS):
     _name = _verb.__name__.rpartition(".")[2].removesuffix("_")  # ``import`` is a Python keyword
     app.command(name=_name)(advise(_name, check_run_argument(_name, _verb.command)))
