@@ -109,7 +109,8 @@ def measure_step(training: Training) -> MeasuredStep:
 def training_state(training: Training, rows: int) -> TrainState:
     """The state of a training whose batches have ``rows`` rows of arbitrary content."""
     config = training.config
-    config = config.model_copy(update={"train": config.train.model_copy(update={"accumulate": 1})})
+    train = {"accumulate": 1, "dropout_warmup_steps": 0}  # one batch, with the dropout of most of the training
+    config = config.model_copy(update={"train": config.train.model_copy(update=train)})
     device = torch.device("cpu")
     seed_generators(config.train.seed, device)
     model = build_model(training.values, "model").train()
