@@ -10,9 +10,10 @@ from glassformer.config import Config
 from glassformer.errors import ConfigError, nearest
 
 REACHED_PRODUCTS = 0.75
-"""Share of the peak rate that large products reach: 0.73 to 0.87 on A100 and H100, by the sizes of the matrices.
+"""Share of the peak rate that large products reach: an assumption, which no measurement here confirms.
 
-https://github.com/stas00/ml-engineering/tree/master/compute/accelerator, "Maximum Achievable FLOPS".
+The same order as in https://github.com/stas00/ml-engineering, "Maximum Achievable FLOPS": 200 to 300 of an A100's 312
+TFLOP/s.
 """
 REACHED_BANDWIDTH = 0.8
 """Share of the peak bandwidth that element-wise operations and copies reach."""
