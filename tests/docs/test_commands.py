@@ -2,9 +2,11 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import tiny_run
@@ -17,7 +19,7 @@ from tiny_tasks import made
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 NAMES = {"intents": "classification", "entities": "tagging"}
-CONFIGURATIONS = ("my.toml", "configs/multi30k_quick.toml")
+CONFIGURATIONS = ("my.toml", "configs/multi30k_quick.toml", "configs/multi30k.toml")
 
 
 def commands(page: str) -> list[list[str]]:
@@ -29,7 +31,9 @@ def commands(page: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """Working directory with the runs, data and configurations that the pages name."""
     tiny = tiny_run.made(tmp_path_factory)
     for folder in ("runs", "data", "configs"):
@@ -40,6 +44,7 @@ def workplace(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
         (tmp_path / "runs" / name).symlink_to(made(tmp_path_factory, task).run)
     for path in CONFIGURATIONS:
         tiny.write_config(tmp_path / path, {"train.max_steps": 2})
+    (tmp_path / "configs" / "paper_base.toml").symlink_to(ROOT / "configs" / "paper_base.toml")
     lines = {
         code: (tiny.folder / f"validation.{code}").read_text(encoding="utf-8").splitlines() for code in ("en", "fr")
     }
@@ -55,7 +60,9 @@ def workplace(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypa
     write_lines(tmp_path / "input.en", lines["en"][:1])
     (tmp_path / "runs" / "mine").symlink_to(tiny.run)
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    threads = torch.get_num_threads()
+    yield tmp_path
+    torch.set_num_threads(threads)  # a command sets that of its configuration
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
