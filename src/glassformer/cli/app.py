@@ -34,6 +34,7 @@ from glassformer.cli import (
 from glassformer.cli.io import say, write_errors
 from glassformer.cli.messages import Verbosity, detail, message, set_verbosity, silence, warn
 from glassformer.cli.process import end_at_interrupt
+from glassformer.cli.processes import end_process, started_by_launcher
 from glassformer.cli.remedies import advise
 from glassformer.cli.run import check_run_argument
 
@@ -89,7 +90,10 @@ def main() -> None:
         code = 130
     finally:
         waits = end_at_interrupt()
-    sys.exit(130 if waits else code)
+    code = 130 if waits else code
+    if started_by_launcher():
+        end_process(code or 0)
+    sys.exit(code)
 
 
 def _run() -> int | None:
@@ -108,6 +112,8 @@ def _run() -> int | None:
         fault = _user_error(error)
         if fault is None:
             raise
+        if type(error).__name__ == "FailedElsewhereError":  # the first process prints it
+            return 2
         message(f"glassformer: error: {fault}")
         try:
             sys.stdout.flush()

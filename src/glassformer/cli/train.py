@@ -13,6 +13,7 @@ import typer
 from glassformer.cli.messages import Verbosity, console, detail, message, note, verbosity
 from glassformer.cli.options import Overrides, SetOverride
 from glassformer.cli.process import prepare_training
+from glassformer.cli.processes import joined, launch, restarts, started_by_launcher, threads_of_one
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -32,6 +33,9 @@ def command(
         Path | None, typer.Option(metavar="FOLDER", help="Run folder. [default: runs/NAME-OF-CONFIG]")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, bit by bit.")] = False,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes on this machine that share each batch; for several, see the guide.")
+    ] = 1,
 ) -> None:
     """Train a model on your own text.
 
@@ -40,17 +44,24 @@ def command(
     from glassformer.models.device import choose_device
     from glassformer.storage.run_folder import RunFolder
     from glassformer.train import read_config, train
+    from glassformer.train.distributed import World
     from glassformer.train.resume import threads_to_resume
 
     settings = read_config(config, [*(overrides or []), *(setting or [])])
     path = run or Path("runs") / config.stem
+    if processes > 1 and not started_by_launcher():
+        raise typer.Exit(launch(processes))
+    resume = resume or (restarts() > 0 and bool(RunFolder(path).checkpoints()))
     stored = threads_to_resume(RunFolder.open(path)) if resume else 0
-    prepare_training(settings.train.threads or stored)
-    folder = RunFolder.open(path) if resume else RunFolder.create(path)
-    detail(f"device: {choose_device(settings.train.device, 'train.device')}")
-    with Screen(settings.train.max_steps, path) as screen, signals() as caught:
-        for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
-            screen.show(event)
+    prepare_training(settings.train.threads or stored or threads_of_one())
+    device = choose_device(settings.train.device, "train.device")
+    with joined(settings.train.wait_seconds, device.type == "cuda"), signals() as caught:
+        world = World.current()
+        folder = world.from_leader(lambda: RunFolder.open(path) if resume else RunFolder.create(path))
+        detail(f"device: {device}")
+        with Screen(settings.train.max_steps, path, world.leads) as screen:
+            for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
+                screen.show(event)
     if caught:
         raise typer.Exit(128 + caught[0])
 
@@ -86,7 +97,8 @@ class Screen:
     A closed stderr (``2>&1 | head``, a closed terminal) does not end the training; ``metrics.jsonl`` has everything.
     """
 
-    def __init__(self, max_steps: int, run: Path | None = None):
+    def __init__(self, max_steps: int, run: Path | None = None, prints: bool = True):
+        self.prints = prints
         self.max_steps = max_steps
         self.run = run
         self.bar: Bar | None = None
@@ -95,7 +107,7 @@ class Screen:
         self.moved = 0.0
 
     def __enter__(self) -> "Screen":
-        if sys.stderr.isatty() and verbosity() > Verbosity.QUIET:
+        if self.prints and sys.stderr.isatty() and verbosity() > Verbosity.QUIET:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
             columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
@@ -110,6 +122,8 @@ class Screen:
                 self.bar.stop()
 
     def show(self, event: "Event") -> None:
+        if not self.prints:
+            return
         with suppress(OSError):
             getattr(self, f"_{type(event).__name__.lower()}")(event)
 

@@ -77,6 +77,15 @@ class TokenLinks(Tensors):
     places: Int64[Tensor, "3 links"]  # row, column in ``Batch.labels``, column in ``Batch.source``; none is twice
     shares: Float32[Tensor, " links"]
 
+    def select(self, rows: Sequence[int]) -> "TokenLinks":
+        """The links of some rows, which then count from 0."""
+        own = [self.places[0] == row for row in rows]
+        places = [
+            torch.cat([torch.full_like(self.places[:1, mask], number), self.places[1:, mask]])
+            for number, mask in enumerate(own)
+        ]
+        return TokenLinks(torch.cat(places, 1), torch.cat([self.shares[mask] for mask in own]))
+
 
 def token_links(
     source: tuple[Tensor, Tensor],

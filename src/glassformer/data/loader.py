@@ -1,6 +1,6 @@
 """Endless batches for training, decided by a seed, which can be resumed at any batch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
@@ -110,7 +110,26 @@ class ResumableLoader(Generic[I, B]):
 
 
 class Tensors:
-    """Dataclass of tensors, and of such dataclasses, that moves to a device as one."""
+    """Dataclass of tensors, and of such dataclasses, that moves to a device as one.
+
+    In a batch, every tensor and array has a row for each example or packed row.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the batch: the length of its first field."""
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """The batch of some rows only."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        cut = {name: value[list(rows)] for name, value in values.items() if isinstance(value, Tensor | np.ndarray)}
+        selected = replace(self, **cut)  # type: ignore[type-var]
+        return replace(selected, **selected.token_counts())  # type: ignore[type-var]
+
+    def token_counts(self) -> dict[str, int]:
+        """Fields that are numbers of tokens, counted again."""
+        return {}
 
     def to(self, device: torch.device | str) -> Self:
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]

@@ -34,6 +34,9 @@ class MaskedBatch(Tensors):
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def token_counts(self) -> dict[str, int]:
+        return {"source_tokens": int(self.mask.sum()), "n_targets": int(self.predicted.sum())}
+
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} sequences of {self.tokens.shape[1]} tokens"
 

@@ -61,6 +61,24 @@ class Batch(Tensors):
         )
         return list(zip(sources, targets, strict=True))
 
+    def select(self, rows: Sequence[int]) -> "Batch":
+        """The batch of some rows only, each with all its sentences."""
+        index = list(rows)
+        ends = self.source_sentences.amax(1).cumsum(0).tolist()  # examples up to the end of each row
+        examples = [self.examples[ends[row - 1] if row else 0 : ends[row]] for row in index]
+        source, target = self.source_sentences[index], self.target_sentences[index]
+        return Batch(
+            self.source[index],
+            self.target[index],
+            self.labels[index],
+            source,
+            target,
+            source_tokens=int(source.count_nonzero()),
+            n_targets=int(target.count_nonzero()),
+            examples=np.concatenate(examples),
+            links=None if self.links is None else self.links.select(index),
+        )
+
     def describe(self) -> str:
         return f"{list(self.source.shape)} source and {list(self.target.shape)} target tokens"
 

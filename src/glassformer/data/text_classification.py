@@ -161,6 +161,9 @@ class LabeledBatch(Tensors):
         """Predictions that the loss is averaged over: one an example."""
         return len(self.labels)
 
+    def token_counts(self) -> dict[str, int]:
+        return {"source_tokens": int(self.mask.sum())}
+
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} texts of {self.tokens.shape[1]} tokens"
 

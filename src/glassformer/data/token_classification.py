@@ -115,6 +115,9 @@ class TaggedBatch(Tensors):
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def token_counts(self) -> dict[str, int]:
+        return {"source_tokens": int(self.mask.sum()), "n_targets": int((self.tags >= 0).sum())}
+
     def describe(self) -> str:
         return f"{self.tokens.shape[0]} sentences of {self.tokens.shape[1]} tokens"
 

@@ -3,6 +3,7 @@
 The step is the one that trains, on the configured engine; a straight line through both sizes gives any number of rows.
 """
 
+import copy
 import os
 import statistics
 import time
@@ -119,9 +120,9 @@ def training_state(training: Training, rows: int) -> TrainState:
         check_compiler(config, device)
     compute, routes = accelerate(model, engine, precision), route(model, engine, precision)
     batches = Ahead(RepeatedBatch(training.shape.make(rows, device)))
-    state = TrainState(config, training.task, model, build_optimizer(config.optimizer, model), batches, compute, routes)
-    if config.train.ema:
-        state.start_average()
+    average = copy.deepcopy(model).requires_grad_(False) if config.train.ema else None
+    state = TrainState(config, training.task, model, batches, compute, routes, ema_model=average)
+    state.optimizer = build_optimizer(config.optimizer, model)
     return state
 
 

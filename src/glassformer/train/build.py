@@ -1,22 +1,25 @@
 """Construction of a run from a configuration: data, model, optimizer."""
 
+import copy
 from typing import Any
 
 import torch
 
+from glassformer import __version__
 from glassformer.config import Config
 from glassformer.errors import ConfigError
-from glassformer.models.device import choose_device
+from glassformer.models.device import choose_device, fast_in_bfloat16
 from glassformer.models.registry import weights_of
-from glassformer.native import accelerate, by_block, route
+from glassformer.native import accelerate, by_block, describe, route
 from glassformer.predict.loading import load_checked
 from glassformer.storage.checkpoint import Checkpoint
 from glassformer.storage.run_folder import resolve
 from glassformer.train.config import RunConfig
+from glassformer.train.distributed import ALONE, World
 from glassformer.train.host_process import seed_generators
 from glassformer.train.optim import build_optimizer
 from glassformer.train.state import Ahead, TrainState
-from glassformer.train.task import CheckpointMetadata, SourceCheckpoint
+from glassformer.train.task import CheckpointMetadata, SourceCheckpoint, Task
 from glassformer.train.tasks import make_task
 
 MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_order", "positions")
@@ -28,20 +31,25 @@ OWN = {
 """Model settings that ``train.start_from`` does not copy: the new run chooses them, or its data decide them."""
 
 
-def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
+def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = None) -> TrainState:
     """Build a run before step 0. With ``goes_on``, the checkpoint of a resumed run, its tokenizer is used."""
     device = _device(config.train.device)
+    world.check_equal(_settings(config), "start every process with the same configuration and release")
     seed_generators(config.train.seed, device)
-    begins = load_checked(resolve(config.train.start_from)) if config.train.start_from and goes_on is None else None
+    source = config.train.start_from if goes_on is None else None
+    begins = world.from_leader(lambda: load_checked(resolve(source))) if source else None
     taken: list[str] = []
     if begins is not None:
         config, taken = with_sizes_of(config, begins.config.get("model"), f"train.start_from={begins.path}")
-    task = make_task(config, _origin(goes_on or begins))
+    task = _same_task(config, world, _origin(goes_on or begins))
     model = task.new_model().to(device)
+    sharded = world.size > 1 and config.train.parallel == "fsdp"
     if begins is not None:
         taken.append(_begin_with(model, begins))
-    optimizer = build_optimizer(config.optimizer, model)
     engine, precision = config.train.engine, config.train.precision
+    if sharded:
+        check_sharded(config)
+        engine = "torch"
     if engine == "compile":
         check_compiler(config, device)
     if engine == "native" and (guided := hooked_stacks(config)):
@@ -50,20 +58,63 @@ def build(config: RunConfig, goes_on: Checkpoint | None = None) -> TrainState:
             f"train.engine=native cannot compute {part} ({reason}, it runs block by block); choose engine=auto"
         )
     try:
-        compute_model = accelerate(model, engine, precision)
+        compute_model = model if sharded else accelerate(model, engine, precision)
         routes = by_block(route(model, engine, precision), hooked_stacks(config))
     except ConfigError as error:
         raise ConfigError(f"train.{error}") from None
-    state = TrainState(config, task, model, optimizer, Ahead(task.batches), compute_model, routes, taken=taken)
-    if config.train.ema:
-        state.start_average()
+    ema_model = copy.deepcopy(model).requires_grad_(False) if config.train.ema else None
+    batches = Ahead(task.batches)
+    state = TrainState(config, task, model, batches, compute_model, routes, world, ema_model=ema_model, taken=taken)
+    if sharded:
+        state.shard(low_precision=precision == "bfloat16" and fast_in_bfloat16(device))
+    state.optimizer = build_optimizer(config.optimizer, model)
+    world.check_equal(
+        {"the training data": state.batches.fingerprint, "the token ids": state.batches.content_digest},
+        "give every process the same files",
+    )
+    world.check_equal({"the engine": describe(routes)}, "train on processors of one kind, or set train.engine=torch")
     return state
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Every setting by its name, and the versions of the code; what has to be equal in all processes."""
+    versions = {"the version of glassformer": __version__, "the version of PyTorch": torch.__version__}
+    values = config.model_dump(mode="json", exclude={"task"})
+    settings = {f"{section}.{key}": value for section, keys in values.items() for key, value in keys.items()}
+    return {"task": config.task, **versions, **settings}
+
+
+def _same_task(config: RunConfig, world: World, origin: SourceCheckpoint | None) -> Task:
+    """The task with its data: read and encoded by the first process, and then by the others with its tokenizer."""
+    made: list[Task] = []
+
+    def make_first() -> CheckpointMetadata:
+        made.append(make_task(config, origin))
+        return made[0].metadata()
+
+    metadata = world.from_leader(make_first)
+    if world.leads:
+        world.together(lambda: None)
+        return made[0]
+    source = SourceCheckpoint(origin.path if origin else "process 0", metadata)
+    return world.together(lambda: make_task(config, source))
 
 
 def hooked_stacks(config: RunConfig) -> dict[str, str]:
     """Stacks with a hook in training steps, with the reason."""
     guided = getattr(config.data, "alignments", None)
     return {"decoder": "in batches with word links, for guided alignment"} if guided else {}
+
+
+def check_sharded(config: RunConfig) -> None:
+    """Raise ``ConfigError`` for settings that need whole weights in every process."""
+    if config.train.engine in ("native", "compile"):
+        raise ConfigError(
+            f"train.engine={config.train.engine} needs whole weights, and train.parallel=fsdp divides them; choose "
+            "engine=auto, or parallel=ddp"
+        )
+    if hooked_stacks(config):
+        raise ConfigError("train.parallel=fsdp cannot train a guided head; choose parallel=ddp")
 
 
 def check_compiler(config: RunConfig, device: torch.device) -> None:

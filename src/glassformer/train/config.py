@@ -67,6 +67,11 @@ class TrainConfig(Config):
     threads: int = Field(0, ge=0)
     """CPU threads, at most one a core; 0 leaves PyTorch's choice, and a resumed run its own. In Python, as set by
     `torch.set_num_threads`."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """Form of a training by several processes. ``ddp``: each has the whole model. ``fsdp``: weights, gradients and
+    optimizer are divided among them, for models that do not fit one device; on PyTorch alone."""
+    wait_seconds: float = Field(1800.0, gt=0)
+    """Time that several processes wait for one that does not answer, which has to exceed the longest validation."""
     start_from: str | None = None
     """Run or checkpoint to start from: its tokenizer, and its weights where they fit. It also fills in settings that
     ``[model]`` leaves out, except dropout and sizes that the data decide."""

@@ -7,13 +7,14 @@ to show. Stopping to iterate stops the run; nothing is lost but the steps since 
 import math
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 
 from glassformer.errors import GlassformerError
 from glassformer.models.registry import weights_of
 from glassformer.native import describe
 from glassformer.storage.run_folder import INTERRUPTED, RunFolder
 from glassformer.train.config import RunConfig
+from glassformer.train.distributed import World, watching_peers, whole
 from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.optim import learning_rate
@@ -36,45 +37,62 @@ def train(
     first checkpoint leaves no run behind. ``each_step`` adds a ``Stepped`` after every step. The host process keeps its
     random state and its threads; ``train.threads`` must be the number that it computes with, or 0.
     """
-    with run.lock(), closing(Log(run)) as log:
+    world = World.current()
+    with watching_peers(world), _owning(run, world) as log:
         try:
-            training = _train(config, run, resume, should_stop, each_step)
+            training = _train(config, run, world, resume, should_stop, each_step)
             for event in with_own_random_state(training, config.train.device):
-                if not isinstance(event, Stepped):
+                if log is not None and not isinstance(event, Stepped):
                     log.write(event)
                 yield event
         except (GlassformerError, OSError):
-            if not resume:
+            if world.leads and not resume:
                 run.discard()
             raise
 
 
+@contextmanager
+def _owning(run: RunFolder, world: World) -> Iterator[Log | None]:
+    """Lock the run folder and open its log, in the first of several processes; None in the others."""
+    with ExitStack() as stack:
+        world.from_leader(lambda: stack.enter_context(run.lock()))
+        yield stack.enter_context(closing(Log(run))) if world.leads else None
+
+
 def _train(
-    config: RunConfig, run: RunFolder, resume: bool, should_stop: Callable[[], bool], each_step: bool
+    config: RunConfig,
+    run: RunFolder,
+    world: World,
+    resume: bool,
+    should_stop: Callable[[], bool],
+    each_step: bool,
 ) -> Generator[Event, None, None]:
     check_threads(config.train.threads)
-    state, warnings = restore(config, run) if resume else begin(config, run)
+    state, warnings = restore(config, run, world) if resume else begin(config, run, world)
     config = state.config  # includes settings from ``train.start_from``
     reason = _reason_to_stop(state) or _early_stopping(state)
     if reason is None:
         probe_memory(state)
-    config.write(run.config_path)
+    world.from_leader(lambda: config.write(run.config_path))
     yield _started(state, warnings)
     if reason:
         yield _finished(state, f"nothing is left to do: {reason}; raise that to train further")
         return
     recent: list[StepResult] = []
     while reason is None:
-        recent.append(train_step(state, run))
+        recent.append(train_step(state, run, should_stop))
+        stopping = recent[-1].should_stop
         counters = state.counters
         if each_step:
             yield Stepped(counters.step)
         if not recent[-1].finite:
             yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
             recent.pop()
+        if config.train.max_seconds:
+            counters.seconds = world.of_leader(counters.seconds)
         reason = _reason_to_stop(state)
         validating = state.task.validates and (every(config.validation.every, counters.step) or reason is not None)
-        if reason is None and should_stop():
+        if reason is None and stopping:
             reason = "asked to stop; --resume goes on from here"
         saving = validating or every(config.train.save_every, counters.step) or reason is not None
         if recent and (every(config.train.log_every, counters.step) or saving):
@@ -86,7 +104,8 @@ def _train(
             yield validated
             reason = reason or _early_stopping(state)
         if saving:
-            save(state, run, validated, interrupted=counters.step < config.train.max_steps and not _scheduled(state))
+            interrupted = counters.step < config.train.max_steps and not _scheduled(state)
+            save(state, run, validated, interrupted)
     yield _finished(state, reason)
 
 
@@ -112,19 +131,19 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None, interru
         "step": state.counters.step,
         **metadata.values,
     }
-    training = state.snapshot()
+    training, weights = state.snapshot(), whole(weights_of(state.eval_model))
     if interrupted:
         training.values[INTERRUPTED] = True
-    path = run.save(
-        state.counters.step,
-        config=config,
-        tokenizer=metadata.tokenizer,
-        weights=weights_of(state.eval_model),
-        training=training,
-    )
-    if validated is not None and validated.best and state.counters.best is not None:
-        run.set_best(path, state.config.validation.metric, state.counters.best)
-    run.keep(state.config.train.keep_checkpoints)
+
+    def write() -> None:
+        path = run.save(
+            state.counters.step, config=config, tokenizer=metadata.tokenizer, weights=weights, training=training
+        )
+        if validated is not None and validated.best and state.counters.best is not None:
+            run.set_best(path, state.config.validation.metric, state.counters.best)
+        run.keep(state.config.train.keep_checkpoints)
+
+    state.world.from_leader(write)
 
 
 def _reason_to_stop(state: TrainState) -> str | None:
@@ -146,7 +165,8 @@ def _early_stopping(state: TrainState) -> str | None:
 
 def _validated(state: TrainState) -> Validated:
     counters, began = state.counters, time.perf_counter()
-    scores = without_dropout(state.eval_model, state.task)
+    model = state.whole_eval_model()
+    scores = state.world.from_leader(lambda: without_dropout(model, state.task))
     value, loss = objective(scores, state.config.validation.metric), scores.get("nll")
     best = _better(value, loss, counters)
     if best:

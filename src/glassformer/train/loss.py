@@ -39,6 +39,10 @@ class Loss(NamedTuple):
     nll: Tensor | None
     guidance: Tensor | None = None
 
+    def scaled(self, factor: float) -> "Loss":
+        nll, guidance = (None if value is None else factor * value for value in (self.nll, self.guidance))
+        return Loss(factor * self.loss, nll, guidance)
+
 
 def masked_select(
     x: Shaped[Tensor, "batch length ..."], mask: Bool[Tensor, "batch length"], count: int

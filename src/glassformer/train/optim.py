@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError
@@ -13,6 +14,7 @@ from glassformer.native.abi import ParameterState, Update
 from glassformer.native.library import loaded
 from glassformer.native.ops import single_on_cpu
 from glassformer.train.config import OptimizerConfig
+from glassformer.train.distributed import is_divided, local
 from glassformer.train.state import TrainState, collect_gradients, refresh
 
 
@@ -167,8 +169,12 @@ def _moments(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Tens
 
 def clip_norm_(parameters: list[nn.Parameter], limit: float) -> Tensor:
     """Clip the norm of all gradients to ``limit`` (0: no limit); return the norm before."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [local(p.grad) for p in parameters if p.grad is not None]
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if any(is_divided(p) for p in parameters):
+        squares = norm.square()
+        dist.all_reduce(squares)
+        norm = squares.sqrt()
     if limit:
         torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
     return norm

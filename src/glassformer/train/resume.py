@@ -12,6 +12,7 @@ from glassformer.predict.loading import load_checked
 from glassformer.storage.run_folder import BEST, RunFolder, training_values
 from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
+from glassformer.train.distributed import World
 from glassformer.train.host_process import available_cores
 from glassformer.train.state import Override, TrainState
 
@@ -27,6 +28,7 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "da
         "device",
         "engine",
         "threads",
+        "wait_seconds",
         "override_on_resume",
     )
 }
@@ -46,21 +48,21 @@ OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
 COMPARED_APART = OVERRIDABLE | {"train.threads", "validation.tokenize"}
 
 
-def begin(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
+def begin(config: RunConfig, run: RunFolder, world: World) -> tuple[TrainState, list[str]]:
     """The state before the first step; no checkpoint was passed over."""
-    run.clear()
-    return build(config), []
+    world.from_leader(run.clear)
+    return build(config, world), []
 
 
-def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
+def restore(config: RunConfig, run: RunFolder, world: World) -> tuple[TrainState, list[str]]:
     """Load the state of the newest intact checkpoint; return it with a line for each newer one that is damaged.
 
     Settings that decide the weights must not have changed, unless ``train.override_on_resume`` allows the change.
     """
-    newest = run.latest()
+    newest = world.from_leader(run.latest)
     if newest is None:
-        return begin(config, run)
-    checkpoint = load_checked(newest.path, training=True)
+        return begin(config, run, world)
+    checkpoint = world.from_leader(lambda: load_checked(newest.path, training=True))
     assert checkpoint.training is not None
     before = checkpoint.training.values.get("config")
     sections = {"model", "data", "train", "optimizer", "validation"}
@@ -72,14 +74,18 @@ def restore(config: RunConfig, run: RunFolder) -> tuple[TrainState, list[str]]:
     overrides = _overrides(config, before, newest.step)
     device = "cuda" if "random.cuda" in checkpoint.training.tensors else "cpu"
     _check_device(config, newest.path, device)
-    if device == "cpu":
+    n_processes = checkpoint.training.values.get("processes", 1)
+    if world.size != n_processes:
+        overrides.append(Override(newest.step, "processes", n_processes, world.size))
+    elif device == "cpu":
         overrides += _thread_override(config, checkpoint.training.values, newest.step, newest.path)
-    state = build(config, checkpoint)
+    state = build(config, world, checkpoint)
     state.restore(checkpoint.weights, checkpoint.training, str(newest.path))
     state.overrides += overrides
-    run.truncate_metrics(newest.step)
+    world.from_leader(lambda: run.truncate_metrics(newest.step))
     bleu_tokenize = checkpoint.config.get("bleu_tokenize", before["validation"].get("tokenize"))
-    _restore_best(state, run, before, bleu_tokenize)
+    world.from_leader(lambda: _restore_best(state, run, before, bleu_tokenize))
+    state.counters = world.from_leader(lambda: state.counters)
     if changes := _changes(config, before):
         state.taken.append(f"settings changed since the last checkpoint: {', '.join(changes)}")
     return state, newest.warnings

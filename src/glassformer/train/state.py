@@ -4,7 +4,7 @@ import copy
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,10 @@ from glassformer.models.registry import load_weights, weights_of
 from glassformer.native import Route, describe
 from glassformer.native.library import loaded
 from glassformer.storage.checkpoint import TrainingState, check_finite
+from glassformer.tasks import resolve_name
 from glassformer.train.config import RunConfig
+from glassformer.train.distributed import StepLoss, World, like, replicate, whole
+from glassformer.train.loss import Loss
 from glassformer.train.task import BatchSource, Task
 
 
@@ -110,7 +113,6 @@ class TrainState:
     config: RunConfig
     task: Task
     model: nn.Module
-    optimizer: torch.optim.Optimizer
     batches: Ahead
     compute_model: Any
     """Accelerated form of ``model`` (``native.accelerate``), on which the forward and backward pass run.
@@ -119,8 +121,15 @@ class TrainState:
     arXiv:1710.03740, section 3.1; bfloat16 needs no loss scaling). Embeddings and the output projection stay float32:
     their gradients sum over many tokens, and bfloat16 has 8 bits of precision.
     """
-    routes: list[Route] = field(default_factory=list)
+    routes: list[Route]
     """The code that computes each part of ``compute_model``."""
+    world: World = field(default_factory=World)
+    """The processes that compute this training."""
+    optimizer: torch.optim.Optimizer = field(init=False)
+    plain: nn.Module | None = None
+    """Copy with whole weights, for validation by rank 0, while the weights of ``model`` are divided; else None."""
+    replica: nn.Module | None = None
+    """The loss of ``compute_model`` as a module that sums gradients over all processes; None in one process."""
     dirty: bool = True
     """True if ``model`` has changed since ``compute_model`` was made from it."""
     ema_model: nn.Module | None = None
@@ -145,6 +154,39 @@ class TrainState:
         """Dropout modules of ``compute_model``, whose rate may rise during training."""
         return [module for module in self.compute_model.modules() if isinstance(module, Dropout)]
 
+    def replicate(self) -> None:
+        """Let several processes sum their gradients. Call it after a backward pass, which shows the unused weights."""
+        if self.world.size > 1 and self.config.train.accumulate == 1 and self.replica is None:
+            trained = [weight for weight in self.compute_model.parameters() if weight.requires_grad]
+            has_unused = any(weight.grad is None for weight in trained)
+            self.replica = replicate(self.compute_model, self.task.loss, has_unused)
+
+    def shard(self, low_precision: bool) -> None:
+        """Divide weights, gradients and average among the processes. Before the optimizer is built."""
+        if self.world.leads:
+            self.plain = copy.deepcopy(self.model)
+        self.replica = StepLoss(self.model, self.task.loss)
+        shard = resolve_name("glassformer.train.sharded:shard")
+        shard(self.replica, self.world.size, self.device, low_precision)
+        if self.ema_model is not None:
+            shard(self.ema_model, self.world.size, self.device, low_precision=False)
+
+    @torch.no_grad()
+    def whole_eval_model(self) -> nn.Module:
+        """``eval_model`` for use by rank 0. Every process has to call it."""
+        if self.config.train.parallel == "ddp" or self.world.size == 1:
+            return self.eval_model
+        weights = whole(weights_of(self.eval_model))
+        if self.plain is not None:
+            load_weights(self.plain, weights, "this training")
+        return self.plain or self.eval_model
+
+    def loss(self, batch: Any) -> Loss:
+        """The loss of ``batch``; the gradients of a single batch are summed over all processes."""
+        if self.replica is None:
+            return self.task.loss(self.compute_model, batch)
+        return cast(Loss, self.replica(batch))
+
     def forget_gradients(self) -> None:
         for weight, low, _ in self.weights:
             weight.grad = low.grad = None
@@ -162,10 +204,6 @@ class TrainState:
     def eval_model(self) -> nn.Module:
         return self.model if self.ema_model is None else self.ema_model
 
-    def start_average(self) -> None:
-        self.ema_model = copy.deepcopy(self.model).requires_grad_(False)
-        self.__dict__.pop("weights", None)
-
     @torch.no_grad()
     def update_average(self) -> None:
         """Update the moving average, if there is one."""
@@ -180,13 +218,13 @@ class TrainState:
         return min(self.config.train.ema, (1 + step) / (10 + step))
 
     def snapshot(self) -> TrainingState:
-        """State that ``restore`` needs besides the weights of ``eval_model``."""
-        tensors = {f"optimizer.{name}": tensor for name, tensor in self._moments().items()}
+        """State that ``restore`` needs besides the weights of ``eval_model``. Every process has to call it."""
+        tensors = {f"optimizer.{name}": tensor for name, tensor in whole(self._moments()).items()}
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
         if self.ema_model is not None:
-            tensors |= {f"live.{name}": tensor for name, tensor in weights_of(self.model).items()}
+            tensors |= {f"live.{name}": tensor for name, tensor in whole(weights_of(self.model)).items()}
         values = {
             "counters": vars(self.counters).copy(),
             "batches": self.batches.state(),
@@ -197,6 +235,7 @@ class TrainState:
             "kernels": self._kernels(),
             "routes": [[route.part, route.engine, route.reason] for route in self.routes],
             "threads": torch.get_num_threads(),
+            "processes": self.world.size,
         }
         return TrainingState(values, tensors)
 
@@ -224,11 +263,11 @@ class TrainState:
                 "resume with the version of glassformer that began the run, or start a new run"
             )
         self._check_engine(saved.values, origin)
-        load_weights(self.eval_model, weights, origin)
+        self._load(self.eval_model, weights, origin)
         if self.ema_model is not None:
             live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
             check_finite(live, origin)
-            load_weights(self.model, live, origin)
+            self._load(self.model, live, origin)
         self._restore_moments(saved.tensors)
         self.dirty = True
         self.batches.restore(saved.values["batches"])
@@ -237,6 +276,10 @@ class TrainState:
         torch.set_rng_state(saved.tensors["random.cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
+
+    def _load(self, model: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
+        own = weights_of(model)
+        load_weights(model, {name: like(w, own[name]) if name in own else w for name, w in weights.items()}, origin)
 
     def _kernels(self) -> str:
         """Version of the kernels' sums and random numbers; empty if no part of the model is computed by them."""
@@ -296,7 +339,8 @@ class TrainState:
             for key, tensor in moments.get(name, {}).items():
                 if tensor.numel() != 1 and tensor.shape != parameter.shape:
                     raise ValueError(f"{key} of {name} is {list(tensor.shape)}, not {list(parameter.shape)}")
-                self.optimizer.state[parameter][key] = tensor.to(parameter.device)
+                divided = like(tensor, parameter) if tensor.shape == parameter.shape else tensor.to(parameter.device)
+                self.optimizer.state[parameter][key] = divided
 
 
 @torch.no_grad()

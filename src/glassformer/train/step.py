@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -33,19 +33,22 @@ class StepResult:
     seconds: float
     guidance: float | None = None
     """Loss of a guided head, minimized beside ``loss``."""
+    should_stop: bool = False
+    """True if a process was asked to stop."""
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
-def train_step(state: TrainState, run: RunFolder) -> StepResult:
+def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool] = lambda: False) -> StepResult:
     """One update of the weights, from ``accumulate`` batches whose gradients are normalized by all their tokens."""
     began = time.perf_counter()
     config, counters = state.config, state.counters
     batches = [state.batches.next() for _ in range(config.train.accumulate)]
     tokens = sum(batch.n_targets for batch in batches)
     counters.step += 1
+    state.world.seed_step(config.train.seed, counters.step, state.device)
     rate = learning_rate(config.optimizer, counters.step, state.model_config.d_model, config.train.max_steps)
     set_rate(state.optimizer, rate)
     if not state.compute_model.training:  # all of it, or after an evaluation nothing
@@ -56,12 +59,17 @@ def train_step(state: TrainState, run: RunFolder) -> StepResult:
         state.dirty = False
     state.forget_gradients()
     losses = [_backward(state, batch, tokens) for batch in batches]
+    if len(batches) > 1 and state.replica is None:  # those of a single batch are summed while it goes backward
+        state.world.sum_gradients([weight.grad for weight in state.model.parameters() if weight.grad is not None])
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
+    loss, nll, guidance = (_sum(values) for values in zip(*losses, strict=True))
+    totals = state.world.sums([loss or 0.0, nll or 0.0, guidance or 0.0, float(should_stop())])
     step = StepResult(
-        loss=sum(loss.loss.item() for loss in losses),
-        nll=_sum([loss.nll for loss in losses]),
-        guidance=_sum([loss.guidance for loss in losses]),
+        loss=totals[0],
+        nll=None if nll is None else totals[1],
+        guidance=None if guidance is None else totals[2],
+        should_stop=totals[3] > 0,
         gradient_norm=update.norm,
         source_tokens=sum(batch.source_tokens for batch in batches),
         target_tokens=tokens,
@@ -88,6 +96,7 @@ def probe_memory(state: TrainState) -> None:
     state.compute_model.train()
     with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
         _backward(state, batch, batch.n_targets)
+    state.replicate()
     state.forget_gradients()
 
 
@@ -107,7 +116,10 @@ def explaining_memory(state: TrainState, batch: TaskBatch) -> Iterator[None]:
 def _backward(state: TrainState, batch: TaskBatch, tokens: int) -> Loss:
     """Add the gradient of ``batch``, as its share of ``tokens``."""
     with explaining_memory(state, batch):
-        loss = state.task.loss(state.compute_model, batch.to(state.device))
+        rows, counts = state.world.share_of(batch)
+        loss = state.loss(rows.to(state.device))
+        if not counts:
+            loss = loss.scaled(0)
         minimized = loss.loss if loss.guidance is None else loss.loss + loss.guidance
         (minimized / tokens).backward()
         if state.config.train.accumulate > 1:

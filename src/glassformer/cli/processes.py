@@ -1,0 +1,108 @@
+"""Several processes of one training: started on this machine, or joined where ``torchrun`` has started them."""
+
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from glassformer.cli.messages import message
+
+STORE = "GLASSFORMER_STORE"
+"""Environment variable with the file by which the processes of one machine find each other, instead of a port."""
+
+
+def started_by_launcher() -> bool:
+    """True in a process of ``torchrun`` or of ``launch``."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def restarts() -> int:
+    """Number of times that the launcher has started this training anew."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def threads_of_one() -> int:
+    """Threads of one process, so that all on this machine have a core each; 0, PyTorch's choice, for a single one."""
+    from glassformer.train.host_process import available_cores
+
+    n = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, available_cores() // n) if n > 1 else 0
+
+
+def launch(n: int) -> int:
+    """Run this command in ``n`` processes on this machine and return the exit code of the first one that failed.
+
+    They find each other by a file and talk over the loopback interface, so that no port is open to other machines.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process prints its own error
+    with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
+        os.environ[STORE] = str(Path(folder, "workers"))
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=n,
+            run_id=f"glassformer-{os.getpid()}",
+            rdzv_backend="c10d",
+            rdzv_endpoint=str(Path(folder, "rendezvous")),
+            rdzv_configs={"store_type": "file"},
+            local_addr="localhost",
+            max_restarts=0,
+            monitor_interval=0.1,
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "glassformer", *sys.argv[1:])
+        except ChildFailedError as error:
+            rank, failure = error.get_first_failure()
+            if failure.exitcode < 0:
+                name = signal.Signals(-failure.exitcode).name
+                message(f"glassformer: error: process {rank} was ended by {name}; continue with --resume")
+                return 128 - failure.exitcode
+            return failure.exitcode
+        except SignalException as stopped:
+            return 128 + int(stopped.sigval)
+    return 0
+
+
+@contextmanager
+def joined(wait_seconds: float, cuda: bool) -> Iterator[None]:
+    """In this block the processes that the launcher has started are one process group; alone, nothing is opened.
+
+    They leave it together. After an error a process ends at once: others may wait for it, and PyTorch's threads may
+    abort while Python shuts down.
+    """
+    if not started_by_launcher() or os.environ.get("WORLD_SIZE") == "1":
+        yield
+        return
+    import torch
+    import torch.distributed as dist
+
+    if cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    store = os.environ.get(STORE)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if cuda else "gloo",
+        init_method=f"file://{store}.{restarts()}" if store else "env://",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timedelta(seconds=wait_seconds),
+    )
+    yield
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def end_process(code: int) -> None:
+    """End this process without Python's shut-down, in which threads of PyTorch may abort."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)

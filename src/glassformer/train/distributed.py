@@ -1,0 +1,238 @@
+"""One training in several processes: data parallelism by PyTorch's DDP (Li et al. 2020, arXiv:2006.15704).
+
+Every process makes the same batch, a function of (seed, step), and computes each ``size``-th row of it. Gradients are
+summed, not averaged, since the loss of each row is divided by the tokens of the whole batch. So any number of processes
+takes the same step, but for the order of sums.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from glassformer.errors import ConfigError, GlassformerError
+from glassformer.tasks import resolve_name
+from glassformer.train.host_process import seed_generators
+from glassformer.train.loss import Loss
+
+T = TypeVar("T")
+
+LOST = ("gloo", "nccl", "connection", "timed out", "timeout", "process group", "c10d", "store")
+"""Words in the errors that PyTorch raises when another process does not answer."""
+
+
+BUCKET = 6 << 20
+"""Gradients in one exchange: 25 MB in float32, as DDP."""
+
+
+class ProcessLostError(GlassformerError):
+    """Another process of this training ended or does not answer."""
+
+
+class FailedElsewhereError(GlassformerError):
+    """An error ended another process of this training; rank 0 raises it as it is."""
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes that compute one training: this one's ``rank``, and their number."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def current(cls) -> "World":
+        """The process group of PyTorch if the host process has initialized one; else this process alone."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        return cls()
+
+    @property
+    def leads(self) -> bool:
+        """True for the process that prints, validates and saves."""
+        return self.rank == 0
+
+    def sums(self, values: Sequence[float]) -> list[float]:
+        """The sum of each value over all processes."""
+        if self.size == 1:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(total)
+        return list(map(float, total))
+
+    def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Sum gradients over all processes, in place, many of them in one exchange."""
+        if self.size == 1:
+            return
+        for bucket in _buckets(gradients):
+            flat = torch.cat([gradient.flatten() for gradient in bucket])
+            dist.all_reduce(flat)
+            for gradient, total in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
+                gradient.copy_(total.view_as(gradient))
+
+    def gather(self, value: T) -> list[T]:
+        """The value of each process, by rank. It is pickled, so it has to come from this training."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_leader(self, make: Callable[[], T]) -> T:
+        """The result of ``make`` on rank 0, for all processes; its error too."""
+        if self.size == 1:
+            return make()
+        box: list[Any] = [None, None]
+        if self.leads:
+            try:
+                box[0] = make()
+            except (GlassformerError, OSError) as error:
+                box[1] = error
+        dist.broadcast_object_list(box)
+        if box[1] is not None:
+            raise box[1] if self.leads else FailedElsewhereError(str(box[1]))
+        return cast(T, box[0])
+
+    def of_leader(self, value: T) -> T:
+        """The value that rank 0 has."""
+        return self.from_leader(lambda: value)
+
+    def together(self, make: Callable[[], T]) -> T:
+        """The result of ``make`` on each process; an error on any of them becomes the error of all."""
+        if self.size == 1:
+            return make()
+        result, error = None, None
+        try:
+            result = make()
+        except (GlassformerError, OSError) as fault:
+            error = fault
+        for rank, one in enumerate(self.gather(error)):
+            if one is not None and not self.leads:
+                raise FailedElsewhereError(f"process {rank}: {one}")
+            if one is not None:
+                raise one if rank == 0 else type(one)(f"process {rank}: {one}")
+        return cast(T, result)
+
+    def check_equal(self, facts: Mapping[str, Any], way_out: str) -> None:
+        """Raise ``ConfigError`` if a fact differs between processes, with both values and both processes."""
+        first, *others = self.gather(dict(facts))
+        for rank, other in enumerate(others, start=1):
+            for name in first.keys() | other.keys():
+                if first.get(name) != other.get(name):
+                    values = f"{first.get(name)!r} in process 0, but {other.get(name)!r} in process {rank}"
+                    raise (ConfigError if self.leads else FailedElsewhereError)(f"{name} is {values}; {way_out}")
+
+    def seed_step(self, seed: int, step: int, device: torch.device) -> None:
+        """Seed PyTorch's generators for one step of several processes: dropout differs between their rows.
+
+        The seed is a function of (seed, step, rank), so that a resumed run needs no state of other processes. One
+        process alone draws from one sequence, as its checkpoints store.
+        """
+        if self.size > 1:
+            digest = hashlib.sha256(f"{seed} {step} {self.rank}".encode()).digest()
+            seed_generators(int.from_bytes(digest[:7], "big"), device)
+
+    def share_of(self, batch: Any) -> tuple[Any, bool]:
+        """The rows of ``batch`` that this process computes, and False if there are none.
+
+        Every process has to take part in the gradients. One without a row of its own takes the first one, whose loss
+        must not count.
+        """
+        if self.size == 1:
+            return batch, True
+        rows = range(self.rank, batch.n_rows, self.size)
+        return batch.select(rows or range(1)), bool(rows)
+
+
+ALONE = World()
+"""The world of a training by one process."""
+
+
+class StepLoss(nn.Module):
+    """The loss of a task as a module, since DDP prepares its gradients when a module is called."""
+
+    def __init__(self, model: nn.Module, loss: Callable[[Any, Any], Loss]):
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: Any) -> Loss:
+        return self.loss(self.model, batch)
+
+
+def replicate(model: nn.Module, loss: Callable[[Any, Any], Loss], has_unused: bool) -> DistributedDataParallel:
+    """``loss`` of a replica of ``model``, whose gradients are summed over all processes while it goes backward.
+
+    ``has_unused``: parameters exist that the loss does not reach.
+    """
+    replica = DistributedDataParallel(StepLoss(model, loss), find_unused_parameters=has_unused)
+    replica.register_comm_hook(None, _sum_gradients)
+    return replica
+
+
+def local(tensor: Any) -> Tensor:
+    """The shard of ``tensor`` in this process, in the same memory; all of it if it is not divided."""
+    return cast(Tensor, tensor.to_local() if is_divided(tensor) else tensor)
+
+
+def whole(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    """All shards of each tensor together, one tensor after the other. Every process has to call it."""
+    return {name: one.detach().full_tensor() if is_divided(one) else one for name, one in tensors.items()}
+
+
+def like(tensor: Tensor, target: Tensor) -> Tensor:
+    """``tensor`` on the device of ``target``, and divided as it is. Every process has to call it."""
+    if is_divided(target):
+        return cast(Tensor, resolve_name("glassformer.train.sharded:divided")(tensor, target))
+    return tensor.to(target.device)
+
+
+def is_divided(tensor: Tensor) -> bool:
+    """True for PyTorch's ``DTensor``, whose module this one does not import, since that takes seconds."""
+    return hasattr(tensor, "full_tensor")
+
+
+def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Gradients of one type, some ``BUCKET`` numbers each."""
+    bucket: list[Tensor] = []
+    for gradient in gradients:
+        if bucket and (bucket[0].dtype != gradient.dtype or sum(one.numel() for one in bucket) > BUCKET):
+            yield bucket
+            bucket = []
+        bucket.append(gradient)
+    if bucket:
+        yield bucket
+
+
+def _sum_gradients(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """Sum a bucket of gradients over all processes, in float32 at least."""
+    buffer = bucket.buffer()
+    wide = buffer.float() if buffer.dtype == torch.bfloat16 else buffer
+    work = dist.all_reduce(wide, async_op=True)
+    assert work is not None
+
+    def finish(_: torch.futures.Future[Any]) -> Tensor:
+        return buffer if wide is buffer else buffer.copy_(wide)
+
+    return work.get_future().then(finish)
+
+
+@contextmanager
+def watching_peers(world: World) -> Iterator[None]:
+    """Raise ``ProcessLostError`` if another process ended or does not answer within the time limit."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if world.size == 1 or not any(word in text.lower() for word in LOST):
+            raise
+        reason = text.strip().partition("\n")[0].rpartition("] ")[2].partition(". ")[0]
+        raise ProcessLostError(
+            f"process {world.rank} of {world.size}: another process ended or does not answer ({reason}); see its "
+            "messages, and continue with --resume"
+        ) from None
