@@ -97,7 +97,7 @@ def record_step(training: Training, rows: int, gpu: bool, low_precision: bool = 
 
 
 def _with_low_stacks(training: Training, model: nn.Module) -> nn.Module:
-    """``models.precision.cast_stacks``, which copies weights, for tensors that cannot be copied."""
+    """``models.device.cast_stacks``, which copies weights, for tensors that cannot be copied."""
     low: nn.Module = build_uninitialized(training.values, "model").train()
     stacks = tuple(f"{name}." for name, module in low.named_modules() if isinstance(module, Stack))
     for name, parameter in list(low.named_parameters(remove_duplicate=False)):
