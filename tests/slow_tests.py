@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-LIMIT = 0.06
+LIMIT = 0.045
 """Seconds of a case."""
 LIST = Path(__file__).with_suffix(".txt")
 

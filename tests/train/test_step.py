@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -231,8 +231,8 @@ def test_non_finite_step_preserves_the_weights(
     weights: list[str] = []
     whole = glassformer.train.loop.train_step
 
-    def observed(state: TrainState, run: RunFolder) -> Any:
-        done = whole(state, run)
+    def observed(state: TrainState, run: RunFolder, should_stop: Callable[[], bool]) -> Any:
+        done = whole(state, run, should_stop)
         moments = {
             f"{n}.{k}": v for n, p in weights_of(state.model).items() for k, v in state.optimizer.state[p].items()
         }

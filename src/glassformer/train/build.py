@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from glassformer import __version__
 from glassformer.config import Config
 from glassformer.errors import ConfigError
 from glassformer.models.device import choose_device, fast_in_bfloat16
@@ -34,7 +33,7 @@ OWN = {
 def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = None) -> TrainState:
     """Build a run before step 0. With ``goes_on``, the checkpoint of a resumed run, its tokenizer is used."""
     device = _device(config.train.device)
-    world.check_equal(_settings(config), "start every process with the same configuration and release")
+    world.check_equal(_settings(config), "start every process with the same configuration")
     seed_generators(config.train.seed, device)
     source = config.train.start_from if goes_on is None else None
     begins = world.from_leader(lambda: load_checked(resolve(source))) if source else None
@@ -77,11 +76,10 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Every setting by its name, and the versions of the code; what has to be equal in all processes."""
-    versions = {"the version of glassformer": __version__, "the version of PyTorch": torch.__version__}
+    """Every setting by its name, and the version of PyTorch, which have to be equal in all processes."""
     values = config.model_dump(mode="json", exclude={"task"})
     settings = {f"{section}.{key}": value for section, keys in values.items() for key, value in keys.items()}
-    return {"task": config.task, **versions, **settings}
+    return {"task": config.task, "the version of PyTorch": torch.__version__, **settings}
 
 
 def _same_task(config: RunConfig, world: World, origin: SourceCheckpoint | None) -> Task:

@@ -38,7 +38,7 @@ Device, engine and number of threads decide them too, and are compared with thos
 """
 
 MISSING = object()
-ADDED = {"text.byte_fallback": False, "data.validation_share": 0.0}
+ADDED = {"text.byte_fallback": False, "data.validation_share": 0.0, "train.parallel": "ddp"}
 """Settings added since earlier versions, with the values at which they have no effect."""
 OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
     f"train.{name}" for name in ("precision", "label_smoothing", "dropout_warmup_steps", "accumulate", "ema", "loss")
