@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -46,6 +46,7 @@ def launch(n: int) -> int:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process prints its own error
     with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
         os.environ[STORE] = str(Path(folder, "workers"))
+        os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the launcher opens a port
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         config = LaunchConfig(
             min_nodes=1,
@@ -103,6 +104,7 @@ def joined(wait_seconds: float, cuda: bool) -> Iterator[None]:
 
 def end_process(code: int) -> None:
     """End this process without Python's shut-down, in which threads of PyTorch may abort."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    with suppress(OSError, ValueError):  # a reader that has gone
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)

@@ -170,7 +170,7 @@ def replicate(model: nn.Module, loss: Callable[[Any, Any], Loss], has_unused: bo
 
     ``has_unused``: parameters exist that the loss does not reach.
     """
-    replica = DistributedDataParallel(StepLoss(model, loss), find_unused_parameters=has_unused)
+    replica = DistributedDataParallel(StepLoss(model, loss), find_unused_parameters=has_unused, broadcast_buffers=False)
     replica.register_comm_hook(None, _sum_gradients)
     return replica
 
