@@ -12,6 +12,8 @@ from pathlib import Path
 
 from glassformer.cli.messages import message
 
+RUN = "glassformer-"
+"""Prefix of the name that ``launch`` gives to a training."""
 STORE = "GLASSFORMER_STORE"
 """Environment variable with the file by which the processes of one machine find each other, instead of a port."""
 
@@ -34,10 +36,11 @@ def threads_of_one() -> int:
     return max(1, available_cores() // n) if n > 1 else 0
 
 
-def launch(n: int) -> int:
+def launch(n: int, wait_seconds: float) -> int:
     """Run this command in ``n`` processes on this machine and return the exit code of the first one that failed.
 
     They find each other by a file and talk over the loopback interface, so that no port is open to other machines.
+    After a signal they have ``wait_seconds`` to end a validation and to save.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -47,12 +50,13 @@ def launch(n: int) -> int:
     with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
         os.environ[STORE] = str(Path(folder, "workers"))
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the launcher opens a port
+        os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(round(wait_seconds))
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
             nproc_per_node=n,
-            run_id=f"glassformer-{os.getpid()}",
+            run_id=f"{RUN}{os.getpid()}",
             rdzv_backend="c10d",
             rdzv_endpoint=str(Path(folder, "rendezvous")),
             rdzv_configs={"store_type": "file"},
@@ -75,11 +79,11 @@ def launch(n: int) -> int:
 
 
 @contextmanager
-def joined(wait_seconds: float, cuda: bool) -> Iterator[None]:
+def joined(processes: int, wait_seconds: float, cuda: bool) -> Iterator[None]:
     """In this block the processes that the launcher has started are one process group; alone, nothing is opened.
 
-    They leave it together. After an error a process ends at once: others may wait for it, and PyTorch's threads may
-    abort while Python shuts down.
+    They leave it together. ``ConfigError``: the launcher has started another number than ``processes``, if that is
+    more than one, or more than there are GPUs.
     """
     if not started_by_launcher() or os.environ.get("WORLD_SIZE") == "1":
         yield
@@ -87,19 +91,28 @@ def joined(wait_seconds: float, cuda: bool) -> Iterator[None]:
     import torch
     import torch.distributed as dist
 
+    from glassformer.errors import ConfigError
+    from glassformer.train.distributed import World, watching_peers
+
+    rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if processes not in (1, size):
+        raise ConfigError(f"--processes {processes}, but the launcher has started {size}; leave --processes out")
+    if cuda and local > (gpus := torch.cuda.device_count()):
+        raise ConfigError(f"{local} processes, but this machine has {gpus} GPUs; start {gpus}, or set train.device=cpu")
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    store = os.environ.get(STORE)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if cuda else "gloo",
-        init_method=f"file://{store}.{restarts()}" if store else "env://",
-        rank=int(os.environ["RANK"]),
-        world_size=int(os.environ["WORLD_SIZE"]),
-        timeout=timedelta(seconds=wait_seconds),
-    )
-    yield
-    dist.barrier()
-    dist.destroy_process_group()
+    own = os.environ["TORCHELASTIC_RUN_ID"].startswith(RUN)
+    with watching_peers(World(rank, size)):
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo",
+            init_method=f"file://{os.environ[STORE]}" if own else "env://",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=wait_seconds),
+        )
+        yield
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def end_process(code: int) -> None:

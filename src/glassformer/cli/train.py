@@ -45,19 +45,20 @@ def command(
     from glassformer.storage.run_folder import RunFolder
     from glassformer.train import read_config, train
     from glassformer.train.distributed import World
+    from glassformer.train.function import run_folder
     from glassformer.train.resume import threads_to_resume
 
     settings = read_config(config, [*(overrides or []), *(setting or [])])
     path = run or Path("runs") / config.stem
     if processes > 1 and not started_by_launcher():
-        raise typer.Exit(launch(processes))
-    resume = resume or (restarts() > 0 and bool(RunFolder(path).checkpoints()))
-    stored = threads_to_resume(RunFolder.open(path)) if resume else 0
-    prepare_training(settings.train.threads or stored or threads_of_one())
+        raise typer.Exit(launch(processes, settings.train.wait_seconds))
     device = choose_device(settings.train.device, "train.device")
-    with joined(settings.train.wait_seconds, device.type == "cuda"), signals() as caught:
+    with joined(processes, settings.train.wait_seconds, device.type == "cuda"), signals() as caught:
         world = World.current()
-        folder = world.from_leader(lambda: RunFolder.open(path) if resume else RunFolder.create(path))
+        resume = world.of_leader(resume or (restarts() > 0 and bool(RunFolder(path).checkpoints())))
+        stored = world.from_leader(lambda: threads_to_resume(RunFolder.open(path)) if resume else 0)
+        world.together(lambda: prepare_training(settings.train.threads or stored or threads_of_one()))
+        folder = run_folder(path, resume)
         detail(f"device: {device}")
         with Screen(settings.train.max_steps, path, world.leads) as screen:
             for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):

@@ -33,7 +33,6 @@ OWN = {
 def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = None) -> TrainState:
     """Build a run before step 0. With ``goes_on``, the checkpoint of a resumed run, its tokenizer is used."""
     device = _device(config.train.device)
-    world.check_equal(_settings(config), "start every process with the same configuration")
     seed_generators(config.train.seed, device)
     source = config.train.start_from if goes_on is None else None
     begins = world.from_leader(lambda: load_checked(resolve(source))) if source else None
@@ -75,7 +74,7 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
     return state
 
 
-def _settings(config: RunConfig) -> dict[str, Any]:
+def settings_of(config: RunConfig) -> dict[str, Any]:
     """Every setting by its name, and the version of PyTorch, which have to be equal in all processes."""
     values = config.model_dump(mode="json", exclude={"task"})
     settings = {f"{section}.{key}": value for section, keys in values.items() for key, value in keys.items()}

@@ -23,9 +23,8 @@ from glassformer.train.loss import Loss
 
 T = TypeVar("T")
 
-LOST = ("gloo", "nccl", "connection", "timed out", "timeout", "process group", "c10d", "store")
-"""Words in the errors that PyTorch raises when another process does not answer."""
-
+BACKENDS = ("gloo/transport", "NCCL")
+"""Words of the backends in errors without a class of their own."""
 
 BUCKET = 6 << 20
 """Gradients in one exchange: 25 MB in float32, as DDP."""
@@ -89,14 +88,17 @@ class World:
         if self.size == 1:
             return make()
         box: list[Any] = [None, None]
+        fault: Exception | None = None
         if self.leads:
             try:
                 box[0] = make()
             except (GlassformerError, OSError) as error:
-                box[1] = error
+                fault, box[1] = error, str(error)
         dist.broadcast_object_list(box)
+        if fault is not None:
+            raise fault
         if box[1] is not None:
-            raise box[1] if self.leads else FailedElsewhereError(str(box[1]))
+            raise FailedElsewhereError(box[1])
         return cast(T, box[0])
 
     def of_leader(self, value: T) -> T:
@@ -107,16 +109,18 @@ class World:
         """The result of ``make`` on each process; an error on any of them becomes the error of all."""
         if self.size == 1:
             return make()
-        result, error = None, None
+        result: T | None = None
+        fault: Exception | None = None
         try:
             result = make()
-        except (GlassformerError, OSError) as fault:
-            error = fault
-        for rank, one in enumerate(self.gather(error)):
-            if one is not None and not self.leads:
-                raise FailedElsewhereError(f"process {rank}: {one}")
-            if one is not None:
-                raise one if rank == 0 else type(one)(f"process {rank}: {one}")
+        except (GlassformerError, OSError) as error:
+            fault = error
+        texts = self.gather(None if fault is None else str(fault))
+        if self.leads and fault is not None:
+            raise fault
+        for rank, text in enumerate(texts):
+            if text is not None:
+                raise (GlassformerError if self.leads else FailedElsewhereError)(f"process {rank}: {text}")
         return cast(T, result)
 
     def check_equal(self, facts: Mapping[str, Any], way_out: str) -> None:
@@ -229,10 +233,10 @@ def watching_peers(world: World) -> Iterator[None]:
         yield
     except RuntimeError as error:
         text = str(error)
-        if world.size == 1 or not any(word in text.lower() for word in LOST):
+        if world.size == 1 or not (isinstance(error, dist.DistError) or any(word in text for word in BACKENDS)):
             raise
         reason = text.strip().partition("\n")[0].rpartition("] ")[2].partition(". ")[0]
         raise ProcessLostError(
             f"process {world.rank} of {world.size}: another process ended or does not answer ({reason}); see its "
             "messages, and continue with --resume"
-        ) from None
+        ) from error

@@ -13,6 +13,7 @@ from glassformer.config import apply_override
 from glassformer.errors import ConfigError
 from glassformer.storage.run_folder import Best, RunFolder, resolve
 from glassformer.train.config import RunConfig
+from glassformer.train.distributed import World
 from glassformer.train.log import Event, Finished, Started, Validated
 from glassformer.train.loop import train as loop
 from glassformer.train.tasks import parse_config, read_config
@@ -70,8 +71,9 @@ def train(
         elif isinstance(event, Finished):
             finished = event
     assert finished is not None
-    folder = RunFolder.open(_folder(config, run))
-    return TrainingResult(folder.path, finished.step, finished.reason, finished.seconds, scores, folder.best())
+    path = _folder(config, run)
+    best = World.current().from_leader(lambda: RunFolder.open(path).best())
+    return TrainingResult(path, finished.step, finished.reason, finished.seconds, scores, best)
 
 
 def events(
@@ -87,7 +89,12 @@ def events(
     iterating stops the run; ``resume=True`` continues it from its last save.
     """
     settings, path = _settings(config, overrides), _folder(config, run)
-    return loop(settings, RunFolder.open(path) if resume else RunFolder.create(path), resume, each_step=each_step)
+    return loop(settings, run_folder(path, resume), resume, each_step=each_step)
+
+
+def run_folder(path: Path, resume: bool) -> RunFolder:
+    """The folder of a run that exists, for ``resume``, or of a new one; the first of several processes makes it."""
+    return World.current().from_leader(lambda: RunFolder.open(path) if resume else RunFolder.create(path))
 
 
 class CallableModule(ModuleType):

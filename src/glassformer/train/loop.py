@@ -13,6 +13,7 @@ from glassformer.errors import GlassformerError
 from glassformer.models.registry import weights_of
 from glassformer.native import describe
 from glassformer.storage.run_folder import INTERRUPTED, RunFolder
+from glassformer.train.build import settings_of
 from glassformer.train.config import RunConfig
 from glassformer.train.distributed import World, watching_peers, whole
 from glassformer.train.host_process import check_threads, with_own_random_state
@@ -67,7 +68,8 @@ def _train(
     should_stop: Callable[[], bool],
     each_step: bool,
 ) -> Generator[Event, None, None]:
-    check_threads(config.train.threads)
+    world.check_equal(settings_of(config), "start every process with the same configuration")
+    world.together(lambda: check_threads(config.train.threads))
     state, warnings = restore(config, run, world) if resume else begin(config, run, world)
     config = state.config  # includes settings from ``train.start_from``
     reason = _reason_to_stop(state) or _early_stopping(state)

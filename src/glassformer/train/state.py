@@ -158,7 +158,7 @@ class TrainState:
         """Let several processes sum their gradients. Call it after a backward pass, which shows the unused weights."""
         if self.world.size > 1 and self.config.train.accumulate == 1 and self.replica is None:
             trained = [weight for weight in self.compute_model.parameters() if weight.requires_grad]
-            has_unused = any(weight.grad is None for weight in trained)
+            has_unused = any(self.world.gather(any(weight.grad is None for weight in trained)))
             self.replica = replicate(self.compute_model, self.task.loss, has_unused)
 
     def shard(self, low_precision: bool) -> None:

@@ -141,8 +141,13 @@ def _refuse_step(state: TrainState, batches: list[TaskBatch], run: RunFolder) ->
         return
     texts = [example for batch in batches for example in state.task.texts(batch)]
     path = run.path / "bad_batch.json"
-    path.write_text(json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1), encoding="utf-8")
-    raise DataError(
-        f"step {counters.step}: loss or gradient is not finite, {counters.bad_steps} times in this run "
-        f"(train.max_bad_steps={limit}); lower optimizer.learning_rate, or check the text of the batch in {path}"
-    )
+    content = json.dumps({"step": counters.step, "pairs": texts}, ensure_ascii=False, indent=1)
+
+    def refuse() -> None:
+        path.write_text(content, encoding="utf-8")
+        raise DataError(
+            f"step {counters.step}: loss or gradient is not finite, {counters.bad_steps} times in this run "
+            f"(train.max_bad_steps={limit}); lower optimizer.learning_rate, or check the text of the batch in {path}"
+        )
+
+    state.world.from_leader(refuse)
