@@ -21,12 +21,8 @@ def command(
     device: Annotated[str, typer.Option(help="Device: p100, v100, a100, h100, h200, b200, l4, rtx4090, …")] = "h100",
     measure: Annotated[bool, typer.Option("--measure", help="Measure this machine instead of --device.")] = False,
     world: Annotated[str, typer.Option(metavar="N", help="Numbers of devices: 8, 1,2,8 or 1..4096.")] = "1..8",
-    parallel: Annotated[
-        Literal["ddp", "fsdp"], typer.Option(help="Copies of the model, or shards of it (FSDP2).")
-    ] = "ddp",
-    tensor_parallel: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Devices that share each layer's matrices.")
-    ] = 1,
+    parallel: Annotated[Literal["ddp", "fsdp"], typer.Option(help="Copies of the model, or shards (FSDP2).")] = "ddp",
+    tensor_parallel: Annotated[int, typer.Option(min=1, metavar="N", help="Devices that share a layer.")] = 1,
     tokens: Annotated[
         int, typer.Option(min=0, metavar="N", help="Predictions to train on. [default: train.max_steps]")
     ] = 0,
@@ -65,11 +61,15 @@ def command(
     place = place.model_copy(update={name: value for name, value in changed.items() if value is not None})
     made = make_plan(training, place, worlds, options, measured)
     if figure is not None:
-        from glassformer.planning.figure import draw
-
-        with write_errors(str(figure)):
-            draw(made, config.stem, figure)
+        _draw(made, config.stem, figure)
     say(json.dumps(as_json(made), ensure_ascii=False) if format == "json" else _text(made, config.stem, options))
+
+
+def _draw(plan: "TrainingPlan", name: str, path: Path) -> None:
+    from glassformer.planning.figure import draw
+
+    with write_errors(str(path)):
+        draw(plan, name, path)
 
 
 def _measure(training: "Training", options: "Options") -> "tuple[Device, MeasuredStep]":

@@ -45,7 +45,7 @@ def load(load_predictor: Callable[..., Predictor], *runs: str, **options: Any) -
 def load_with_engine(
     load_predictor: Callable[..., Predictor], run: str, device: str, engine: str, precision: str
 ) -> Predictor:
-    """Load a predictor whose engine is an option, and describe its engine."""
+    """Load a predictor with the engine and precision of the options, and describe its engine."""
     predictor = load(load_predictor, run, device=device, engine=engine, precision=precision)
     describe_engine(predictor)
     return predictor

@@ -27,7 +27,7 @@ from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
 
 DOCUMENT_MARK = "-DOCSTART-"
-"""The word of a CoNLL-2003 line that opens a document; it is no sentence."""
+"""Word of a CoNLL-2003 line between documents, which is not a sentence."""
 _CONLL_U = re.compile(rb"(1|1-\d+|0\.1)\t([^\t]+\t){8}[^\t]+")
 """The first line of ten columns, one of them the number of the word: of words written as one 1-2, of none 0.1."""
 

@@ -65,7 +65,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_optional(path: Path) -> dict[str, Any]:
-    """Read the JSON object in ``path``; an empty one if there is no such file."""
+    """Read the JSON object in ``path``; empty if the file does not exist."""
     return read_json(path) if path.is_file() else {}
 
 

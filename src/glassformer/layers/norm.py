@@ -19,7 +19,7 @@ class LayerNorm(nn.LayerNorm):
 
 
 class RMSNorm(nn.RMSNorm):
-    """x / √(mean(x²) + ε) · γ: nothing is centered, and there is no β."""
+    """x / √(mean(x²) + ε) · γ, without centering and β."""
 
     def __init__(self, d_model: int, eps: float = 1e-6):
         super().__init__(d_model, eps)

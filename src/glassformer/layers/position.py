@@ -155,7 +155,7 @@ class EncodingRecord(NamedTuple):
     """The place of a positional encoding in a model, and its end."""
 
     added: Callable[[int, int], nn.Module] | None = None
-    """Module, made from ``max_length`` and d_model, whose output is added to the embeddings."""
+    """Class of a module that adds to the embeddings; its arguments are ``max_length`` and d_model."""
     rotary: Callable[[int, float], Rotary] | None = None
     """Module, made from the width of a head and θ, that turns queries and keys of self-attention."""
     bounded: bool = False

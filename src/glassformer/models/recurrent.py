@@ -1,8 +1,7 @@
-"""The predecessor of the Transformer: an LSTM encoder and an LSTM decoder with attention.
+"""An LSTM encoder and an LSTM decoder with attention (equation 1).
 
-The encoder is bidirectional (Bahdanau, Cho & Bengio 2015, arXiv:1409.0473). The first decoder layer gives the queries;
-the context enters the softmax and the other layers (Luong, Pham & Manning 2015, arXiv:1508.04025; Wu et al. 2016,
-arXiv:1609.08144). Without input feeding a layer reads the whole target in one call. Attention is equation 1.
+The encoder is bidirectional (Bahdanau et al. 2015, arXiv:1409.0473). The first decoder layer has the queries; the
+context enters the softmax and the other layers (Luong et al. 2015, arXiv:1508.04025; Wu et al. 2016, arXiv:1609.08144).
 """
 
 from dataclasses import dataclass, field

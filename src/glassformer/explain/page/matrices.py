@@ -57,7 +57,7 @@ class Gallery:
     sheet: Sheet
     note: str = ""
     across: int = 8
-    """Pictures in a line: the heads of a layer."""
+    """Number of pictures in a line: the heads of a layer."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -152,7 +152,7 @@ def _note(views: list[View], pooled: list[View], dtype: type[np.floating]) -> st
 
 
 def _across(heads: int) -> int:
-    """Pictures in a line: as many as fit, in even lines."""
+    """Number of pictures in a line, so that all lines are nearly equal."""
     return -(-heads // -(-heads // 8))
 
 

@@ -204,7 +204,7 @@ def labels_of(table: TensorTable, axis: Axis) -> tuple[Label, ...]:
 
 
 def side_of(inputs: Sequence[str], name: str, axis: str) -> str:
-    """The input whose tokens an axis of a recorded tensor counts, if it counts tokens."""
+    """Name of the input that an axis of a recorded tensor indexes; empty for other axes."""
     if axis not in TOKEN_AXES:
         return ""
     if len(inputs) == 1:

@@ -7,7 +7,7 @@ from glassformer.explain.walkthrough.step import Axis, Pixels, Step, StepCheck, 
 from glassformer.layers.position import Sinusoidal
 
 UNFRAMED = ("translation", "language")
-"""Tasks whose ids hold only the text, up to an end token, so that decoding them gives it back."""
+"""Tasks without [CLS] and [SEP]: decoding the ids restores the text."""
 
 
 def text_to_vectors(example: Example, path: str, stack: str) -> Step:

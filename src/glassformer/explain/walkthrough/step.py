@@ -114,7 +114,7 @@ class Step:
     words: tuple[tuple[str, ...], ...] = ()
     """Rows of text where there are no numbers: tokens, merges; the first row is the heading."""
     side: str = ""
-    """Side of the example whose tokens these are."""
+    """Side of the example that has these tokens."""
     links: tuple[tuple[int, int], ...] = ()
     """Columns of ``words`` that hold a token, and how far it is from the row's own position."""
     headings: bool = False

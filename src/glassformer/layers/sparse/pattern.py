@@ -1,8 +1,7 @@
 """Sparse attention patterns: sets of allowed pairs of query and key.
 
 ``Window(256, causal=True) | Column(64, causal=True)`` allows what either allows. Attention computes a pattern's blocks
-only: with a fixed window, time and memory are linear in the length. Child et al. 2019, section 4.3 (arXiv:1904.10509);
-Beltagy et al. 2020, section 3.1 (arXiv:2004.05150). Here every head has all of a pattern, and projections are shared.
+only (Child et al. 2019, arXiv:1904.10509, section 4.3; Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
 """
 
 from abc import ABC, abstractmethod
