@@ -155,3 +155,22 @@ def output_of(code: str) -> str:
     return subprocess.run(
         command, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=120
     ).stdout.strip()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="affinity of threads is read on Linux")
+def test_helpers_avoid_the_processor_of_the_caller() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("there is one processor")
+    try:
+        with ThreadPoolExecutor(1) as caller:  # its pool of threads is new
+            existing = set(os.listdir("/proc/self/task"))
+            caller.submit(product, torch.ones(800, 192), torch.ones(192, 256)).result()
+            helpers = set(os.listdir("/proc/self/task")) - existing
+            affinities = [os.sched_getaffinity(int(helper)) for helper in helpers]
+    finally:
+        torch.set_num_threads(before)
+    assert sorted(len(affinity) for affinity in affinities) == [len(allowed) - 1, len(allowed)]
+    assert os.sched_getaffinity(0) == allowed
