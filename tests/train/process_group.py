@@ -26,6 +26,8 @@ class Job:
     float64: bool = False
     only_rank: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Settings of one process that differ: {"1": {"train.seed": 2}}."""
+    fault: str = ""
+    """Name of a fault of process 1, from ``faults.py``."""
 
 
 def train_in_group(size: int, jobs: list[Job], folder: Path) -> list[list[str]]:
@@ -43,6 +45,7 @@ def train_in_group(size: int, jobs: list[Job], folder: Path) -> list[list[str]]:
 
 
 def main(rank: int, size: int, folder: Path) -> None:
+    import faults
     import torch
     import torch.distributed as dist
 
@@ -59,11 +62,12 @@ def main(rank: int, size: int, folder: Path) -> None:
             section, key = name.split(".")
             job["values"].setdefault(section, {})[key] = value
         try:
-            path = Path(job["run"])
-            if rank == 0 and not job["resume"]:
-                RunFolder.create(path)
-            for _ in train(parse_config(job["values"], "job"), RunFolder(path), job["resume"]):
-                pass
+            with faults.of(job["fault"] if rank == 1 else ""):
+                path = Path(job["run"])
+                if rank == 0 and not job["resume"]:
+                    RunFolder.create(path)
+                for _ in train(parse_config(job["values"], "job"), RunFolder(path), job["resume"]):
+                    pass
             errors.append("")
         except GlassformerError as error:
             errors.append(f"{type(error).__name__}: {error}")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from process_group import Job, train_in_group
+from tiny_settings import STEPS, values_of
 
 import own_process
 import tiny_run
-import tiny_tasks
 from glassformer.storage.run_folder import step_of
 from glassformer.train import parse_config
 from glassformer.train.distributed import World
@@ -25,17 +25,6 @@ from glassformer.train.tasks import make_task
 TASKS = ["translation", "language", "masked", "classification", "tagging", "images", "forecasting"]
 EXACT = set(TASKS) - {"images", "forecasting"}
 """Tasks whose inputs are whole numbers, so that the model can compute in float64 where the task allows it."""
-STEPS = 6
-
-
-def values_of(factory: pytest.TempPathFactory, task: str) -> dict[str, Any]:
-    """Settings of a tiny run of ``task``, without dropout, with a report at every step."""
-    tiny: Any = tiny_run.made(factory) if task == "translation" else tiny_tasks.made(factory, task)
-    values = json.loads(json.dumps(tiny.values))
-    values["model"] |= {"dropout": 0.0, "attention_dropout": 0.0}
-    values["train"] |= {"max_steps": STEPS, "save_every": STEPS, "log_every": 1, "device": "cpu"}
-    values["validation"] |= {"every": STEPS}
-    return values  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Endless batches for training, decided by a seed, which can be resumed at any batch."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -126,6 +127,20 @@ class Tensors:
         cut = {name: value[list(rows)] for name, value in values.items() if isinstance(value, Tensor | np.ndarray)}
         selected = replace(self, **cut)  # type: ignore[type-var]
         return replace(selected, **selected.token_counts())  # type: ignore[type-var]
+
+    def digest(self) -> bytes:
+        """SHA-256 of the names, types, shapes and bytes of all fields: equal if and only if the values are equal."""
+        digest = hashlib.sha256()
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            array = value.cpu().numpy() if isinstance(value, Tensor) else value
+            if isinstance(array, np.ndarray):
+                digest.update(f"{field.name} {array.dtype} {array.shape} ".encode())
+                digest.update(np.ascontiguousarray(array).data)
+            else:
+                digest.update(f"{field.name} ".encode())
+                digest.update(value.digest() if isinstance(value, Tensors) else repr(value).encode())
+        return digest.digest()
 
     def token_counts(self) -> dict[str, int]:
         """Fields that are numbers of tokens, counted again."""

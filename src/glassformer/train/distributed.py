@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from glassformer.errors import ConfigError, GlassformerError
+from glassformer.errors import ConfigError, DataError, GlassformerError
 from glassformer.tasks import resolve_name
 from glassformer.train.host_process import seed_generators
 from glassformer.train.loss import Loss
@@ -57,13 +57,29 @@ class World:
         """True for the process that prints, validates and saves."""
         return self.rank == 0
 
-    def sums(self, values: Sequence[float]) -> list[float]:
-        """The sum of each value over all processes."""
+    def sums(self, values: Sequence[float], digest: bytes, name: str) -> list[float]:
+        """The sum of each value over all processes, in one exchange that also compares ``digest`` of ``name``.
+
+        Raises:
+            DataError: The digests of two processes differ. 48 bits of them are compared, which a float64 holds exactly.
+        """
         if self.size == 1:
             return list(values)
-        total = torch.tensor(values, dtype=torch.float64)
-        dist.all_reduce(total)
-        return list(map(float, total))
+        own = torch.tensor([*values, int.from_bytes(digest[:6], "big")], dtype=torch.float64)
+        received = own.new_empty(self.size * len(own))
+        dist.all_gather_into_tensor(received, own)
+        by_rank = received.view(self.size, len(own))
+        self.refuse_differing(by_rank[:, -1].tolist(), name, "give every process the same data files")
+        return by_rank[:, :-1].sum(0).tolist()
+
+    def refuse_differing(self, digests: Sequence[object], name: str, way_out: str) -> None:
+        """Raise ``DataError`` if the digests of ``name``, one for each rank, are not equal; it names the ranks."""
+        others = [str(rank) for rank, digest in enumerate(digests) if digest != digests[0]]
+        if others:
+            more = f"processes {', '.join(others)} have" if len(others) > 1 else f"process {others[0]} has"
+            raise (DataError if self.leads else FailedElsewhereError)(
+                f"{name}: {more} other values than process 0; {way_out}"
+            )
 
     def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
         """Sum gradients over all processes, in place, many of them in one exchange."""

@@ -1,5 +1,6 @@
 """One step of training: forward, backward, update, or the refusal of an update that is not finite."""
 
+import hashlib
 import json
 import math
 import time
@@ -64,7 +65,8 @@ def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
     loss, nll, guidance = (_sum(values) for values in zip(*losses, strict=True))
-    totals = state.world.sums([loss or 0.0, nll or 0.0, guidance or 0.0, float(should_stop())])
+    values = [loss or 0.0, nll or 0.0, guidance or 0.0, float(should_stop())]
+    totals = state.world.sums(values, _digest(state, batches), f"step {counters.step}, training batch")
     step = StepResult(
         loss=totals[0],
         nll=None if nll is None else totals[1],
@@ -126,6 +128,16 @@ def _backward(state: TrainState, batch: TaskBatch, tokens: int) -> Loss:
             collect_gradients(state.compute_model, state.model)
     nll, guidance = (None if value is None else value.detach() for value in (loss.nll, loss.guidance))
     return Loss(loss.loss.detach(), nll, guidance)
+
+
+def _digest(state: TrainState, batches: Sequence[TaskBatch]) -> bytes:
+    """Digest of the number of this step and its batches, which are equal in all processes."""
+    if state.world.size == 1:
+        return b""
+    digest = hashlib.sha256(str(state.counters.step).encode())
+    for batch in batches:
+        digest.update(batch.digest())
+    return digest.digest()
 
 
 def _sum(values: Sequence[Tensor | None]) -> float | None:

@@ -31,6 +31,10 @@ class TaskBatch(Protocol):
 
     def to(self, device: torch.device | str) -> Self: ...
 
+    def digest(self) -> bytes:
+        """SHA-256 of all values."""
+        ...
+
     def describe(self) -> str:
         """Shape of the batch, in words that can follow "a batch of"."""
         ...

@@ -1,0 +1,50 @@
+"""Faults of one of several processes: found before they change a checkpoint, with the processes named."""
+
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from process_group import Job, train_in_group
+from tiny_settings import values_of
+
+from glassformer.storage.run_folder import RunFolder
+from glassformer.train import parse_config
+from glassformer.train.tasks import make_task
+
+
+@pytest.mark.parametrize("task", ["translation", "language", "masked", "classification", "images", "forecasting"])
+def test_digest_of_a_batch_depends_on_every_field(tmp_path_factory: pytest.TempPathFactory, task: str) -> None:
+    first, again, other = (make_task(parse_config(values_of(tmp_path_factory, task))).batches for _ in range(3))
+    batch = first.next()
+    other.next()
+    assert batch.digest() == again.next().digest() != other.next().digest()
+    for field in fields(batch):
+        value = getattr(batch, field.name)
+        if value is not None:
+            changed = ~value if getattr(value, "dtype", None) == torch.bool else value + 1
+            assert replace(batch, **{field.name: changed}).digest() != batch.digest()
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Train in two processes, the second of which has a fault: the errors of both, and the run folder."""
+    folder = tmp_path_factory.mktemp("faulty")
+    values = values_of(tmp_path_factory, "translation")
+    values["train"] |= {"save_every": 1}
+
+    @cache
+    def train(fault: str) -> tuple[list[str], RunFolder]:
+        job = Job(values, folder / fault, fault=fault)
+        return train_in_group(2, [job], folder / f"group_{fault}")[0], RunFolder(folder / fault)
+
+    return train
+
+
+def test_differing_batches_end_the_step_before_its_update(faulty: Any) -> None:
+    errors, run = faulty("other_batch")
+    fault = "step 3, training batch: process 1 has other values than process 0; give every process the same data files"
+    assert errors == [f"DataError: {fault}", f"FailedElsewhereError: {fault}"]
+    assert [line["step"] for line in run.metrics() if line["event"] == "progress"] == [1, 2]
+    assert [path.name for path in run.checkpoints()] == ["step_00000001", "step_00000002"]
