@@ -6,6 +6,9 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import torch
+
+import glassformer.train.loop
 from glassformer.data.loader import ResumableLoader
 
 
@@ -33,4 +36,27 @@ def other_batch() -> Any:
     return mock.patch.object(ResumableLoader, "next", next_batch)
 
 
-FAULTS = {"other_batch": other_batch}
+def changed_state(optimizer: bool) -> Any:
+    """Return a fault: after the second step the lowest bit of one weight, or of its first moment, is another."""
+
+    def fault() -> Any:
+        original = glassformer.train.loop.train_step
+
+        def step(state: Any, *arguments: Any) -> Any:
+            result = original(state, *arguments)
+            if state.counters.step == 2:
+                parameters = [weight for weight in state.model.parameters() if weight.dim() > 1]
+                tensor = state.optimizer.state[parameters[1]]["exp_avg"] if optimizer else parameters[1].data
+                tensor.view(torch.int32)[0, 0] ^= 1
+            return result
+
+        return mock.patch.object(glassformer.train.loop, "train_step", step)
+
+    return fault
+
+
+FAULTS: dict[str, Any] = {
+    "other_batch": other_batch,
+    "changed_weight": changed_state(optimizer=False),
+    "changed_moment": changed_state(optimizer=True),
+}

@@ -1,9 +1,11 @@
 """Faults of one of several processes: found before they change a checkpoint, with the processes named."""
 
+import re
+from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import cache
 from typing import Any
 
+import faults
 import pytest
 import torch
 from process_group import Job, train_in_group
@@ -28,18 +30,14 @@ def test_digest_of_a_batch_depends_on_every_field(tmp_path_factory: pytest.TempP
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Train in two processes, the second of which has a fault: the errors of both, and the run folder."""
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[str], RunFolder]]:
+    """The errors of both processes and the run folder of a training, by the fault of its second process."""
     folder = tmp_path_factory.mktemp("faulty")
     values = values_of(tmp_path_factory, "translation")
-    values["train"] |= {"save_every": 1}
-
-    @cache
-    def train(fault: str) -> tuple[list[str], RunFolder]:
-        job = Job(values, folder / fault, fault=fault)
-        return train_in_group(2, [job], folder / f"group_{fault}")[0], RunFolder(folder / fault)
-
-    return train
+    values["train"] |= {"save_every": 1, "threads": 0}
+    jobs = [Job(values, folder / fault, fault=fault) for fault in faults.FAULTS]
+    errors = dict(zip(faults.FAULTS, train_in_group(2, jobs, folder / "group"), strict=True))
+    return lambda fault: (errors[fault], RunFolder(folder / fault))
 
 
 def test_differing_batches_end_the_step_before_its_update(faulty: Any) -> None:
@@ -48,3 +46,18 @@ def test_differing_batches_end_the_step_before_its_update(faulty: Any) -> None:
     assert errors == [f"DataError: {fault}", f"FailedElsewhereError: {fault}"]
     assert [line["step"] for line in run.metrics() if line["event"] == "progress"] == [1, 2]
     assert [path.name for path in run.checkpoints()] == ["step_00000001", "step_00000002"]
+
+
+@pytest.mark.parametrize("fault", ["changed_weight", "changed_moment"])
+def test_differing_replicas_are_not_saved(faulty: Any, fault: str) -> None:
+    errors, run = faulty(fault)
+    kind, _, message = errors[0].partition(": ")
+    assert kind == "DataError"
+    assert re.fullmatch(
+        rf"step 2, {'optimizer.' if fault == 'changed_moment' else ''}\S+: process 1 has other values than process 0; "
+        "nothing is saved; .* with --resume",
+        message,
+    )
+    assert message.split(":")[0].endswith(".exp_avg") == (fault == "changed_moment")
+    assert errors[1] == f"FailedElsewhereError: {message}"
+    assert [path.name for path in run.checkpoints()] == ["step_00000001"]

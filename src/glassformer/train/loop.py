@@ -19,6 +19,7 @@ from glassformer.train.distributed import World, watching_peers, whole
 from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.optim import learning_rate
+from glassformer.train.replicas import check_replicas
 from glassformer.train.resume import begin, restore
 from glassformer.train.state import Counters, TrainState
 from glassformer.train.step import StepResult, probe_memory, train_step
@@ -125,7 +126,11 @@ def save(state: TrainState, run: RunFolder, validated: Validated | None, interru
     """Save a checkpoint of this step and delete those that are no longer needed; the best one is never deleted.
 
     A checkpoint of an ``interrupted`` run is for resuming only, and does not count among ``keep_checkpoints``.
+
+    Raises:
+        DataError: The weights or the optimizer state of two processes differ; nothing is saved.
     """
+    check_replicas(state)
     metadata = state.task.metadata()
     config = {
         "task": state.config.task,
