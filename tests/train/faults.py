@@ -9,6 +9,7 @@ from unittest import mock
 import torch
 
 import glassformer.train.loop
+import glassformer.train.replicas
 from glassformer.data.loader import ResumableLoader
 
 
@@ -55,8 +56,22 @@ def changed_state(optimizer: bool) -> Any:
     return fault
 
 
+@contextmanager
+def more_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
+
+
 FAULTS: dict[str, Any] = {
     "other_batch": other_batch,
     "changed_weight": changed_state(optimizer=False),
     "changed_moment": changed_state(optimizer=True),
+    "other_version": lambda: mock.patch.object(glassformer, "__version__", "0.0.1"),
+    "other_python": lambda: mock.patch("platform.python_version_tuple", return_value=("3", "1", "4")),
+    "more_threads": more_threads,
+    "other_instructions": lambda: mock.patch("torch.backends.cpu.get_cpu_capability", return_value="DEFAULT"),
+    "other_kernels": lambda: mock.patch.object(glassformer.train.replicas, "kernels", return_value=None),
 }

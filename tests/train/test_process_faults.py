@@ -61,3 +61,20 @@ def test_differing_replicas_are_not_saved(faulty: Any, fault: str) -> None:
     assert message.split(":")[0].endswith(".exp_avg") == (fault == "changed_moment")
     assert errors[1] == f"FailedElsewhereError: {message}"
     assert [path.name for path in run.checkpoints()] == ["step_00000001"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("other_version", r"the version of glassformer is '.*' in process 0, but '0\.0\.1' in process 1; install"),
+        ("other_python", r"the version of Python is '3\.\d+' in process 0, but '3\.1' in process 1; install the same"),
+        ("more_threads", "the number of threads is 1 in process 0, but 2 in process 1; set train.threads"),
+        ("other_instructions", "the instruction set of PyTorch is '.*' in process 0, but 'DEFAULT' in process 1; t"),
+        ("other_kernels", "the instruction set of the kernels is '.*' in process 0, but 'none' in process 1; train"),
+    ],
+)
+def test_programs_that_compute_other_bits_do_not_begin(faulty: Any, fault: str, message: str) -> None:
+    errors, run = faulty(fault)
+    assert re.match(f"ConfigError: {message}", errors[0])
+    assert errors[1] == errors[0].replace("ConfigError", "FailedElsewhereError")
+    assert run.checkpoints() == []

@@ -75,10 +75,10 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
-    """Every setting by its name, and the version of PyTorch, which have to be equal in all processes."""
+    """Every setting by its name; they have to be equal in all processes."""
     values = config.model_dump(mode="json", exclude={"task"})
     settings = {f"{section}.{key}": value for section, keys in values.items() for key, value in keys.items()}
-    return {"task": config.task, "the version of PyTorch": torch.__version__, **settings}
+    return {"task": config.task, **settings}
 
 
 def _same_task(config: RunConfig, world: World, origin: SourceCheckpoint | None) -> Task:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 
 from glassformer.errors import GlassformerError
+from glassformer.models.device import choose_device
 from glassformer.models.registry import weights_of
 from glassformer.native import describe
 from glassformer.storage.run_folder import INTERRUPTED, RunFolder
@@ -19,7 +20,7 @@ from glassformer.train.distributed import World, watching_peers, whole
 from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.optim import learning_rate
-from glassformer.train.replicas import check_replicas
+from glassformer.train.replicas import check_programs, check_replicas
 from glassformer.train.resume import begin, restore
 from glassformer.train.state import Counters, TrainState
 from glassformer.train.step import StepResult, probe_memory, train_step
@@ -71,6 +72,7 @@ def _train(
 ) -> Generator[Event, None, None]:
     world.check_equal(settings_of(config), "start every process with the same configuration")
     world.together(lambda: check_threads(config.train.threads))
+    check_programs(world, choose_device(config.train.device, "train.device"))
     state, warnings = restore(config, run, world) if resume else begin(config, run, world)
     config = state.config  # includes settings from ``train.start_from``
     reason = _reason_to_stop(state) or _early_stopping(state)

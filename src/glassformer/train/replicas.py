@@ -1,17 +1,46 @@
-"""Replicas of one training: the comparison of their weights.
+"""Replicas of one training: what decides the bits of each process, and the comparison of their weights.
 
 Every process updates its own weights with the same gradients. So the replicas stay equal as long as their programs and
 processors compute the same bits, and their memory is sound.
 """
 
+import platform
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glassformer.models.registry import weights_of
+from glassformer.native.library import kernels
 from glassformer.storage.checkpoint import fingerprint
-from glassformer.train.distributed import is_divided
+from glassformer.tasks import resolve_name
+from glassformer.train.distributed import World, is_divided
 from glassformer.train.state import TrainState
+
+
+def check_programs(world: World, device: torch.device) -> None:
+    """Raise ``ConfigError`` if versions, threads or instruction sets differ, with both values and both processes."""
+    if world.size == 1:
+        return
+    versions = {
+        "the version of glassformer": resolve_name("glassformer:__version__"),
+        "the version of Python": ".".join(platform.python_version_tuple()[:2]),
+        "the version of PyTorch": torch.__version__,
+    }
+    world.check_equal(versions, "install the same versions on every machine")
+    threads = {"the number of threads": torch.get_num_threads()}
+    world.check_equal(threads, "set train.threads, or give every process as many cores")
+    library = kernels()
+    instructions = {
+        "the instruction set of the kernels": library.arithmetic if library else "none",
+        "the instruction set of PyTorch": torch.backends.cpu.get_cpu_capability(),
+    }
+    way_out = (
+        "train on processors of one kind, or set GLASSFORMER_INSTRUCTIONS and ATEN_CPU_CAPABILITY to one that all have"
+    )
+    world.check_equal(instructions, way_out)
+    if device.type == "cuda":
+        world.check_equal({"the GPU": torch.cuda.get_device_name(device)}, "train on GPUs of one kind")
 
 
 def check_replicas(state: TrainState) -> None:
