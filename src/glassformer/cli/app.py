@@ -33,7 +33,7 @@ from glassformer.cli import (
 )
 from glassformer.cli.io import say, write_errors
 from glassformer.cli.messages import Verbosity, detail, message, set_verbosity, silence, warn
-from glassformer.cli.process import end_at_interrupt
+from glassformer.cli.process import end_at_interrupt, end_with_launcher
 from glassformer.cli.processes import end_process, started_by_launcher
 from glassformer.cli.remedies import advise
 from glassformer.cli.run import check_run_argument
@@ -83,6 +83,8 @@ def main() -> None:
     warnings.showwarning = lambda text, *_: warn(str(text))
     set_verbosity(Verbosity.NORMAL)
     began = perf_counter()
+    if started_by_launcher():
+        end_with_launcher()
     try:
         code = _run()
         detail(f"finished in {perf_counter() - began:.2f} s")

@@ -20,6 +20,9 @@ atexit.register(gc.freeze)
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _MADV_DONTNEED = 4
+_PR_SET_PDEATHSIG = 1
+LAUNCHER = "GLASSFORMER_LAUNCHER"
+"""Environment variable with the process id of the launcher of several processes."""
 _CODE_IN_MEMORY = r"(?m)^([0-9a-f]+-[0-9a-f]+) r-xp \S+ \S+ +[1-9].*((?:\n[A-Z].*)*)"
 """Mapping of a file's code in ``/proc/self/smaps``: its addresses, and its lines of sizes."""
 _CHANGED = r"(?m)^(Anonymous|Swap|Private_Hugetlb|Shared_Hugetlb): +[1-9]"
@@ -73,6 +76,24 @@ def prepare_training(threads: int) -> None:
     keep_freed_memory()
     # Also if the number does not change: setting it fixes how MKL cuts its sums, and a resumed run must agree.
     torch.set_num_threads(threads or torch.get_num_threads())
+
+
+def end_with_launcher() -> None:
+    """Let the system end this process when the one that started it ends. Linux only.
+
+    A launcher passes signals on to its processes, except SIGKILL, which it does not see. Checkpoints stay whole, as
+    after any SIGKILL. ``GLASSFORMER_LAUNCHER`` is the process that must still be the parent.
+    """
+    import ctypes
+
+    if sys.platform != "linux":
+        return
+    parent = int(os.environ.get(LAUNCHER, os.getppid()))
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+    if os.getppid() != parent:  # it ended before
+        os._exit(128 + signal.SIGKILL)
 
 
 def release_libraries() -> None:

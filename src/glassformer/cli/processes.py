@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from glassformer.cli.messages import message
+from glassformer.cli.process import LAUNCHER
 
 RUN = "glassformer-"
 """Prefix of the name that ``launch`` gives to a training."""
@@ -49,6 +50,7 @@ def launch(n: int, wait_seconds: float) -> int:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process prints its own error
     with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
         os.environ[STORE] = str(Path(folder, "workers"))
+        os.environ[LAUNCHER] = str(os.getpid())
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the launcher opens a port
         os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(round(wait_seconds))
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
