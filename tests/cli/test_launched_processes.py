@@ -51,3 +51,24 @@ def test_processes_end_with_their_killed_launcher(tmp_path: Path, endless: Path)
     assert latest is not None
     assert latest.warnings == []
     assert latest.step >= 2
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_signal_before_the_first_step_ends_at_once(
+    tmp_path: Path, endless: Path, kind: signal.Signals, processes: int
+) -> None:
+    """The text is so long that reading it takes many times longer than this test."""
+    text, run = tmp_path / "text.tsv", tmp_path / "run"
+    text.write_text("".join(f"{number} {number * 7919} words\t{number * 104729} mots\n" for number in range(400_000)))
+    command = ["train", endless, "--run", run, "--processes", processes, f'data.train=["{text}"]']
+    with own_process.started(*command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while not ((run / "lock").exists() and (run / "lock").read_text()):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(kind)
+        code, messages = process.wait(timeout=60), process.stderr.read()
+    assert code in (-kind, 128 + kind)
+    assert messages == ""
+    assert not list(run.glob("checkpoints/*"))

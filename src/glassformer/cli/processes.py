@@ -47,7 +47,7 @@ def launch(n: int, wait_seconds: float) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # each process prints its own error
+    logging.disable(logging.CRITICAL)  # each process prints its own error; loggers of PyTorch set levels of their own
     with tempfile.TemporaryDirectory(prefix="glassformer-") as folder:
         os.environ[STORE] = str(Path(folder, "workers"))
         os.environ[LAUNCHER] = str(os.getpid())

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
@@ -43,7 +43,7 @@ def command(
     """
     from glassformer.models.device import choose_device
     from glassformer.storage.run_folder import RunFolder
-    from glassformer.train import read_config, train
+    from glassformer.train import Started, read_config, train
     from glassformer.train.distributed import World
     from glassformer.train.function import run_folder
     from glassformer.train.resume import threads_to_resume
@@ -53,7 +53,8 @@ def command(
     if processes > 1 and not started_by_launcher():
         raise typer.Exit(launch(processes, settings.train.wait_seconds))
     device = choose_device(settings.train.device, "train.device")
-    with joined(processes, settings.train.wait_seconds, device.type == "cuda"), signals() as caught:
+    caught: list[int] = []
+    with joined(processes, settings.train.wait_seconds, device.type == "cuda"), ExitStack() as stack:
         world = World.current()
         resume = world.of_leader(resume or (restarts() > 0 and bool(RunFolder(path).checkpoints())))
         stored = world.from_leader(lambda: threads_to_resume(RunFolder.open(path)) if resume else 0)
@@ -62,18 +63,20 @@ def command(
         detail(f"device: {device}")
         with Screen(settings.train.max_steps, path, world.leads) as screen:
             for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
+                if isinstance(event, Started):  # until now there is nothing to save, and a signal ends the command
+                    stack.enter_context(signals(caught))
                 screen.show(event)
     if caught:
         raise typer.Exit(128 + caught[0])
 
 
 @contextmanager
-def signals() -> Iterator[list[int]]:
-    """List of the first SIGINT, SIGTERM or SIGHUP; the second one has its usual effect.
+def signals(caught: list[int] | None = None) -> Iterator[list[int]]:
+    """List of the first SIGINT, SIGTERM or SIGHUP, ``caught`` or a new one; the second one has its usual effect.
 
     A signal that was ignored stays ignored.
     """
-    caught: list[int] = []
+    caught = [] if caught is None else caught
     before = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
     def notice(number: int, frame: object) -> None:
