@@ -1,10 +1,15 @@
 """Processes of one training on this machine: how they end, and what they print."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -72,3 +77,78 @@ def test_signal_before_the_first_step_ends_at_once(
     assert code in (-kind, 128 + kind)
     assert messages == ""
     assert not list(run.glob("checkpoints/*"))
+
+
+@contextmanager
+def worker(rank: int, size: int, port: int, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
+    """One process of a training as torchrun starts it; killed at the end of the block if it has not ended."""
+    variables = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "none"}
+    environment = {name: str(value) for name, value in variables.items()} | {"GLOO_SOCKET_IFNAME": "lo"}
+    with mock.patch.dict(own_process.ENVIRONMENT, environment):
+        process = own_process.started("train", *arguments, stderr=subprocess.PIPE)
+    with process:
+        yield process
+        process.kill()
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_processes_that_do_not_meet_end_after_the_time_limit(tmp_path: Path, endless: Path, in_use: bool) -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        if in_use:
+            server = stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            assert server.getsockname()[1] == port
+        process = stack.enter_context(
+            worker(0, 2, port, endless, "--run", tmp_path / "run", "train.wait_seconds=2", "--processes", 2)
+        )
+        _, messages = process.communicate(timeout=120)
+    reason = "The server socket has failed to listen.*" if in_use else "Timed out after . seconds waiting for clients"
+    assert process.returncode == 2
+    assert re.fullmatch(
+        rf"glassformer: error: process 0 of 2: cannot meet the others at 127\.0\.0\.1, port {port}, within "
+        rf"train\.wait_seconds=2 \({reason}\); start all of them, and see that .*\n",
+        messages,
+    )
+
+
+def test_error_in_the_configuration_is_one_line_of_the_first_process(tmp_path: Path, endless: Path) -> None:
+    """Also if only another process has it."""
+    for wrong in ([0, 1], [1]):
+        port = free_port()
+        with ExitStack() as stack:
+            settings = [["train.max_step=3"] if rank in wrong else [] for rank in range(2)]
+            processes = [
+                stack.enter_context(worker(rank, 2, port, endless, "--run", tmp_path / "run", *settings[rank]))
+                for rank in range(2)
+            ]
+            first, second = (process.communicate(timeout=120)[1] for process in processes)
+        assert [process.returncode for process in processes] == [2, 2]
+        where = "" if 0 in wrong else "process 1: "
+        fault = "'train.max_step=3': unknown key train.max_step; did you mean train.max_steps?"
+        assert first == f"glassformer: error: {where}{fault}\n"
+        assert second == ""
+    assert not (tmp_path / "run").exists()
+
+
+def test_survivors_of_a_killed_process_name_it(tmp_path: Path, endless: Path) -> None:
+    port, arguments = free_port(), (endless, "--run", tmp_path / "run", "train.wait_seconds=60", "train.threads=1")
+    with ExitStack() as stack:
+        first, second, third = (stack.enter_context(worker(rank, 3, port, *arguments)) for rank in range(3))
+        assert first.stderr is not None
+        assert any(line.startswith("step 3/") for line in first.stderr)
+        third.kill()
+        messages = [process.communicate(timeout=60)[1].splitlines() for process in (first, second)]
+    assert [process.returncode for process in (first, second)] == [2, 2]
+    for rank, lines in enumerate(messages):
+        errors = [line for line in lines if not line.startswith("step ")]
+        lost = f"process 2 on {socket.gethostname()} has ended, or cannot be reached"
+        assert len(errors) == 1, errors
+        assert errors[0].startswith(f"glassformer: error: process {rank} of 3: {lost} (")
+        assert errors[0].endswith("; see the messages of the others, and continue with --resume")

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 import warnings
 from time import perf_counter
 from typing import Annotated
@@ -34,7 +35,7 @@ from glassformer.cli import (
 from glassformer.cli.io import say, write_errors
 from glassformer.cli.messages import Verbosity, detail, message, set_verbosity, silence, warn
 from glassformer.cli.process import end_at_interrupt, end_with_launcher
-from glassformer.cli.processes import end_process, started_by_launcher
+from glassformer.cli.processes import end_process, leads, started_by_launcher
 from glassformer.cli.remedies import advise
 from glassformer.cli.run import check_run_argument
 
@@ -80,16 +81,22 @@ def main() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
-    warnings.showwarning = lambda text, *_: warn(str(text))
+    warnings.showwarning = lambda text, *_: warn(str(text)) if leads() else None
     set_verbosity(Verbosity.NORMAL)
     began = perf_counter()
     if started_by_launcher():
         end_with_launcher()
     try:
         code = _run()
-        detail(f"finished in {perf_counter() - began:.2f} s")
+        if leads():
+            detail(f"finished in {perf_counter() - began:.2f} s")
     except KeyboardInterrupt:
         code = 130
+    except Exception:
+        if not started_by_launcher():
+            raise
+        traceback.print_exc()
+        code = 1
     finally:
         waits = end_at_interrupt()
     code = 130 if waits else code
@@ -116,7 +123,8 @@ def _run() -> int | None:
             raise
         if type(error).__name__ == "FailedElsewhereError":  # the first process prints it
             return 2
-        message(f"glassformer: error: {fault}")
+        if leads() or not hasattr(error, "format_message"):  # the parser's is the same in all processes
+            message(f"glassformer: error: {fault}")
         try:
             sys.stdout.flush()
         except OSError:

@@ -5,23 +5,35 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from glassformer.cli.messages import message
 from glassformer.cli.process import LAUNCHER
+
+if TYPE_CHECKING:
+    from glassformer.train import RunConfig
 
 RUN = "glassformer-"
 """Prefix of the name that ``launch`` gives to a training."""
 STORE = "GLASSFORMER_STORE"
 """Environment variable with the file by which the processes of one machine find each other, instead of a port."""
 
+WAIT_WITH_ERROR = 60.0
+"""Time in which processes meet to report an error in the configuration that says how long to wait."""
+
 
 def started_by_launcher() -> bool:
     """True in a process of ``torchrun`` or of ``launch``."""
     return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def leads() -> bool:
+    """True in the process that prints: the first of those that a launcher has started, or the only one."""
+    return os.environ.get("RANK", "0") == "0" or not started_by_launcher()
 
 
 def restarts() -> int:
@@ -81,30 +93,87 @@ def launch(n: int, wait_seconds: float) -> int:
 
 
 @contextmanager
-def joined(processes: int, wait_seconds: float, cuda: bool) -> Iterator[None]:
-    """In this block the processes that the launcher has started are one process group; alone, nothing is opened.
+def joined(processes: int, read: "Callable[[], RunConfig]") -> "Iterator[RunConfig]":
+    """The configuration; in this block the processes that the launcher has started are one process group.
 
-    They leave it together. ``ConfigError``: the launcher has started another number than ``processes``, if that is
-    more than one, or more than there are GPUs.
+    An error of ``read`` in any process becomes the error of all, so that the first one prints it, once. The processes
+    leave the group together. A single process opens nothing.
+
+    Raises:
+        ConfigError: The launcher has started another number than ``processes``, if that is more than one, or more than
+            there are GPUs; or the processes do not meet within ``train.wait_seconds``.
     """
     if not started_by_launcher() or os.environ.get("WORLD_SIZE") == "1":
-        yield
+        yield read()
         return
+    import torch.distributed as dist
+
+    from glassformer.errors import ConfigError, GlassformerError
+    from glassformer.train.distributed import World
+    from glassformer.train.peers import ProcessLostError, is_lost_connection, reason
+
+    config: RunConfig | None = None
+    fault: Exception | None = None
+    try:
+        config = read()
+        cuda = _chosen_gpu(config, processes)
+    except (GlassformerError, OSError) as error:
+        fault, cuda = error, False
+    try:
+        _meet(config.train.wait_seconds if config else WAIT_WITH_ERROR, cuda)
+    except ConfigError:
+        if fault is not None:
+            raise fault from None
+        raise
+    world = World.current()
+    try:
+        yield world.together(lambda: _checked(config, fault))
+        dist.barrier()
+    except RuntimeError as error:  # before or after the training, which names the lost process
+        if not is_lost_connection(error):
+            raise
+        raise ProcessLostError(
+            f"process {world.rank} of {world.size}: another one ended or does not answer ({reason(error)}); see the "
+            "messages of the others, and continue with --resume"
+        ) from error
+    dist.destroy_process_group()
+
+
+def _chosen_gpu(config: "RunConfig", processes: int) -> bool:
+    """True if this process computes on a GPU, which is then set; check the number of processes."""
     import torch
+
+    from glassformer.errors import ConfigError
+    from glassformer.models.device import choose_device
+
+    size, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if processes not in (1, size):
+        raise ConfigError(f"--processes {processes}, but the launcher has started {size}; leave --processes out")
+    if choose_device(config.train.device, "train.device").type != "cuda":
+        return False
+    if local > (gpus := torch.cuda.device_count()):
+        raise ConfigError(f"{local} processes, but this machine has {gpus} GPUs; start {gpus}, or set train.device=cpu")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    return True
+
+
+def _checked(config: "RunConfig | None", fault: Exception | None) -> "RunConfig":
+    if fault is not None:
+        raise fault
+    assert config is not None
+    return config
+
+
+def _meet(wait_seconds: float, cuda: bool) -> None:
+    """Join the process group of the launcher, or raise ``ConfigError`` after ``wait_seconds``."""
     import torch.distributed as dist
 
     from glassformer.errors import ConfigError
-    from glassformer.train.distributed import World, watching_peers
+    from glassformer.train.peers import reason
 
-    rank, size, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    if processes not in (1, size):
-        raise ConfigError(f"--processes {processes}, but the launcher has started {size}; leave --processes out")
-    if cuda and local > (gpus := torch.cuda.device_count()):
-        raise ConfigError(f"{local} processes, but this machine has {gpus} GPUs; start {gpus}, or set train.device=cpu")
-    if cuda:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     own = os.environ["TORCHELASTIC_RUN_ID"].startswith(RUN)
-    with watching_peers(World(rank, size)):
+    try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
             init_method=f"file://{os.environ[STORE]}" if own else "env://",
@@ -112,9 +181,12 @@ def joined(processes: int, wait_seconds: float, cuda: bool) -> Iterator[None]:
             world_size=size,
             timeout=timedelta(seconds=wait_seconds),
         )
-        yield
-        dist.barrier()
-        dist.destroy_process_group()
+    except (RuntimeError, ValueError) as error:
+        where = "" if own else f" at {os.environ.get('MASTER_ADDR')}, port {os.environ.get('MASTER_PORT')},"
+        raise ConfigError(
+            f"process {rank} of {size}: cannot meet the others{where} within train.wait_seconds={wait_seconds:g} "
+            f"({reason(error)}); start all of them, and see that the address and the port are free and reachable"
+        ) from None
 
 
 def end_process(code: int) -> None:

@@ -13,7 +13,7 @@ import typer
 from glassformer.cli.messages import Verbosity, console, detail, message, note, verbosity
 from glassformer.cli.options import Overrides, SetOverride
 from glassformer.cli.process import prepare_training
-from glassformer.cli.processes import joined, launch, restarts, started_by_launcher, threads_of_one
+from glassformer.cli.processes import joined, launch, leads, restarts, started_by_launcher, threads_of_one
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -43,24 +43,26 @@ def command(
     """
     from glassformer.models.device import choose_device
     from glassformer.storage.run_folder import RunFolder
-    from glassformer.train import Started, read_config, train
+    from glassformer.train import RunConfig, Started, read_config, train
     from glassformer.train.distributed import World
     from glassformer.train.function import run_folder
     from glassformer.train.resume import threads_to_resume
 
-    settings = read_config(config, [*(overrides or []), *(setting or [])])
+    def read() -> RunConfig:
+        return read_config(config, [*(overrides or []), *(setting or [])])
+
     path = run or Path("runs") / config.stem
     if processes > 1 and not started_by_launcher():
-        raise typer.Exit(launch(processes, settings.train.wait_seconds))
-    device = choose_device(settings.train.device, "train.device")
+        raise typer.Exit(launch(processes, read().train.wait_seconds))
     caught: list[int] = []
-    with joined(processes, settings.train.wait_seconds, device.type == "cuda"), ExitStack() as stack:
+    with joined(processes, read) as settings, ExitStack() as stack:
         world = World.current()
         resume = world.of_leader(resume or (restarts() > 0 and bool(RunFolder(path).checkpoints())))
         stored = world.from_leader(lambda: threads_to_resume(RunFolder.open(path)) if resume else 0)
         world.together(lambda: prepare_training(settings.train.threads or stored or threads_of_one()))
         folder = run_folder(path, resume)
-        detail(f"device: {device}")
+        if world.leads:
+            detail(f"device: {choose_device(settings.train.device, 'train.device')}")
         with Screen(settings.train.max_steps, path, world.leads) as screen:
             for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
                 if isinstance(event, Started):  # until now there is nothing to save, and a signal ends the command
@@ -83,7 +85,8 @@ def signals(caught: list[int] | None = None) -> Iterator[list[int]]:
         caught.append(number)
         for each, handler in before.items():
             signal.signal(each, handler)
-        message("saving after this step; once more to stop at once")
+        if leads():
+            message("saving after this step; once more to stop at once")
 
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

@@ -7,7 +7,6 @@ takes the same step, but for the order of sums.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -23,15 +22,8 @@ from glassformer.train.loss import Loss
 
 T = TypeVar("T")
 
-BACKENDS = ("gloo/transport", "NCCL")
-"""Words of the backends in errors without a class of their own."""
-
 BUCKET = 6 << 20
 """Gradients in one exchange: 25 MB in float32, as DDP."""
-
-
-class ProcessLostError(GlassformerError):
-    """Another process of this training ended or does not answer."""
 
 
 class FailedElsewhereError(GlassformerError):
@@ -240,19 +232,3 @@ def _sum_gradients(_: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tens
         return buffer if wide is buffer else buffer.copy_(wide)
 
     return work.get_future().then(finish)
-
-
-@contextmanager
-def watching_peers(world: World) -> Iterator[None]:
-    """Raise ``ProcessLostError`` if another process ended or does not answer within the time limit."""
-    try:
-        yield
-    except RuntimeError as error:
-        text = str(error)
-        if world.size == 1 or not (isinstance(error, dist.DistError) or any(word in text for word in BACKENDS)):
-            raise
-        reason = text.strip().partition("\n")[0].rpartition("] ")[2].partition(". ")[0]
-        raise ProcessLostError(
-            f"process {world.rank} of {world.size}: another process ended or does not answer ({reason}); see its "
-            "messages, and continue with --resume"
-        ) from error

@@ -16,10 +16,11 @@ from glassformer.native import describe
 from glassformer.storage.run_folder import INTERRUPTED, RunFolder
 from glassformer.train.build import settings_of
 from glassformer.train.config import RunConfig
-from glassformer.train.distributed import World, watching_peers, whole
+from glassformer.train.distributed import World, whole
 from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.optim import learning_rate
+from glassformer.train.peers import watching_peers
 from glassformer.train.replicas import check_programs, check_replicas
 from glassformer.train.resume import begin, restore
 from glassformer.train.state import Counters, TrainState

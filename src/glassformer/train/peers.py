@@ -1,0 +1,95 @@
+"""Loss of a process: every other one ends with an error that names it.
+
+PyTorch reports a closed connection or a time-out, not the process behind it: the one whose connection closed may itself
+have ended over the loss of a third. So a thread of each process answers a question in the store of the process group,
+also while its main thread waits for the others. Whichever process does not answer is lost.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from time import monotonic, sleep
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+from glassformer.errors import GlassformerError
+from glassformer.train.distributed import World
+
+BACKENDS = ("gloo/transport", "NCCL")
+"""Words of the backends in errors without a class of their own."""
+POLL_SECONDS = 1.0
+ANSWER_SECONDS = 5.0
+"""Time in which a process that lives has answered."""
+QUESTION, ANSWER, HOST = "glassformer/question", "glassformer/answer/", "glassformer/host/"
+
+
+class ProcessLostError(GlassformerError):
+    """Another process of this training ended or does not answer."""
+
+
+@contextmanager
+def watching_peers(world: World) -> Iterator[None]:
+    """Raise ``ProcessLostError`` if another process ended or does not answer within the time limit of the group."""
+    ended = Event()
+    if world.size > 1:
+        store = _get_default_store()
+        store.set(f"{HOST}{world.rank}", socket.gethostname())
+        Thread(target=_answer, args=(store, world.rank, ended), daemon=True).start()
+    try:
+        yield
+    except RuntimeError as error:
+        if world.size == 1 or not is_lost_connection(error):
+            raise
+        raise ProcessLostError(
+            f"process {world.rank} of {world.size}: {_lost(world)} ({reason(error)}); see the messages of the others, "
+            "and continue with --resume"
+        ) from error
+    finally:
+        ended.set()
+
+
+def is_lost_connection(error: RuntimeError) -> bool:
+    """True for an error of communication between processes."""
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in BACKENDS)
+
+
+def reason(error: Exception) -> str:
+    """The first sentence of an error of PyTorch, without the place in its source."""
+    return str(error).strip().partition("\n")[0].rpartition("] ")[2].partition(". ")[0]
+
+
+def _answer(store: dist.Store, rank: int, ended: Event) -> None:
+    with suppress(RuntimeError):  # the process with the store has gone
+        while not ended.wait(POLL_SECONDS):
+            if store.check([QUESTION]):
+                store.set(f"{ANSWER}{rank}", "")
+                return
+
+
+def _lost(world: World) -> str:
+    """Ask who lives, and describe those who do not answer."""
+    lost: list[str] = []
+    asking = Thread(target=_ask, args=(_get_default_store(), world, lost), daemon=True)
+    asking.start()
+    asking.join(2 * ANSWER_SECONDS)  # without a connection the store waits longer
+    if asking.is_alive() or not lost:
+        return f"the machine {os.environ.get('MASTER_ADDR', 'of process 0')}, where the processes meet, does not answer"
+    return lost[0]
+
+
+def _ask(store: dist.Store, world: World, result: list[str]) -> None:
+    with suppress(RuntimeError):
+        store.set(QUESTION, "")
+        store.set(f"{ANSWER}{world.rank}", "")
+        deadline = monotonic() + ANSWER_SECONDS
+        while not store.check([f"{ANSWER}{rank}" for rank in range(world.size)]) and monotonic() < deadline:
+            sleep(POLL_SECONDS / 5)
+        silent = [rank for rank in range(world.size) if not store.check([f"{ANSWER}{rank}"])]
+        names = [f"process {rank} on {store.get(f'{HOST}{rank}').decode()}" for rank in silent]
+        if names:
+            result.append(f"{', '.join(names)} {'have' if len(names) > 1 else 'has'} ended, or cannot be reached")
+        else:
+            result.append("a process took longer than train.wait_seconds, and all of them still run; raise it")
