@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from glassformer.cli.jobs import began, job_id, record
 from glassformer.cli.messages import Verbosity, console, detail, message, note, verbosity
 from glassformer.cli.options import Overrides, SetOverride
 from glassformer.cli.process import prepare_training
@@ -55,9 +56,14 @@ def command(
     if processes > 1 and not started_by_launcher():
         raise typer.Exit(launch(processes, read().train.wait_seconds))
     caught: list[int] = []
+    job = job_id()
     with joined(processes, read) as settings, ExitStack() as stack:
         world = World.current()
-        resume = world.of_leader(resume or (restarts() > 0 and bool(RunFolder(path).checkpoints())))
+        restarted = any(world.gather(restarts() > 0))  # a machine that came back has not restarted its processes
+        continued = world.from_leader(lambda: (restarted or began(path, job)) and bool(RunFolder(path).checkpoints()))
+        if continued and not resume and world.leads:
+            note(f"resuming {path}: {job or 'this training'} began it")
+        resume = world.of_leader(resume) or continued
         stored = world.from_leader(lambda: threads_to_resume(RunFolder.open(path)) if resume else 0)
         world.together(lambda: prepare_training(settings.train.threads or stored or threads_of_one()))
         folder = run_folder(path, resume)
@@ -67,6 +73,7 @@ def command(
             for event in train(settings, folder, resume, lambda: bool(caught), each_step=screen.bar is not None):
                 if isinstance(event, Started):  # until now there is nothing to save, and a signal ends the command
                     stack.enter_context(signals(caught))
+                    world.from_leader(lambda: record(path, job))
                 screen.show(event)
     if caught:
         raise typer.Exit(128 + caught[0])

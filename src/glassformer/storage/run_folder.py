@@ -1,6 +1,7 @@
 """A run folder: what one training leaves on disk, and the rules that keep it usable whenever the process dies.
 
-``config.toml`` (written by the caller), ``metrics.jsonl``, ``checkpoints/step_00000500/``, ``best.json``, ``lock``.
+``config.toml`` and ``job.json`` (written by the caller), ``metrics.jsonl``, ``checkpoints/step_00000500/``,
+``best.json``, ``lock``.
 """
 
 import fcntl
@@ -35,7 +36,7 @@ from glassformer.storage.checkpoint import (
 from glassformer.storage.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
 from glassformer.storage.regular_files import MEGABYTE, read_regular
 
-CHECKPOINTS, LOCK, BEST = "checkpoints", "lock", "best.json"
+CHECKPOINTS, LOCK, BEST, JOB = "checkpoints", "lock", "best.json", "job.json"
 INTERRUPTED = "interrupted"
 """Key in the training state of a checkpoint that was saved because training was stopped between scheduled saves."""
 LARGEST_METRICS = 1024 * MEGABYTE
@@ -105,6 +106,7 @@ class RunFolder:
             self.checkpoints_path.rmdir()
             self.config_path.unlink(missing_ok=True)
             self.metrics_path.unlink(missing_ok=True)
+            (self.path / JOB).unlink(missing_ok=True)
             if [item.name for item in self.path.iterdir()] == [LOCK]:
                 (self.path / LOCK).unlink()
                 if self._is_new:
