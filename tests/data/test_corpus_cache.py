@@ -223,6 +223,21 @@ def test_a_killed_build_leaves_nothing_that_counts(config: DataConfig, tokenizer
     assert list(Path(config.cache).iterdir()) == [complete]
 
 
+def test_build_of_another_machine_stays_whatever_the_clock_of_this_one(
+    config: DataConfig, tokenizers: TokenizerPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(config, config.train, tokenizers)
+    (complete,) = Path(config.cache).iterdir()
+    other = complete.with_name(f".{complete.name}.other")
+    other.mkdir()
+    damage(complete, "cut")
+    ahead = time.time() + 2 * token_store.ABANDONED_SECONDS
+    monkeypatch.setattr(time, "time", lambda: ahead)
+    with pytest.warns(UserWarning, match="rebuilding the token cache"):
+        prepare(config, config.train, tokenizers)
+    assert other.exists()
+
+
 def source_path() -> dict[str, str]:
     return {"PYTHONPATH": str(Path(token_store.__file__).parents[2])}
 

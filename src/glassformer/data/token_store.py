@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -201,16 +200,22 @@ def account_of(index: dict[str, Any], paths: list[str]) -> ReadReport:
 
 
 def _begin(folder: Path) -> Path:
-    """A new empty folder beside ``folder``, on the same file system. Removes a damaged ``folder``, and dead builds."""
+    """A new empty folder beside ``folder``, on the same file system. Removes a damaged ``folder``, and dead builds.
+
+    The age of a build is its distance from the new folder. Both times are of the file system, which on a network is
+    another machine's, so that the clock of this one does not matter.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists():
         shutil.rmtree(folder)
+    own = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    now = own.stat().st_mtime
     for build in folder.parent.glob(f".{folder.name}.*"):
         with suppress(OSError):
             newest = max(file.stat().st_mtime for file in [build, *build.iterdir()])
-            if time.time() - newest > ABANDONED_SECONDS:
+            if now - newest > ABANDONED_SECONDS:
                 shutil.rmtree(build)
-    return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    return own
 
 
 def _commit(build: Path, folder: Path, key: str, contents: Contents) -> None:
