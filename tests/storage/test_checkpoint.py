@@ -16,6 +16,7 @@ from torch import Tensor
 from example_checkpoint import CONFIG, FILES, TOKENIZER, refusal, save, training, weights, without_root
 from glassformer.errors import CheckpointError
 from glassformer.storage import checkpoint as module
+from glassformer.storage.atomic import clear_leftovers
 from glassformer.storage.checkpoint import TrainingState, average, fingerprint, load_checkpoint, verify
 
 
@@ -196,7 +197,7 @@ def test_a_replacement_killed_between_its_two_renames_is_undone(tmp_path: Path) 
     path = save(tmp_path / "c", seed=1)
     path.rename(tmp_path / ".old-c")
     save(tmp_path / ".tmp-c-1-x", seed=2)
-    module.clear_leftovers(tmp_path)
+    clear_leftovers(tmp_path)
     assert [item.name for item in tmp_path.iterdir()] == ["c"]
     assert fingerprint(load_checkpoint(path).weights) == fingerprint(weights(1))
 

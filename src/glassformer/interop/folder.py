@@ -12,7 +12,7 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
 from glassformer.predict.loading import load_checked
 from glassformer.predict.translator import Translator
-from glassformer.storage.checkpoint import refuse_existing, unfinished_path
+from glassformer.storage.atomic import refuse_existing, unfinished_path
 from glassformer.storage.manifest import refusing
 from glassformer.storage.run_folder import resolve
 

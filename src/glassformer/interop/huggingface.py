@@ -40,7 +40,7 @@ from glassformer.interop.transformers_api import load_model, transformers
 from glassformer.models.device import choose_device
 from glassformer.models.registry import MODELS, build_uninitialized, load_weights, weights_of
 from glassformer.predict.loading import LoadedRun, load_run
-from glassformer.storage.checkpoint import refuse_existing
+from glassformer.storage.atomic import refuse_existing
 from glassformer.text import TokenizerPair
 
 

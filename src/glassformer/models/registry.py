@@ -121,13 +121,16 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def load_weights(model: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], origin: str) -> None:
     """Copy ``weights`` into ``model``; a ``CheckpointError`` lists what is missing, left over or of another shape."""
-    own = weights_of(model)
-    shapes, stored_shapes = ({name: tuple(w.shape) for name, w in group.items()} for group in (own, weights))
-    _compare(shapes, stored_shapes, origin)
-    for name, tensor in own.items():
+    check_shapes(model, {name: tuple(w.shape) for name, w in weights.items()}, origin)
+    for name, tensor in weights_of(model).items():
         tensor.copy_(weights[name])
+
+
+def check_shapes(model: nn.Module, stored: Mapping[str, tuple[int, ...]], origin: str) -> None:
+    """Raise ``CheckpointError`` unless the ``stored`` weights have the names and shapes of those of ``model``."""
+    _compare({name: tuple(w.shape) for name, w in weights_of(model).items()}, stored, origin)
 
 
 def _compare(own: Mapping[str, tuple[int, ...]], stored_shapes: Mapping[str, tuple[int, ...]], origin: str) -> None:

@@ -24,6 +24,7 @@ from glassformer.storage.checkpoint import (
     LARGEST,
     Checkpoint,
     load_checkpoint,
+    open_checkpoint,
     save_checkpoint,
     verify,
 )
@@ -216,7 +217,17 @@ def load_checked(path: str | Path, *, training: bool = False) -> Checkpoint:
 
     Former keys of the model are returned under their present names.
     """
-    checkpoint = load_checkpoint(path, training=training, check=partial(check_settings, origin=f"{path}/{CONFIG}"))
+    check = partial(check_settings, origin=f"{path}/{CONFIG}")
+    return _with_present_keys(load_checkpoint(path, training=training, check=check))
+
+
+def open_checked(path: str | Path, *, training: bool = False) -> Checkpoint:
+    """``load_checked`` without reading tensors, and of files that the caller has verified."""
+    check = partial(check_settings, origin=f"{path}/{CONFIG}")
+    return _with_present_keys(open_checkpoint(path, training=training, check=check))
+
+
+def _with_present_keys(checkpoint: Checkpoint) -> Checkpoint:
     model = migrate_model(checkpoint.config.get("model", {}))
     return replace(checkpoint, config={**checkpoint.config, "model": model})
 

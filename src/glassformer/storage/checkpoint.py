@@ -6,8 +6,6 @@ resuming needs on top. ``manifest.json`` holds the size and SHA-256 of each of t
 
 import hashlib
 import json
-import os
-import secrets
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,21 +17,25 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from glassformer.errors import CheckpointError
+from glassformer.storage.atomic import move_in, refuse_target, unfinished_path
 from glassformer.storage.manifest import (
-    MANIFEST,
     MAX_CONTAINERS,
     check_manifest,
     check_sizes,
+    measure,
     parse_object,
     refusing,
     sync,
     write_manifest,
 )
 from glassformer.storage.regular_files import MEGABYTE, read_regular
+from glassformer.storage.tensor_files import Shard, StoredTensors
 from glassformer.storage.tensor_header import TensorInfo, read_header
 
 CONFIG, TOKENIZER, WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 STATE_VALUES, STATE_TENSORS = "training_state/state.json", "training_state/tensors.safetensors"
+STATE_SHARDS = "training_state/shard_"
+"""Begin of the names of files with the training state of one of several processes; they end with its number."""
 OF_ONE_MOMENT = {"step", "decoding", "bleu_tokenize"}
 """Settings that may differ between checkpoints of one training, since they do not affect the weights' meaning."""
 LARGEST = {CONFIG: 4 * MEGABYTE, TOKENIZER: 64 * MEGABYTE, STATE_VALUES: 64 * MEGABYTE}
@@ -43,25 +45,31 @@ HASHED_AT_ONCE = 64 * MEGABYTE
 """Up to this total size, a checkpoint with an invalid header is hashed, so that the error names the damaged file."""
 Check = Callable[[dict[str, Any], Mapping[str, TensorInfo]], None]
 """Raises ``CheckpointError`` if ``config.json`` does not match the tensor headers."""
-UNFINISHED, ASIDE = ".tmp-", ".old-"  # being written or deleted; waiting while its replacement moves in
 
 
 @dataclass
 class TrainingState:
-    """State for resuming beside the weights: ``values`` for JSON, and ``tensors`` (optimizer moments, …)."""
+    """State for resuming beside the weights: ``values`` for JSON, and ``tensors`` (optimizer moments, …).
+
+    ``shards`` are blocks of further tensors, of which other processes have the rest. A loaded state has none.
+    """
 
     values: dict[str, Any]
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    shards: dict[str, Shard] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Verified contents of a checkpoint folder, with tensors on the CPU; ``training`` is None unless requested."""
+    """Contents of a checkpoint folder, with tensors on the CPU; ``training`` is None unless requested.
+
+    Tensors are ``StoredTensors`` if the checkpoint was opened and not loaded.
+    """
 
     path: Path
     config: dict[str, Any]
     tokenizer: dict[str, Any]
-    weights: dict[str, Tensor]
+    weights: Mapping[str, Tensor]
     training: TrainingState | None = None
 
 
@@ -82,16 +90,16 @@ def save_checkpoint(
     """
     path = Path(path)
     with refusing(f"{path}: cannot be saved"):
-        _refuse_target(path, replace)
-        documents = {CONFIG: _encode(config, CONFIG), TOKENIZER: _encode(tokenizer, TOKENIZER)}
+        refuse_target(path, replace)
+        documents = {CONFIG: encode(config, CONFIG), TOKENIZER: encode(tokenizer, TOKENIZER)}
         tensors = {WEIGHTS: _storable(weights)}
         if training is not None:
-            documents[STATE_VALUES] = _encode(training.values, STATE_VALUES)
+            documents[STATE_VALUES] = encode(training.values, STATE_VALUES)
             tensors[STATE_TENSORS] = _storable(training.tensors)
         unfinished = unfinished_path(path)
         try:
             _write_folder(unfinished, documents, tensors)
-            _move_in(unfinished, path)
+            move_in(unfinished, path)
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -112,18 +120,50 @@ def load_checkpoint(path: str | Path, *, training: bool = False, check: Check | 
             verify(path)  # its error names the damaged file
         raise
     verify(path)
-    if training and not {STATE_VALUES, STATE_TENSORS} <= set(files):
-        raise CheckpointError(f"{path}: has no training_state, so it can be used but not resumed; start a new run")
+    if training:
+        _require_training(path, files)
     with refusing(f"{path}: cannot be read"):
         checkpoint = Checkpoint(
             path=path,
             config=_decode(path, CONFIG),
             tokenizer=_decode(path, TOKENIZER),
             weights=load_file(path / WEIGHTS),
-            training=TrainingState(_decode(path, STATE_VALUES), load_file(path / STATE_TENSORS)) if training else None,
+            training=_load_training(path, files) if training else None,
         )
     check_finite(checkpoint.weights, str(path))
     return checkpoint
+
+
+def open_checkpoint(path: str | Path, *, training: bool = False, check: Check | None = None) -> Checkpoint:
+    """``load_checkpoint`` without reading tensors, and of files that the caller has verified.
+
+    Each tensor is read when it is asked for, whole or in part; its values may not be finite.
+    """
+    path = Path(path)
+    files = check_sizes(path, {CONFIG, TOKENIZER, WEIGHTS})
+    _check_headers(path, files, check)
+    state: TrainingState | None = None
+    with refusing(f"{path}: cannot be read"):
+        if training:
+            _require_training(path, files)
+            paths = [path / STATE_TENSORS, *_shard_paths(path, files)]
+            state = TrainingState(_decode(path, STATE_VALUES), StoredTensors(paths, path))
+        weights = StoredTensors([path / WEIGHTS], path)
+        return Checkpoint(path, _decode(path, CONFIG), _decode(path, TOKENIZER), weights, state)
+
+
+def _require_training(path: Path, files: Mapping[str, Any]) -> None:
+    if not {STATE_VALUES, STATE_TENSORS} <= set(files):
+        raise CheckpointError(f"{path}: has no training_state, so it can be used but not resumed; start a new run")
+
+
+def _load_training(path: Path, files: Mapping[str, Any]) -> TrainingState:
+    shards = dict(StoredTensors(_shard_paths(path, files), path))
+    return TrainingState(_decode(path, STATE_VALUES), load_file(path / STATE_TENSORS) | shards)
+
+
+def _shard_paths(path: Path, files: Mapping[str, Any]) -> list[Path]:
+    return [path / name for name in sorted(files) if name.startswith(STATE_SHARDS)]
 
 
 def check_finite(weights: Mapping[str, Tensor], origin: str) -> None:
@@ -144,7 +184,8 @@ def _check_headers(path: Path, files: Mapping[str, Any], check: Check | None) ->
     """Check the configuration and the tensor headers, without reading a tensor."""
     with refusing(f"{path}: cannot be read"):
         config = _decode(path, CONFIG)
-        headers = {name: read_header(path / name, path) for name in (WEIGHTS, STATE_TENSORS) if name in files}
+        names = [WEIGHTS, *(name for name in sorted(files) if name == STATE_TENSORS or name.startswith(STATE_SHARDS))]
+        headers = {name: read_header(path / name, path) for name in names}
     if check is not None:
         check(config, headers[WEIGHTS])
 
@@ -194,58 +235,8 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def clear_leftovers(folder: Path) -> None:
-    """Remove what killed saves and deletions left in ``folder``, and put back a checkpoint set aside but not replaced.
-
-    Only for a folder that no other process is saving into.
-    """
-    for item in sorted(folder.iterdir()):
-        if item.name.startswith(ASIDE):
-            _end_replacement(item.with_name(item.name.removeprefix(ASIDE)))
-        elif item.name.startswith(UNFINISHED):
-            shutil.rmtree(item) if item.is_dir() else item.unlink()
-
-
-def delete_checkpoint(path: Path) -> None:
-    """Delete a checkpoint in such a way that, killed half-way, it does not look like a damaged one."""
-    unfinished = unfinished_path(path)
-    os.rename(path, unfinished)
-    shutil.rmtree(unfinished)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write the file so that it is, at every moment, either the old one or the new one."""
-    unfinished = unfinished_path(path)
-    with refusing(f"{path}: cannot be written"):
-        try:
-            unfinished.write_bytes(data)
-            sync(unfinished)
-            os.replace(unfinished, path)
-            sync(path.parent)
-        finally:
-            unfinished.unlink(missing_ok=True)
-
-
-def unfinished_path(path: Path) -> Path:
-    """Name beside ``path`` under which it is written or deleted; ``clear_leftovers`` removes what a kill left there."""
-    return path.with_name(f"{UNFINISHED}{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-
-
-def refuse_existing(path: Path) -> None:
-    """Raise ``CheckpointError`` if ``path`` exists."""
-    if os.path.lexists(path):
-        raise CheckpointError(f"{path}: exists already; name a new folder")
-
-
-def _refuse_target(path: Path, replace: bool) -> None:
-    _end_replacement(path)
-    if not replace:
-        refuse_existing(path)
-    elif os.path.lexists(path) and not (path / MANIFEST).is_file():  # such as a home folder, named by mistake
-        raise CheckpointError(f"{path}: exists and is no checkpoint, so it is not replaced; name a new folder")
-
-
-def _encode(document: dict[str, Any] | bytes, name: str) -> bytes:
+def encode(document: dict[str, Any] | bytes, name: str) -> bytes:
+    """The bytes of the JSON file ``name``; ``CheckpointError`` if JSON cannot hold ``document``."""
     if isinstance(document, bytes):
         return document
     if key := _odd_key(document):
@@ -273,6 +264,11 @@ def _decode(folder: Path, name: str) -> dict[str, Any]:
     return document
 
 
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors, of any memory layout and device, to one file."""
+    save_file(_storable(tensors), path)
+
+
 def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor on the CPU with memory of its own: safetensors takes neither views nor shared memory."""
     names: dict[tuple[object, ...], str] = {}
@@ -296,38 +292,12 @@ def _write_folder(folder: Path, documents: dict[str, bytes], tensors: dict[str, 
     for name, group in tensors.items():
         save_file(group, folder / name)
         shutil.copymode(folder / CONFIG, folder / name)  # safetensors lets only the owner read what it wrote
-    for name in [*documents, *tensors]:
+    names = [*documents, *tensors]
+    for name in names:
         sync(folder / name)
-    write_manifest(folder, [*documents, *tensors])
+    write_manifest(folder, {name: measure(folder / name, folder) for name in names})
     for inner in {(folder / name).parent for name in documents}:
         sync(inner)
-
-
-def _move_in(unfinished: Path, path: Path) -> None:
-    aside = path.with_name(ASIDE + path.name)
-    replaced = path.exists()
-    if replaced:
-        os.rename(path, aside)
-    try:
-        os.rename(unfinished, path)
-        sync(path.parent)
-    except BaseException:
-        if path.exists():
-            os.rename(path, unfinished)
-        if replaced:
-            os.rename(aside, path)
-        raise
-    if replaced:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _end_replacement(path: Path) -> None:
-    """Finish what a kill in the middle of ``_move_in`` left: the old checkpoint comes back unless the new one is in."""
-    aside = path.with_name(ASIDE + path.name)
-    if aside.exists() and path.exists():
-        shutil.rmtree(aside)
-    elif aside.exists():
-        os.rename(aside, path)
 
 
 def _difference(first: Checkpoint, other: Checkpoint) -> str | None:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,16 @@ from glassformer.storage.regular_files import MEGABYTE, UnsuitableFileError, ope
 
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "glassformer checkpoint", 1
+Entry = dict[str, int | str]
+"""What a manifest has of a file."""
 LARGEST_MANIFEST = MEGABYTE
 MAX_VALUES, MAX_CONTAINERS = 4_000_000, 700_000
 """Maximum number of values in a JSON file, and of its lists and objects, which take the most time and memory."""
 
 
-def write_manifest(folder: Path, names: Collection[str]) -> None:
-    """Describe the files ``names`` as they are now, and flush the description to the disk."""
-    files = {name: _measure(folder / name, folder) for name in names}
-    (folder / MANIFEST).write_bytes(digested({"format": FORMAT, "version": VERSION, "files": files}))
+def write_manifest(folder: Path, files: Mapping[str, Entry]) -> None:
+    """Describe ``files``, measured by ``measure``, and flush the description to the disk."""
+    (folder / MANIFEST).write_bytes(digested({"format": FORMAT, "version": VERSION, "files": dict(files)}))
     sync(folder / MANIFEST)
 
 
@@ -37,7 +38,7 @@ def check_manifest(folder: Path, required: Collection[str]) -> list[str]:
     listed = check_sizes(folder, required)
     with refusing(f"{folder}: cannot be read"):
         for name in sorted(listed):
-            if listed[name] != _measure(folder / name, folder):
+            if listed[name] != measure(folder / name, folder):
                 raise _damaged(folder, name)
         return sorted(listed)
 
@@ -169,6 +170,7 @@ def _files_in(folder: Path) -> set[str]:
     return names - {MANIFEST}
 
 
-def _measure(path: Path, folder: Path) -> dict[str, int | str]:
+def measure(path: Path, folder: Path) -> Entry:
+    """Size and SHA-256 of a file of ``folder``."""
     with open_regular(path, folder) as stream:
         return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}

@@ -21,17 +21,15 @@ from typing import Any, NamedTuple, Self
 from torch import Tensor
 
 from glassformer.errors import CheckpointError, nearest
+from glassformer.storage.atomic import clear_leftovers, delete_checkpoint, write_atomically
 from glassformer.storage.checkpoint import (
     CONFIG,
     LARGEST,
     STATE_VALUES,
     WEIGHTS,
     TrainingState,
-    clear_leftovers,
-    delete_checkpoint,
     save_checkpoint,
     verify,
-    write_atomically,
 )
 from glassformer.storage.manifest import MANIFEST, digested, parse_digested, parse_object, refusing
 from glassformer.storage.regular_files import MEGABYTE, read_regular
@@ -156,16 +154,29 @@ class RunFolder:
         A checkpoint of the same step is replaced. Ones of later steps, which a resumed run found damaged or went back
         behind, are renamed to ``abandoned_…``: they must not count as the newest.
         """
-        path = self.checkpoints_path / f"step_{step:08d}"
+        path = self.make_way(step)
+        save_checkpoint(path, config=config, tokenizer=tokenizer, weights=weights, training=training, replace=True)
+        self.abandon_after(step)
+        return path
+
+    def checkpoint_path(self, step: int) -> Path:
+        """The folder of the checkpoint of ``step``."""
+        return self.checkpoints_path / f"step_{step:08d}"
+
+    def make_way(self, step: int) -> Path:
+        """The folder of the checkpoint of ``step``, without a remainder that is no checkpoint."""
+        path = self.checkpoint_path(step)
         with refusing(f"{path}: cannot be replaced"):
             if path.is_dir() and not (path / MANIFEST).is_file():
                 delete_checkpoint(path)
-        save_checkpoint(path, config=config, tokenizer=tokenizer, weights=weights, training=training, replace=True)
+        return path
+
+    def abandon_after(self, step: int) -> None:
+        """Rename the checkpoints of later steps."""
         with refusing(f"{self.path}: the later checkpoints cannot be renamed"):
             for checkpoint in self.checkpoints():
                 if step_of(checkpoint) > step:
                     self._abandon(checkpoint)
-        return path
 
     def checkpoints(self) -> list[Path]:
         """The checkpoint folders, oldest first, unverified."""

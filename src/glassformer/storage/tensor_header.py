@@ -45,6 +45,13 @@ def read_header(path: Path, within: Path) -> dict[str, TensorInfo]:
         raise CheckpointError(f"{within}: {path.relative_to(within)} is damaged: {error}; copy it again") from None
 
 
+def read_metadata(path: Path, within: Path) -> dict[str, str]:
+    """Texts beside the tensors in the header of a file that ``read_header`` has checked."""
+    metadata = _read(path, within)[0].get("__metadata__")
+    texts = metadata if isinstance(metadata, dict) else {}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
 def _read(path: Path, within: Path) -> tuple[dict[str, Any], int]:
     """Read the header; return it with the number of bytes after it."""
     with open_regular(path, within) as file:
@@ -60,13 +67,14 @@ def _read(path: Path, within: Path) -> tuple[dict[str, Any], int]:
     header = parse_object(data, 4 * MAX_TENSORS)
     if header is None:
         raise ValueError("its header is not a JSON object with unique names")
-    header.pop("__metadata__", None)
     return header, size - 8 - length
 
 
 def _tensors(header: dict[str, Any], size: int) -> dict[str, TensorInfo]:
     tensors, ranges = dict[str, TensorInfo](), list[tuple[int, int]]()
     for name, entry in header.items():
+        if name == "__metadata__":
+            continue
         match entry:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]} if dtype in BITS:
                 info = TensorInfo(dtype, tuple(shape))
