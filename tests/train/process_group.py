@@ -5,8 +5,10 @@ As a program it is one process of a group: python process_group.py RANK SIZE FOL
 
 import json
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ class Job:
     """Settings of one process that differ: {"1": {"train.seed": 2}}."""
     fault: str = ""
     """Name of a fault of process 1, from ``faults.py``."""
+    file_limits: dict[str, int] = field(default_factory=dict)
+    """Largest file of a sharded checkpoint that a process can write, in place of a full disk: {"1": 2000}."""
 
 
 def train_in_group(size: int, jobs: list[Job], folder: Path) -> list[list[str]]:
@@ -44,6 +48,20 @@ def train_in_group(size: int, jobs: list[Job], folder: Path) -> list[list[str]]:
     return [list(ranks) for ranks in zip(*errors, strict=True)]
 
 
+def limited(write: Callable[..., Any], limit: int | None) -> Callable[..., Any]:
+    """``write`` while the system lets no file grow beyond ``limit`` bytes."""
+
+    def wrapped(*args: Any) -> Any:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft if limit is None else limit, hard))
+        try:
+            return write(*args)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    return wrapped
+
+
 def main(rank: int, size: int, folder: Path) -> None:
     import faults
     import torch
@@ -51,16 +69,19 @@ def main(rank: int, size: int, folder: Path) -> None:
 
     from glassformer.errors import GlassformerError
     from glassformer.storage.run_folder import RunFolder
+    from glassformer.storage.shared_save import SharedSave
     from glassformer.train import parse_config, train
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     errors = []
+    write = SharedSave.write
     for job in json.loads((folder / "jobs.json").read_text(encoding="utf-8")):
         torch.set_default_dtype(torch.float64 if job["float64"] else torch.float32)
         for name, value in job["only_rank"].get(str(rank), {}).items():
             section, key = name.split(".")
             job["values"].setdefault(section, {})[key] = value
+        SharedSave.write = limited(write, job["file_limits"].get(str(rank)))
         try:
             with faults.of(job["fault"] if rank == 1 else ""):
                 path = Path(job["run"])

@@ -45,9 +45,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     return made
 
 
-def losses(run: Path) -> list[float]:
+def losses(run: Path, name: str = "loss") -> list[float]:
+    """The loss of each reported step, or another of its numbers."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [line["loss"] for line in lines if line["event"] == "progress"]
+    return [line[name] for line in lines if line["event"] == "progress"]
 
 
 @pytest.mark.parametrize("task", TASKS)

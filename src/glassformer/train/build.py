@@ -1,23 +1,30 @@
 """Construction of a run from a configuration: data, model, optimizer."""
 
 import copy
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from glassformer.config import Config
 from glassformer.errors import ConfigError
+from glassformer.models.deferred_init import RecordedInit, recording_init
 from glassformer.models.device import choose_device, fast_in_bfloat16
 from glassformer.models.registry import weights_of
 from glassformer.native import accelerate, by_block, describe, route
-from glassformer.predict.loading import load_checked
-from glassformer.storage.checkpoint import Checkpoint
+from glassformer.predict.loading import load_checked, open_checked
+from glassformer.storage.checkpoint import Checkpoint, check_finite, verify
 from glassformer.storage.run_folder import resolve
+from glassformer.storage.tensor_files import StoredTensors
+from glassformer.tasks import resolve_name
+from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
-from glassformer.train.distributed import ALONE, World
+from glassformer.train.distributed import ALONE, World, local
+from glassformer.train.division import REPLICA, TENSOR, check_divided, divides, hooked_stacks, make_mesh
 from glassformer.train.host_process import seed_generators
 from glassformer.train.optim import build_optimizer
-from glassformer.train.state import Ahead, TrainState
+from glassformer.train.state import TrainState
 from glassformer.train.task import CheckpointMetadata, SourceCheckpoint, Task
 from glassformer.train.tasks import make_task
 
@@ -35,19 +42,25 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
     device = _device(config.train.device)
     seed_generators(config.train.seed, device)
     source = config.train.start_from if goes_on is None else None
-    begins = world.from_leader(lambda: load_checked(resolve(source))) if source else None
+    divided = divides(config, world)
+    begins = _source(source, world, divided) if source else None
     taken: list[str] = []
     if begins is not None:
         config, taken = with_sizes_of(config, begins.config.get("model"), f"train.start_from={begins.path}")
     task = _same_task(config, world, _origin(goes_on or begins))
-    model = task.new_model().to(device)
-    sharded = world.size > 1 and config.train.parallel == "fsdp"
-    if begins is not None:
-        taken.append(_begin_with(model, begins))
+    record: RecordedInit | None = None
     engine, precision = config.train.engine, config.train.precision
-    if sharded:
-        check_sharded(config)
+    if divided:
+        check_divided(config, world)
         engine = "torch"
+    if divided and config.train.parallel == "fsdp":
+        with recording_init() as record:
+            model = task.new_model()
+        record.name_weights(model)
+    else:
+        model = task.new_model().to(device)
+        if begins is not None:
+            taken.append(_begin_with(model, begins))
     if engine == "compile":
         check_compiler(config, device)
     if engine == "native" and (guided := hooked_stacks(config)):
@@ -56,15 +69,25 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
             f"train.engine=native cannot compute {part} ({reason}, it runs block by block); choose engine=auto"
         )
     try:
-        compute_model = model if sharded else accelerate(model, engine, precision)
+        compute_model = model if divided else accelerate(model, engine, precision)
         routes = by_block(route(model, engine, precision), hooked_stacks(config))
     except ConfigError as error:
         raise ConfigError(f"train.{error}") from None
     ema_model = copy.deepcopy(model).requires_grad_(False) if config.train.ema else None
     batches = Ahead(task.batches)
+    mesh: Any = None
+    if divided:
+        mesh = make_mesh(world.size, config.train.tensor_parallel, device)
+        world = replace(world, tensor=config.train.tensor_parallel, replicas=mesh[REPLICA].get_group())
     state = TrainState(config, task, model, batches, compute_model, routes, world, ema_model=ema_model, taken=taken)
-    if sharded:
-        state.shard(low_precision=precision == "bfloat16" and fast_in_bfloat16(device))
+    if world.tensor > 1:
+        state.divide(mesh[TENSOR])
+    if record is not None:
+        low = precision == "bfloat16" and fast_in_bfloat16(device)
+        state.shard(mesh[REPLICA], device, low, record)
+        if begins is not None:
+            taken.append(world.together(lambda: _begin_with(model, begins)))
+        state.start_average()
     state.optimizer = build_optimizer(config.optimizer, model)
     world.check_equal(
         {"the training data": state.batches.fingerprint, "the token ids": state.batches.content_digest},
@@ -72,6 +95,19 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
     )
     world.check_equal({"the engine": describe(routes)}, "train on processors of one kind, or set train.engine=torch")
     return state
+
+
+def _source(path: str, world: World, sharded: bool) -> Checkpoint:
+    """The checkpoint of ``train.start_from``: verified by the first process, and read by each if it divides them."""
+    if not sharded:
+        return world.from_leader(lambda: load_checked(resolve(path)))
+    folder = world.from_leader(lambda: _verified(resolve(path)))
+    return world.together(lambda: open_checked(folder))
+
+
+def _verified(path: Path) -> Path:
+    verify(path)
+    return path
 
 
 def settings_of(config: RunConfig) -> dict[str, Any]:
@@ -95,23 +131,6 @@ def _same_task(config: RunConfig, world: World, origin: SourceCheckpoint | None)
         return made[0]
     source = SourceCheckpoint(origin.path if origin else "process 0", metadata)
     return world.together(lambda: make_task(config, source))
-
-
-def hooked_stacks(config: RunConfig) -> dict[str, str]:
-    """Stacks with a hook in training steps, with the reason."""
-    guided = getattr(config.data, "alignments", None)
-    return {"decoder": "in batches with word links, for guided alignment"} if guided else {}
-
-
-def check_sharded(config: RunConfig) -> None:
-    """Raise ``ConfigError`` for settings that need whole weights in every process."""
-    if config.train.engine in ("native", "compile"):
-        raise ConfigError(
-            f"train.engine={config.train.engine} needs whole weights, and train.parallel=fsdp divides them; choose "
-            "engine=auto, or parallel=ddp"
-        )
-    if hooked_stacks(config):
-        raise ConfigError("train.parallel=fsdp cannot train a guided head; choose parallel=ddp")
 
 
 def check_compiler(config: RunConfig, device: torch.device) -> None:
@@ -177,11 +196,20 @@ def _begin_with(model: Any, checkpoint: Checkpoint) -> str:
     """
     origin, own = f"train.start_from={checkpoint.path}", weights_of(model)
     _check_meaning(model.config.model_dump(), checkpoint.config.get("model", {}), origin)
-    fits = {name: name in checkpoint.weights and checkpoint.weights[name].shape == w.shape for name, w in own.items()}
+    stored = checkpoint.weights
+    shapes = (
+        stored.shapes if isinstance(stored, StoredTensors) else {name: tuple(w.shape) for name, w in stored.items()}
+    )
+    fits = {name: shapes.get(name) == tuple(w.shape) for name, w in own.items()}
     if not any(fits.values()):
         raise ConfigError(f"{origin}: none of its weights fits the model; make [model] like that run's")
-    for name in (name for name, fit in fits.items() if fit):
-        own[name].copy_(checkpoint.weights[name])
+    taken = {name: own[name] for name, fit in fits.items() if fit}
+    if isinstance(stored, StoredTensors):
+        resolve_name("glassformer.train.sharded:load_shards")(taken, stored)
+        check_finite({name: local(w) for name, w in taken.items()}, str(checkpoint.path))
+    else:
+        for name, w in taken.items():
+            w.copy_(stored[name])
     fresh = [name for name, fit in fits.items() if not fit]
     listed = ", ".join(fresh[:5]) + (f" and {len(fresh) - 5} more" if len(fresh) > 5 else "")
     note = f"; {listed} begin{'s' if len(fresh) == 1 else ''} afresh" if fresh else ""

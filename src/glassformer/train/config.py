@@ -70,6 +70,9 @@ class TrainConfig(Config):
     parallel: Literal["ddp", "fsdp"] = "ddp"
     """Form of a training by several processes. ``ddp``: each has the whole model. ``fsdp``: weights, gradients and
     optimizer are divided among them, for models that do not fit one device; on PyTorch alone."""
+    tensor_parallel: int = Field(1, gt=0)
+    """Processes that divide the heads and the inner width of each layer; the others share the rows. It divides
+    `n_heads`, `attention.n_kv_heads`, `d_ff` and the number of processes. On PyTorch alone."""
     wait_seconds: float = Field(1800.0, gt=0)
     """Time that several processes wait for one that does not answer, which has to exceed the longest validation."""
     start_from: str | None = None

@@ -6,6 +6,7 @@ takes the same step, but for the order of sums.
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -32,10 +33,16 @@ class FailedElsewhereError(GlassformerError):
 
 @dataclass(frozen=True)
 class World:
-    """The processes that compute one training: this one's ``rank``, and their number."""
+    """The processes that compute one training: this one's ``rank``, and their number.
+
+    Groups of ``tensor`` neighbors divide the layers, and so compute the same rows.
+    """
 
     rank: int = 0
     size: int = 1
+    tensor: int = 1
+    replicas: Any = None
+    """Process group of those that have the same part of the layers; None if that is all."""
 
     @classmethod
     def current(cls) -> "World":
@@ -49,8 +56,18 @@ class World:
         """True for the process that prints, validates and saves."""
         return self.rank == 0
 
+    @property
+    def replica(self) -> int:
+        """Index of the group of processes that this one computes the same rows with."""
+        return self.rank // self.tensor
+
+    @property
+    def n_replicas(self) -> int:
+        """Number of these groups."""
+        return self.size // self.tensor
+
     def sums(self, values: Sequence[float], digest: bytes, name: str) -> list[float]:
-        """The sum of each value over all processes, in one exchange that also compares ``digest`` of ``name``.
+        """The sum of each value over all replicas, in one exchange that also compares ``digest`` of ``name``.
 
         Raises:
             DataError: The digests of two processes differ. 48 bits of them are compared, which a float64 holds exactly.
@@ -62,7 +79,7 @@ class World:
         dist.all_gather_into_tensor(received, own)
         by_rank = received.view(self.size, len(own))
         self.refuse_differing(by_rank[:, -1].tolist(), name, "give every process the same data files")
-        return by_rank[:, :-1].sum(0).tolist()
+        return by_rank[:: self.tensor, :-1].sum(0).tolist()
 
     def refuse_differing(self, digests: Sequence[object], name: str, way_out: str) -> None:
         """Raise ``DataError`` if the digests of ``name``, one for each rank, are not equal; it names the ranks."""
@@ -74,12 +91,12 @@ class World:
             )
 
     def sum_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Sum gradients over all processes, in place, many of them in one exchange."""
-        if self.size == 1:
+        """Sum gradients over all replicas, in place, many of them in one exchange."""
+        if self.n_replicas == 1:
             return
         for bucket in _buckets(gradients):
             flat = torch.cat([gradient.flatten() for gradient in bucket])
-            dist.all_reduce(flat)
+            dist.all_reduce(flat, group=self.replicas)
             for gradient, total in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
                 gradient.copy_(total.view_as(gradient))
 
@@ -143,11 +160,11 @@ class World:
     def seed_step(self, seed: int, step: int, device: torch.device) -> None:
         """Seed PyTorch's generators for one step of several processes: dropout differs between their rows.
 
-        The seed is a function of (seed, step, rank), so that a resumed run needs no state of other processes. One
+        The seed is a function of (seed, step, replica), so that a resumed run needs no state of other processes. One
         process alone draws from one sequence, as its checkpoints store.
         """
         if self.size > 1:
-            digest = hashlib.sha256(f"{seed} {step} {self.rank}".encode()).digest()
+            digest = hashlib.sha256(f"{seed} {step} {self.replica}".encode()).digest()
             seed_generators(int.from_bytes(digest[:7], "big"), device)
 
     def share_of(self, batch: Any) -> tuple[Any, bool]:
@@ -156,9 +173,9 @@ class World:
         Every process has to take part in the gradients. One without a row of its own takes the first one, whose loss
         must not count.
         """
-        if self.size == 1:
+        if self.n_replicas == 1:
             return batch, True
-        rows = range(self.rank, batch.n_rows, self.size)
+        rows = range(self.replica, batch.n_rows, self.n_replicas)
         return batch.select(rows or range(1)), bool(rows)
 
 
@@ -192,16 +209,19 @@ def local(tensor: Any) -> Tensor:
     return cast(Tensor, tensor.to_local() if is_divided(tensor) else tensor)
 
 
-def whole(tensors: Mapping[str, Any]) -> dict[str, Tensor]:
-    """All shards of each tensor together, one tensor after the other. Every process has to call it."""
-    return {name: one.detach().full_tensor() if is_divided(one) else one for name, one in tensors.items()}
+def whole_tensor(tensor: Any) -> Tensor:
+    """All shards of ``tensor`` together. Every process has to call it."""
+    if not is_divided(tensor):
+        return cast(Tensor, tensor.detach())
+    return cast(Tensor, resolve_name("glassformer.train.sharded:gather")(tensor.detach()))
 
 
-def like(tensor: Tensor, target: Tensor) -> Tensor:
-    """``tensor`` on the device of ``target``, and divided as it is. Every process has to call it."""
-    if is_divided(target):
-        return cast(Tensor, resolve_name("glassformer.train.sharded:divided")(tensor, target))
-    return tensor.to(target.device)
+def n_shards(tensor: Any) -> int:
+    """Number of different shards of ``tensor``; 1 if it is not divided."""
+    if not is_divided(tensor):
+        return 1
+    sizes = zip(tensor.device_mesh.shape, tensor.placements, strict=True)
+    return math.prod(size for size, placement in sizes if not placement.is_replicate())
 
 
 def is_divided(tensor: Tensor) -> bool:

@@ -11,18 +11,18 @@ from contextlib import ExitStack, closing, contextmanager
 
 from glassformer.errors import GlassformerError
 from glassformer.models.device import choose_device
-from glassformer.models.registry import weights_of
 from glassformer.native import describe
-from glassformer.storage.run_folder import INTERRUPTED, RunFolder
+from glassformer.storage.run_folder import RunFolder
 from glassformer.train.build import settings_of
 from glassformer.train.config import RunConfig
-from glassformer.train.distributed import World, whole
+from glassformer.train.distributed import World
 from glassformer.train.host_process import check_threads, with_own_random_state
 from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.optim import learning_rate
 from glassformer.train.peers import watching_peers
-from glassformer.train.replicas import check_programs, check_replicas
+from glassformer.train.replicas import check_programs
 from glassformer.train.resume import begin, restore
+from glassformer.train.saving import save
 from glassformer.train.state import Counters, TrainState
 from glassformer.train.step import StepResult, probe_memory, train_step
 from glassformer.train.task import objective, without_dropout
@@ -123,37 +123,6 @@ def _scheduled(state: TrainState) -> bool:
     """True if an uninterrupted run saves at this step too."""
     config, step = state.config, state.counters.step
     return every(config.train.save_every, step) or (state.task.validates and every(config.validation.every, step))
-
-
-def save(state: TrainState, run: RunFolder, validated: Validated | None, interrupted: bool = False) -> None:
-    """Save a checkpoint of this step and delete those that are no longer needed; the best one is never deleted.
-
-    A checkpoint of an ``interrupted`` run is for resuming only, and does not count among ``keep_checkpoints``.
-
-    Raises:
-        DataError: The weights or the optimizer state of two processes differ; nothing is saved.
-    """
-    check_replicas(state)
-    metadata = state.task.metadata()
-    config = {
-        "task": state.config.task,
-        "model": state.model_config.model_dump(mode="json"),
-        "step": state.counters.step,
-        **metadata.values,
-    }
-    training, weights = state.snapshot(), whole(weights_of(state.eval_model))
-    if interrupted:
-        training.values[INTERRUPTED] = True
-
-    def write() -> None:
-        path = run.save(
-            state.counters.step, config=config, tokenizer=metadata.tokenizer, weights=weights, training=training
-        )
-        if validated is not None and validated.best and state.counters.best is not None:
-            run.set_best(path, state.config.validation.metric, state.counters.best)
-        run.keep(state.config.train.keep_checkpoints)
-
-    state.world.from_leader(write)
 
 
 def _reason_to_stop(state: TrainState) -> str | None:

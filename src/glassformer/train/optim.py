@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -14,7 +14,7 @@ from glassformer.native.abi import ParameterState, Update
 from glassformer.native.library import loaded
 from glassformer.native.ops import single_on_cpu
 from glassformer.train.config import OptimizerConfig
-from glassformer.train.distributed import is_divided, local
+from glassformer.train.distributed import is_divided, local, n_shards
 from glassformer.train.state import TrainState, collect_gradients, refresh
 
 
@@ -36,10 +36,19 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> torch.optim.Op
         {"params": matrices, "weight_decay": config.weight_decay, "rate": 1.0},
         {"params": others, "weight_decay": 0.0, "rate": 1.0},
     ]
+    groups = [part for group in groups for part in _of_one_division(group)]
     kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
     optimizer = kind(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
     set_rate(optimizer, config.learning_rate)
     return optimizer
+
+
+def _of_one_division(group: dict[str, Any]) -> list[dict[str, Any]]:
+    """``group`` in parts whose tensors are divided over the same processes, as PyTorch's fused update requires."""
+    parts: dict[Any, list[nn.Parameter]] = {}
+    for parameter in group["params"]:
+        parts.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return [group | {"params": parameters} for parameters in parts.values() or [[]]]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -169,10 +178,14 @@ def _moments(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Tens
 
 def clip_norm_(parameters: list[nn.Parameter], limit: float) -> Tensor:
     """Clip the norm of all gradients to ``limit`` (0: no limit); return the norm before."""
-    gradients = [local(p.grad) for p in parameters if p.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    if any(is_divided(p) for p in parameters):
-        squares = norm.square()
+    trained = [p for p in parameters if p.grad is not None]
+    gradients = [local(p.grad) for p in trained]
+    norms = torch.stack(torch._foreach_norm(gradients))
+    if not any(is_divided(p) for p in parameters):
+        norm = torch.linalg.vector_norm(norms)
+    else:
+        shares = [(n_shards(p) / dist.get_world_size()) ** 0.5 for p in trained]  # as many processes have each shard
+        squares = torch.linalg.vector_norm(norms * norms.new_tensor(shares)).square()
         dist.all_reduce(squares)
         norm = squares.sqrt()
     if limit:

@@ -8,11 +8,12 @@ import torch
 from glassformer.errors import CheckpointError, ConfigError
 from glassformer.generate import LanguageDecodingConfig, TranslationDecodingConfig
 from glassformer.models.device import choose_device
-from glassformer.predict.loading import load_checked
+from glassformer.predict.loading import load_checked, open_checked
 from glassformer.storage.run_folder import BEST, RunFolder, training_values
 from glassformer.train.build import build, with_sizes_of
 from glassformer.train.config import OptimizerConfig, RunConfig
 from glassformer.train.distributed import World
+from glassformer.train.division import divides
 from glassformer.train.host_process import available_cores
 from glassformer.train.state import Override, TrainState
 
@@ -28,6 +29,7 @@ MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "da
         "device",
         "engine",
         "threads",
+        "tensor_parallel",
         "wait_seconds",
         "override_on_resume",
     )
@@ -62,7 +64,11 @@ def restore(config: RunConfig, run: RunFolder, world: World) -> tuple[TrainState
     newest = world.from_leader(run.latest)
     if newest is None:
         return begin(config, run, world)
-    checkpoint = world.from_leader(lambda: load_checked(newest.path, training=True))
+    if divides(config, world):
+        own = run.checkpoints_path / newest.path.name
+        checkpoint = world.together(lambda: open_checked(own, training=True))
+    else:
+        checkpoint = world.from_leader(lambda: load_checked(newest.path, training=True))
     assert checkpoint.training is not None
     before = checkpoint.training.values.get("config")
     sections = {"model", "data", "train", "optimizer", "validation"}

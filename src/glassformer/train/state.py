@@ -1,9 +1,10 @@
 """State of a training run, complete enough to resume bit for bit."""
 
-import copy
-from concurrent.futures import Future
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -13,69 +14,17 @@ from torch import Tensor, nn
 from glassformer.errors import CheckpointError, GlassformerError
 from glassformer.layers.block import Stack
 from glassformer.layers.dropout import Dropout
-from glassformer.models.registry import load_weights, weights_of
+from glassformer.models.deferred_init import RecordedInit
+from glassformer.models.registry import build_uninitialized, check_shapes, load_weights, weights_of
 from glassformer.native import Route, describe
 from glassformer.native.library import loaded
 from glassformer.storage.checkpoint import TrainingState, check_finite
-from glassformer.tasks import resolve_name
+from glassformer.storage.tensor_files import StoredTensors
+from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
-from glassformer.train.distributed import StepLoss, World, like, replicate, whole
+from glassformer.train.distributed import StepLoss, World, is_divided, local, replicate, whole_tensor
 from glassformer.train.loss import Loss
-from glassformer.train.task import BatchSource, Task
-
-
-class Ahead:
-    """Batch source that prefetches one batch while a GPU computes; ``epoch`` and ``state`` do not count it."""
-
-    def __init__(self, source: BatchSource):
-        self._source = source
-        self._prefetched: list[Future[Any]] = []
-        self._before: tuple[int, dict[str, Any]] = 0, {}
-
-    def prepare(self) -> None:
-        """Make the next batch if there is none. ``next`` raises the exception of a failed attempt."""
-        if self._prefetched:
-            return
-        self._before = self._source.epoch, self._source.state()
-        batch: Future[Any] = Future()
-        try:
-            batch.set_result(self._source.next())
-        except Exception as fault:
-            batch.set_exception(fault)
-        self._prefetched.append(batch)
-
-    def next(self) -> Any:
-        self.prepare()
-        return self._prefetched.pop().result()
-
-    def state(self) -> dict[str, Any]:
-        return self._before[1] if self._prefetched else self._source.state()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self._prefetched.clear()
-        self._source.restore(state)
-
-    @property
-    def epoch(self) -> int:
-        return self._before[0] if self._prefetched else self._source.epoch
-
-    @property
-    def fingerprint(self) -> str:
-        return self._source.fingerprint
-
-    @property
-    def content_digest(self) -> str:
-        return self._source.content_digest
-
-    @property
-    def padding_share(self) -> float:
-        return self._source.padding_share
-
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def largest(self) -> Any:
-        return self._source.largest()
+from glassformer.train.task import Task
 
 
 @dataclass
@@ -126,8 +75,6 @@ class TrainState:
     world: World = field(default_factory=World)
     """The processes that compute this training."""
     optimizer: torch.optim.Optimizer = field(init=False)
-    plain: nn.Module | None = None
-    """Copy with whole weights, for validation by rank 0, while the weights of ``model`` are divided; else None."""
     replica: nn.Module | None = None
     """The loss of ``compute_model`` as a module that sums gradients over all processes; None in one process."""
     dirty: bool = True
@@ -156,30 +103,55 @@ class TrainState:
 
     def replicate(self) -> None:
         """Let several processes sum their gradients. Call it after a backward pass, which shows the unused weights."""
-        if self.world.size > 1 and self.config.train.accumulate == 1 and self.replica is None:
+        world, train = self.world, self.config.train
+        if world.size > 1 and world.tensor == 1 and train.accumulate == 1 and self.replica is None:
             trained = [weight for weight in self.compute_model.parameters() if weight.requires_grad]
-            has_unused = any(self.world.gather(any(weight.grad is None for weight in trained)))
+            has_unused = any(world.gather(any(weight.grad is None for weight in trained)))
             self.replica = replicate(self.compute_model, self.task.loss, has_unused)
 
-    def shard(self, low_precision: bool) -> None:
-        """Divide weights, gradients and average among the processes. Before the optimizer is built."""
-        if self.world.leads:
-            self.plain = copy.deepcopy(self.model)
+    def divide(self, mesh: Any) -> None:
+        """Divide the layers among the processes of the mesh ``mesh``, for tensor parallelism."""
+        for model in filter(None, (self.model, self.ema_model)):
+            import_module("glassformer.train.tensor_parallel").divide_blocks(model, mesh)
+
+    def shard(self, mesh: Any, device: torch.device, low_precision: bool, record: RecordedInit) -> None:
+        """Divide weights and gradients of a ``model`` without memory over ``mesh``, and initialize the shards.
+
+        Before the optimizer is built. The average is divided too; ``start_average`` gives it its values.
+        """
+        sharded = _sharded()
         self.replica = StepLoss(self.model, self.task.loss)
-        shard = resolve_name("glassformer.train.sharded:shard")
-        shard(self.replica, self.world.size, self.device, low_precision)
+        sharded.shard(self.replica, mesh, low_precision)
+        self.replica.to_empty(device=device)
+        sharded.initialize_shards(self.model, record)
         if self.ema_model is not None:
-            shard(self.ema_model, self.world.size, self.device, low_precision=False)
+            sharded.shard(self.ema_model, mesh, low_precision=False)
+            self.ema_model.to_empty(device=device)
+
+    def start_average(self) -> None:
+        """Begin the moving average of a divided model with its weights."""
+        if self.ema_model is not None:
+            _sharded().copy_shards(self.model, self.ema_model)
 
     @torch.no_grad()
     def whole_eval_model(self) -> nn.Module:
-        """``eval_model`` for use by rank 0. Every process has to call it."""
-        if self.config.train.parallel == "ddp" or self.world.size == 1:
+        """``eval_model`` for use by rank 0. Every process has to call it.
+
+        If the weights are divided, it is a copy on rank 0, and no other process has more than one whole tensor.
+        """
+        weights = weights_of(self.eval_model)
+        if not any(map(is_divided, weights.values())):
             return self.eval_model
-        weights = whole(weights_of(self.eval_model))
-        if self.plain is not None:
-            load_weights(self.plain, weights, "this training")
-        return self.plain or self.eval_model
+        whole: nn.Module | None = None
+        if self.world.leads:
+            values = self.model_config.model_dump()
+            whole = build_uninitialized(values, "this training").to(self.device).train(self.eval_model.training)
+        targets = {} if whole is None else weights_of(whole)
+        for name, w in weights.items():
+            tensor = whole_tensor(w)
+            if name in targets:
+                targets[name].copy_(tensor)
+        return self.eval_model if whole is None else whole
 
     def loss(self, batch: Any) -> Loss:
         """The loss of ``batch``; the gradients of a single batch are summed over all processes."""
@@ -208,8 +180,8 @@ class TrainState:
     def update_average(self) -> None:
         """Update the moving average, if there is one."""
         if self.ema_model is not None:
-            weights: list[Tensor] = list(self.model.parameters())
-            torch._foreach_lerp_(list(self.ema_model.parameters()), weights, 1 - self.average_decay)
+            averages, weights = (list(map(local, one.parameters())) for one in (self.ema_model, self.model))
+            torch._foreach_lerp_(averages, weights, 1 - self.average_decay)
 
     @property
     def average_decay(self) -> float:
@@ -218,13 +190,16 @@ class TrainState:
         return min(self.config.train.ema, (1 + step) / (10 + step))
 
     def snapshot(self) -> TrainingState:
-        """State that ``restore`` needs besides the weights of ``eval_model``. Every process has to call it."""
-        tensors = {f"optimizer.{name}": tensor for name, tensor in whole(self._moments()).items()}
+        """State that ``restore`` needs besides the weights of ``eval_model``; of divided tensors, only this shard."""
+        tensors = {f"optimizer.{name}": tensor for name, tensor in self._moments().items()}
+        if self.ema_model is not None:
+            tensors |= {f"live.{name}": tensor for name, tensor in weights_of(self.model).items()}
+        divided = {name: tensor for name, tensor in tensors.items() if is_divided(tensor)}
+        shards = {name: _sharded().shard_of(tensor, self.world) for name, tensor in divided.items()}
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in divided}
         tensors["random.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":
             tensors["random.cuda"] = torch.cuda.get_rng_state(self.device)
-        if self.ema_model is not None:
-            tensors |= {f"live.{name}": tensor for name, tensor in whole(weights_of(self.model)).items()}
         values = {
             "counters": vars(self.counters).copy(),
             "batches": self.batches.state(),
@@ -237,9 +212,9 @@ class TrainState:
             "threads": torch.get_num_threads(),
             "processes": self.world.size,
         }
-        return TrainingState(values, tensors)
+        return TrainingState(values, tensors, {name: one for name, one in shards.items() if one is not None})
 
-    def restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
+    def restore(self, weights: Mapping[str, Tensor], saved: TrainingState, origin: str) -> None:
         """Restore the run that made ``saved``; refuse other data than it was trained on."""
         try:
             self._restore(weights, saved, origin)
@@ -251,7 +226,7 @@ class TrainState:
                 f"{origin}: training_state does not match this run ({reason}); start a new run"
             ) from None
 
-    def _restore(self, weights: dict[str, Tensor], saved: TrainingState, origin: str) -> None:
+    def _restore(self, weights: Mapping[str, Tensor], saved: TrainingState, origin: str) -> None:
         if saved.values["data"] != self.batches.fingerprint:
             raise CheckpointError(
                 f"{origin}: the training data have changed since the run began; restore them, or start a new run"
@@ -265,9 +240,7 @@ class TrainState:
         self._check_engine(saved.values, origin)
         self._load(self.eval_model, weights, origin)
         if self.ema_model is not None:
-            live = {name[5:]: tensor for name, tensor in saved.tensors.items() if name.startswith("live.")}
-            check_finite(live, origin)
-            self._load(self.model, live, origin)
+            self._load(self.model, saved.tensors, origin, "live.")
         self._restore_moments(saved.tensors)
         self.dirty = True
         self.batches.restore(saved.values["batches"])
@@ -277,9 +250,19 @@ class TrainState:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(saved.tensors["random.cuda"], self.device)
 
-    def _load(self, model: nn.Module, weights: dict[str, Tensor], origin: str) -> None:
-        own = weights_of(model)
-        load_weights(model, {name: like(w, own[name]) if name in own else w for name, w in weights.items()}, origin)
+    def _load(self, model: nn.Module, tensors: Mapping[str, Tensor], origin: str, prefix: str = "") -> None:
+        """Load the weights of ``model`` from ``tensors`` whose names have ``prefix``, if one is given."""
+        if isinstance(tensors, StoredTensors):
+            shapes = {name[len(prefix) :]: shape for name, shape in tensors.shapes.items() if name.startswith(prefix)}
+            check_shapes(model, shapes, origin)
+            weights = weights_of(model)
+            _sharded().load_shards({prefix + name: w for name, w in weights.items()}, tensors)
+            self.world.together(lambda: check_finite({name: local(w) for name, w in weights.items()}, origin))
+            return
+        named = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        if prefix:  # those without one were checked by ``load_checkpoint``
+            check_finite(named, origin)
+        load_weights(model, named, origin)
 
     def _kernels(self) -> str:
         """Version of the kernels' sums and random numbers; empty if no part of the model is computed by them."""
@@ -329,18 +312,32 @@ class TrainState:
             for key, value in self.optimizer.state.get(parameter, {}).items()
         }
 
-    def _restore_moments(self, tensors: dict[str, Tensor]) -> None:
-        moments: dict[str, dict[str, Any]] = {}
-        for full, tensor in tensors.items():
+    def _restore_moments(self, tensors: Mapping[str, Tensor]) -> None:
+        moments: dict[str, list[str]] = {}
+        for full in tensors:
             if full.startswith("optimizer."):
                 name, key = full.removeprefix("optimizer.").rsplit(".", 1)
-                moments.setdefault(name, {})[key] = tensor
+                moments.setdefault(name, []).append(key)
         for name, parameter in weights_of(self.model).items():
-            for key, tensor in moments.get(name, {}).items():
-                if tensor.numel() != 1 and tensor.shape != parameter.shape:
-                    raise ValueError(f"{key} of {name} is {list(tensor.shape)}, not {list(parameter.shape)}")
-                divided = like(tensor, parameter) if tensor.shape == parameter.shape else tensor.to(parameter.device)
-                self.optimizer.state[parameter][key] = divided
+            for key in moments.get(name, []):
+                self.optimizer.state[parameter][key] = self._moment(tensors, f"optimizer.{name}.{key}", parameter)
+
+    def _moment(self, tensors: Mapping[str, Tensor], name: str, parameter: Tensor) -> Tensor:
+        """The moment ``name`` of ``parameter``, divided as that is."""
+        divided = isinstance(tensors, StoredTensors) and is_divided(parameter)
+        shape = tensors.shapes[name] if isinstance(tensors, StoredTensors) else tuple(tensors[name].shape)
+        if math.prod(shape) != 1 and shape != tuple(parameter.shape):
+            raise ValueError(f"{name} is {list(shape)}, not {list(parameter.shape)}")
+        if not divided or shape != tuple(parameter.shape):
+            return tensors[name].to(parameter.device)
+        moment = torch.empty_like(parameter, requires_grad=False)
+        _sharded().load_shards({name: moment}, tensors)
+        return moment
+
+
+def _sharded() -> Any:
+    """The module of divided tensors, whose import takes seconds."""
+    return import_module("glassformer.train.sharded")
 
 
 @torch.no_grad()

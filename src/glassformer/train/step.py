@@ -15,6 +15,7 @@ from glassformer.errors import ConfigError, DataError
 from glassformer.layers.dropout import Dropout
 from glassformer.predict.memory import out_of_memory
 from glassformer.storage.run_folder import RunFolder
+from glassformer.train.distributed import local
 from glassformer.train.loss import Loss
 from glassformer.train.optim import learning_rate, set_rate, weight_update
 from glassformer.train.state import TrainState, collect_gradients, refresh
@@ -60,8 +61,8 @@ def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool
         state.dirty = False
     state.forget_gradients()
     losses = [_backward(state, batch, tokens) for batch in batches]
-    if len(batches) > 1 and state.replica is None:  # those of a single batch are summed while it goes backward
-        state.world.sum_gradients([weight.grad for weight in state.model.parameters() if weight.grad is not None])
+    if state.replica is None:  # which sums them while it goes backward
+        state.world.sum_gradients([local(one.grad) for one in state.model.parameters() if one.grad is not None])
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
     loss, nll, guidance = (_sum(values) for values in zip(*losses, strict=True))
