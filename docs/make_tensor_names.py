@@ -21,8 +21,8 @@ major version only.
 `t.axes(name)` names the axes of a tensor, `t.at(name, head=1, query=2)` fixes some. With fewer heads of keys and values
 than of queries, the `head` of `k` and `v` counts those. Of a series model every variable is a row of the `batch`.
 A search records each tensor once a step; `t.all(name)` is the list. `t[name] = tensor` replaces a recorded tensor;
-nothing is computed again. `t.explain(name, …)` gives the formula of a number with its operands; taps marked † have
-none. ° marks what is recorded only to be seen: nothing is computed from it, so an edit of it is refused.
+nothing is computed again. `glassformer.explain(t, name, …)` gives the formula of a number with its operands; taps
+marked † have none. ° marks what is recorded only to be seen: nothing is computed from it, so an edit of it is refused.
 
 The tables follow the classes of modules. Formulas are those of the default settings, references without a name those of
 "Attention Is All You Need". N is the number of a layer.

@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from glassformer import ConfigError, tap, trace, tracing
+from glassformer.explain import view_tensor
 from glassformer.generate import DecodingConfig, SpecialTokens, generate
 from glassformer.models.encoder_decoder import EncoderDecoder
 
@@ -246,15 +247,15 @@ def test_a_view_of_a_tensor_is_its_matrices(make_model: Callable[..., EncoderDec
     model, (source, target) = make_model(), inputs()
     with trace(model) as recorded:
         model(source, target)
-    view = recorded.view(WEIGHTS)
-    assert view.value_axis == "weights"
-    assert recorded.view(WEIGHTS.replace("weights", "scores")).value_axis == "scores"
-    assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
+    view = view_tensor(recorded, WEIGHTS)
+    assert view.scale.title == "weights"
+    assert view_tensor(recorded, WEIGHTS.replace("weights", "scores")).scale.title == "scores"
+    assert [matrix.title for matrix in view.matrices] == ["head 0", "head 1"]
     assert (view.row_axis, view.column_axis) == ("query", "key")
-    assert np.array_equal(view.panels[1].values, recorded[WEIGHTS][0, 1])
-    assert np.array_equal(recorded.view("memory", batch=1).panels[0].values, recorded["memory"][1])
-    assert recorded.view("memory", position=2).panels[0].values.shape == (1, 16)
-    assert "−inf" not in recorded.view("decoder.layers.0.self_attention.masked_scores")._repr_html_()
+    assert np.array_equal(view.matrices[1].values, recorded[WEIGHTS][0, 1])
+    assert np.array_equal(view_tensor(recorded, "memory", batch=1).matrices[0].values, recorded["memory"][1])
+    assert view_tensor(recorded, "memory", position=2).matrices[0].values.shape == (1, 16)
+    assert "−inf" not in view_tensor(recorded, "decoder.layers.0.self_attention.masked_scores")._repr_html_()
 
 
 def test_edit_glob_applies_to_every_matching_tensor(make_model: Callable[..., EncoderDecoder]) -> None:

@@ -13,6 +13,8 @@ Look inside:
 
     example = glassformer.examine(translator, "A dog runs.")        # every tensor of one pass
     example.trace["encoder.layers.0.self_attention.weights"]
+    glassformer.explain(example.trace, "memory", position=0, d_model=3)  # the formula of a number, and its check
+    glassformer.save_view(glassformer.view(example, "decoder.0.cross_attention"), "attention.svg")
     glassformer.walkthrough("runs/multi30k", "A dog runs.")         # step by step, with checks
     glassformer.report("runs/multi30k", "A dog runs.").save("report.html")
     with glassformer.trace(model, edits={"*.weights": f}) as t:     # record and edit any model
@@ -27,7 +29,8 @@ from glassformer.lazy_imports import lazy_attributes
 TYPE_CHECKING = False  # no import of typing, as in ``lazy_imports``
 if TYPE_CHECKING:
     from glassformer.errors import CheckpointError, ConfigError, DataError, GlassformerError
-    from glassformer.explain import Example, Trace, examine, trace
+    from glassformer.explain import Example, Trace, View, examine, save_view, trace, view, view_tensor
+    from glassformer.explain.formula.formula import explain
     from glassformer.explain.tour import report, walkthrough
     from glassformer.predict import Classifier, Encoder, Filler, Forecaster, Generator, ImageClassifier, Tagger, load
     from glassformer.predict.translator import CrossAttention, Translation, Translator
@@ -54,15 +57,20 @@ _HOMES = {
     "Trace": "explain",
     "Translation": "predict.translator",
     "Translator": "predict.translator",
+    "View": "explain",
     "examine": "explain",
+    "explain": "explain",
     "load": "predict",
     "parse_config": "train",
     "read_config": "train",
     "report": "explain.tour",
+    "save_view": "explain",
     "tap": "taps",
     "trace": "explain",
     "tracing": "taps",
     "train": "train",
+    "view": "explain",
+    "view_tensor": "explain",
     "walkthrough": "explain.tour",
 }
 
@@ -83,15 +91,20 @@ __all__ = [
     "Trace",
     "Translation",
     "Translator",
+    "View",
     "examine",
+    "explain",
     "load",
     "parse_config",
     "read_config",
     "report",
+    "save_view",
     "tap",
     "trace",
     "tracing",
     "train",
+    "view",
+    "view_tensor",
     "walkthrough",
 ]
 

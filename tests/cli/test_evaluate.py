@@ -15,6 +15,7 @@ from stored_models import stored
 import glassformer
 import glassformer.predict
 from glassformer.cli.class_report import confusion_text, confusion_view, rates_table
+from glassformer.explain.figures.files import view_as_svg
 from glassformer.metrics.class_report import Confusion
 from glassformer.metrics.spans import span_report
 from glassformer.storage.checkpoint import save_checkpoint
@@ -173,9 +174,9 @@ def test_rates_table_lists_the_lowest_f1_first() -> None:
 def test_confusion_figure_labels_all_77_classes() -> None:
     view = confusion_view(many_classes(77), "texts")
     assert view.pooled() is view
-    assert view.svg().count(">intent_000_w…deed<") == 2  # row label and column label
-    assert "0.5 or more: brightest" in view.svg()
-    assert "pooled by max" in confusion_view(many_classes(300), "texts").svg()
+    assert view_as_svg(view).count(">intent_000_w…deed<") == 2  # row label and column label
+    assert "0.5 or more: brightest" in view_as_svg(view)
+    assert "pooled by max" in view_as_svg(confusion_view(many_classes(300), "texts"))
 
 
 def test_evaluate_figure_needs_classes_and_a_known_format(

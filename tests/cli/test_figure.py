@@ -11,6 +11,7 @@ from stored_models import GIVEN, stored
 
 from glassformer.explain import examine
 from glassformer.explain import view as view_of
+from glassformer.explain.figures.files import view_as_csv, view_as_latex, view_as_svg
 from tiny_run import TinyRun
 
 Cli = Callable[..., Any]
@@ -20,7 +21,7 @@ TEXT = "the old cat sleeps"
 
 def test_a_file_is_the_view_of_the_models_own_translation(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
     view = view_of(examine(tiny.translator, TEXT), CROSS, head=1, words=True)
-    for suffix, text in ((".svg", view.svg()), (".csv", view.to_csv()), (".tex", view.to_latex())):
+    for suffix, text in ((".svg", view_as_svg(view)), (".csv", view_as_csv(view)), (".tex", view_as_latex(view))):
         file = tmp_path / f"figure{suffix}"
         assert cli("figure", tiny.run, TEXT, CROSS, "--head", 1, "--words", file) == (0, "", "")
         assert file.read_text(encoding="utf-8") == text

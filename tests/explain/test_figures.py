@@ -18,9 +18,10 @@ from glassformer.explain import Example, examine
 from glassformer.explain.decimals import compact
 from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
-from glassformer.explain.figures.panels import Panel
-from glassformer.explain.figures.svg import label, shade, visible
-from glassformer.explain.figures.view import SUFFIXES, View
+from glassformer.explain.figures.files import SUFFIXES, save_view, view_as_csv, view_as_latex, view_as_svg
+from glassformer.explain.figures.svg import shade
+from glassformer.explain.figures.view import View
+from glassformer.explain.matrix import Axis, Label, Matrix, Scale, visible
 from glassformer.layers.position import sinusoids
 from glassformer.predict.translator import Translator
 
@@ -51,7 +52,8 @@ def example(translator: Translator) -> Example:
 
 def odd_view() -> View:
     values = np.linspace(0, 1, len(ODD) ** 2).reshape(len(ODD), len(ODD))
-    return View("odd", "a <b> & 'c'", "rows", "columns", "shade", [Panel("<i>", ODD, ODD, values)])
+    axes = Axis.of("rows", ODD), Axis.of("columns", ODD)
+    return View("odd", "a <b> & 'c'", [Matrix(values, *axes, "<i>", Scale("shade"))])
 
 
 # Numbers
@@ -70,23 +72,29 @@ def test_every_view_that_is_named_can_be_drawn(example: Example) -> None:
         assert view.title
         assert view.row_axis
         assert view.column_axis
-        assert view.value_axis
-        assert all(np.isfinite(panel.values).all() for panel in view.panels)
-        assert all(view.low <= panel.values.min() and panel.values.max() <= view.high + 1e-6 for panel in view.panels)
-        ElementTree.fromstring(view.svg())
+        assert view.scale.title
+        assert all(np.isfinite(matrix.values).all() for matrix in view.matrices)
+        assert all(
+            view.scale.low <= matrix.values.min() and matrix.values.max() <= view.scale.high + 1e-6
+            for matrix in view.matrices
+        )
+        ElementTree.fromstring(view_as_svg(view))
 
 
 def test_attention_is_what_was_recorded_and_says_who_asks(example: Example) -> None:
     weights = example.trace["decoder.layers.1.cross_attention.weights"][0].numpy()
     view = view_of(example, CROSS)
-    assert [panel.title for panel in view.panels] == ["head 0", "head 1"]
-    assert np.allclose([panel.values for panel in view.panels], weights, atol=0, rtol=0)
-    assert (view.panels[0].rows, view.panels[0].columns) == (example.predicted_tokens, example.source_tokens)
+    assert [matrix.title for matrix in view.matrices] == ["head 0", "head 1"]
+    assert np.allclose([matrix.values for matrix in view.matrices], weights, atol=0, rtol=0)
+    assert (view.matrices[0].rows.texts, view.matrices[0].columns.texts) == (
+        example.predicted_tokens,
+        example.source_tokens,
+    )
     assert (view.row_axis, view.column_axis) == ("target, as predicted (query)", "source (key)")
-    assert np.array_equal(view_of(example, CROSS, head=1).panels[0].values, weights[1])
-    assert np.allclose(view_of(example, CROSS, average=True).panels[0].values, weights.mean(0))
-    own = view_of(example, "decoder.0.self_attention").panels[0]
-    assert own.rows == own.columns == example.target_tokens
+    assert np.array_equal(view_of(example, CROSS, head=1).matrices[0].values, weights[1])
+    assert np.allclose(view_of(example, CROSS, average=True).matrices[0].values, weights.mean(0))
+    own = view_of(example, "decoder.0.self_attention").matrices[0]
+    assert own.rows.texts == own.columns.texts == example.target_tokens
     assert np.array_equal(own.values, np.tril(own.values))
 
 
@@ -94,44 +102,44 @@ def test_attention_is_what_was_recorded_and_says_who_asks(example: Example) -> N
 def test_words_are_sums_of_asked_and_means_of_asking_pieces(example: Example, name: str) -> None:
     pieces, words = view_of(example, name, head=0), view_of(example, name, head=0, words=True)
     source = (*SOURCE.split(), "</s>")
-    panel, whole = pieces.panels[0], words.panels[0]
-    assert len(panel.columns) > len(whole.columns)
+    matrix, whole = pieces.matrices[0], words.matrices[0]
+    assert len(matrix.columns) > len(whole.columns)
     assert whole.values.sum(1) == pytest.approx(1, abs=1e-6)
     if name != "decoder.0.self_attention":
-        assert whole.columns == list(source)
+        assert whole.columns.texts == list(source)
     if name == CROSS:
-        assert whole.rows == [*TARGET.split(), "</s>"]
+        assert whole.rows.texts == [*TARGET.split(), "</s>"]
         tokenizers = example.translator.tokenizers
         columns = np.array([*tokenizers.source.word_of(example.source_ids[:-1]), 6])
         rows = np.array([*tokenizers.target.word_of(example.predicted_ids[:-1]), 6])
         for i, j in np.ndindex(7, 7):
-            by_hand = panel.values[rows == i][:, columns == j].sum(1).mean()
+            by_hand = matrix.values[rows == i][:, columns == j].sum(1).mean()
             assert whole.values[i, j] == pytest.approx(by_hand, abs=1e-9)
 
 
 def test_without_special_tokens_nothing_is_scaled_up_and_the_title_says_so(example: Example) -> None:
     whole, less = view_of(example, CROSS, head=0), view_of(example, CROSS, head=0, specials=False)
-    assert np.allclose(less.panels[0].values, whole.panels[0].values[:-1, :-1])
-    assert less.panels[0].columns == example.source_tokens[:-1]
+    assert np.allclose(less.matrices[0].values, whole.matrices[0].values[:-1, :-1])
+    assert less.matrices[0].columns.texts == example.source_tokens[:-1]
     assert "special tokens left out, so rows sum to less than 1" in less.title
     both = view_of(example, "decoder.1.self_attention", head=0, words=True, specials=False)
-    assert both.panels[0].rows == both.panels[0].columns == TARGET.split()
+    assert both.matrices[0].rows.texts == both.matrices[0].columns.texts == TARGET.split()
 
 
 def test_views_of_the_whole_model(example: Example) -> None:
     ids = example.predicted_ids
-    mask = view_of(example, "mask").panels[0]
+    mask = view_of(example, "mask").matrices[0]
     assert np.array_equal(mask.values, np.tri(len(ids)))
-    assert mask.rows == example.target_tokens
-    positions = view_of(example, "positions").panels[0]
+    assert mask.rows.texts == example.target_tokens
+    positions = view_of(example, "positions").matrices[0]
     length = max(len(example.source_ids), len(ids))
     assert np.allclose(positions.values, sinusoids(torch.arange(length).double(), 16), atol=1e-6)
-    lens = view_of(example, "logit_lens").panels[0]
+    lens = view_of(example, "logit_lens").matrices[0]
     probabilities = example.trace["output_projection.probabilities"][0]
-    assert lens.rows == ["embedding", "layer 0", "layer 1"]
-    assert lens.columns == example.predicted_tokens
+    assert lens.rows.texts == ["embedding", "layer 0", "layer 1"]
+    assert lens.columns.texts == example.predicted_tokens
     assert lens.values[-1] == pytest.approx(probabilities[range(len(ids)), ids].numpy(), abs=1e-6)
-    encoder, decoder = view_of(example, "norms").panels
+    encoder, decoder = view_of(example, "norms").matrices
     assert encoder.values.shape == (2, len(example.source_ids))
     assert decoder.values.shape == (3, len(ids))
     last = example.trace["decoder.layers.1.feed_forward_norm.normed"][0].norm(dim=-1)
@@ -148,9 +156,9 @@ def test_positions_of_other_kinds(translator: Translator, make_model, positions:
             view_of(one, "positions")
     else:
         view = view_of(one, "positions")
-        assert [panel.title for panel in view.panels] == ["source", "target"]
-        assert -view.low == view.high == max(abs(panel.values).max() for panel in view.panels)
-    assert view_of(one, "norms").panels[1].values.shape[0] == 3
+        assert [matrix.title for matrix in view.matrices] == ["source", "target"]
+        assert -view.scale.low == view.scale.high == max(abs(matrix.values).max() for matrix in view.matrices)
+    assert view_of(one, "norms").matrices[1].values.shape[0] == 3
 
 
 # Files
@@ -158,30 +166,30 @@ def test_positions_of_other_kinds(translator: Translator, make_model, positions:
 
 def test_what_looks_like_markup_is_text_in_every_file(tmp_path: Path) -> None:
     view = odd_view()
-    svg = view.svg()
+    svg = view_as_svg(view)
     assert view._repr_html_() == svg
     assert "<script" not in svg
     assert "&lt;script&gt;" in svg
     assert "\u202e" not in svg
     assert "[U+202E]evil" in svg
     texts = [element.text or "" for element in ElementTree.fromstring(svg).iter() if element.tag.endswith("text")]
-    assert {"שלום", "مرحبا", "日本語", "👩‍👩‍👧", "a <b> & 'c'", "<i>", label("a" * 300)} <= set(texts)
-    latex = view.to_latex()
+    assert {"שלום", "مرحبا", "日本語", "👩‍👩‍👧", "a <b> & 'c'", "<i>", Label("a" * 300).short} <= set(texts)
+    latex = view_as_latex(view)
     assert r"\texttt{\$x\textasciicircum{}2\$ \& 50\%\_\#\{\}\textasciitilde{}\textbackslash{}}" in latex
     assert not re.search(r"(?<!\\)[%#_&](?=.*\\texttt\{\\textless)", latex.splitlines()[4].split(" & ")[0])
-    rows = list(csv.reader(io.StringIO(view.to_csv())))
+    rows = list(csv.reader(io.StringIO(view_as_csv(view))))
     assert rows[0] == ["panel", "row", "row_label", "column", "column_label", "value"]
     assert [row[4] for row in rows[1 : len(ODD) + 1]] == ODD
-    assert [float(row[5]) for row in rows[1:]] == view.panels[0].values.ravel().tolist()
+    assert [float(row[5]) for row in rows[1:]] == view.matrices[0].values.ravel().tolist()
     for suffix in (".png", ".pdf"):
-        view.save(tmp_path / f"odd{suffix}")  # a sign that no font has would be a warning, which is an error here
+        save_view(view, tmp_path / f"odd{suffix}")  # a sign that no font has would be a warning, which is an error here
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix: str) -> None:
-    begins = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg ", ".csv": b"panel,", ".tex": b"\\begin{table}"}
+    begins = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg ", ".csv": b"matrix,", ".tex": b"\\begin{table}"}
     for name in ("a", "b"):
-        view_of(example, CROSS).save(tmp_path / f"{name}{suffix.upper()}")
+        save_view(view_of(example, CROSS), tmp_path / f"{name}{suffix.upper()}")
     first, second = ((tmp_path / f"{name}{suffix.upper()}").read_bytes() for name in ("a", "b"))
     assert first == second
     assert first.startswith(begins[suffix])
@@ -189,16 +197,17 @@ def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix
 
 def test_a_picture_has_its_titles_a_color_bar_and_numbers_where_they_have_room(example: Example) -> None:
     one = view_of(example, CROSS, head=0, words=True)
-    svg = one.svg()
+    svg = view_as_svg(one)
     assert 'viewBox="0 0 ' in svg
     assert "prefers-color-scheme: dark" in svg
     for text in (one.title, one.row_axis, one.column_axis, ">attention<", ">0.00<", ">0.50<", ">1.00<"):
         assert text in svg
     written = re.findall(r">(\d\.\d\d)</text>", svg)
-    assert len(written) == one.panels[0].values.size + 3
+    assert len(written) == one.matrices[0].values.size + 3
     assert shade(0.0) in svg and shade(1.0) == "#fee838"
-    many = View("many", "many", "r", "c", "v", [Panel("", ["r"], list("abcdefghij" * 6), np.ones((1, 60)))])
-    assert len(re.findall(r">\d\.\d\d</text>", many.svg())) == 3
+    axes = Axis.of("r", "r"), Axis.of("c", "abcdefghij" * 6)
+    many = View("many", "many", [Matrix(np.ones((1, 60)), *axes, scale=Scale("v"))])
+    assert len(re.findall(r">\d\.\d\d</text>", view_as_svg(many))) == 3
 
 
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".tex"])
@@ -206,19 +215,19 @@ def test_a_long_sentence_is_pooled_and_the_title_says_so(translator: Translator,
     one = examine(translator, "the cat " * 75, "le chat", keep="*.weights")
     length = len(one.source_ids)
     view = view_of(one, "encoder.0.self_attention")
-    assert view.panels[0].values.shape == (length, length)
+    assert view.matrices[0].values.shape == (length, length)
     assert "pooled" not in view.title
     pooled = view.pooled()
     size = -(-length // 64)
     assert f" · {length} × {length} pooled by max, {size} × {size} to a cell" in pooled.title
-    assert max(pooled.panels[0].values.shape) <= 64
+    assert max(pooled.matrices[0].values.shape) <= 64
     for i, j in ((0, 0), (3, 7)):
-        block = view.panels[0].values[i * size : (i + 1) * size, j * size : (j + 1) * size]
-        assert pooled.panels[0].values[i, j] == block.max()
-    assert len(view.to_csv().splitlines()) == 1 + 2 * length**2
-    assert view_of(one, CROSS, head=0).pooled().panels[0].rows == one.predicted_tokens
+        block = view.matrices[0].values[i * size : (i + 1) * size, j * size : (j + 1) * size]
+        assert pooled.matrices[0].values[i, j] == block.max()
+    assert len(view_as_csv(view).splitlines()) == 1 + 2 * length**2
+    assert view_of(one, CROSS, head=0).pooled().matrices[0].rows.texts == one.predicted_tokens
     pooled_file = tmp_path / f"long{suffix}"
-    view.save(pooled_file)
+    save_view(view, pooled_file)
     if suffix != ".png":
         assert "pooled by max" in pooled_file.read_text(encoding="utf-8")
 
@@ -229,8 +238,8 @@ def test_without_matplotlib_the_way_out_is_told(
     monkeypatch.delitem(sys.modules, "glassformer.explain.figures.matplotlib", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"^\.png files are drawn by matplotlib, .*pip install 'glassformer\[plot\]'"):
-        view_of(example, "mask").save(tmp_path / "mask.png")
-    view_of(example, "mask").save(tmp_path / "mask.svg")
+        save_view(view_of(example, "mask"), tmp_path / "mask.png")
+    save_view(view_of(example, "mask"), tmp_path / "mask.svg")
     assert [file.name for file in tmp_path.iterdir()] == ["mask.svg"]
 
 
@@ -277,11 +286,11 @@ def test_texts_and_files_that_cannot_be(translator: Translator, example: Example
     with pytest.raises(DataError, match="the sentence is empty"):
         examine(translator, " \t")
     empty = glassformer.examine(translator, "the cat", "")
-    assert view_of(empty, CROSS).panels[0].rows == ["</s>"]
+    assert view_of(empty, CROSS).matrices[0].rows.texts == ["</s>"]
     with pytest.raises(DataError, match="there is nothing to show: every token is left out"):
         view_of(empty, CROSS, specials=False)
     with pytest.raises(ConfigError, match=r"f\.jpg: \.jpg is no kind of figure; known: \.csv \.pdf \.png \.svg \.tex"):
-        view_of(example, CROSS).save(tmp_path / "f.jpg")
+        save_view(view_of(example, CROSS), tmp_path / "f.jpg")
     with pytest.raises(ConfigError, match=r"f: no suffix says what kind of figure it is; end it in one of \.csv "):
-        view_of(example, CROSS).save(tmp_path / "f")
+        save_view(view_of(example, CROSS), tmp_path / "f")
     assert not list(tmp_path.iterdir())

@@ -10,6 +10,7 @@ from explain.small_examples import EXAMPLES
 from glassformer import ConfigError
 from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
+from glassformer.explain.figures.files import save_view, view_as_svg
 from glassformer.explain.figures.svg import pixel_colors, reduced
 
 WHOLE = {
@@ -39,45 +40,45 @@ def test_every_view_that_is_named_can_be_drawn(name: str) -> None:
             continue
         view = view_of(example, known)
         assert view.title
-        assert all(np.isfinite(panel.values).all() for panel in view.panels)
-        ElementTree.fromstring(view.svg())
+        assert all(np.isfinite(matrix.values).all() for matrix in view.matrices)
+        ElementTree.fromstring(view_as_svg(view))
 
 
 def test_attention_is_what_was_recorded_and_named_by_the_text() -> None:
     example = EXAMPLES["gpt"]()
     view = view_of(example, "decoder.1.self_attention", head=2)
-    assert np.array_equal(view.panels[0].values, example.trace["decoder.layers.1.self_attention.weights"][0, 2])
-    assert view.panels[0].rows == view.panels[0].columns == ["a", "small", "dog", "sees"]
+    assert np.array_equal(view.matrices[0].values, example.trace["decoder.layers.1.self_attention.weights"][0, 2])
+    assert view.matrices[0].rows.texts == view.matrices[0].columns.texts == ["a", "small", "dog", "sees"]
     assert (view.row_axis, view.column_axis) == ("text (query)", "text (key)")
     masked = view_of(EXAMPLES["masked"](), "encoder.0.self_attention", average=True, specials=False)
-    assert masked.panels[0].rows == ["a", "dog", "sees", "the"]
+    assert masked.matrices[0].rows.texts == ["a", "dog", "sees", "the"]
     assert "special tokens left out" in masked.title
 
 
 def test_the_lens_ends_with_the_probability_of_what_is_predicted() -> None:
     for name in ("gpt", "masked"):
         example = EXAMPLES[name]()
-        panel = view_of(example, "logit_lens").panels[0]
+        matrix = view_of(example, "logit_lens").matrices[0]
         ids = example.predicted_ids
         last = example.trace["output_projection.probabilities"][0][range(len(ids)), ids]
-        assert panel.values[-1] == pytest.approx(last.numpy(), abs=1e-9)
-        assert len(panel.rows) == 3
+        assert matrix.values[-1] == pytest.approx(last.numpy(), abs=1e-9)
+        assert len(matrix.rows) == 3
 
 
 def test_what_the_class_token_looks_at_is_laid_over_the_image(tmp_path: Path) -> None:
     example = EXAMPLES["vit"]()
     view = view_of(example, "encoder.1.class_attention", head=3)
     weights = example.trace["encoder.layers.1.self_attention.weights"][0, 3, 0, 1:]
-    assert np.array_equal(view.panels[0].values, weights.reshape(2, 3))
-    assert view.panels[0].picture is not None
-    assert view.panels[0].picture.shape == (4, 6, 3)
-    whole = view.svg()
+    assert np.array_equal(view.matrices[0].values, weights.reshape(2, 3))
+    assert view.matrices[0].picture is not None
+    assert view.matrices[0].picture.shape == (4, 6, 3)
+    whole = view_as_svg(view)
     assert whole.count('fill-opacity="0.45"') >= 20
-    view.save(tmp_path / "class.png")
+    save_view(view, tmp_path / "class.png")
     assert (tmp_path / "class.png").read_bytes().startswith(b"\x89PNG")
-    assert len(view_of(example, "encoder.1.class_attention").panels) == 4
+    assert len(view_of(example, "encoder.1.class_attention").matrices) == 4
     without = view_of(example, "encoder.0.self_attention", head=0, specials=False)
-    assert without.panels[0].rows == ["0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
+    assert without.matrices[0].rows.texts == ["0,0", "0,1", "0,2", "1,0", "1,1", "1,2"]
     with pytest.raises(ConfigError, match="what stands here is no text and has no words; leave words out"):
         view_of(example, "encoder.0.self_attention", words=True)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer import ConfigError, Trace, trace
+from glassformer import ConfigError, Trace, explain, trace
 from glassformer.explain.formula.expression import Number, Vector, op, softmax
 from glassformer.explain.formula.formula import trace_back
 from glassformer.explain.formula.notation import write
@@ -43,7 +43,7 @@ def test_every_number_is_what_its_formula_gives(
     t, draw = recorded(make_model(**VARIANTS[variant]).to(dtype)), random.Random(0)
     for name in t:
         for _ in range(3):
-            formula = t.explain(name, **somewhere(t, name, draw))
+            formula = explain(t, name, **somewhere(t, name, draw))
             assert formula.check.passed, formula.text()
 
 
@@ -53,10 +53,10 @@ def test_a_number_that_was_tampered_with_turns_red(make_model: Callable[..., Enc
     t, draw = recorded(make_model(**VARIANTS[variant])), random.Random(1)
     for name in [name for name in t if name.rpartition(".")[2] not in GIVEN]:
         place, honest = somewhere(t, name, draw), t[name]
-        value = t.explain(name, **place).value
+        value = explain(t, name, **place).value
         t[name] = honest.clone()
         t[name][tuple(place.values())] = 0.0 if value == -torch.inf else value + 1e-6 * (1 + abs(value))
-        formula = t.explain(name, **place)
+        formula = explain(t, name, **place)
         assert not formula.check.passed and "✗" in formula.text(), name
         t[name] = honest
 
@@ -64,7 +64,7 @@ def test_a_number_that_was_tampered_with_turns_red(make_model: Callable[..., Enc
 def test_from_a_probability_down_to_the_one_hot(make_model: Callable[..., EncoderDecoder]) -> None:
     """Every step is an operand of the one before, and checked; the last is the entry that chose a row."""
     t = recorded(make_model())
-    formulas = list(trace_back(t, t.explain("output_projection.probabilities", position=2, vocab=4)))
+    formulas = list(trace_back(t, explain(t, "output_projection.probabilities", position=2, vocab=4)))
     for above, below in itertools.pairwise(formulas):
         assert below.place in [number.place for number in above.operands]
     names = [formula.place.name for formula in formulas]
@@ -98,7 +98,7 @@ def test_a_long_sum_shows_its_largest_terms_and_the_sum_of_the_rest() -> None:
 
 def test_the_numbers_of_a_page_lead_to_their_own_formulas(make_model: Callable[..., EncoderDecoder]) -> None:
     t = recorded(make_model())
-    formula = t.explain("decoder.layers.1.cross_attention.context", head=1, query=4, d_v=0)
+    formula = explain(t, "decoder.layers.1.cross_attention.context", head=1, query=4, d_v=0)
     page = formula.mathml()
     assert 'data-place="decoder.layers.1.cross_attention.weights[batch=0,head=1,query=4,key=' in page
     assert page.startswith('<math display="block">')
@@ -115,14 +115,14 @@ def test_what_cannot_be_explained_is_said(make_model: Callable[..., EncoderDecod
         ({"head": 2, "query": 1, "key": 0}, "head=2 is outside .*; choose from 0 to 1"),
     ]:
         with pytest.raises(ConfigError, match=message):
-            t.explain(weights, **index)
+            explain(t, weights, **index)
     with pytest.raises(ConfigError, match=rf"nothing was recorded under 'weigths'; did you mean {weights}|known"):
-        t.explain("weigths")
+        explain(t, "weigths")
     with trace(model) as twice, torch.no_grad():
         for _ in range(2):
             model(torch.tensor([[5, 2]]), torch.tensor([[1]]))
     with pytest.raises(ConfigError, match="was recorded 2 times; explain a trace of one forward pass"):
-        twice.explain(weights, head=0, query=0, key=0)
+        explain(twice, weights, head=0, query=0, key=0)
     dropping = make_model(dropout=0.5).train()
     with pytest.raises(ConfigError, match=r"recorded with dropout on; call model\.eval\(\)"):
-        recorded(dropping).explain(weights, head=0, query=0, key=0)
+        explain(recorded(dropping), weights, head=0, query=0, key=0)

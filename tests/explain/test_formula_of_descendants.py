@@ -8,6 +8,7 @@ import torch
 
 from explain.small_models import VARIANTS, inputs, recorded, small_model
 from glassformer import ConfigError, Trace, trace
+from glassformer.explain import explain
 from glassformer.explain.formula.formula import trace_back
 
 GIVEN = {"one_hot", "mask", "patches", "embedding.segment"}
@@ -39,7 +40,7 @@ def test_every_number_is_what_its_formula_gives(variant: str, dtype: torch.dtype
     for name in t:
         if not without_rule(t, name):
             for _ in range(3):
-                formula = t.explain(name, **somewhere(t, name, draw))
+                formula = explain(t, name, **somewhere(t, name, draw))
                 assert formula.check.passed, formula.text()
                 assert formula.latex()
                 assert formula.mathml()
@@ -53,10 +54,10 @@ def test_a_number_that_was_tampered_with_turns_red(variant: str) -> None:
         if name in ("mean", "deviation") or name.rpartition(".")[2] in GIVEN or without_rule(t, name):
             continue
         place, honest = somewhere(t, name, draw), t[name]
-        value = t.explain(name, **place).value
+        value = explain(t, name, **place).value
         t[name] = honest.clone()
         t[name][tuple(place.values())] = 0.0 if value == -torch.inf else value + 1e-6 * (1 + abs(value))
-        formula = t.explain(name, **place)
+        formula = explain(t, name, **place)
         assert not formula.check.passed and "✗" in formula.text(), name
         t[name] = honest
 
@@ -76,7 +77,7 @@ def test_from_what_is_predicted_down_to_what_was_read(variant: str) -> None:
     """Every step is an operand of the one before, and checked."""
     name, index, end = ENDS[variant]
     t = recorded(variant)
-    formulas = list(trace_back(t, t.explain(name, **index)))
+    formulas = list(trace_back(t, explain(t, name, **index)))
     for above, below in itertools.pairwise(formulas):
         assert below.place in [number.place for number in above.operands]
     assert len(formulas) > 3
@@ -87,14 +88,14 @@ def test_from_what_is_predicted_down_to_what_was_read(variant: str) -> None:
 def test_what_has_no_formula_says_why() -> None:
     t = recorded("recurrent")
     with pytest.raises(ConfigError, match=r"decoder\.states_0 has no formula: an LSTM's gates are computed in one ker"):
-        t.explain("decoder.states_0", position=0, d_hidden=0)
+        explain(t, "decoder.states_0", position=0, d_hidden=0)
 
 
 def test_a_group_of_heads_asks_one_head_of_keys() -> None:
     """Four heads ask two: the third and the fourth the second one."""
     t = recorded("llama")
     path = "decoder.layers.1.self_attention"
-    formula = t.explain(f"{path}.scores", head=2, query=3, key=1)
+    formula = explain(t, f"{path}.scores", head=2, query=3, key=1)
     keys = {dict(number.place.index)["head"] for number in formula.operands if number.place and "_k" in number.symbol}
     assert keys == {1}
     assert "2 heads share their keys" in formula.reference
@@ -105,10 +106,10 @@ def test_a_mean_leaves_padding_out() -> None:
     model, seen = small_model("bert"), torch.tensor([[True, True, True, True, False, False]])
     with trace(model) as t, torch.no_grad():
         model.embed(*inputs("bert"), seen)
-    assert t.explain("embedded", d_model=3).check.passed
+    assert explain(t, "embedded", d_model=3).check.passed
     with trace(model) as t, torch.no_grad():
         model.embed(*inputs("bert"))
-    assert t.explain("embedded", d_model=3).check.passed
+    assert explain(t, "embedded", d_model=3).check.passed
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -226,11 +226,10 @@ def test_last_step_shows_logits_and_probabilities_of_the_top_five(example: Examp
     last = walkthrough(example)[-1]
     best = example.trace["output_projection.probabilities"][0, 0].topk(5).indices
     for table, tap in zip(last.tables, ("logits", "probabilities"), strict=True):
-        assert table.columns is not None
         assert list(table.columns.indices) == best.tolist()
-        assert table.columns.labels == tuple(example.translator.tokenizers.target.tokens(best.tolist()))
+        assert table.columns.texts == example.translator.tokenizers.target.tokens(best.tolist())
         expected = example.trace[f"output_projection.{tap}"][0][:, best].double()
-        assert torch.equal(torch.tensor(table.values, dtype=torch.float64), expected)
+        assert torch.equal(torch.from_numpy(table.values), expected)
         assert all(check.passed for check in table.checks())
 
 

@@ -109,7 +109,7 @@ def test_the_next_word_is_chosen_behind_the_last_one() -> None:
     assert last.words[1][:2] == ("a", "small")
     attention = walkthrough(example)[2]
     scores = next(table for table in attention.tables if table.name.endswith("masked_scores"))
-    assert scores.values[0][1:] == [-torch.inf] * 3
+    assert scores.values[0, 1:].tolist() == [-torch.inf] * 3
     assert any("later word is exactly 0" in check.text for check in attention.checks)
 
 
@@ -219,7 +219,7 @@ def test_walkthrough_shows_the_text_of_unknown_tokens(task: str) -> None:
     assert {token for token in tokens if "unk" in token} == {"<unk> Жук", "<unk> 🚀"}
     tokens_step = next(step for step in walkthrough(example) if step.title.startswith("Tokens"))
     assert "<unk> Жук" in [row[0] for row in tokens_step.words]
-    assert "<unk> Жук" in tokens_step.tables[0].rows.labels
+    assert "<unk> Жук" in tokens_step.tables[0].rows.texts
     page = report(example)
     assert re.search(r'data-side="\w+" data-position="\d+"[^>]*>(<bdi>)?&lt;unk&gt; Жук<', page)
     assert "&lt;unk&gt; 🚀" in page

@@ -37,7 +37,7 @@ def confusion_text(confusion: "Confusion") -> str:
 
 def aligned(rows: list[tuple[str, ...]], numbers: int | None = None) -> str:
     """Align columns of text; the last ``numbers`` (by default all but the first) to the right."""
-    from glassformer.explain.figures.svg import columns_of
+    from glassformer.explain.matrix import columns_of
 
     n_columns = len(rows[0])
     widths = [max(columns_of(row[place]) for row in rows) for place in range(n_columns)]
@@ -58,13 +58,14 @@ def confusion_view(confusion: "Confusion", unit: str) -> "View":
 
     If the cells have no room for numbers, shares of ``BRIGHTEST`` or more have the same shade.
     """
-    from glassformer.explain.figures.panels import Panel
     from glassformer.explain.figures.view import View
+    from glassformer.explain.matrix import Axis, Matrix, Scale
 
     labels, examples = list(confusion.labels), int(confusion.counts.sum())
     title = f"confusion, accuracy {confusion.accuracy:.2%} of {examples:,} {unit}"
-    panel = Panel("", labels, labels, confusion.shares())
+    rows, columns = Axis.of("true class", labels), Axis.of("predicted class", labels)
     shade, high = "share of the true class", 1.0
     if len(labels) > MATRIX_CLASSES:
         shade, high = f"{shade} ({BRIGHTEST:g} or more: brightest)", BRIGHTEST
-    return View("confusion", title, "true class", "predicted class", shade, [panel], high=high, largest=PICTURE_CLASSES)
+    matrix = Matrix(confusion.shares(), rows, columns, scale=Scale(shade, high=high))
+    return View("confusion", title, [matrix], PICTURE_CLASSES)

@@ -63,6 +63,7 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     from rich.markup import escape
 
     from glassformer.demo_corpus.grammar import DEMO_PAIR, DEMO_SENTENCE
+    from glassformer.explain.figures.files import view_as_svg
     from glassformer.metrics import bleu, exact_match
     from glassformer.predict.alignment import links_of_heads
 
@@ -85,32 +86,32 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     screen.print(attention_table(view))
     if picture is not None:
         with write_errors(str(picture)):
-            picture.write_text(view.svg(), encoding="utf-8")
+            picture.write_text(view_as_svg(view), encoding="utf-8")
 
 
 def attention_table(view: "View") -> "Table":
-    """The first panel of a view of attention, legible without color; the last column shows that rows sum to 1."""
+    """The first matrix of a view of attention, legible without color; the last column shows that rows sum to 1."""
     from rich.style import Style
     from rich.table import Table
     from rich.text import Text
 
-    from glassformer.explain.decimals import compact
-    from glassformer.explain.figures.svg import ink, label, place, shade
+    from glassformer.explain.decimals import aligned, compact
+    from glassformer.explain.figures.svg import ink, shade
 
-    panel = view.panels[0]
+    matrix = view.matrices[0]
     caption = f"rows: {view.row_axis}; columns: {view.column_axis}"
     table = Table(title=view.title, title_style="dim", caption=caption, caption_style="dim")
     table.add_column("")
-    for token in panel.columns:
-        table.add_column(Text(label(token)), justify="center")
+    for label in matrix.columns.labels:
+        table.add_column(Text(label.short), justify="center")
     table.add_column("Σ", justify="right", style="dim")
-    for token, row in zip(panel.rows, panel.values, strict=True):
-        places = [place(float(value), view.low, view.high) for value in row]
+    for label, row in zip(matrix.rows.labels, matrix.values, strict=True):
+        places = map(matrix.scale.fraction, row.tolist())
         cells = (
-            Text(f" {compact(float(value))} ", Style(color=ink(at), bgcolor=shade(at)))
-            for value, at in zip(row, places, strict=True)
+            Text(f" {compact(value)} ", Style(color=ink(at), bgcolor=shade(at)))
+            for value, at in zip(row.tolist(), places, strict=True)
         )
-        table.add_row(Text(label(token)), *cells, f"{row.sum():.2f}")
+        table.add_row(Text(label.short), *cells, aligned(row.sum(), 2))
     return table
 
 

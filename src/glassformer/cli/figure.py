@@ -41,9 +41,9 @@ def command(
 ) -> None:
     """Draw a view of the model's values for one example."""
     from glassformer.errors import ConfigError
-    from glassformer.explain import ExampleInput, examine_run
+    from glassformer.explain import ExampleInput, examine_run, save_view
     from glassformer.explain import view as view_of
-    from glassformer.explain.figures.view import known_suffix
+    from glassformer.explain.figures.files import known_suffix
 
     view = renamed_option("--view", "the argument VIEW", former_view, view)
     file = renamed_option("--output", "the argument FILE", former_output, file)
@@ -56,4 +56,4 @@ def command(
     describe_run(run, device=device)
     picture = view_of(example, view, head, average, words, specials, shifted)
     with write_errors(file):
-        picture.save(file)
+        save_view(picture, file)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from glassformer.explain import Example
-    from glassformer.explain.walkthrough.step import Pixels, Step, TensorTable
+    from glassformer.explain.matrix import Matrix
+    from glassformer.explain.walkthrough.step import Pixels, Step
 
 PIXELS = 32
 """Maximum side of an image."""
@@ -108,7 +109,7 @@ def _parts(step: "Step") -> "Iterator[RenderableType]":
     if step.caption:
         yield f"[dim]{escape(step.caption)}[/dim]"
     for table in step.tables:
-        across = "" if table.columns is None else f" × {table.columns.title}"
+        across = f" × {table.columns.title}" if table.columns.title else ""
         yield f"\n[italic]{escape(table.title)}[/italic]  [dim]{escape(table.rows.title + across)}[/dim]"
         yield _numbers(table)
     if step.evaluation is not None:
@@ -150,30 +151,29 @@ def _words(words: tuple[tuple[str, ...], ...]) -> "RenderableType":
     return result
 
 
-def _numbers(table: "TensorTable") -> "RenderableType":
+def _numbers(table: "Matrix") -> "RenderableType":
     """A table with the labels of both axes; cells of weights are shaded."""
     from rich.style import Style
     from rich.table import Table
     from rich.text import Text
 
-    from glassformer.explain.decimals import narrow
     from glassformer.explain.figures.svg import ink, shade
 
-    columns = ("",) if table.columns is None else table.columns.labels
-    caption = _omitted(len(columns) - WIDEST, len(table.rows.labels) - HIGHEST)
+    scale = table.scale
+    caption = _omitted(len(table.columns) - WIDEST, len(table.rows) - HIGHEST)
     result = Table(box=None)
     result.caption, result.caption_style, result.caption_justify = caption, "dim", "left"
     result.add_column("", style="dim")
-    for label in columns[:WIDEST]:
-        result.add_column(Text(label), justify="right", header_style="dim")
-    for label, row in zip(table.rows.labels[:HIGHEST], table.values, strict=False):
+    for label in table.columns.labels[:WIDEST]:
+        result.add_column(Text(label.visible), justify="right", header_style="dim")
+    for label, row in zip(table.rows.labels[:HIGHEST], table.values.tolist(), strict=False):
         cells = [
-            Text(f" {value:.2f} ", Style(color=ink(value), bgcolor=shade(value)))
-            if table.shade == "weights"
-            else Text(narrow(value))
+            Text(f" {scale.cell(value)} ", Style(color=ink(value), bgcolor=shade(value)))
+            if scale.kind == "weights"
+            else Text(scale.cell(value))
             for value in row[:WIDEST]
         ]
-        result.add_row(Text(label), *cells)
+        result.add_row(Text(label.visible), *cells)
     return result
 
 

@@ -18,9 +18,9 @@ def compact(value: float) -> str:
     return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) < 1e6 else f"{value:.1e}"
 
 
-def narrow(value: float) -> str:
-    """Cell of a table in a terminal: three decimals, or four significant digits from 1,000 on."""
-    return decimal(value) if abs(value) >= 1000 else aligned(value, 3)
+def precise(value: float) -> str:
+    """Six significant digits, where four would hide a difference."""
+    return _minus(f"{value:.6g}")
 
 
 def aligned(value: float, digits: int) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.errors import CheckpointError, ConfigError
+from glassformer.explain.matrix import Label
 from glassformer.explain.trace import Trace
 from glassformer.predict.loading import task_at
 from glassformer.tasks import TASKS, resolve_name
@@ -27,6 +28,10 @@ class Side(NamedTuple):
     text: str
     tokenizer: Tokenizer | None = None
     ids: Sequence[int] = ()
+    input: str = ""
+    """Name of the input that the tokens are part of, if it is not ``name``."""
+    start: int = 0
+    """Position of the first token in that input."""
 
     @classmethod
     def of(
@@ -35,6 +40,12 @@ class Side(NamedTuple):
         """A text with the label of each token; ``unknown`` are its unknown words, those of ``text`` if None."""
         labels = token_labels(tokenizer, ids, tokenizer.unknown(text) if unknown is None else unknown)
         return cls(name, labels, text, tokenizer, ids)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """A label for each token."""
+        side = self.input or self.name
+        return tuple(Label(text, side, self.start + place) for place, text in enumerate(self.tokens))
 
     @property
     def vocabulary(self) -> Tokenizer:
@@ -148,24 +159,29 @@ class Example:
 
     def tokens(self, stack: str) -> list[str]:
         """Tokens that the encoder or the decoder reads."""
-        return self.source_tokens if stack == "encoder" else self.target_tokens
+        return self.side(stack).tokens
+
+    def side(self, stack: str) -> Side:
+        """Side that the encoder or the decoder reads."""
+        return self.sides[0 if stack == "encoder" else -1]
 
     def attention_sides(self, stack: str, kind: str) -> tuple[Side, Side]:
         """Query and key side of an attention; queries of cross-attention are named by the token that each predicts."""
         source, target = self.sides[0], self.sides[-1]
         if not self.translated and source.tokenizer is None:
-            source = source._replace(name="position")
+            source = source._replace(name="position", input=source.name)
         if stack == "encoder" or not self.translated:
             return source, source
         if kind == "cross_attention":
             return self._predicted, source
-        target = target._replace(name="target, as read")
+        target = target._replace(name="target, as read", input=target.name)
         return target, target
 
     @property
     def _predicted(self) -> Side:
         target = self.sides[-1]
-        return Side.of("target, as predicted", target.vocabulary, self.predicted_ids, target.text)
+        side = Side.of("target, as predicted", target.vocabulary, self.predicted_ids, target.text)
+        return side._replace(input=target.name, start=1)
 
 
 @dataclass(frozen=True)

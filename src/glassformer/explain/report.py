@@ -7,19 +7,20 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from glassformer.explain.decimals import aligned, decimal, precise, probability, weight
 from glassformer.explain.example import Example
-from glassformer.explain.figures.panels import LARGEST
 from glassformer.explain.figures.svg import pixel_paths
 from glassformer.explain.formula.formula import Formula, trace_back
+from glassformer.explain.matrix import LARGEST
 from glassformer.explain.page.drawing import HIGH, WIDTH, drawings
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
 from glassformer.explain.page.model_line import eyebrow, model_line
 from glassformer.explain.page.shades import palette, stylesheet
-from glassformer.explain.page.sheets import Numbers, Sheet, sheet_of
+from glassformer.explain.page.sheets import Numbers, Sheet, sheet_of_table
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import WordTable, direction, equation, length_class, sides_of, token, words_of
-from glassformer.explain.walkthrough.step import MAX_LABELS, Pixels, Step, TensorTable, legend
+from glassformer.explain.walkthrough.step import MAX_LABELS, Pixels, Step, TracedMatrix, legend
 from glassformer.explain.walkthrough.walkthrough import walkthrough
 
 PAGE = "glassformer.explain.page"
@@ -69,7 +70,7 @@ def report(example: Example) -> str:
             steps=rendered,
             checks=sum(one.checks for one in rendered),
             failed=[(one.step, text) for one in rendered for text in one.failed],
-            numbers_checked=sum(_size(table) for one in rendered for table in one.step.tables),
+            numbers_checked=sum(table.values.size for one in rendered for table in one.step.tables),
             drawings=drawings(example, steps),
             summary=summary_of(steps, [bool(one.failed) for one in rendered], alignment),
             legend=legends,
@@ -92,26 +93,22 @@ def _render(example: Example, step: Step, numbers: Numbers, last: bool) -> Rende
     figures: list[Sheet | Gallery] = []
     for group in _groups(step.tables) if step.passed else [[table] for table in step.tables]:  # every fault is shown
         if len(group) > 1:
-            figures.append(gallery_of(group, numbers, f"step-{step.number}"))
+            figures.append(gallery_of(group, numbers))
         else:
-            figures.append(sheet_of(group[0], numbers, failed=not step.passed))
+            figures.append(sheet_of_table(group[0], numbers, failed=not step.passed))
     return RenderedStep(step, words_of(step), figures, formulas)
 
 
-def _groups(tables: tuple[TensorTable, ...]) -> list[list[TensorTable]]:
+def _groups(tables: tuple[TracedMatrix, ...]) -> list[list[TracedMatrix]]:
     """The heads of one attention together."""
-    groups: list[list[TensorTable]] = []
+    groups: list[list[TracedMatrix]] = []
     for table in tables:
-        same = groups and table.shade == "weights" and groups[-1][0].name == table.name
+        same = groups and table.scale.kind == "weights" and groups[-1][0].name == table.name
         if same:
             groups[-1].append(table)
         else:
             groups.append([table])
     return groups
-
-
-def _size(table: TensorTable) -> int:
-    return len(table.rows.labels) * (1 if table.columns is None else len(table.columns.labels))
 
 
 def _limits(example: Example) -> list[str]:
@@ -138,6 +135,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.tests["gallery"] = lambda value: isinstance(value, Gallery)
+    environment.filters |= {f.__name__: f for f in (aligned, decimal, precise, probability, weight)}
     environment.filters["mathml"] = lambda formula: Markup(formula.mathml())
     environment.filters["place"] = _place
     environment.filters["token"] = token

@@ -10,7 +10,7 @@ from torch import Tensor
 from glassformer.data.sequences import Frame, special_id
 from glassformer.errors import ConfigError, DataError
 from glassformer.explain.example import Example, ExampleInput, Side
-from glassformer.explain.figures.svg import visible
+from glassformer.explain.matrix import visible
 from glassformer.explain.trace import Trace, trace
 from glassformer.models.bert import BERT
 from glassformer.models.encoder_decoder import EncoderDecoder

@@ -1,7 +1,7 @@
 """Pictures of an example by name: attention, positions, the causal mask, norms, the logit lens."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -10,9 +10,9 @@ from glassformer.alignment.attention import grouped
 from glassformer.errors import ConfigError, nearest
 from glassformer.explain.example import Example, Side
 from glassformer.explain.figures.model_figures import CLASS, class_attention, lens_of, mask, norms, positions
-from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
 from glassformer.explain.formula.dataflow import stacks, token_projection
+from glassformer.explain.matrix import WEIGHTS, Axis, Label, Matrix
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.embedding import PatchEmbedding
 from glassformer.text.tokenizer import Tokenizer
@@ -34,10 +34,10 @@ class Choice:
     shifted: bool = False
 
 
-class _Side(NamedTuple):
+class _Groups(NamedTuple):
     """The tokens or words along an axis, and for each position the one that it is part of, -1 for none."""
 
-    labels: list[str]
+    labels: tuple[Label, ...]
     groups: list[int]
 
 
@@ -102,14 +102,15 @@ def _attention(example: Example, name: str, choice: Choice) -> View:
         if kind != "cross_attention":
             raise ConfigError(f"{name} has no second reading; only cross-attention can be shifted")
         query_side, title = example.attention_sides(stack, "self_attention")[0], f"{title}, shifted"
-    queries, keys = _side(query_side, choice), _side(key_side, choice)
+    queries, keys = _groups(query_side, choice), _groups(key_side, choice)
     if not choice.specials:
         title += " · special tokens left out, so rows sum to less than 1"
-    panels = []
-    for head, matrix in heads.items():
-        values = grouped(matrix, queries.groups, keys.groups).numpy()
-        panels.append(Panel(head if len(heads) > 1 else "", queries.labels, keys.labels, values))
-    return View(name, title, f"{query_side.name} (query)", f"{key_side.name} (key)", "attention", panels)
+    rows, columns = Axis(f"{query_side.name} (query)", queries.labels), Axis(f"{key_side.name} (key)", keys.labels)
+    matrices = []
+    for head, weights in heads.items():
+        values = grouped(weights, queries.groups, keys.groups).numpy()
+        matrices.append(Matrix(values, rows, columns, head if len(heads) > 1 else "", WEIGHTS))
+    return View(name, title, matrices)
 
 
 def _heads(weights: Tensor, name: str, choice: Choice) -> dict[str, Tensor]:
@@ -124,18 +125,19 @@ def _heads(weights: Tensor, name: str, choice: Choice) -> dict[str, Tensor]:
     return {f"head {choice.head}": weights[choice.head]}
 
 
-def _side(written: Side, choice: Choice) -> _Side:
+def _groups(side: Side, choice: Choice) -> _Groups:
     """Patches are no words, and of them the class token alone is special."""
-    if written.tokenizer is not None:
-        return _side_of_text(written, written.tokenizer, choice)
+    if side.tokenizer is not None:
+        return _groups_of_text(side, side.tokenizer, choice)
     if choice.words:
         raise ConfigError("what stands here is no text and has no words; leave words out")
-    kept = [place for place, label in enumerate(written.tokens) if choice.specials or label != "[CLS]"]
+    labels = side.labels
+    kept = [place for place, label in enumerate(labels) if choice.specials or label.text != "[CLS]"]
     order = {place: index for index, place in enumerate(kept)}
-    return _Side([written.tokens[place] for place in kept], [order.get(p, -1) for p in range(len(written.tokens))])
+    return _Groups(tuple(labels[place] for place in kept), [order.get(place, -1) for place in range(len(labels))])
 
 
-def _side_of_text(side: Side, tokenizer: Tokenizer, choice: Choice) -> _Side:
+def _groups_of_text(side: Side, tokenizer: Tokenizer, choice: Choice) -> _Groups:
     """Words are named as they stand in ``text``, where an unknown sign is still itself."""
     special = set(tokenizer.special_tokens.values()) - {tokenizer.unknown_id}
     ids, written = side.ids, side.text.split()
@@ -146,16 +148,16 @@ def _side_of_text(side: Side, tokenizer: Tokenizer, choice: Choice) -> _Side:
     ]
     kept = [key for key, token in zip(keys, ids, strict=True) if choice.specials or token not in special]
     order = {key: index for index, key in enumerate(dict.fromkeys(kept))}
-    labels = []
+    labels, tokens = [], side.labels
     for position, word in order:
-        pieces = (
-            [side.tokens[position]]
-            if word < 0
-            else [t for t, one in zip(side.tokens, words, strict=True) if one == word]
-        )
-        named = word >= 0 and len(written) == max(words) + 1
-        labels.append(written[word] if named else "".join(pieces))
-    return _Side(labels, [order.get(key, -1) for key in keys])
+        if word < 0:
+            labels.append(tokens[position])
+            continue
+        pieces = [label for label, one in zip(tokens, words, strict=True) if one == word]
+        named = len(written) == max(words) + 1
+        text = written[word] if named else "".join(piece.text for piece in pieces)
+        labels.append(replace(pieces[0], text=text, span=len(pieces)))
+    return _Groups(tuple(labels), [order.get(key, -1) for key in keys])
 
 
 def _whole(example: Example) -> dict[str, Callable[[Example], View]]:

@@ -10,9 +10,9 @@ from torch import Tensor
 from glassformer.errors import ConfigError
 from glassformer.explain.analysis.lens import logit_lens
 from glassformer.explain.example import Example
-from glassformer.explain.figures.panels import Panel
 from glassformer.explain.figures.view import View
 from glassformer.explain.formula.dataflow import embeddings, residual_stream, stacks
+from glassformer.explain.matrix import Axis, Matrix, Scale
 from glassformer.layers.position import Sinusoidal
 
 DIMENSIONS = 64
@@ -32,39 +32,48 @@ def positions(example: Example) -> View:
         values = type(position) if isinstance(position, Sinusoidal) else position
         if values not in longest or longest[values][1] < length:
             longest[values] = side, length
-    panels = []
+    encodings = {side: _numbers(example.trace[f"{side}.encoding"]) for side, _ in longest.values()}
+    width = next(iter(encodings.values())).shape[1]
+    chosen = _dimensions(width)
+    parts = {side: encoding[:, chosen] for side, encoding in encodings.items()}
+    high = 1.0 if isinstance(position, Sinusoidal) else max(float(np.abs(values).max()) for values in parts.values())
+    dimensions, scale = Axis.of("dimension", map(str, chosen)), Scale("encoding", -high, high)
+    matrices = []
     for side, length in longest.values():
-        encoding = _numbers(example.trace[f"{side}.encoding"])
-        dimensions = _dimensions(encoding.shape[1])
-        rows = [str(place) for place in range(length)]
         title = side.removesuffix("_embedding") if len(longest) > 1 else ""
-        panels.append(Panel(title, rows, [str(dimension) for dimension in dimensions], encoding[:, dimensions]))
+        matrices.append(Matrix(parts[side], _numbered("position", length), dimensions, title, scale))
     title = f"positional encoding, {type(position).__name__.lower()}"
-    if encoding.shape[1] > DIMENSIONS:
-        title += f" · {DIMENSIONS} of {encoding.shape[1]} dimensions, in pairs"
-    largest = max(float(np.abs(panel.values).max()) for panel in panels)
-    high = 1.0 if isinstance(position, Sinusoidal) else largest
-    return View("positions", title, "position", "dimension", "encoding", panels, -high, high)
+    if width > DIMENSIONS:
+        title += f" · {DIMENSIONS} of {width} dimensions, in pairs"
+    return View("positions", title, matrices)
 
 
 def mask(example: Example) -> View:
     values = _numbers(example.trace["decoder.layers.0.self_attention.mask"][0, 0])
-    tokens, read = example.tokens("decoder"), example.attention_sides("decoder", "self_attention")[0].name
+    read = example.attention_sides("decoder", "self_attention")[0]
     title = "causal mask of the decoder: no token sees a later one"
-    axes = f"{read} (query)", f"{read} (key)"
-    return View("mask", title, *axes, "1 = may be seen", [Panel("", tokens, tokens, values)])
+    queries, keys = (Axis(f"{read.name} ({kind})", read.labels) for kind in ("query", "key"))
+    return View("mask", title, [Matrix(values, queries, keys, scale=Scale("1 = may be seen"))])
 
 
 def norms(example: Example) -> View:
-    panels = []
+    lengths = {}
     for stack in stacks(example.model):
         names = residual_stream(example.model, stack)
-        lengths = [example.trace[name][0].double().norm(dim=-1) for name in names]
-        panels.append(Panel(stack, _places(len(names)), example.tokens(stack), _numbers(torch.stack(lengths))))
-    low = min(float(panel.values.min()) for panel in panels)
-    high = max(float(panel.values.max()) for panel in panels)
-    title = "length of the residual stream, after the embedding and after each layer"
-    return View("norms", title, "place", "token", "Euclidean norm", panels, low, high)
+        lengths[stack] = _numbers(torch.stack([example.trace[name][0].double().norm(dim=-1) for name in names]))
+    low = min(float(values.min()) for values in lengths.values())
+    high = max(float(values.max()) for values in lengths.values())
+    matrices = [
+        Matrix(
+            values,
+            _places(len(values)),
+            Axis("token", example.side(stack).labels),
+            stack,
+            Scale("Euclidean norm", low, high),
+        )
+        for stack, values in lengths.items()
+    ]
+    return View("norms", "length of the residual stream, after the embedding and after each layer", matrices)
 
 
 def lens_of(example: Example) -> View:
@@ -78,21 +87,23 @@ def lens_of(example: Example) -> View:
     if asking.name == "text":
         what, axis = f"token, had the {stacks(example.model)[0]}", "text: the predicted token"
     title = f"logit lens: the probability of each {what} ended there"
-    panel = Panel("", _places(len(probability)), asking.tokenizer.tokens(ids), probability)
-    return View("logit_lens", title, "place", axis, "probability", [panel])
+    columns = Axis.of(axis, asking.tokenizer.tokens(ids))
+    return View(
+        "logit_lens", title, [Matrix(probability, _places(len(probability)), columns, "", Scale("probability"))]
+    )
 
 
 def class_attention(example: Any, name: str, title: str, heads: Mapping[str, Tensor]) -> View:
     """Attention of a Vision Transformer's class token to each patch, laid over the image."""
     down, across = (side // example.model.config.patch_size for side in example.model.config.image_size)
-    rows, columns = [str(row) for row in range(down)], [str(column) for column in range(across)]
-    panels = []
-    for head, weights in heads.items():
-        values = weights[0, 1:].reshape(down, across).numpy()  # what it looks at itself is left out
-        panels.append(Panel(head if len(heads) > 1 else "", rows, columns, values, example.values))
-    title = f"{title} of {example.input}"
-    high = max(float(panel.values.max()) for panel in panels)
-    return View(name, title, "row of patches", "column of patches", "attention", panels, 0.0, high)
+    rows, columns = _numbered("row of patches", down), _numbered("column of patches", across)
+    patches = {head: weights[0, 1:].reshape(down, across).numpy() for head, weights in heads.items()}  # not itself
+    scale = Scale("attention", 0.0, max(float(values.max()) for values in patches.values()))
+    matrices = [
+        Matrix(values, rows, columns, head if len(heads) > 1 else "", scale, example.values)
+        for head, values in patches.items()
+    ]
+    return View(name, f"{title} of {example.input}", matrices)
 
 
 def _dimensions(d_model: int) -> list[int]:
@@ -101,8 +112,12 @@ def _dimensions(d_model: int) -> list[int]:
     return [dimension for pair in pairs for dimension in (2 * int(pair), 2 * int(pair) + 1) if dimension < d_model]
 
 
-def _places(count: int) -> list[str]:
-    return ["embedding", *(f"layer {layer}" for layer in range(count - 1))]
+def _numbered(title: str, count: int) -> Axis:
+    return Axis.of(title, map(str, range(count)))
+
+
+def _places(count: int) -> Axis:
+    return Axis.of("place", ["embedding", *(f"layer {layer}" for layer in range(count - 1))])
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:

@@ -1,21 +1,19 @@
 """Matrices as SVG: numbers on a shade that follows them, legible without color and on light and dark paper."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from unicodedata import combining, east_asian_width
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.explain.decimals import compact
-from glassformer.explain.figures.panels import Panel, Panels
+from glassformer.explain.matrix import Matrix, Scale, columns_of
 
 # Samples of cividis (Nuñez, Anderton & Renslow 2018), a palette that color-blind readers see as everybody does.
 CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"]
 SHADES = 64
 CHARACTER = 7.3  # width of one, at the size of labels
-LONGEST_LABEL = 24
 LINE = 1400  # width of a line of panels
 MAX_PIXELS = 64
 """Pixels a side; larger images are reduced, each pixel the mean of those that it stands for."""
@@ -25,7 +23,6 @@ _STYLE = (
     "@media (prefers-color-scheme: dark) "
     "{ .glassformer-view .paper { fill: #16181d } .glassformer-view .ink { fill: #e9e9ea } }"
 )
-_JOINS = "\u200c\u200d"  # invisible, but they decide which letters or emoji are seen
 
 
 def shade(fraction: float) -> str:
@@ -41,30 +38,12 @@ def ink(fraction: float) -> str:
     return "black" if fraction >= 0.5 else "white"
 
 
-def place(value: float, low: float, high: float) -> float:
-    """Place of ``value`` between ``low`` and ``high``, from 0 to 1."""
-    return (value - low) / (high - low) if high > low else 0.0
-
-
-def visible(token: str) -> str:
-    """``token`` as text that can be seen: a space at an end as ␣; what has no sign, or would reorder others, by its
-    number."""
-    inner = token.strip(" ")
-    before = len(token) - len(token.lstrip(" ")) if inner else len(token)
-    after = len(token) - before - len(inner)
-    return "␣" * before + "".join(map(_visible_sign, inner)) + "␣" * after or "∅"
-
-
-def columns_of(text: str) -> int:
-    """The columns that ``text`` takes in a font of fixed width; East Asian signs and emoji take two."""
-    signs = (c for c in text if not combining(c) and c not in _JOINS)
-    return sum(2 if east_asian_width(sign) in "WF" else 1 for sign in signs)
-
-
-def label(token: str) -> str:
-    """``visible``, cut with a … where it is long."""
-    text = visible(token)
-    return text if columns_of(text) <= LONGEST_LABEL else text[: LONGEST_LABEL // 2] + "…" + text[-4:]
+def extent(matrices: Sequence[Matrix], written: Callable[[str], str] = str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Maximum rows and columns of a matrix, and columns of text of the longest row and column label, as written."""
+    sides = [[matrix.rows for matrix in matrices], [matrix.columns for matrix in matrices]]
+    rows, columns = (max(map(len, axes)) for axes in sides)
+    high, wide = (max(columns_of(written(label.short)) for axis in axes for label in axis.labels) for axes in sides)
+    return (rows, columns), (high, wide)
 
 
 def lines_of(panels: int, most: int) -> tuple[int, int]:
@@ -73,29 +52,29 @@ def lines_of(panels: int, most: int) -> tuple[int, int]:
     return lines, -(-panels // lines)
 
 
-def svg(view: Panels) -> str:
-    """The panels of ``view`` in lines, the titles of the axes once, the color bar at the right."""
-    grid = _grid(view)
-    width = max(grid.width + 34 + 96, 8 * len(view.title) + 44)
+def svg(title: str, matrices: Sequence[Matrix]) -> str:
+    """Matrices in lines, the titles of their axes once, the color bar at the right."""
+    grid, first = _grid(matrices), matrices[0]
+    width = max(grid.width + 34 + 96, 8 * len(title) + 44)
     bar = max(110.0, min(grid.height - grid.top - 14, 220.0))
-    height = 66 + max(grid.height, grid.top + bar, CHARACTER * len(view.row_axis)) + 14
-    summary = f"rows: {view.row_axis}; columns: {view.column_axis}; shade: {view.value_axis}"
+    height = 66 + max(grid.height, grid.top + bar, CHARACTER * len(first.rows.title)) + 14
+    summary = f"rows: {first.rows.title}; columns: {first.columns.title}; shade: {first.scale.title}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="glassformer-view" viewBox="0 0 {width:g} {height:g}" '
         f'width="{width:g}" height="{height:g}" style="max-width:100%;height:auto" '
         'font-family="ui-monospace, monospace" font-size="12" role="img">',
-        f"<title>{escape(view.title)}</title><desc>{escape(summary)}</desc><style>{_STYLE}</style>",
+        f"<title>{escape(title)}</title><desc>{escape(summary)}</desc><style>{_STYLE}</style>",
         f'<rect class="paper" width="{width:g}" height="{height:g}" fill="#ffffff"/>',
         '<g class="ink" fill="#16181d">',
-        f'<text x="22" y="26" font-size="14" font-weight="bold">{escape(view.title)}</text>',
-        _text(34 + grid.width / 2, 52, view.column_axis, "middle"),
-        _turned(20, 59 + (height - 66) / 2, view.row_axis, "middle"),
+        f'<text x="22" y="26" font-size="14" font-weight="bold">{escape(title)}</text>',
+        _text(34 + grid.width / 2, 52, first.columns.title, "middle"),
+        _turned(20, 59 + (height - 66) / 2, first.rows.title, "middle"),
         "</g>",
     ]
-    for index, panel in enumerate(view.panels):
+    for index, matrix in enumerate(matrices):
         line, column = divmod(index, grid.per_line)
-        parts += _panel(view, panel, grid, 34 + column * grid.block_width, 66 + line * grid.block_height)
-    parts += _color_bar(view, 34 + grid.width + 22, 66 + grid.top, bar)
+        parts += _panel(matrix, grid, 34 + column * grid.block_width, 66 + line * grid.block_height)
+    parts += _color_bar(first.scale, 34 + grid.width + 22, 66 + grid.top, bar)
     return "\n".join([*parts, "</svg>\n"])
 
 
@@ -123,64 +102,60 @@ class _Grid:
         return self.block_height * self.lines
 
 
-def _grid(view: Panels) -> _Grid:
-    panels = view.panels
-    columns, rows = (max(len(side) for side in sides) for sides in zip(*[(p.columns, p.rows) for p in panels]))
-    wide, high = (
-        CHARACTER * max(columns_of(label(token)) for panel in panels for token in getattr(panel, side))
-        for side in ("columns", "rows")
-    )
-    cell = max(15.0, min((900 if len(panels) == 1 else 300) / columns, 72.0))
-    longest = max(len(compact(float(value))) for panel in panels for value in panel.values.flat)
-    pictured = any(panel.picture is not None for panel in panels)
+def _grid(matrices: Sequence[Matrix]) -> _Grid:
+    (rows, columns), (longest_row, longest_column) = extent(matrices)
+    high, wide = CHARACTER * longest_row, CHARACTER * longest_column
+    cell = max(15.0, min((900 if len(matrices) == 1 else 300) / columns, 72.0))
+    longest = max(len(compact(float(value))) for matrix in matrices for value in matrix.values.flat)
+    pictured = any(matrix.picture is not None for matrix in matrices)
     numbers = cell >= 6.4 * longest + 5 and not pictured
     cell_height = cell if pictured else 26.0 if numbers else min(cell, 26.0)
     left, turned = high + 12, wide > cell - 3
-    top = (wide + 12 if turned else 22) + (20 if any(panel.title for panel in panels) else 0)
+    top = (wide + 12 if turned else 22) + (20 if any(matrix.title for matrix in matrices) else 0)
     block_width, block_height = left + cell * columns + 14, top + cell_height * rows + 14
-    lines, per_line = lines_of(len(panels), int(LINE // block_width))
+    lines, per_line = lines_of(len(matrices), int(LINE // block_width))
     return _Grid(cell, cell_height, left, top, block_width, block_height, per_line, lines, turned, numbers)
 
 
-def _panel(view: Panels, panel: Panel, grid: _Grid, x: float, y: float) -> list[str]:
+def _panel(matrix: Matrix, grid: _Grid, x: float, y: float) -> list[str]:
     """Labels, then all cells of one shade as one path, so that a large matrix stays a small file, then numbers."""
     x, y = x + grid.left, y + grid.top
     parts = ['<g class="ink" fill="#16181d">']
-    if panel.title:
+    if matrix.title:
         above = y - grid.top + 12
-        parts.append(_text(x + grid.cell_width * len(panel.columns) / 2, above, panel.title, "middle"))
-    for j, token in enumerate(panel.columns):
+        parts.append(_text(x + grid.cell_width * len(matrix.columns) / 2, above, matrix.title, "middle"))
+    for j, label in enumerate(matrix.columns.labels):
         middle = x + grid.cell_width * (j + 0.5)
         if grid.turned:
-            parts.append(_turned(middle + 4, y - 7, label(token), "start"))
+            parts.append(_turned(middle + 4, y - 7, label.short, "start"))
         else:
-            parts.append(_text(middle, y - 7, label(token), "middle"))
-    for i, token in enumerate(panel.rows):
-        parts.append(_text(x - 7, y + grid.cell_height * (i + 0.5) + 4, label(token), "end"))
+            parts.append(_text(middle, y - 7, label.short, "middle"))
+    for i, label in enumerate(matrix.rows.labels):
+        parts.append(_text(x - 7, y + grid.cell_height * (i + 0.5) + 4, label.short, "end"))
     parts.append('</g><g shape-rendering="crispEdges">')
     paths: dict[str, list[str]] = {}
-    for i, j, value in _cells(panel):
-        path = paths.setdefault(shade(place(value, view.low, view.high)), [])
+    for i, j, value in _cells(matrix):
+        path = paths.setdefault(shade(matrix.scale.fraction(value)), [])
         corner = f"M{x + grid.cell_width * j:.2f} {y + grid.cell_height * i:.2f}"
         path.append(f"{corner}h{grid.cell_width:.2f}v{grid.cell_height:.2f}h-{grid.cell_width:.2f}z")
     parts += [f'<path fill="{color}" d="{"".join(path)}"/>' for color, path in sorted(paths.items())]
-    if panel.picture is not None:
-        size = grid.cell_width * len(panel.columns), grid.cell_height * len(panel.rows)
-        parts += pixel_paths(panel.picture, x, y, *size, opacity=0.45)
+    if matrix.picture is not None:
+        size = grid.cell_width * len(matrix.columns), grid.cell_height * len(matrix.rows)
+        parts += pixel_paths(matrix.picture, x, y, *size, opacity=0.45)
     parts.append('</g><g font-size="11">')
-    for i, j, value in _cells(panel) if grid.numbers else ():
+    for i, j, value in _cells(matrix) if grid.numbers else ():
         center = x + grid.cell_width * (j + 0.5), y + grid.cell_height * (i + 0.5) + 4
-        parts.append(_text(*center, compact(value), "middle", ink(place(value, view.low, view.high))))
+        parts.append(_text(*center, compact(value), "middle", ink(matrix.scale.fraction(value))))
     return [*parts, "</g>"]
 
 
-def _cells(panel: Panel) -> Iterator[tuple[int, int, float]]:
-    for i, row in enumerate(panel.values):
+def _cells(matrix: Matrix) -> Iterator[tuple[int, int, float]]:
+    for i, row in enumerate(matrix.values):
         for j, value in enumerate(row):
             yield i, j, float(value)
 
 
-def _color_bar(view: Panels, x: float, y: float, height: float) -> list[str]:
+def _color_bar(scale: Scale, x: float, y: float, height: float) -> list[str]:
     step = height / SHADES
     parts = ['<g shape-rendering="crispEdges">']
     for level in range(SHADES):
@@ -191,9 +166,9 @@ def _color_bar(view: Panels, x: float, y: float, height: float) -> list[str]:
         )
     parts.append('</g><g class="ink" fill="#16181d" font-size="11">')
     for part in (0.0, 0.5, 1.0):
-        value = view.low + part * (view.high - view.low)
+        value = scale.low + part * (scale.high - scale.low)
         parts.append(_text(x + 19, y + height * (1 - part) + 4, compact(value), "start"))
-    parts.append(_turned(x + 66, y + height / 2, view.value_axis, "middle"))
+    parts.append(_turned(x + 66, y + height / 2, scale.title, "middle"))
     return [*parts, "</g>"]
 
 
@@ -241,10 +216,6 @@ def _text(x: float, y: float, text: str, anchor: str, fill: str = "") -> str:
 def _turned(x: float, y: float, text: str, anchor: str) -> str:
     """Read from below."""
     return f'<text transform="translate({x:.1f} {y:.1f}) rotate(-90)" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _visible_sign(character: str) -> str:
-    return character if character.isprintable() or character in _JOINS else f"[U+{ord(character):04X}]"
 
 
 def _rgb(color: str) -> list[int]:

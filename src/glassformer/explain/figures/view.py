@@ -1,111 +1,77 @@
-"""A picture as plain data: titles, labels and numbers. How it is written down, as a file of any kind, starts here."""
+"""A view: matrices with the same axes and colors, drawn side by side."""
 
-import csv
-import io
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
+from dataclasses import dataclass, replace
+from typing import Self
 
 from glassformer.errors import ConfigError
-from glassformer.explain.figures import svg
-from glassformer.explain.figures.panels import Panels
-
-DRAWN = (".pdf", ".png")  # by matplotlib
-SUFFIXES = (".csv", ".pdf", ".png", ".svg", ".tex")
-
-_LATEX = str.maketrans(
-    {
-        **{sign: "\\" + sign for sign in "&%$#_{}"},
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "\\": r"\textbackslash{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "…": r"\ldots{}",
-        "·": r"$\cdot$",
-    }
-)
+from glassformer.explain.figures.svg import svg
+from glassformer.explain.matrix import LARGEST, Axis, Matrix, Scale
+from glassformer.explain.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
-class View(Panels):
-    """Panels that can be saved: as a picture, every number, or a table."""
+class View:
+    """Matrices whose axes have the same titles, and whose numbers have the same scale.
 
-    def to_csv(self) -> str:
-        """A line a number, in full, with the places and the tokens that it belongs to."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["panel", "row", "row_label", "column", "column_label", "value"])
-        for panel in self.panels:
-            for i, row in enumerate(panel.rows):
-                for j, column in enumerate(panel.columns):
-                    writer.writerow([panel.title, i, row, j, column, repr(float(panel.values[i, j]))])
-        return text.getvalue()
+    The titles of the axes name queries and keys if the matrices are attention. The numbers are exact and complete.
+    Pictures and tables of more than ``largest`` rows or columns are pooled, and their title says so.
+    """
 
-    def to_latex(self) -> str:
-        """A ``tabular`` a panel, of the kernel's own commands; scripts that Latin fonts lack need XeLaTeX."""
-        view = self.pooled()
-        parts = []
-        for panel in view.panels:
-            title = ", ".join(part for part in (view.title, panel.title) if part)
-            parts += [
-                r"\begin{table}",
-                rf"\caption{{{_latex(title)}. Rows: {_latex(view.row_axis)}; "
-                rf"columns: {_latex(view.column_axis)}; values: {_latex(view.value_axis)}.}}",
-                rf"\begin{{tabular}}{{l{'r' * len(panel.columns)}}}",
-                "".join(f" & {_typed(column)}" for column in panel.columns) + r" \\ \hline",
-            ]
-            for row, values in zip(panel.rows, panel.values, strict=True):
-                parts.append(_typed(row) + "".join(f" & {value:.2f}" for value in values) + r" \\")
-            parts += [r"\end{tabular}", r"\end{table}", ""]
-        return "\n".join(parts)
+    name: str
+    title: str
+    matrices: list[Matrix]
+    largest: int = LARGEST
+    """Largest number of rows or columns that pictures and tables show without pooling."""
 
-    def svg(self) -> str:
-        """A picture that needs nothing but itself, legible on light and on dark."""
-        return svg.svg(self.pooled())
+    @property
+    def row_axis(self) -> str:
+        """Title of the rows."""
+        return self.matrices[0].rows.title
+
+    @property
+    def column_axis(self) -> str:
+        """Title of the columns."""
+        return self.matrices[0].columns.title
+
+    @property
+    def scale(self) -> Scale:
+        """Meaning and colors of the numbers."""
+        return self.matrices[0].scale
+
+    def pooled(self) -> Self:
+        """At most ``largest`` rows and columns a matrix, each number the maximum of those it stands for; the title
+        says so. Without larger matrices the same object."""
+        shape = [max(matrix.values.shape[axis] for matrix in self.matrices) for axis in (0, 1)]
+        rows, columns = (-(-length // self.largest) for length in shape)
+        if rows == columns == 1:
+            return self
+        cells = "{} × {} pooled by max, {} × {} to a cell".format(*shape, rows, columns)
+        matrices = [matrix.pooled(rows, columns) for matrix in self.matrices]
+        return replace(self, title=f"{self.title} · {cells}", matrices=matrices)
 
     def _repr_html_(self) -> str:
-        return self.svg()
-
-    def save(self, path: str | Path) -> None:
-        """By its suffix: .svg .png .pdf a picture, .csv every number, .tex a table."""
-        path = Path(path)
-        suffix = known_suffix(path)
-        if suffix in DRAWN:
-            path.write_bytes(self._drawn(suffix.removeprefix(".")))
-        else:
-            text = {".csv": self.to_csv, ".tex": self.to_latex, ".svg": self.svg}[suffix]()
-            path.write_text(text, encoding="utf-8", newline="\n")
-
-    def _drawn(self, kind: str) -> bytes:
-        """By matplotlib, which is imported only here: it is optional, and takes a second to start."""
-        try:
-            drawing = import_module("glassformer.explain.figures.matplotlib")
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] != "matplotlib":
-                raise
-            raise ConfigError(
-                f".{kind} files are drawn by matplotlib, which is not installed; "
-                "pip install 'glassformer[plot]', or name a .svg file"
-            ) from None
-        drawn: bytes = drawing.draw(self.pooled(), kind)
-        return drawn
+        view = self.pooled()
+        return svg(view.title, view.matrices)
 
 
-def known_suffix(path: str | Path) -> str:
-    """The suffix of ``path`` in small letters; a ``ConfigError`` names the known ones when it is none of them."""
-    suffix = Path(path).suffix.lower()
-    if not suffix:
-        raise ConfigError(f"{path}: no suffix says what kind of figure it is; end it in one of {' '.join(SUFFIXES)}")
-    if suffix not in SUFFIXES:
-        raise ConfigError(f"{path}: {suffix} is no kind of figure; known: {' '.join(SUFFIXES)}")
-    return suffix
+def view_tensor(trace: Trace, name: str, **index: int) -> View:
+    """A view of what is left of a recorded tensor: a matrix, or one for each entry of the axis in front of it.
 
-
-def _latex(text: str) -> str:
-    return text.translate(_LATEX)
-
-
-def _typed(token: str) -> str:
-    return rf"\texttt{{{_latex(svg.visible(token))}}}"
+    Rows and columns are numbered; ``view`` draws the attention of an example with its tokens.
+    """
+    if "batch" in trace.axes(name):
+        index = {"batch": 0, **index}
+    sizes = zip(trace.axes(name), trace[name].shape, strict=True)
+    axes = [axis for axis, size in sizes if axis not in index and size > 1]
+    values = trace.at(name, **index).double().cpu()
+    while values.ndim < 2:
+        values, axes = values[None], ["", *axes]
+    if values.ndim > 3:
+        raise ConfigError(f"{name} has the axes {', '.join(axes)}; fix one of them, as in {axes[0]}=0")
+    slices = values[None] if values.ndim == 2 else values
+    titles = [""] if values.ndim == 2 else [f"{axes[0]} {number}" for number in range(len(slices))]
+    rows, columns = (Axis.of(axis, map(str, range(size))) for axis, size in zip(axes[-2:], slices.shape[1:]))
+    finite = values[values.isfinite()]
+    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 1.0)
+    scale = Scale(name.rpartition(".")[2].replace("_", " "), min(low, 0.0), high if high > low else low + 1)
+    return View(name, name, [Matrix(m.numpy(), rows, columns, t, scale) for t, m in zip(titles, slices, strict=True)])

@@ -9,8 +9,7 @@ from torch import Tensor
 from glassformer.alignment.attention import strongest_links, word_weights
 from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
-from glassformer.explain.figures.svg import columns_of, visible
-from glassformer.explain.page.sheets import Label
+from glassformer.explain.matrix import Label, columns_of
 from glassformer.explain.page.wording import direction
 from glassformer.text import TokenizerPair
 from glassformer.text.tokenizer import Tokenizer
@@ -112,12 +111,12 @@ def _labels(tokenizer: Tokenizer, ids: Sequence[int], text: str, side: str) -> l
         places = [place for place, group in enumerate(groups) if group == word]
         pieces = "".join(tokenizer.tokens([ids[place] for place in places]))
         name = split[word] if len(split) == max(groups) + 1 else pieces
-        found.append(Label(visible(name), side, places[0] + (side == "target"), len(places)))
+        found.append(Label(name, side, places[0] + (side == "target"), len(places)))
     return found
 
 
 def _width(labels: Sequence[Label]) -> float:
-    return sum(columns_of(label.text) * LETTER + SPACE for label in labels)
+    return sum(columns_of(label.visible) * LETTER + SPACE for label in labels)
 
 
 def _placed(labels: Sequence[Label], width: float) -> tuple[PlacedWord, ...]:
@@ -125,7 +124,7 @@ def _placed(labels: Sequence[Label], width: float) -> tuple[PlacedWord, ...]:
     spare = (width - _width(labels)) / len(labels)
     placed, x = [], 0.0
     for label in labels:
-        own = columns_of(label.text) * LETTER + SPACE + spare
+        own = columns_of(label.visible) * LETTER + SPACE + spare
         placed.append(PlacedWord(label, x + own / 2))
         x += own
     if direction(" ".join(label.text for label in labels)) == "rtl":

@@ -1,29 +1,17 @@
 """Matrices of attention: a small picture a head, one of them large, and all of a model's in three groups."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.explain.example import Example
 from glassformer.explain.figures import attention
-from glassformer.explain.figures.panels import LARGEST
-from glassformer.explain.figures.svg import visible
 from glassformer.explain.figures.view import View
-from glassformer.explain.page.sheets import (
-    Label,
-    Numbers,
-    Sheet,
-    Slice,
-    Titles,
-    entropy,
-    labels_of,
-    summary_of,
-    whole,
-    written,
-)
-from glassformer.explain.walkthrough.step import TensorTable
+from glassformer.explain.matrix import LARGEST, Matrix
+from glassformer.explain.page.sheets import Numbers, Sheet, Slice, entropy, sheet_of, summary_of
+from glassformer.explain.walkthrough.step import TracedMatrix
 
 MAX_BYTES = 600_000
 """Size of all matrices of a page in float32 above which they are written in float16."""
@@ -40,18 +28,20 @@ class Head:
     """``entropy`` in nats and ``distance`` in tokens are means over the rows, before any pooling."""
 
     name: str
-    title: str
+    matrix: Matrix
     numbers: Slice
     entropy: float
     distance: float
-    summary: str
+
+    @property
+    def summary(self) -> str:
+        return summary_of(self.matrix)
 
 
 @dataclass(frozen=True)
 class Gallery:
     """``sheet`` is the first head's, with its numbers; the page puts another's in its place."""
 
-    key: str
     title: str
     heads: tuple[Head, ...]
     sheet: Sheet
@@ -61,29 +51,16 @@ class Gallery:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self.sheet.rows), len(self.sheet.columns)
+        return len(self.sheet.matrix.rows), len(self.sheet.matrix.columns)
 
 
-def gallery_of(tables: Sequence[TensorTable], numbers: Numbers, key: str) -> Gallery:
+def gallery_of(tables: Sequence[TracedMatrix], numbers: Numbers) -> Gallery:
     """Gallery of one attention: a table of weights for each head."""
-    first = tables[0]
-    assert first.columns is not None
-    rows, columns = labels_of(first, first.rows), labels_of(first, first.columns)
-    values = np.array([table.values for table in tables], dtype=np.float32)
-    slices = _slices(numbers.add(values), values)
-    weights = first.trace[first.name][0].double().cpu().numpy()
-    heads = tuple(
-        _head(f"head {dict(table.fixed)['head']}", table.title, place, weights[dict(table.fixed)["head"]])
-        for table, place in zip(tables, slices, strict=True)
-    )
-    heads = tuple(
-        _summarized(head, rows, columns, matrix.astype(np.float64)) for head, matrix in zip(heads, values, strict=True)
-    )
-    titles = Titles(first.title, first.rows.title, first.columns.title)
-    sheet = written(
-        titles, rows, columns, values[0].astype(np.float64), "weights", slices[0], totals=whole(first, first.columns)
-    )
-    return Gallery(key, "Every head of this attention", heads, sheet, across=_across(len(heads)))
+    first, chosen = tables[0], [dict(table.fixed)["head"] for table in tables]
+    every = first.trace[first.name][0].double().cpu().numpy()
+    names = [f"head {number}" for number in chosen]
+    heads = _heads(names, tables, [every[number] for number in chosen], numbers, np.float32)
+    return _gallery("Every head of this attention", heads, len(heads), first.has_every_column)
 
 
 def galleries_of(example: Example, numbers: Numbers) -> list[Gallery]:
@@ -94,54 +71,50 @@ def galleries_of(example: Example, numbers: Numbers) -> list[Gallery]:
             groups.setdefault((path.split(".")[0], path.rpartition(".")[2]), []).append(attention.view(example, name))
     order = sorted(groups, key=lambda group: list(TITLES).index(group))
     pooled = {group: [view.pooled() for view in groups[group]] for group in order}
-    size = sum(4 * panel.values.size for found in pooled.values() for view in found for panel in view.panels)
+    size = sum(4 * matrix.values.size for found in pooled.values() for view in found for matrix in view.matrices)
     dtype = np.float32 if size <= MAX_BYTES else np.float16
-    side = "" if example.translated else example.sides[0].name
-    return [_gallery(_Group(*group, side), groups[group], pooled[group], numbers, dtype) for group in order]
+    titles = {group: TITLES[group] if example.translated else OF_ONE_STACK for group in order}
+    return [_gallery_of_views(titles[group], groups[group], pooled[group], numbers, dtype) for group in order]
 
 
-@dataclass(frozen=True)
-class _Group:
-    stack: str
-    kind: str
-    only_side: str
-
-    @property
-    def title(self) -> str:
-        return OF_ONE_STACK if self.only_side else TITLES[self.stack, self.kind]
-
-    @property
-    def asks(self) -> str:
-        return self.only_side or ("source" if self.stack == "encoder" else "target")
-
-
-def _gallery(
-    group: _Group, views: list[View], pooled: list[View], numbers: Numbers, dtype: type[np.floating]
+def _gallery_of_views(
+    title: str, views: list[View], pooled: list[View], numbers: Numbers, dtype: type[np.floating]
 ) -> Gallery:
-    rows = _labels(views[0].panels[0].rows, pooled[0].panels[0].rows, group.asks)
-    if group.kind == "cross_attention":  # named by what each step predicts, which it reads only at the next
-        rows = [Label(label.text, label.side, label.position + 1, label.span) for label in rows]
-    keys = "source" if group.kind == "cross_attention" else group.asks
-    columns = _labels(views[0].panels[0].columns, pooled[0].panels[0].columns, keys)
     heads = []
     for layer, (view, small) in enumerate(zip(views, pooled, strict=True)):
-        values = np.stack([panel.values for panel in small.panels]).astype(dtype)
-        for number, place in enumerate(_slices(numbers.add(values), values)):
-            name = f"layer {layer} · head {number}"
-            head = _head(name, f"{group.title.removeprefix('The ')}, {name}", place, view.panels[number].values)
-            heads.append(_summarized(head, rows, columns, values[number].astype(np.float64)))
-    same = views[0].panels[0].values.shape == pooled[0].panels[0].values.shape
-    titles = Titles(heads[0].title, views[0].row_axis, views[0].column_axis)
-    first = pooled[0].panels[0].values.astype(dtype).astype(np.float64)
-    sheet = written(titles, rows, columns, first, "weights", heads[0].numbers, totals=same)
-    note, across = _note(views, pooled, dtype), _across(len(views[0].panels))
-    return Gallery(f"{group.stack}-{group.kind}", group.title, tuple(heads), sheet, note, across)
+        names = [f"layer {layer} · head {number}" for number in range(len(view.matrices))]
+        titles = [f"{title.removeprefix('The ')}, {name}" for name in names]
+        matrices = [replace(matrix, title=text) for matrix, text in zip(small.matrices, titles, strict=True)]
+        heads += _heads(names, matrices, [matrix.values for matrix in view.matrices], numbers, dtype)
+    return _gallery(title, heads, len(views[0].matrices), views[0] is pooled[0], _note(views, pooled, dtype))
+
+
+def _gallery(title: str, heads: Sequence[Head], in_a_layer: int, sums: bool, note: str = "") -> Gallery:
+    sheet = sheet_of(heads[0].matrix, heads[0].numbers, sums)
+    return Gallery(title, tuple(heads), sheet, note, _across(in_a_layer))
+
+
+def _heads(
+    names: Sequence[str],
+    matrices: Sequence[Matrix],
+    weights: Sequence[NDArray[np.float64]],
+    numbers: Numbers,
+    dtype: type[np.floating],
+) -> list[Head]:
+    """``matrices`` may be pooled and are stored in ``dtype``; ``weights`` are those of each head without pooling."""
+    values = np.array([matrix.values for matrix in matrices], dtype=dtype)
+    key, size = numbers.add(values), values[0].size
+    heads = []
+    for number, (name, matrix, every) in enumerate(zip(names, matrices, weights, strict=True)):
+        stored = replace(matrix, values=values[number].astype(np.float64))
+        heads.append(Head(name, stored, Slice(key, number * size), entropy(every), _distance(every)))
+    return heads
 
 
 def _note(views: list[View], pooled: list[View], dtype: type[np.floating]) -> str:
     parts = []
     if views[0] is not pooled[0]:
-        high, wide = views[0].panels[0].values.shape
+        high, wide = views[0].matrices[0].values.shape
         parts.append(
             f"These matrices have {high} × {wide} cells and more than {LARGEST} do not fit: each cell here is the "
             "maximum of those it stands for, so no peak is lost, but rows no longer sum to 1."
@@ -156,24 +129,7 @@ def _across(heads: int) -> int:
     return -(-heads // -(-heads // 8))
 
 
-def _labels(every: list[str], pooled: list[str], side: str) -> list[Label]:
-    span = -(-len(every) // LARGEST)
-    return [
-        Label(visible(text), side, place * span, min(span, len(every) - place * span))
-        for place, text in enumerate(pooled)
-    ]
-
-
-def _head(name: str, title: str, place: Slice, weights: NDArray[np.float64]) -> Head:
+def _distance(weights: NDArray[np.float64]) -> float:
+    """Mean distance of a query from the keys that it looks at."""
     queries, keys = np.indices(weights.shape)
-    distance = float((weights * np.abs(queries - keys)).sum(-1).mean())
-    return Head(name, title, place, entropy(weights), distance, "")
-
-
-def _summarized(head: Head, rows: Sequence[Label], columns: Sequence[Label], values: NDArray[np.float64]) -> Head:
-    summary = summary_of(rows, columns, values, "weights")
-    return Head(head.name, head.title, head.numbers, head.entropy, head.distance, summary)
-
-
-def _slices(key: str, values: NDArray[np.floating]) -> list[Slice]:
-    return [Slice(key, number * values[0].size) for number in range(len(values))]
+    return float((weights * np.abs(queries - keys)).sum(-1).mean())

@@ -3,6 +3,7 @@
 import math
 
 from glassformer.explain.figures.svg import shade
+from glassformer.explain.matrix import Scale
 
 LEVELS = 32
 """Shades from 0 to 1."""
@@ -18,14 +19,14 @@ def palette() -> list[str]:
     return [shade(level / (LEVELS - 1)) for level in range(LEVELS)]
 
 
-def shade_class(value: float, kind: str, largest: float) -> str:
+def shade_class(value: float, scale: Scale) -> str:
     """The class of a cell: ``w0`` to ``w31``, or ``s0`` to ``s24`` with ``s12`` at 0; ``x`` for what is no number."""
     if not math.isfinite(value):
         return "x"
-    if kind == "weights":
+    if scale.kind == "weights":
         return f"w{round(min(max(value, 0.0), 1.0) * (LEVELS - 1))}"
-    if kind == "signed":
-        part = min(max(value / largest, -1.0), 1.0) if largest else 0.0
+    if scale.kind == "signed":
+        part = min(max(value / scale.high, -1.0), 1.0) if scale.high else 0.0
         return f"s{round((part + 1) * EITHER_SIDE)}"
     return ""
 

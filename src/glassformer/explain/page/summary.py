@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from glassformer.explain.figures.svg import visible
+from glassformer.explain.matrix import Label
 from glassformer.explain.page.links import Alignment
-from glassformer.explain.page.sheets import Label
-from glassformer.explain.walkthrough.step import Step, TensorTable
+from glassformer.explain.walkthrough.step import Step, TracedMatrix
 
 MAX_LINKS = 16
 """Maximum number of target words that the summary lists."""
@@ -46,18 +45,18 @@ def _candidates(last: Step) -> tuple[str, tuple[OutputProbability, ...]]:
     if not tables or last.evaluation is None:
         return "", ()
     table = tables[-1]
-    if table.columns is None:
-        texts, values = table.rows.labels, [row[0] for row in table.values]
+    if not table.columns.name:
+        labels, values = table.rows.labels, table.values[:, 0]
         title = f"The {table.rows.title}"
     else:
         row = _row(table, dict(last.evaluation.place.index).get(table.rows.name, 0))
-        texts, values = table.columns.labels, table.values[row]
-        title = f"After {visible(table.rows.labels[row])}"
-    found = [OutputProbability(visible(text), value) for text, value in zip(texts, values, strict=True)]
+        labels, values = table.columns.labels, table.values[row]
+        title = f"After {table.rows.labels[row].visible}"
+    found = [OutputProbability(label.visible, value) for label, value in zip(labels, values.tolist(), strict=True)]
     return title, tuple(sorted(found, key=lambda one: -one.probability)[:5])
 
 
-def _row(table: TensorTable, index: int) -> int:
+def _row(table: TracedMatrix, index: int) -> int:
     """Row of ``table`` for this index of its axis; the last row if the table was truncated before it."""
     indices = list(table.rows.indices)
     return indices.index(index) if index in indices else len(indices) - 1

@@ -1,14 +1,13 @@
 """Tables of text, and the tokens of both sides, with what links them to the rest of the page."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unicodedata import bidirectional
 
 from markupsafe import Markup, escape
 
 from glassformer.explain.example import Example
-from glassformer.explain.figures.svg import visible
-from glassformer.explain.page.sheets import Label
+from glassformer.explain.matrix import Label
 from glassformer.explain.walkthrough.step import MAX_LABELS, Step
 from glassformer.text.words import END_OF_WORD, JOINER
 
@@ -29,7 +28,7 @@ def words_of(step: Step) -> WordTable | None:
     headings = tuple(Label(text, side if place else "", place - 1) for place, text in enumerate(first))
     rows = tuple(
         tuple(
-            Label(visible(text), step.side, row + columns[place]) if place in columns else Label(text)
+            Label(text, step.side, row + columns[place]) if place in columns else Label(text)
             for place, text in enumerate(line)
         )
         for row, line in enumerate(rest[:MAX_LABELS])
@@ -63,9 +62,10 @@ def equation(text: str) -> Markup:
 
 def sides_of(example: Example) -> list[TokenSide]:
     """The sides of the example; the target ends with the last predicted token."""
-    sides = [_side(side.name, side.text, side.tokens) for side in example.sides]
+    sides = [TokenSide(side.name, side.text, direction(side.text), side.labels) for side in example.sides]
     if example.translated:
-        sides[-1] = _side("target", example.target, [*example.target_tokens, example.predicted_tokens[-1]])
+        last = example.attention_sides("decoder", "cross_attention")[0].labels[-1]
+        sides[-1] = replace(sides[-1], tokens=(*sides[-1].tokens, last))
     return sides
 
 
@@ -78,8 +78,3 @@ def direction(text: str) -> str:
 def length_class(text: str) -> str:
     """CSS class for a headline of this length; longer headlines are smaller."""
     return next((name for name, most in (("", 60), ("long", 160), ("longer", 480)) if len(text) <= most), "longest")
-
-
-def _side(name: str, text: str, tokens: list[str]) -> TokenSide:
-    labels = tuple(Label(visible(token), name, place) for place, token in enumerate(tokens))
-    return TokenSide(name, text, direction(text), labels)

@@ -2,8 +2,9 @@
 
 from glassformer.explain.example import Example, Side
 from glassformer.explain.formula.dataflow import embedded
+from glassformer.explain.matrix import Axis
 from glassformer.explain.walkthrough.prose import Prose, build
-from glassformer.explain.walkthrough.step import Axis, Pixels, Step, StepCheck, legend, tokens_axis
+from glassformer.explain.walkthrough.step import Pixels, Step, StepCheck, cut_axis, legend
 from glassformer.layers.position import Sinusoidal
 
 UNFRAMED = ("translation", "language")
@@ -12,7 +13,7 @@ UNFRAMED = ("translation", "language")
 
 def text_to_vectors(example: Example, path: str, stack: str) -> Step:
     """Section 3.4."""
-    side = example.sides[0 if stack == "encoder" else -1]
+    side = example.side(stack)
     tokenizer = side.vocabulary
     unknown = sum(i == tokenizer.unknown_id for i in side.ids)
     checks = []
@@ -28,7 +29,7 @@ def text_to_vectors(example: Example, path: str, stack: str) -> Step:
         example,
         Prose("text", ["scaled"] * scaled, values),
         path,
-        {"position": tokens_axis("position", "token", side.tokens)},
+        {"position": cut_axis("position", "token", side.labels)},
         checks=tuple(checks),
         words=(("token", "id", "how it was cut"), *_cuts(example.task, side)),
         links=((0, 0),),
@@ -40,7 +41,7 @@ def text_to_vectors(example: Example, path: str, stack: str) -> Step:
 def positions(example: Example, path: str, stack: str) -> Step:
     """Section 3.5."""
     embedding = example.model.get_submodule(path)
-    rows = tokens_axis("position", "token", example.tokens(stack))
+    rows = cut_axis("position", "token", example.side(stack).labels)
     variants = ["normed"] * (embedding.norm is not None)
     values: dict[str, object] = {"stack": stack}
     if embedding.position is None:
@@ -49,14 +50,14 @@ def positions(example: Example, path: str, stack: str) -> Step:
     elif isinstance(embedding.position, Sinusoidal):
         variants.insert(0, "sinusoidal")
     prose = Prose("positions", variants, values)
-    axes = {"position": rows, "query": Axis("query", "token", rows.labels)}
-    evaluation = prose.tables(example.trace, path, axes)[0].formula(min(1, len(rows.labels) - 1))
+    axes = {"position": rows, "query": Axis("token", rows.labels, "query")}
+    evaluation = prose.tables(example.trace, path, axes)[0].formula(min(1, len(rows) - 1))
     return build(example, prose, path, axes, evaluation=evaluation)
 
 
 def segments_and_positions(example: Example, path: str) -> Step:
     """Devlin et al. 2019, figure 2: three embeddings for each token."""
-    axes = {"position": tokens_axis("position", "token", example.source_tokens)}
+    axes = {"position": cut_axis("position", "token", example.sides[0].labels)}
     pairs = enumerate(zip(example.source_tokens, example.segments, strict=True))
     words = (("token", "position", "text"), *((label, str(at), str(segment)) for at, (label, segment) in pairs))
     prose = Prose("segments", [], {"texts": len(set(example.segments))})
@@ -69,7 +70,7 @@ def shifted_target(example: Example, path: str) -> Step:
     pairs = enumerate(zip(example.target_tokens, example.predicted_tokens, strict=True))
     words = (("position", "the decoder reads", "and is to say"), *((str(at), *pair) for at, pair in pairs))
     prose = Prose("shifted_target", [], {"embedded": embedded(example.model, path)})
-    axes = {"position": tokens_axis("position", "token read", example.target_tokens)}
+    axes = {"position": cut_axis("position", "token read", example.sides[-1].labels)}
     return build(example, prose, path, axes, words=words, links=((1, 0), (2, 1)), side="target")
 
 
@@ -85,7 +86,7 @@ def image_to_patches(example: Example, path: str) -> Step:
         "side": side,
         "numbers": config.n_channels * side**2,
     }
-    axes = {"patch": tokens_axis("patch", "patch (row, column)", example.source_tokens[1:])}
+    axes = {"patch": cut_axis("patch", "patch (row, column)", example.sides[0].labels[1:])}
     assert example.values is not None
     image = Pixels(f"{example.input}, cut into {patches} patches", example.values, side)
     return build(example, Prose("image", [], values), path, axes, image=image)
@@ -102,12 +103,12 @@ def series_to_patches(example: Example, path: str) -> Step:
         "stride": config.patch_stride,
     }
     prose = Prose("series", ["normalized"] * config.normalize, values)
-    return build(example, prose, path, {"patch": tokens_axis("patch", "patch of time", example.source_tokens)})
+    return build(example, prose, path, {"patch": cut_axis("patch", "patch of time", example.sides[0].labels)})
 
 
 def patch_positions(example: Example, path: str) -> Step:
     """Dosovitskiy et al. 2021, equation 1; of a series without a class token."""
-    axes = {"position": tokens_axis("position", "position", example.source_tokens)}
+    axes = {"position": cut_axis("position", "position", example.sides[0].labels)}
     prose = Prose("patch_positions", ["class_token"] * (example.task == "images"), {})
     return build(example, prose, path, axes)
 

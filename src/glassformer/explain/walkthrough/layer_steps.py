@@ -1,19 +1,21 @@
 """Steps of layers and stacks, by the class of the module at a path."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import input_names, is_pre, output_of, residual_stream
 from glassformer.explain.formula.formula import Formula, explain
+from glassformer.explain.matrix import Axis, Label
 from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.prose import Prose, build
-from glassformer.explain.walkthrough.step import MAX_LABELS, Axis, Step, tokens_axis
+from glassformer.explain.walkthrough.step import MAX_LABELS, Step, cut_axis
 from glassformer.layers.feed_forward import ACTIVATION_RECORDS
 
 
 def self_attention(example: Example, path: str) -> Step:
     """Section 3.2: in an encoder, or causal, with its projections."""
-    t, tokens = example.trace, example.tokens(_stack(path))
+    t, tokens = example.trace, example.side(_stack(path)).labels
     heads, kv_heads, d_k = t[f"{path}.q"].size(1), t[f"{path}.k"].size(1), t[f"{path}.q"].size(-1)
     variants: list[str] = []
     if _stack(path) == "decoder":
@@ -26,7 +28,8 @@ def self_attention(example: Example, path: str) -> Step:
 
 def masked_self_attention(example: Example, path: str) -> Step:
     """Section 3.2.3, third application: above an encoder, without the projections, which it has shown."""
-    axes, row = _attention_axes(example.target_tokens), len(example.target_tokens) - 1
+    tokens = example.sides[-1].labels
+    axes, row = _attention_axes(tokens), len(tokens) - 1
     prose = Prose("attention", ["target"], {})
     return build(example, prose, path, axes, evaluation=_strongest(example.trace, path, row))
 
@@ -36,8 +39,8 @@ def cross_attention(example: Example, path: str) -> Step:
     layered = ".layers." in path
     query = "query: decoder" if layered else "query: the decoder's states ask"
     axes = {
-        "query": tokens_axis("query", query, example.target_tokens),
-        "key": tokens_axis("key", "key: source", example.source_tokens),
+        "query": cut_axis("query", query, example.sides[-1].labels),
+        "key": cut_axis("key", "key: source", example.sides[0].labels),
     }
     layer = path.split(".")[2] if layered else ""
     prose = Prose("attention", ["cross" if layered else "recurrent"], {"layer": layer})
@@ -114,12 +117,12 @@ def _stack(path: str) -> str:
 
 
 def _positions(example: Example, path: str, title: str = "token") -> dict[str, Axis]:
-    return {"position": tokens_axis("position", title, example.tokens(_stack(path)))}
+    return {"position": cut_axis("position", title, example.side(_stack(path)).labels)}
 
 
-def _attention_axes(tokens: list[str]) -> dict[str, Axis]:
+def _attention_axes(tokens: Sequence[Label]) -> dict[str, Axis]:
     titles = {"query": "query", "key": "key", "position": "token"}
-    return {name: tokens_axis(name, title, tokens) for name, title in titles.items()}
+    return {name: cut_axis(name, title, tokens) for name, title in titles.items()}
 
 
 def _strongest(t: Trace, path: str, row: int) -> Formula:
@@ -131,8 +134,8 @@ def _strongest(t: Trace, path: str, row: int) -> Formula:
 
 def _stream_sizes(example: Example, name: str, rows: Axis) -> tuple[tuple[str, ...], ...]:
     """The root mean square of each token's vector after the embedding and after each layer, under its heading."""
-    words = [("layer", *rows.labels)]
+    words = [("layer", *rows.texts)]
     for number, place in enumerate(residual_stream(example.model, name)):
-        sizes = example.trace[place][0, : len(rows.labels)].double().pow(2).mean(-1).sqrt().tolist()
+        sizes = example.trace[place][0, : len(rows)].double().pow(2).mean(-1).sqrt().tolist()
         words.append((f"layer {number - 1}" if number else "embedding", *(f"{size:.2f}" for size in sizes)))
     return tuple(words)

@@ -6,8 +6,9 @@ from typing import Any
 from glassformer.explain.decimals import probability
 from glassformer.explain.example import Example
 from glassformer.explain.formula.formula import explain
+from glassformer.explain.matrix import Axis, Label
 from glassformer.explain.walkthrough.prose import Prose, build
-from glassformer.explain.walkthrough.step import MAX_LABELS, Axis, Step, legend, tokens_axis
+from glassformer.explain.walkthrough.step import MAX_LABELS, Step, cut_axis, legend
 from glassformer.text.tokenizer import Tokenizer
 
 RANKED = 5
@@ -41,7 +42,10 @@ def next_token(example: Example, path: str) -> Step:
         example,
         Prose("next_token", [], fill),
         path,
-        {"position": tokens_axis("position", "token read", read), "vocab": _vocab(tokenizer, ids[chosen].tolist())},
+        {
+            "position": cut_axis("position", "token read", example.sides[-1].labels),
+            "vocab": _vocab(tokenizer, ids[chosen].tolist()),
+        },
         evaluation=explain(example.trace, f"{path}.probabilities", position=chosen, vocab=int(ids[chosen, 0])),
         words=tuple(words),
         links=((0, 0), (1, 1)),
@@ -66,7 +70,7 @@ def hidden_words(example: Example, path: str) -> Step:
         "probability": probability(float(values[place, 0])),
         "ranked": values.size(1),
     }
-    rows = tokens_axis("position", "token read", example.source_tokens)
+    rows = cut_axis("position", "token read", example.sides[0].labels)
     return build(
         example,
         Prose("hidden", [], fill),
@@ -93,7 +97,12 @@ def classes(example: Example, path: str) -> Step:
     prose = Prose("classes", ["pooled"] * ("classes.pooler.pooled" in example.trace), fill)
     evaluation = explain(example.trace, f"{path}.probabilities", label=best)
     return build(
-        example, prose, path, {"label": tokens_axis("label", "class", names)}, evaluation=evaluation, words=words
+        example,
+        prose,
+        path,
+        {"label": cut_axis("label", "class", tuple(map(Label, names)))},
+        evaluation=evaluation,
+        words=words,
     )
 
 
@@ -107,8 +116,8 @@ def tags(example: Example, path: str) -> Step:
             (str(place), example.source_tokens[place], names[best], probability(float(probabilities[place, best])))
         )
     axes = {
-        "position": tokens_axis("position", "token", example.source_tokens),
-        "tag": tokens_axis("tag", "tag", names),
+        "position": cut_axis("position", "token", example.sides[0].labels),
+        "tag": cut_axis("tag", "tag", tuple(map(Label, names))),
     }
     chosen = example.positions[0]
     best = int(probabilities[chosen].argmax())
@@ -121,10 +130,10 @@ def tags(example: Example, path: str) -> Step:
 def forecast(example: Example, path: str) -> Step:
     """Nie et al. 2023, section 3.1: the flattened patches through a linear layer."""
     assert example.values is not None and example.forecast is not None
-    steps = tuple(f"step +{step + 1}" for step in range(min(MAX_LABELS, len(example.forecast))))
+    steps = [f"step +{step + 1}" for step in range(min(MAX_LABELS, len(example.forecast)))]
     axes = {
-        "step": Axis("step", "step to come", steps),
-        "variable": Axis("variable", "variable", example.labels[:MAX_LABELS]),
+        "step": Axis.of("step to come", steps, "step"),
+        "variable": Axis.of("variable", example.labels[:MAX_LABELS], "variable"),
     }
     before, after = example.values[-8:], example.forecast[:8]
     times = [
@@ -155,7 +164,7 @@ def _targets(example: Example) -> tuple[Tokenizer, Sequence[str], Sequence[int |
 
 
 def _vocab(tokenizer: Tokenizer, ids: Sequence[int]) -> Axis:
-    return Axis("vocab", "token of the vocabulary", tuple(tokenizer.tokens(ids)), tuple(ids))
+    return Axis.of("token of the vocabulary", tokenizer.tokens(ids), "vocab", tuple(ids))
 
 
 def _candidates(tokenizer: Tokenizer, ids: Sequence[int], values: Sequence[float]) -> list[str]:

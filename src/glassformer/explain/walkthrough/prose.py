@@ -7,9 +7,10 @@ from importlib.resources import files
 from typing import Any
 
 from glassformer.explain.example import Example
+from glassformer.explain.matrix import Axis, Kind
 from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.checks import CHECKS
-from glassformer.explain.walkthrough.step import MAX_DIMENSIONS, Axis, Step, StepCheck, TensorTable, checked
+from glassformer.explain.walkthrough.step import MAX_DIMENSIONS, Step, StepCheck, TracedMatrix, checked
 
 MAX_HEADS = 16
 """Heads whose weights a step shows."""
@@ -41,9 +42,9 @@ class Prose:
         """Names of checks of whole tensors."""
         return list(self._fields.get("checks", []))
 
-    def tables(self, trace: Trace, path: str, axes: Mapping[str, Axis]) -> tuple[TensorTable, ...]:
+    def tables(self, trace: Trace, path: str, axes: Mapping[str, Axis]) -> tuple[TracedMatrix, ...]:
         """The taps of the step at ``path``, with these labels of axes."""
-        found: list[TensorTable] = []
+        found: list[TracedMatrix] = []
         for tap, title in self._fields.get("taps", []):
             name = self.fill(tap.removesuffix("?"))
             name = f"{path}.{name}" if f"{path}.{name}" in trace else name
@@ -86,21 +87,21 @@ def build(
     )
 
 
-def build_table(trace: Trace, name: str, title: str, axes: Mapping[str, Axis], head: int = 0) -> TensorTable:
+def build_table(trace: Trace, name: str, title: str, axes: Mapping[str, Axis], head: int = 0) -> TracedMatrix:
     """A table of the first of a batch. An axis without labels shows its first ``MAX_DIMENSIONS``."""
     names = trace.axes(name)
     labels = [axes.get(axis) or _dimensions(trace, name, axis) for axis in names if axis not in ("batch", "head")]
     rows, columns = (*labels, None)[:2]
     assert rows is not None
-    tap, fixed = name.rpartition(".")[2], (("head", head),) * ("head" in names)
-    shade = "weights" if tap == "weights" else "" if columns is None or tap in UNSHADED else "signed"
-    return TensorTable(trace, name, title, rows, columns, fixed, shade)
+    tap, fixed = name.rpartition(".")[2], {"head": head} if "head" in names else {}
+    kind: Kind = "weights" if tap == "weights" else "plain" if columns is None or tap in UNSHADED else "signed"
+    return TracedMatrix.of(trace, name, title, rows, columns, fixed, kind)
 
 
 def _dimensions(trace: Trace, name: str, axis: str) -> Axis:
     size = trace[name].size(trace.axes(name).index(axis))
     count = min(MAX_DIMENSIONS, size)
-    return Axis(axis, axis if count == size else f"{axis}, {count} of {size}", tuple(map(str, range(count))))
+    return Axis.of(axis if count == size else f"{axis}, {count} of {size}", map(str, range(count)), axis)
 
 
 @cache

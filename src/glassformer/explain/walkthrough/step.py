@@ -1,7 +1,8 @@
 """A step of the walkthrough: sentences, a formula, tables of numbers, checks. Terminal and report draw it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import torch
@@ -10,73 +11,65 @@ from numpy.typing import NDArray
 from glassformer.errors import ConfigError
 from glassformer.explain.decimals import difference
 from glassformer.explain.formula.formula import Check, Formula, explain
+from glassformer.explain.matrix import PLAIN, SINGLE_COLUMN, WEIGHTS, Axis, Kind, Label, Matrix, Scale
 from glassformer.explain.trace import Trace
 from glassformer.text.words import END_OF_WORD, JOINER
 
 MAX_LABELS = 64
-"""Rows or columns that a table holds; more are left out, and its title says so."""
+"""Maximum rows or columns of a table; its title says how many are left out."""
 
 MAX_DIMENSIONS = 8
 """Entries of an axis without labels that a table holds."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """One side of a table: an axis of the tensor, what it shows, and the text at each entry."""
+@dataclass(frozen=True, eq=False)
+class TracedMatrix(Matrix):
+    """A matrix whose numbers are a rectangle of one recorded tensor, each with its formula."""
 
-    name: str
-    title: str
-    labels: tuple[str, ...]
-    chosen: tuple[int, ...] = ()
-    """Indices along the axis, one for each label; empty: the first ones."""
-
-    @property
-    def indices(self) -> Sequence[int]:
-        """Index along the axis of each label."""
-        return self.chosen or range(len(self.labels))
-
-
-@dataclass(frozen=True)
-class TensorTable:
-    """A rectangle of one recorded tensor. ``rows`` is None for a single row. ``fixed`` are its other axes."""
-
-    trace: Trace = field(repr=False)
-    name: str
-    title: str
-    rows: Axis
-    columns: Axis | None
+    trace: Trace = field(kw_only=True, repr=False)
+    name: str = field(kw_only=True)
+    """Name of the tensor."""
     fixed: tuple[tuple[str, int], ...] = ()
-    shade: str = ""
-    """Colors: ``weights`` from 0 to 1, ``signed`` around 0, none if empty."""
+    """Index along the tensor's other axes, 0 by default."""
 
-    @property
-    def values(self) -> list[list[float]]:
-        """The numbers, row by row."""
-        rows, columns, fixed = self.rows, self.columns, dict(self.fixed)
-        sides = {axis.name: axis for axis in (rows, columns) if axis is not None}
-        axes, part = self.trace.axes(self.name), self.trace[self.name]
+    @classmethod
+    def of(
+        cls, trace: Trace, name: str, title: str, rows: Axis, columns: Axis | None, fixed: Mapping[str, int], kind: Kind
+    ) -> Self:
+        """The rows and columns of the tensor ``name``; a vector has no ``columns``."""
+        axes, part, sides = trace.axes(name), trace[name], {axis.name: axis for axis in (rows, columns) if axis}
         for dim in reversed(range(len(axes))):
             if (axis := sides.get(axes[dim])) is None:
                 part = part.select(dim, fixed.get(axes[dim], 0))
             else:
                 part = part.index_select(dim, torch.tensor(axis.indices, device=part.device))
-        part = part.double()
         if columns is None:
-            return part[:, None].tolist()
-        turned = axes.index(rows.name) > axes.index(columns.name)
-        return (part.T if turned else part).tolist()
+            part = part[:, None]
+        elif axes.index(rows.name) > axes.index(columns.name):
+            part = part.T
+        values = part.double().cpu().numpy()
+        scale = {"weights": WEIGHTS, "signed": Scale.signed(values)}.get(kind, PLAIN)
+        other = tuple(fixed.items())
+        return cls(values, rows, columns or SINGLE_COLUMN, title, scale, trace=trace, name=name, fixed=other)
 
     def formula(self, row: int, column: int = 0) -> Formula:
-        """Formula of the number in that row and column of the table."""
+        """Formula of the number in that row and column."""
         index = {**dict(self.fixed), self.rows.name: self.rows.indices[row]}
-        if self.columns is not None:
+        if self.columns.name:
             index[self.columns.name] = self.columns.indices[column]
         return explain(self.trace, self.name, **index)
 
     def checks(self) -> list[Check]:
-        """Checks of every number of the table, computed again from its operands."""
-        width = 1 if self.columns is None else len(self.columns.labels)
-        return [self.formula(row, column).check for row in range(len(self.rows.labels)) for column in range(width)]
+        """Checks of every number, computed again from its operands, row by row."""
+        return [self.formula(row, column).check for row in range(len(self.rows)) for column in range(len(self.columns))]
+
+    @property
+    def has_every_column(self) -> bool:
+        """True if no column of the tensor is left out."""
+        axes = self.trace.axes(self.name)
+        return self.columns.name in axes and len(self.columns) == self.trace[self.name].size(
+            axes.index(self.columns.name)
+        )
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ class Step:
     why: str
     formula: str
     reference: str
-    tables: tuple[TensorTable, ...]
+    tables: tuple[TracedMatrix, ...]
     checks: tuple[StepCheck, ...]
     evaluation: Formula | None = None
     words: tuple[tuple[str, ...], ...] = ()
@@ -128,12 +121,13 @@ class Step:
         return all(check.passed for check in self.checks)
 
 
-def tokens_axis(name: str, title: str, tokens: Sequence[str]) -> Axis:
-    """Tokens beside their positions, the first ``MAX_LABELS`` of them."""
-    return Axis(name, _cut(title, len(tokens)), tuple(tokens[:MAX_LABELS]))
+def cut_axis(name: str, title: str, labels: Sequence[Label]) -> Axis:
+    """The first ``MAX_LABELS`` labels; if there are more, the title says so."""
+    cut = title if len(labels) <= MAX_LABELS else f"{title}, the first {MAX_LABELS} of {len(labels)}"
+    return Axis(cut, tuple(labels[:MAX_LABELS]), name)
 
 
-def checked(*tables: TensorTable) -> StepCheck:
+def checked(*tables: TracedMatrix) -> StepCheck:
     """Check every number of the tables against its formula."""
     checks = [check for table in tables for check in table.checks()]
     if not checks:
@@ -153,7 +147,3 @@ def legend(tokens: Sequence[str]) -> str:
         (JOINER, f"{JOINER} joins: there is no space on that side."),
     ]
     return " ".join(meaning for mark, meaning in marks if any(mark in token for token in tokens))
-
-
-def _cut(title: str, count: int) -> str:
-    return title if count <= MAX_LABELS else f"{title}, the first {MAX_LABELS} of {count}"
