@@ -251,7 +251,7 @@ def test_tokens_that_cannot_be_seen_are_shown(token: str, seen: str) -> None:
     assert visible(token) == seen
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.123, "0.12"), (-1.0, "-1.00"), (12.34, "12.3"), (1234.5, "1234")])
+@pytest.mark.parametrize(("value", "text"), [(0.123, "0.12"), (-1.0, "−1.00"), (12.34, "12.3"), (1234.5, "1234")])
 def test_numbers_are_short(value: float, text: str) -> None:
     assert compact(value) == text
 

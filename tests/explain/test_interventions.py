@@ -178,7 +178,7 @@ def test_an_edit_lets_gradients_through(make_model: Callable[..., EncoderDecoder
         (lambda m, g: switch_off(m, {CROSS: [-1]}), "head=-1 is outside"),
         (lambda m, g: run(m, g, {f"{CROSS}.context": zero_heads(5)}), "head=5 is outside the attention; choose"),
         (lambda m, g: overwrite_row(0, 0, torch.full((6,), 0.2)), r"sums to 1\.2 .* divide them by their sum"),
-        (lambda m, g: overwrite_row(0, 0, torch.tensor([1.5, -0.5])), "smallest weight is -0.5; weights are at least"),
+        (lambda m, g: overwrite_row(0, 0, torch.tensor([1.5, -0.5])), "smallest weight is −0.5; weights are at least"),
         (lambda m, g: overwrite_row(0, 0, torch.full((6,), torch.nan)), "sums to nan"),
         (lambda m, g: run(m, g, {f"{CROSS}.weights": overwrite_row(0, 0, torch.ones(1))}), "1 weights for 6 keys"),
         (lambda m, g: run(m, g, {f"{CROSS}.weights": overwrite_row(0, 9, torch.eye(6)[0])}), "query=9 is outside"),

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from glassformer import examine
+from glassformer.explain.decimals import aligned, weight
 from glassformer.explain.report import report
 from random_translator import random_translator
 
@@ -157,6 +159,29 @@ def test_another_head_shows_its_own_numbers(browser: Any, file: Path) -> None:
         opened.page.locator("#step-3 .head").nth(1).click()
         shown = opened.page.locator("#step-3 .stage tbody tr").nth(2).locator("td").all_inner_texts()
         assert shown == [f"{value:.2f}" for value in [*weights[2].tolist(), 1.0]]
+
+
+def test_scripts_round_as_python_does(browser: Any, file: Path) -> None:
+    """Also at ties, as in the uniform attention to eight keys."""
+    values = [
+        0.0,
+        0.125,
+        0.375,
+        0.625,
+        0.875,
+        -0.125,
+        1.0,
+        0.005,
+        1.005,
+        0.285,
+        1e-9,
+        *np.linspace(-2, 2, 401).tolist(),
+    ]
+    with Opened(browser, file) as opened:
+        assert opened.all("values => values.map(weight)", values) == list(map(weight, values))
+        for digits in (1, 2, 3):
+            written = opened.all("([values, digits]) => values.map(one => aligned(one, digits))", [values, digits])
+            assert written == [aligned(value, digits) for value in values]
 
 
 def test_heads_can_be_ordered(browser: Any, file: Path) -> None:

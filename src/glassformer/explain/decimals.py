@@ -1,6 +1,7 @@
 """Numbers as text: one function for each place that numbers have in formulas, tables, figures and checks.
 
-A minus is typographic wherever a reader sees it. Copies for programs (CSV) have all digits and are written elsewhere.
+Every minus is typographic. Copies for programs (CSV, attributes of HTML) have all digits and are written elsewhere.
+Counts are written with ``:,``.
 """
 
 import math
@@ -15,7 +16,7 @@ def decimal(value: float) -> str:
 
 def compact(value: float) -> str:
     """Cell of a figure: two decimals, one or none where the number is large."""
-    return f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) < 1e6 else f"{value:.1e}"
+    return _minus(f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) < 1e6 else f"{value:.1e}")
 
 
 def precise(value: float) -> str:
@@ -34,13 +35,23 @@ def column_digits(largest: float) -> int:
 
 
 def weight(value: float) -> str:
-    """Attention weight; an exact 0 as such."""
-    return "0" if value == 0 else f"{value:.2f}"
+    """Attention weight; an exact 0 as such. ``page/script/grid.js`` writes it in the same way."""
+    return "0" if value == 0 else aligned(value, 2)
 
 
 def probability(value: float) -> str:
     """Probability of an output, with four decimals."""
-    return f"{value:.4f}"
+    return aligned(value, 4)
+
+
+def share(value: float) -> str:
+    """Part of a whole, in percent."""
+    return f"{value:.0%}"
+
+
+def setting(value: float) -> str:
+    """A number that somebody has chosen, in full: 10000, not 1e+04."""
+    return f"{value:.10g}"
 
 
 def difference(value: float) -> str:

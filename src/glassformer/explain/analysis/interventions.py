@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, nearest
+from glassformer.explain.decimals import decimal
 from glassformer.explain.example import Example
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
@@ -199,7 +200,7 @@ def overwrite_row(head: int, query: int, row: Float[Tensor, " key"], batch: int 
     total, lowest = float(row.double().sum()), float(row.min())
     if not abs(total - 1) <= max(1e-4, torch.finfo(row.dtype).eps) or lowest < 0:
         raise ConfigError(
-            f"the row sums to {total:.4g} and its smallest weight is {lowest:.4g}; "
+            f"the row sums to {decimal(total)} and its smallest weight is {decimal(lowest)}; "
             "weights are at least 0 and sum to 1, so divide them by their sum"
         )
 

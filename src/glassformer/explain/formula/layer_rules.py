@@ -5,6 +5,7 @@ import math
 from torch import nn
 
 from glassformer.errors import ConfigError
+from glassformer.explain.decimals import setting
 from glassformer.explain.formula.dataflow import input_of, keys_of, normalized, residual
 from glassformer.explain.formula.expression import (
     Number,
@@ -38,7 +39,7 @@ def rotated(o: Operands) -> Derivation:
     rotary = o.model.get_submodule(f"{o.path}.rotary")
     assert isinstance(rotary, Rotary)
     even, odd = (o.number(f"{o.path}.{tap}", d_k=2 * (dimension // 2) + i) for i in (0, 1))
-    wavelength = Number(rotary.theta ** (2 * (dimension // 2) / width), f"{rotary.theta:g}^(2i/d_k)")
+    wavelength = Number(rotary.theta ** (2 * (dimension // 2) / width), f"{setting(float(rotary.theta))}^(2i/d_k)")
     angle = op("quotient", Number(position, "position"), wavelength)
     if dimension % 2:
         terms = op("product", even, op("sin", angle)), op("product", odd, op("cos", angle))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from glassformer.explain.decimals import aligned, share
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import input_names, is_pre, output_of, residual_stream
 from glassformer.explain.formula.formula import Formula, explain
@@ -60,7 +61,7 @@ def feed_forward(example: Example, path: str) -> Step:
     activation = ACTIVATION_RECORDS[example.model.config.activation].text
     values = {
         "width": f"{activated.size(-1):,}",
-        "zeros": f"{float((activated == 0).double().mean()):.0%}",
+        "zeros": share(float((activated == 0).double().mean())),
         "activated": activation.format("x W₁ + b₁"),
         "gate": activation.format("x W_g"),
     }
@@ -137,5 +138,5 @@ def _stream_sizes(example: Example, name: str, rows: Axis) -> tuple[tuple[str, .
     words = [("layer", *rows.texts)]
     for number, place in enumerate(residual_stream(example.model, name)):
         sizes = example.trace[place][0, : len(rows)].double().pow(2).mean(-1).sqrt().tolist()
-        words.append((f"layer {number - 1}" if number else "embedding", *(f"{size:.2f}" for size in sizes)))
+        words.append((f"layer {number - 1}" if number else "embedding", *(aligned(size, 2) for size in sizes)))
     return tuple(words)

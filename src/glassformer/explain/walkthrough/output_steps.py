@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from glassformer.explain.decimals import probability
+from glassformer.explain.decimals import decimal, probability
 from glassformer.explain.example import Example
 from glassformer.explain.formula.formula import explain
 from glassformer.explain.matrix import Axis, Label
@@ -143,7 +143,7 @@ def forecast(example: Example, path: str) -> Step:
     ]
     words = [("variable", *times)]
     for place, name in enumerate(example.labels[:MAX_LABELS]):
-        words.append((name, *(f"{value:.3g}" for value in (*before[:, place], *after[:, place]))))
+        words.append((name, *(decimal(value) for value in (*before[:, place], *after[:, place]))))
     prose = Prose("forecast", ["normalized"] * ("mean" in example.trace), {"steps": len(example.forecast)})
     return build(example, prose, path, axes, words=tuple(words))
 

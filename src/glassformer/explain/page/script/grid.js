@@ -36,6 +36,18 @@ function sheetOf(element) {
   return { figure, table, columns, rows: [...table.tBodies[0].rows], at: (row, column) => numbers[start + row * columns.length + column] };
 }
 
+// As decimals.py writes them: at a tie to the even digit, where toFixed rounds up.
+function aligned(value, digits) {
+  const halves = value * 2 ** (digits + 1);
+  const lower = Math.floor(value * 10 ** digits);
+  const tie = Number.isInteger(halves) && halves % 2 !== 0;
+  return (tie ? (lower + Math.abs(lower % 2)) / 10 ** digits : value).toFixed(digits).replace("-", "−");
+}
+
+function weight(value) {
+  return value === 0 ? "0" : aligned(value, 2);
+}
+
 function plain(value) {
   return String(value).replace("-", "−").replace("Infinity", "∞");
 }

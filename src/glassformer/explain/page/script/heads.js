@@ -44,12 +44,12 @@ function fill(sheet, row, line) {
   for (let column = 0; column < sheet.columns.length; column++) {
     const value = sheet.at(line, column);
     const cell = row.cells[column + 1];
-    cell.textContent = value === 0 ? "0" : value.toFixed(2);
+    cell.textContent = weight(value);
     cell.className = Number.isFinite(value) ? `w${shadeOf(value)}` : "x";
     total += value;
   }
   const sum = row.querySelector(".sum");
-  if (sum) sum.textContent = total.toFixed(2);
+  if (sum) sum.textContent = aligned(total, 2);
 }
 
 function stepped(heads, button, event) {
