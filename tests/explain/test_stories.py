@@ -19,6 +19,7 @@ from glassformer.explain.examples.text import (
     examine_masked,
     examine_tags,
 )
+from glassformer.explain.figures.attention import view
 from glassformer.explain.report import report
 from glassformer.explain.walkthrough import step as walkthrough_step
 from glassformer.explain.walkthrough.checks import CHECKS
@@ -122,6 +123,22 @@ def test_groups_of_heads_rotation_and_gates_are_told() -> None:
     assert "root mean square of 1" in steps[3].what
     assert "⊙" in steps[4].formula
     assert any(table.name.endswith("product") for table in steps[4].tables)
+
+
+def test_a_model_without_positional_encodings_has_no_step_about_them() -> None:
+    """It is not taken for one with rotary positions."""
+    tokenizer = vocabulary().source
+    model = small_model("gpt", vocab_size=tokenizer.vocab_size)
+    model.embedding.position = None
+    example = examine_continuation(model, tokenizer, "a small dog sees")
+    steps = walkthrough(example)
+    assert all(step.passed for step in steps)
+    assert [step.title for step in steps[:2]] == [step.title for step in walkthrough(continuation("gpt"))[::2][:2]]
+    page = report(example)
+    assert "no positions" in page
+    assert "rotary" not in page
+    with pytest.raises(ConfigError, match="the decoder has no positional encoding; choose another view"):
+        view(example, "positions")
 
 
 def test_a_sparse_pattern_is_told() -> None:

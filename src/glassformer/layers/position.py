@@ -175,6 +175,16 @@ class EncodingRecord(NamedTuple):
         return None if self.rotary is None else self.rotary(d_k, theta)
 
 
+def encoding_of(added: nn.Module | None, rotary: nn.Module | None) -> str:
+    """Name of the encoding with these modules, on embeddings and in attention; "none" without either.
+
+    A class without a record has its own name, in small letters.
+    """
+    if added is None:
+        return "none" if rotary is None else "rotary"
+    return next((name for name, one in ENCODINGS.items() if one.added is type(added)), type(added).__name__.lower())
+
+
 ENCODINGS: dict[str, EncodingRecord] = {
     "none": EncodingRecord(),  # of recurrent models
     "sinusoidal": EncodingRecord(added=Sinusoidal),

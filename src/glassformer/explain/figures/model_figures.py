@@ -11,7 +11,7 @@ from glassformer.errors import ConfigError
 from glassformer.explain.analysis.lens import logit_lens
 from glassformer.explain.example import Example
 from glassformer.explain.figures.view import View
-from glassformer.explain.formula.dataflow import embeddings, residual_stream, stacks
+from glassformer.explain.formula.dataflow import embeddings, positions_of, residual_stream, stacks
 from glassformer.explain.matrix import Axis, Matrix, Scale
 from glassformer.layers.position import Sinusoidal
 
@@ -25,10 +25,12 @@ def positions(example: Example) -> View:
     longest: dict[object, tuple[str, int]] = {}
     for stack, side in embeddings(model).items():
         position, length = model.get_submodule(side).position, len(example.tokens(stack))
-        if position is None:
+        if position is None and positions_of(model, stack) == "rotary":
             raise ConfigError(
                 "positions=rotary adds nothing to the embedding: q and k are turned; look at rotated_q, _k"
             )
+        if position is None:
+            raise ConfigError(f"the {stack} has no positional encoding; choose another view")
         values = type(position) if isinstance(position, Sinusoidal) else position
         if values not in longest or longest[values][1] < length:
             longest[values] = side, length
@@ -42,7 +44,7 @@ def positions(example: Example) -> View:
     for side, length in longest.values():
         title = side.removesuffix("_embedding") if len(longest) > 1 else ""
         matrices.append(Matrix(parts[side], _numbered("position", length), dimensions, title, scale))
-    title = f"positional encoding, {type(position).__name__.lower()}"
+    title = f"positional encoding, {positions_of(model, stack)}"
     if width > DIMENSIONS:
         title += f" · {DIMENSIONS} of {width} dimensions, in pairs"
     return View("positions", title, matrices)

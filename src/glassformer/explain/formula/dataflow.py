@@ -3,8 +3,10 @@
 from torch import nn
 
 from glassformer.errors import ConfigError
+from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Block, Stack
 from glassformer.layers.embedding import OutputProjection, PatchEmbedding, TokenEmbedding
+from glassformer.layers.position import encoding_of
 from glassformer.models.recurrent import RecurrentDecoder, RecurrentEncoder
 
 
@@ -27,6 +29,13 @@ def input_names(model: nn.Module) -> tuple[str, ...]:
     if len(names) == 1:
         return (str(getattr(model, "reads", "text")),)
     return tuple(name.removesuffix("_embedding") for name in names)
+
+
+def positions_of(model: nn.Module, stack: str) -> str:
+    """Positional encoding of a stack, by its name in ``ENCODINGS``: sinusoidal, learned, rotary or none."""
+    attention = next((one for one in model.get_submodule(stack).modules() if isinstance(one, MultiHeadAttention)), None)
+    added = getattr(model.get_submodule(embedding_of(model, stack)), "position", None)
+    return encoding_of(added, None if attention is None else attention.rotary)
 
 
 def stacks(model: nn.Module) -> list[str]:

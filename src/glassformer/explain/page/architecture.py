@@ -8,11 +8,12 @@ from torch import nn
 
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import embeddings, input_names, sublayers
-from glassformer.explain.page.model_line import activation_of, heads_of, positions_of, width_of
+from glassformer.explain.page.model_line import activation_of, heads_of, width_of
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import AddNorm, Stack
 from glassformer.layers.embedding import OutputProjection, PatchEmbedding, TokenEmbedding
 from glassformer.layers.feed_forward import FeedForward, GatedFeedForward
+from glassformer.layers.position import encoding_of
 from glassformer.models.bert import MaskedTokenTransform, Pooler
 from glassformer.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from glassformer.tasks import TASKS
@@ -143,7 +144,7 @@ def _patch_embedding(view: ModuleView) -> Iterator[ModelPart]:
 
 
 def _positions(view: ModuleView) -> ModelPart:
-    shape = f"+ {view.length} × {width_of(view.module)}, {positions_of(view.module)}"
+    shape = f"+ {view.length} × {width_of(view.module)}, {encoding_of(view.module.position, None)}"
     return view.part("Positions", shape, "embedding")
 
 

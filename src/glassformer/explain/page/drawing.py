@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from glassformer.explain.example import Example
-from glassformer.explain.formula.dataflow import embeddings, stacks
+from glassformer.explain.formula.dataflow import embeddings, positions_of, stacks
 from glassformer.explain.page.architecture import Column, ModelPart, columns
-from glassformer.explain.page.model_line import COUNTS, input_name, is_tied, positions_of
+from glassformer.explain.page.model_line import COUNTS, input_name, is_tied
 from glassformer.explain.walkthrough.step import Step
 from glassformer.models.size import parameters_by_part
 
@@ -222,6 +222,6 @@ def _note(model: nn.Module) -> str:
         )
     elif tied is not None:
         parts.append(f"The {both} and the output projection have a matrix of their own each.")
-    if stacks(model) and positions_of(found[0]) == "rotary":
+    if stacks(model) and positions_of(model, stacks(model)[0]) == "rotary":
         parts.append("Positions are not added: they turn the queries and keys of self-attention.")
     return " ".join(parts)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from glassformer.explain.example import Example
-from glassformer.explain.formula.dataflow import embeddings, input_names, stacks, token_projection
+from glassformer.explain.formula.dataflow import embeddings, input_names, positions_of, stacks, token_projection
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.embedding import PatchEmbedding, TokenEmbedding
 from glassformer.layers.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
@@ -57,12 +57,6 @@ def activation_of(module: Any) -> str:
     return next(name for name, function in ACTIVATIONS.items() if function is module.activation)
 
 
-def positions_of(embedding: nn.Module) -> str:
-    """Positional encodings of a stack, by their class: ``sinusoidal``; ``rotary`` if none are added."""
-    position = getattr(embedding, "position", None)
-    return "rotary" if position is None else type(position).__name__.lower()
-
-
 def width_of(embedding: nn.Module) -> int:
     """d_model of the stack above an embedding."""
     if isinstance(embedding, PatchEmbedding):
@@ -94,7 +88,8 @@ def _block_parts(model: nn.Module) -> Iterator[str]:
     wrapped = block.feed_forward_norm
     yield f"d_ff {feed_forward.inner.out_features}"
     yield f"{'RMSNorm, ' * isinstance(wrapped.norm, RMSNorm)}{'pre' if wrapped.pre else 'post'}-norm"
-    yield f"{positions_of(_embeddings(model)[0])} positions"
+    positions = positions_of(model, stacks(model)[0])
+    yield f"{'no' if positions == 'none' else positions} positions"
     yield f"{'gated ' * isinstance(feed_forward, GatedFeedForward)}{activation_of(feed_forward)}"
 
 

@@ -1,11 +1,11 @@
 """Steps of what enters a stack: text, images and series as vectors, and their positions (sections 3.4 and 3.5)."""
 
+from glassformer.explain.decimals import setting
 from glassformer.explain.example import Example, Side
-from glassformer.explain.formula.dataflow import embedded
+from glassformer.explain.formula.dataflow import embedded, positions_of
 from glassformer.explain.matrix import Axis
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import Pixels, Step, StepCheck, cut_axis, legend
-from glassformer.layers.position import Sinusoidal
 
 UNFRAMED = ("translation", "language")
 """Tasks without [CLS] and [SEP]: decoding the ids restores the text."""
@@ -42,13 +42,13 @@ def positions(example: Example, path: str, stack: str) -> Step:
     """Section 3.5."""
     embedding = example.model.get_submodule(path)
     rows = cut_axis("position", "token", example.side(stack).labels)
-    variants = ["normed"] * (embedding.norm is not None)
+    variants, encoding = ["normed"] * (embedding.norm is not None), positions_of(example.model, stack)
     values: dict[str, object] = {"stack": stack}
-    if embedding.position is None:
+    if encoding == "rotary":
         rotary = example.model.get_submodule(stack).layers[0].self_attention.rotary
-        variants, values["theta"] = ["rotary", *(f"rotary_{name}" for name in variants)], f"{float(rotary.theta):.10g}"
-    elif isinstance(embedding.position, Sinusoidal):
-        variants.insert(0, "sinusoidal")
+        variants, values["theta"] = ["rotary", *(f"rotary_{name}" for name in variants)], setting(float(rotary.theta))
+    elif encoding == "sinusoidal":
+        variants.insert(0, encoding)
     prose = Prose("positions", variants, values)
     axes = {"position": rows, "query": Axis("token", rows.labels, "query")}
     evaluation = prose.tables(example.trace, path, axes)[0].formula(min(1, len(rows) - 1))

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from glassformer.explain.example import Example
-from glassformer.explain.formula.dataflow import embeddings
+from glassformer.explain.formula.dataflow import embeddings, positions_of
 from glassformer.explain.walkthrough import input_steps as inputs
 from glassformer.explain.walkthrough import layer_steps as layers
 from glassformer.explain.walkthrough import output_steps as outputs
@@ -44,7 +44,7 @@ def _input_steps(example: Example, path: str, stack: str) -> Iterator[Step]:
     yield inputs.text_to_vectors(example, path, stack)
     if embedding.segment is not None:
         yield inputs.segments_and_positions(example, path)
-    elif isinstance(module, Stack):
+    elif isinstance(module, Stack) and positions_of(example.model, stack) != "none":
         yield inputs.positions(example, path, stack)
 
 
