@@ -24,6 +24,8 @@ class TaskRecord:
     """Configuration of a training, by ``model.kind``."""
     example: str = ""
     """Function that traces one example of a run: (run, input) → Example."""
+    samples: str = ""
+    """Class of its samples in shards (``data.shards``)."""
     conversion: str = ""
     """Conversion from and to models of Hugging Face."""
     evaluation: str = ""
@@ -41,6 +43,7 @@ TASKS = {
         commands=("translate", "score", "align", "tokenize"),
         predictor="glassformer.predict.translator:Translator",
         training="glassformer.train.tasks.translation:TranslationTask",
+        samples="glassformer.data.shards.pair_samples:PairSamples",
         settings={
             "encoder_decoder": "glassformer.train.tasks.translation:TranslationRun",
             "recurrent": "glassformer.train.tasks.translation:RecurrentRun",
@@ -54,6 +57,7 @@ TASKS = {
         commands=("generate", "tokenize"),
         predictor="glassformer.predict.generator:Generator",
         training="glassformer.train.tasks.language:LanguageModeling",
+        samples="glassformer.data.shards.document_samples:StreamSamples",
         settings={"gpt": "glassformer.train.tasks.language:LanguageRun"},
         evaluation="glassformer.predict.evaluation:evaluate_language",
         example="glassformer.explain.examples.text:examine_language",
@@ -69,6 +73,7 @@ TASKS = {
         commands=("fill", "embed", "tokenize"),
         predictor="glassformer.predict.filler:Filler",
         training="glassformer.train.tasks.masked:MaskedModeling",
+        samples="glassformer.data.shards.document_samples:MaskedSamples",
         settings={"bert": "glassformer.train.tasks.masked:MaskedRun"},
         evaluation="glassformer.predict.evaluation:evaluate_masked",
         example="glassformer.explain.examples.text:examine_masked_text",
@@ -79,6 +84,7 @@ TASKS = {
         commands=("classify", "embed", "tokenize"),
         predictor="glassformer.predict.labeling:Classifier",
         training="glassformer.train.tasks.labeling:Classification",
+        samples="glassformer.data.shards.labeled_samples:LabeledSamples",
         settings={"bert": "glassformer.train.tasks.labeling:ClassificationRun"},
         evaluation="glassformer.predict.evaluation:evaluate_classification",
         example="glassformer.explain.examples.text:examine_classification",
@@ -91,6 +97,7 @@ TASKS = {
         commands=("tag", "embed", "tokenize"),
         predictor="glassformer.predict.labeling:Tagger",
         training="glassformer.train.tasks.labeling:Tagging",
+        samples="glassformer.data.shards.labeled_samples:TaggedSamples",
         settings={"bert": "glassformer.train.tasks.labeling:TaggingRun"},
         evaluation="glassformer.predict.evaluation:evaluate_tagging",
         example="glassformer.explain.examples.text:examine_tagging",

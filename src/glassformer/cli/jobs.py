@@ -41,7 +41,7 @@ def began(run: Path, job: str | None) -> bool:
 
 def record(run: Path, job: str | None) -> None:
     """Write ``job`` into the run folder, for ``began``. Only for the process that trains there."""
-    from glassformer.storage.checkpoint import write_atomically
+    from glassformer.storage.atomic import write_atomically
     from glassformer.storage.manifest import digested
     from glassformer.storage.run_folder import JOB
 

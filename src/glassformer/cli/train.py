@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from glassformer.train import Event, Finished, Progress, Skipped, Started, Stepped, Validated
+    from glassformer.train import Corrupt, Event, Finished, Progress, Skipped, Started, Stepped, Validated
 
 REFRESH_SECONDS = 0.1
 """Minimum time between updates of the progress bar."""
@@ -198,6 +198,9 @@ class Screen:
 
     def _skipped(self, event: "Skipped") -> None:
         self._warn(f"step {event.step:,} skipped: loss {event.loss}, gradient norm {event.gradient_norm}")
+
+    def _corrupt(self, event: "Corrupt") -> None:
+        self._warn(f"warning: {event.shard}: {event.reason}; {event.samples:,} samples are skipped")
 
     def _finished(self, event: "Finished") -> None:
         self._say(f"step {event.step:,}: {event.reason}; {_clock(event.seconds)} of training")

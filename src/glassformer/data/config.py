@@ -10,6 +10,7 @@ from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 DocumentForm = Literal["file", "line", "blank_line"]
 Missing = Literal["refuse", "previous"]
+OnCorrupt = Literal["stop", "skip"]
 
 
 def check_one_validation(validation: Sequence[str], share: float) -> None:
@@ -82,6 +83,11 @@ class DataConfig(Config):
         default=0.02, ge=0, le=1, description="blur of lengths before sorting; with row_tokens=0"
     )
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
+    shards: str = Field(default="", description="folder of `glassformer prepare`, which is read in place of `train`")
+    on_corrupt: OnCorrupt = "stop"
+    """Handling of a shard that is damaged or missing: end the training, or ``skip`` its samples and report it."""
+    bucket_window: int = Field(default=16384, ge=1)
+    """Samples of shards that are in memory and sorted by length together."""
     max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="maximum bytes of a line; more is an error")
 
     @field_validator("max_length_ratio")
@@ -100,6 +106,8 @@ class DataConfig(Config):
                 f"alignments has {len(self.alignments)} files and train {len(self.train)} paths; "
                 "give one file a path, or none"
             )
+        if self.alignments and self.shards:
+            raise ValueError("shards hold no alignments; leave one of the two settings out")
         if self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}; give the two sides different codes")
         return self
@@ -119,6 +127,11 @@ class SequencesConfig(Config):
     """Tokens a sequence, ``[CLS]`` and ``[SEP]`` included; what is longer loses its end."""
     batch_tokens: int = Field(default=4096, ge=5, description="padded tokens in a batch, at most")
     bucket_noise: float = Field(default=0.02, ge=0, le=1, description="blur of lengths before sorting")
+    shards: str = Field(default="", description="folder of `glassformer prepare`, which is read in place of `train`")
+    on_corrupt: OnCorrupt = "stop"
+    """Handling of a shard that is damaged or missing: end the training, or ``skip`` its samples and report it."""
+    bucket_window: int = Field(default=16384, ge=1)
+    """Samples of shards that are in memory and sorted by length together."""
     max_line_bytes: int = Field(default=MAX_LINE_BYTES, gt=0, description="maximum bytes of a line; more is an error")
 
     @model_validator(mode="after")
@@ -176,6 +189,9 @@ class DocumentsConfig(Config):
     weights: Annotated[list[float], check_positive("path")] = Field(default=[])
     """Times an epoch sees each training path. None: all paths are one stream, seen once."""
     cache: str = Field(default="", description="folder of the token ids; empty: the user's cache folder")
+    shards: str = Field(default="", description="folder of `glassformer prepare`, which is read in place of `train`")
+    on_corrupt: OnCorrupt = "stop"
+    """Handling of a shard that is damaged or missing: end the training, or ``skip`` its samples and report it."""
     max_line_bytes: int = Field(default=100 * MAX_LINE_BYTES, gt=0)
     """Maximum bytes of a line; more is an error. Some corpora, such as text8, are one line of 100 MB."""
 
@@ -217,6 +233,8 @@ class MaskedConfig(DocumentsConfig):
     """Tokens a sequence, ``[CLS]`` and ``[SEP]`` included; a longer document is cut into equal parts."""
     batch_tokens: int = Field(default=8192, ge=3, description="padded tokens in a batch, at most")
     bucket_noise: float = Field(default=0.02, ge=0, le=1, description="blur of lengths before sorting")
+    bucket_window: int = Field(default=16384, ge=1)
+    """Samples of shards that are in memory and sorted by length together."""
     masked_share: float = Field(default=0.15, gt=0, le=1, description="tokens that are predicted")
     mask_token_share: float = Field(default=0.8, ge=0, le=1, description="of those, seen as [MASK]")
     random_token_share: float = Field(default=0.1, ge=0, le=1)

@@ -118,7 +118,7 @@ def held_out_pairs(config: DataConfig, tokenizers: TokenizerPair) -> tuple[list[
     for path in config.train:
         file = FileReadReport(path)
         account.files.append(file)
-        keep = _Filter(config, tokenizers, "held_out")
+        keep = PairFilter(config, tokenizers, "held_out")
         for chunk in chunked(read_pair_rows(config, path), _characters):
             for row, source, target in keep(chunk, file):
                 sources.append(row.value.source)
@@ -138,7 +138,7 @@ def _build(config: DataConfig, files: list[tuple[str, str | None]], tokenizers: 
         _side_writer(build, "target", tokenizers.target) as target,
         ragged_writer(build, "links", "<i4") if aligned else nullcontext() as links,
     ):
-        keep = _Filter(config, tokenizers, "train" if config.validation_share else "all")
+        keep = PairFilter(config, tokenizers, "train" if config.validation_share else "all")
         for path, alignment in files:
             file = FileReadReport(path)
             account.files.append(file)
@@ -170,12 +170,12 @@ def _compare(
         target.account.compare(row.value.target, pair.target.decode(target_ids))
 
 
-class _Filter:
+class PairFilter:
     """Filter of the pairs of a chunk, which counts the first reason that applies to a pair."""
 
     def __init__(self, config: DataConfig, tokenizers: TokenizerPair, part: Part) -> None:
         self.config, self.tokenizers, self.part = config, tokenizers, part
-        self.seen = _Seen()
+        self.seen = SeenHashes()
 
     def __call__(self, chunk: list[PairRow], file: FileReadReport) -> list[Aligned]:
         chunk = of_part(chunk, self.part, self.config.validation_share, lambda pair: [pair.source], file)
@@ -210,7 +210,7 @@ class _Filter:
 
     def _find_duplicates(self, texts: list[PairRow], faults: list[Reason | None]) -> None:
         candidates = [index for index, fault in enumerate(faults) if fault is None]
-        hashes = np.array([_hash(texts[index]) for index in candidates], np.uint64)
+        hashes = np.array([pair_hash(texts[index]) for index in candidates], np.uint64)
         for index, new in zip(candidates, self.seen.add(hashes), strict=True):
             if not new:
                 faults[index] = "duplicate"
@@ -226,7 +226,7 @@ def _without(rows: list[PairRow], faults: list[Reason | None], file: FileReadRep
     return kept
 
 
-def _hash(row: PairRow) -> int:
+def pair_hash(row: PairRow) -> int:
     """64 bits; ``\\xff`` occurs in no UTF-8, so it parts the sides without doubt.
 
     Of n different pairs about n²/2⁶⁵ are lost to chance: one in a million at 6 million pairs.
@@ -235,7 +235,7 @@ def _hash(row: PairRow) -> int:
     return int.from_bytes(hashlib.blake2b(pair, digest_size=8).digest(), "little")
 
 
-class _Seen:
+class SeenHashes:
     """A set of 64-bit hashes at 8 bytes each, as sorted runs; each run is more than twice as long as the next.
 
     A Python set takes about 70 bytes a hash, and one sorted array would be copied for every chunk.

@@ -9,7 +9,15 @@ from typing import Any, Literal, NamedTuple
 
 from glassformer.data.config import DocumentsConfig
 from glassformer.data.held_out import Part
-from glassformer.data.readers import Fault, json_row, raw_lines, regular, require_unicode
+from glassformer.data.readers import (
+    JSON_ROWS,
+    Fault,
+    json_row,
+    raw_lines,
+    regular,
+    require_unicode,
+    uncompressed,
+)
 from glassformer.errors import DataError
 
 PIECE_CHARACTERS = 1 << 16
@@ -42,10 +50,10 @@ def text_files(paths: list[str]) -> list[str]:
 
 
 def text_form(path: str) -> Literal["txt", "jsonl"]:
-    suffix = Path(path.removesuffix(".gz")).suffix
+    suffix = Path(uncompressed(path)).suffix
     if suffix in (".csv", ".tsv"):
         raise DataError(f"{path}: a table is not supported as text; convert its text to .txt or .jsonl")
-    return "jsonl" if suffix == ".jsonl" else "txt"
+    return "jsonl" if suffix in JSON_ROWS else "txt"
 
 
 def read_pieces(

@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.sampling import Batching, Sampler
@@ -22,6 +23,8 @@ class Draw(NamedTuple):
     seed: int
     epoch: int
     position: int
+    examples: NDArray[np.int64] | None = None
+    """Numbers of the examples, if those of the batch are counted from the first of a window of samples."""
 
     def generator(self) -> np.random.Generator:
         # 1 + position: to numpy the seeds (a, b) and (a, b, 0) are one, and (a, b) has drawn the order of the epoch.
@@ -29,7 +32,8 @@ class Draw(NamedTuple):
 
     def generator_of(self, example: int) -> np.random.Generator:
         """The same numbers for an example in whatever batch of the epoch it is."""
-        return np.random.default_rng((self.seed, self.epoch, example))
+        number = example if self.examples is None else int(self.examples[example])
+        return np.random.default_rng((self.seed, self.epoch, number))
 
 
 class ResumableLoader(Generic[I, B]):
@@ -80,6 +84,10 @@ class ResumableLoader(Generic[I, B]):
     def largest(self) -> B:
         """The batch of this epoch that needs most memory: what fits memory with it fits with the rest."""
         return self._make(self._plan, self.epoch, self._plan.largest)
+
+    def new_corrupt(self) -> list[Any]:
+        """Corrupt shards: none, since all examples come from verified files."""
+        return []
 
     @property
     def padding_share(self) -> float:

@@ -14,7 +14,7 @@ from glassformer.data.config import MaskedConfig
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.sampling import Indices, Mixture
 from glassformer.data.sequences import Frame, sequence_sampler, special_id
-from glassformer.data.token_store import joint_digest, json_digest
+from glassformer.data.token_store import Ids, joint_digest, json_digest
 from glassformer.data.token_stream import Stream
 from glassformer.text import Tokenizer
 
@@ -102,17 +102,7 @@ def masked_batches(
         return streams[number].ids[begins[example] : begins[example] + sizes[example]]
 
     def collate(examples: Indices, draw: Draw) -> MaskedBatch:
-        labels, mask, segments = frame.rows([[ids(example)] for example in examples.tolist()])
-        tokens, predicted = masking.hide(labels, draw.generator())
-        return MaskedBatch(
-            torch.from_numpy(tokens),
-            torch.from_numpy(mask),
-            torch.from_numpy(labels),
-            torch.from_numpy(predicted),
-            torch.from_numpy(segments),
-            source_tokens=int(mask.sum()),
-            n_targets=int(predicted.sum()),
-        )
+        return collate_masked(frame, masking, [ids(example) for example in examples.tolist()], draw)
 
     shares = [config.masked_share, config.mask_token_share, config.random_token_share]
     made_from = [
@@ -124,12 +114,37 @@ def masked_batches(
     return ResumableLoader(sampler, collate, seed, json_digest(made_from), digest)
 
 
+def collate_masked(frame: Frame, masking: Masking, sequences: Sequence[Ids], draw: Draw) -> MaskedBatch:
+    """The batch of some sequences, masked by the random numbers of ``draw``."""
+    labels, mask, segments = frame.rows([[ids] for ids in sequences])
+    tokens, predicted = masking.hide(labels, draw.generator())
+    return MaskedBatch(
+        torch.from_numpy(tokens),
+        torch.from_numpy(mask),
+        torch.from_numpy(labels),
+        torch.from_numpy(predicted),
+        torch.from_numpy(segments),
+        source_tokens=int(mask.sum()),
+        n_targets=int(predicted.sum()),
+    )
+
+
 def _cut(stream: Stream, room: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First positions and sizes of the parts of the documents: as few parts as fit, as equal as can be."""
-    lengths = np.diff(stream.offsets) - 1
+    """First positions and sizes of the parts of the documents."""
+    document, begins, sizes = equal_parts(np.diff(stream.offsets) - 1, room)
+    return stream.offsets[document] + begins, sizes
+
+
+def equal_parts(
+    lengths: NDArray[np.int64], room: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Document, first position in it, and size of the parts of documents: as few as fit ``room``, as equal as can be.
+
+    ``lengths``: the tokens of each document.
+    """
     parts = -(-lengths // room)
     document = np.repeat(np.arange(len(lengths)), parts)
     number = np.arange(len(document)) - np.repeat(np.cumsum(parts) - parts, parts)
     begins = number * lengths[document] // parts[document]
     ends = (number + 1) * lengths[document] // parts[document]
-    return stream.offsets[document] + begins, ends - begins
+    return document, begins, ends - begins

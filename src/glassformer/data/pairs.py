@@ -162,7 +162,7 @@ def pair_batches(
     mixture, row_tokens = Mixture.of([len(corpus) for corpus in corpora], weights), min(row_tokens, batch_tokens)
     source = np.concatenate([corpus.source_lengths for corpus in corpora]) + np.int32(1)
     target = np.concatenate([corpus.target_lengths for corpus in corpora]) + np.int32(1)
-    _check_lengths(source, target, batch_tokens, row_tokens or 1)
+    check_pair_lengths(source, target, batch_tokens, row_tokens or 1)
     sampler = partial(in_rows, (source, target), mixture, row_tokens, batch_tokens, bucket_noise)
     made_from = [[corpus.fingerprint, weight] for corpus, weight in zip(corpora, mixture.weights, strict=True)]
     digest = joint_digest(corpus.content_digest for corpus in corpora)
@@ -225,7 +225,8 @@ class PairCollator:
         )
 
 
-def _check_lengths(source: NDArray[np.int32], target: NDArray[np.int32], batch_tokens: int, multiple: int) -> None:
+def check_pair_lengths(source: NDArray[np.int32], target: NDArray[np.int32], batch_tokens: int, multiple: int) -> None:
+    """Raise ``DataError`` if a pair alone, rounded up to a ``multiple``, does not fit ``batch_tokens``."""
     longest = np.maximum(source, target)
     worst = int(longest.argmax())
     width = -(-int(longest[worst]) // multiple) * multiple

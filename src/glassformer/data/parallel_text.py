@@ -9,7 +9,19 @@ from typing import Any, Literal, NamedTuple
 from glassformer.data.config import DataConfig
 from glassformer.data.held_out import is_held_out
 from glassformer.data.input_errors import way_out
-from glassformer.data.readers import Fault, Row, json_rows, raw_lines, regular, require_unicode, text_row, unreadable
+from glassformer.data.readers import (
+    COMPRESSED,
+    JSON_ROWS,
+    Fault,
+    Row,
+    json_rows,
+    raw_lines,
+    regular,
+    require_unicode,
+    text_row,
+    uncompressed,
+    unreadable,
+)
 from glassformer.errors import DataError
 
 
@@ -39,10 +51,10 @@ def find_files(config: DataConfig, path: str) -> PairFiles:
 
 
 def _find_files(config: DataConfig, path: str) -> PairFiles:
-    plain = path.removesuffix(".gz")
+    plain = uncompressed(path)
     if plain.endswith(".tsv"):
         return PairFiles("tsv", (regular(Path(path)),))
-    if plain.endswith(".jsonl"):
+    if plain.endswith(JSON_ROWS):
         return PairFiles("jsonl", (regular(Path(path)),))
     sides = tuple(_parallel_side(path, language) for language in (config.source, config.target))
     return PairFiles("parallel", sides)
@@ -104,7 +116,7 @@ _PUT_TAB = "put a tab between source and target"
 
 def _explained(path: str, fault: Fault) -> str:
     """Message for a faulty line of ``path``, with a way to fix it."""
-    if fault == "malformed" and path.removesuffix(".gz").endswith(".tsv"):
+    if fault == "malformed" and uncompressed(path).endswith(".tsv"):
         return f"{_EXPLAINED[fault]}: {NO_TAB}; {_PUT_TAB}, or remove the line"
     return f"{_EXPLAINED[fault]}; fix or remove the line"
 
@@ -154,17 +166,18 @@ def _pair_in(config: DataConfig, value: Any) -> TextPair:
 
 
 def _parallel_side(prefix: str, language: str) -> Path:
-    plain, compressed = Path(f"{prefix}.{language}"), Path(f"{prefix}.{language}.gz")
+    plain, *others = (Path(f"{prefix}.{language}{suffix}") for suffix in ("", *COMPRESSED))
     if plain.exists() or plain.is_symlink():
         return regular(plain)
-    if compressed.exists():
-        return regular(compressed)
+    for compressed in others:
+        if compressed.exists():
+            return regular(compressed)
     hint = way_out(plain, "a path is a prefix of two such files, a .tsv or a .jsonl, each also .gz")
     if Path(prefix).is_dir():
         hint = f"{prefix} is a folder; name the prefix of the files in it"
-    elif prefix.removesuffix(".gz").endswith(f".{language}"):
+    elif uncompressed(prefix).endswith(f".{language}"):
         hint = f"give the prefix without .{language}"
-    raise DataError(f"{plain}: no such file (nor {compressed.name}); {hint}")
+    raise DataError(f"{plain}: no such file (nor {others[0].name}); {hint}")
 
 
 def _empty(path: Path) -> DataError:

@@ -38,6 +38,16 @@ class FileReadReport:
         if len(lines) < MAX_LINES or line < lines[-1]:
             self.first_lines[reason] = sorted([*lines, line])[:MAX_LINES]
 
+    def add(self, other: "FileReadReport") -> None:
+        """Add the counts of further lines of the same path."""
+        self.read += other.read
+        self.kept += other.kept
+        self.truncated += other.truncated
+        self.held_out += other.held_out
+        for reason in REASONS:
+            self.dropped[reason] += other.dropped[reason]
+            self.first_lines[reason] = sorted([*self.first_lines[reason], *other.first_lines[reason]])[:MAX_LINES]
+
     def describe(self) -> str:
         parts = []
         for reason in REASONS:

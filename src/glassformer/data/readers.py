@@ -1,4 +1,4 @@
-"""Lines of files, plain, gzip or standard input, within a limit of bytes; rows of JSONL.
+"""Lines of files, plain, compressed or standard input, within a limit of bytes; rows of JSONL and Parquet.
 
 A line ends at ``\\n`` and nowhere else: U+2028, ``\\x0b`` or ``\\x85`` inside a sentence must not shift one side of a
 parallel corpus against the other.
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, Literal, NamedTuple, TypeVar, cast
 
 from glassformer.data.input_errors import missing, refuse_wide_encoding, way_out
+from glassformer.data.optional_formats import ZstdReader, parquet_lines
 from glassformer.errors import DataError
 from glassformer.storage.regular_files import MAX_LINE_BYTES, display_name, open_regular
 
@@ -26,6 +27,9 @@ STDIN = "-"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 CHUNK_BYTES = 1 << 16
 CHUNK_ROWS = 4096
+COMPRESSED = (".gz", ".zst")
+JSON_ROWS = (".jsonl", ".parquet")
+"""Files with an object a row. A row of Parquet is read as the line of JSONL with the same columns."""
 CHUNK_CHARACTERS = 1 << 20  # a token takes some hundred bytes while it is encoded
 
 
@@ -35,6 +39,13 @@ class Row(NamedTuple, Generic[V]):
     line: int  # 1-based
     value: V
     fault: Fault | None = None
+
+
+def uncompressed(path: str) -> str:
+    """The name of a file without the suffix of its compression."""
+    for suffix in COMPRESSED:
+        path = path.removesuffix(suffix)
+    return path
 
 
 def parsed_row(line: int, value: U, parse: Callable[[U], V], blank: V) -> Row[V]:
@@ -145,8 +156,13 @@ def raw_lines(
 
     With ``ends`` each line keeps its line end, as ``\\n``. A line of more than ``limit`` bytes is a
     ``DataError`` that suggests raising ``setting``, if there is one. ``pipes``: see ``open_bytes``.
+
+    The lines of a ``.parquet`` file are its rows in JSON.
     """
     try:
+        if path.suffix == ".parquet":
+            yield from _parquet_lines(path, b"\n" if ends else b"", limit)
+            return
         with open_bytes(path, pipes) as file:
             lines = _split(file, ends, limit)
             opening = list[bytes]()
@@ -176,9 +192,24 @@ def open_bytes(path: Path, pipes: bool = True) -> Iterator[BinaryIO]:
             yield sys.stdin.buffer
             return
         with path.open("rb") if pipes else open_regular(path) as file:
-            yield cast(BinaryIO, gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
+            yield _decompressed(path, file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: not a complete gzip file ({error}); copy or compress it again") from None
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def _decompressed(path: Path, file: BinaryIO) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return cast(BinaryIO, ZstdReader(path, file)) if path.suffix == ".zst" else file
+
+
+def _parquet_lines(path: Path, end: bytes, limit: int) -> Iterator[bytes]:
+    try:
+        for number, line in enumerate(parquet_lines(path), start=1):
+            _check_length(line, limit, number)
+            yield line + end
     except OSError as error:
         raise unreadable(path, error) from None
 

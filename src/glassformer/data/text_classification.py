@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -20,9 +20,20 @@ from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_pa
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.parallel_text import NO_TAB
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason
-from glassformer.data.readers import Row, chunked, is_unicode, json_row, parsed_row, raw_lines, regular, require_unicode
+from glassformer.data.readers import (
+    JSON_ROWS,
+    Row,
+    chunked,
+    is_unicode,
+    json_row,
+    parsed_row,
+    raw_lines,
+    regular,
+    require_unicode,
+    uncompressed,
+)
 from glassformer.data.sampling import Indices
-from glassformer.data.sequences import Frame, framed_length, sequence_sampler, truncated
+from glassformer.data.sequences import Frame, Parts, framed_length, sequence_sampler, truncated
 from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError, nearest
 from glassformer.text import Tokenizer
@@ -44,8 +55,8 @@ def read_labeled(config: LabeledConfig, path: str) -> Iterator[LabeledRow]:
 
     Raises ``DataError`` when the file cannot be read, is no valid CSV, or has not the columns.
     """
-    plain = path.removesuffix(".gz")
-    if plain.endswith(".jsonl"):
+    plain = uncompressed(path)
+    if plain.endswith(JSON_ROWS):
         return _from_json_lines(config, path)
     if plain.endswith(".csv"):
         return _from_table(config, path, _csv_rows(config, path))
@@ -112,7 +123,7 @@ def _place(path: str, header: list[str], name: str) -> int:
     if header.count(name) > 1:
         raise DataError(f"{path}, line 1: {header.count(name)} columns are named {name!r}; rename all but one")
     if name not in header:
-        if len(header) == 1 and path.removesuffix(".gz").endswith(".tsv") and any(sign in header[0] for sign in ",; "):
+        if len(header) == 1 and uncompressed(path).endswith(".tsv") and any(sign in header[0] for sign in ",; "):
             raise DataError(f"{path}, line 1: no column {name!r}: {header[0]!r} {NO_TAB}; put tabs between the columns")
         if len(header) == 1:
             raise DataError(
@@ -202,7 +213,7 @@ def prepare_labeled(
         account.files.append(file)
         for chunk in chunked(read_labeled(config, path), lambda row: sum(map(len, row.value.texts))):
             chunk = of_part(chunk, part, config.validation_share, lambda value: value.texts, file)
-            for row, parts in _encoded(chunk, tokenizer, file):
+            for row, parts in encode_labeled(chunk, tokenizer, file):
                 label = row.value.label
                 if labels and label not in labels:
                     if part == "held_out":
@@ -249,10 +260,7 @@ def labeled_batches(
     frame = Frame.of(tokenizer)
 
     def collate(chosen: Indices, _: Draw) -> LabeledBatch:
-        rows = frame.rows([examples.sequences[i] for i in chosen.tolist()])
-        tokens, mask, segments = map(torch.from_numpy, rows)
-        label_ids = torch.from_numpy(examples.label_ids[chosen])
-        return LabeledBatch(tokens, mask, segments, label_ids, int(mask.sum()), chosen)
+        return collate_labeled(frame, [examples.sequences[i] for i in chosen.tolist()], examples.label_ids, chosen)
 
     lengths = np.fromiter(map(framed_length, examples.sequences), np.int32, len(examples))
     sampler = sequence_sampler(lengths, config.batch_tokens, config.bucket_noise)
@@ -260,7 +268,15 @@ def labeled_batches(
     return ResumableLoader(sampler, collate, seed, json_digest(made_from))
 
 
-def _encoded(
+def collate_labeled(
+    frame: Frame, sequences: Sequence[Parts], label_ids: NDArray[np.int64], chosen: Indices
+) -> LabeledBatch:
+    """The batch of some ``sequences``, whose labels are ``label_ids[chosen]``."""
+    tokens, mask, segments = map(torch.from_numpy, frame.rows(sequences))
+    return LabeledBatch(tokens, mask, segments, torch.from_numpy(label_ids[chosen]), int(mask.sum()), chosen)
+
+
+def encode_labeled(
     chunk: list[LabeledRow], tokenizer: Tokenizer, file: FileReadReport
 ) -> Iterator[tuple[LabeledRow, list[list[int]]]]:
     """The rows that are kept, with their ids. Text may have no tokens although it is not blank."""
@@ -277,9 +293,14 @@ def _encoded(
 
 def _learned_labels(names: list[str], paths: list[str]) -> tuple[str, ...]:
     labels = tuple(sorted(set(names)))
+    check_labels(labels, paths)
+    return labels
+
+
+def check_labels(labels: Sequence[str], paths: list[str]) -> None:
+    """Raise ``DataError`` if there is only one label."""
     if len(labels) == 1:
         raise DataError(f"{', '.join(paths)}: {labels[0]!r} is the only label; give examples of at least two")
-    return labels
 
 
 def _fingerprint(

@@ -19,7 +19,16 @@ from glassformer.data.config import TaggedConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason
-from glassformer.data.readers import Row, chunked, json_rows, raw_lines, regular, require_unicode
+from glassformer.data.readers import (
+    JSON_ROWS,
+    Row,
+    chunked,
+    json_rows,
+    raw_lines,
+    regular,
+    require_unicode,
+    uncompressed,
+)
 from glassformer.data.sampling import Indices
 from glassformer.data.sequences import Frame, sequence_sampler
 from glassformer.data.token_store import Ragged, json_digest
@@ -44,7 +53,7 @@ TaggedRow = Row[TaggedWords]
 def read_tagged(config: TaggedConfig, path: str) -> Iterator[TaggedRow]:
     """Every sentence of ``path`` in order, faulty ones included. A line is that of the first word, or of the fault."""
     lines = raw_lines(regular(Path(path)), limit=config.max_line_bytes)
-    return _jsonl(lines, config) if path.removesuffix(".gz").endswith(".jsonl") else _columns(lines, path)
+    return _jsonl(lines, config) if uncompressed(path).endswith(JSON_ROWS) else _columns(lines, path)
 
 
 def _columns(lines: Iterator[bytes], path: str) -> Iterator[TaggedRow]:
@@ -163,7 +172,7 @@ def prepare_tagged(
         account.files.append(file)
         for chunk in chunked(read_tagged(config, path), lambda row: sum(map(len, row.value.words))):
             chunk = of_part(chunk, part, config.validation_share, lambda value: value.words, file)
-            for row, pieces in _encoded(chunk, tokenizer, file):
+            for row, pieces in encode_tagged(chunk, tokenizer, file):
                 words = fitting_words(pieces, config.max_length)
                 if not len(words):
                     file.drop("too_long", row.line)  # its first word alone does not fit
@@ -206,22 +215,9 @@ def tagged_batches(
     frame = Frame.of(tokenizer)
 
     def collate(chosen: Indices, _: Draw) -> TaggedBatch:
-        sentences = [examples.sentences[i] for i in chosen.tolist()]
-        tokens, mask, segments = frame.rows([[words.values] for words in sentences])
-        tags = np.full(tokens.shape, NOT_COUNTED, np.int64)
-        for row, (i, words) in enumerate(zip(chosen.tolist(), sentences, strict=True)):
-            tags[row, 1 + words.offsets[:-1]] = examples.tag_ids[i]  # 1: [CLS]
-        starts = tags != NOT_COUNTED
-        return TaggedBatch(
-            torch.from_numpy(tokens),
-            torch.from_numpy(mask),
-            torch.from_numpy(segments),
-            torch.from_numpy(tags),
-            torch.from_numpy(starts),
-            source_tokens=int(mask.sum()),
-            n_targets=int(starts.sum()),
-            examples=chosen,
-        )
+        numbers = chosen.tolist()
+        sentences, tag_ids = [examples.sentences[i] for i in numbers], [examples.tag_ids[i] for i in numbers]
+        return collate_tagged(frame, sentences, tag_ids, chosen)
 
     lengths = np.array([len(words.values) + 2 for words in examples.sentences], np.int32)
     sampler = sequence_sampler(lengths, config.batch_tokens, config.bucket_noise)
@@ -229,7 +225,28 @@ def tagged_batches(
     return ResumableLoader(sampler, collate, seed, json_digest(made_from))
 
 
-def _encoded(
+def collate_tagged(
+    frame: Frame, sentences: Sequence[Ragged], tag_ids: Sequence[NDArray[np.integer]], chosen: Indices
+) -> TaggedBatch:
+    """The batch of ``sentences``, whose words have ``tag_ids``."""
+    tokens, mask, segments = frame.rows([[words.values] for words in sentences])
+    tags = np.full(tokens.shape, NOT_COUNTED, np.int64)
+    for row, (words, ids) in enumerate(zip(sentences, tag_ids, strict=True)):
+        tags[row, 1 + words.offsets[:-1]] = ids  # 1: [CLS]
+    starts = tags != NOT_COUNTED
+    return TaggedBatch(
+        torch.from_numpy(tokens),
+        torch.from_numpy(mask),
+        torch.from_numpy(segments),
+        torch.from_numpy(tags),
+        torch.from_numpy(starts),
+        source_tokens=int(mask.sum()),
+        n_targets=int(starts.sum()),
+        examples=chosen,
+    )
+
+
+def encode_tagged(
     chunk: list[TaggedRow], tokenizer: Tokenizer, file: FileReadReport
 ) -> Iterator[tuple[TaggedRow, list[list[int]]]]:
     """The rows that hold a sentence, with the pieces of their words."""

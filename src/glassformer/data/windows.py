@@ -72,15 +72,14 @@ def window_batches(
     mixture = Mixture.of([len(stream) for stream in streams], config.weights, "streams")
     _check_length(streams, config.context)
 
+    end_id = tokenizer.end_id if config.within_documents else None
+
     def window(begin: int) -> NDArray[np.integer]:
         number, begin = mixture.locate(begin)
         return streams[number].ids[begin : begin + config.context + 1]
 
     def collate(begins: Indices, _: Draw) -> WindowBatch:
-        rows = np.stack([window(begin) for begin in begins.tolist()]).astype(np.int64)
-        tokens, labels = (torch.from_numpy(np.ascontiguousarray(side)) for side in (rows[:, :-1], rows[:, 1:]))
-        documents = number_documents(tokens, tokenizer.end_id) if config.within_documents else None
-        return WindowBatch(tokens, labels, documents)
+        return collate_windows(np.stack([window(begin) for begin in begins.tolist()]), end_id)
 
     made_from = [
         [[stream.fingerprint, weight] for stream, weight in zip(streams, mixture.weights, strict=True)],
@@ -89,6 +88,13 @@ def window_batches(
     sampler = partial(in_windows, mixture, config.context, config.rows)
     digest = joint_digest(stream.content_digest for stream in streams)
     return ResumableLoader(sampler, collate, seed, json_digest(made_from), digest)
+
+
+def collate_windows(rows: NDArray[np.integer], end_id: int | None) -> WindowBatch:
+    """The batch of windows with the token after each. ``end_id``: the end token if attention stays in documents."""
+    rows = rows.astype(np.int64)
+    tokens, labels = (torch.from_numpy(np.ascontiguousarray(side)) for side in (rows[:, :-1], rows[:, 1:]))
+    return WindowBatch(tokens, labels, None if end_id is None else number_documents(tokens, end_id))
 
 
 def _check_length(streams: Sequence[Stream], context: int) -> None:

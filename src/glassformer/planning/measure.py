@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from glassformer.data.shards.shard_set import CorruptShard
 from glassformer.errors import ConfigError
 from glassformer.models.device import choose_device
 from glassformer.models.registry import build_model
@@ -59,6 +60,9 @@ class RepeatedBatch:
 
     def largest(self) -> Any:
         return self._batch
+
+    def new_corrupt(self) -> list[CorruptShard]:
+        return []
 
     def state(self) -> dict[str, Any]:
         return {}

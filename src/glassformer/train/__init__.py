@@ -5,18 +5,21 @@ returns a ``TrainingResult`` with the scores, the best checkpoint and ``load()``
 dictionary or a ``RunConfig``; ``resume=True`` continues a run exactly.
 
 ``glassformer.train.events(...)`` takes the same arguments and yields ``Started``, ``Progress``, ``Validated``,
-``Skipped`` and ``Finished`` while it trains. ``glassformer.train.train`` is the loop behind both.
+``Skipped``, ``Corrupt`` and ``Finished`` while it trains. ``glassformer.train.train`` is the loop behind both.
 """
 
 import sys
 
 from glassformer.train.config import OptimizerConfig, RunConfig, TrainConfig, ValidationConfig
 from glassformer.train.function import CallableModule, TrainingResult, events
-from glassformer.train.log import Event, Finished, Progress, Skipped, Started, Stepped, Validated
+from glassformer.train.log import Corrupt, Event, Finished, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.loop import train
+from glassformer.train.prepare import Advanced, prepare_shards
 from glassformer.train.tasks import parse_config, read_config
 
 __all__ = [
+    "Advanced",
+    "Corrupt",
     "Event",
     "Finished",
     "OptimizerConfig",
@@ -31,6 +34,7 @@ __all__ = [
     "ValidationConfig",
     "events",
     "parse_config",
+    "prepare_shards",
     "read_config",
     "train",
 ]

@@ -3,6 +3,7 @@
 from concurrent.futures import Future
 from typing import Any
 
+from glassformer.data.shards.shard_set import CorruptShard
 from glassformer.train.task import BatchSource
 
 
@@ -36,6 +37,9 @@ class Ahead:
     def restore(self, state: dict[str, Any]) -> None:
         self._prefetched.clear()
         self._source.restore(state)
+
+    def new_corrupt(self) -> list[CorruptShard]:
+        return self._source.new_corrupt()
 
     @property
     def epoch(self) -> int:

@@ -47,7 +47,7 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
     taken: list[str] = []
     if begins is not None:
         config, taken = with_sizes_of(config, begins.config.get("model"), f"train.start_from={begins.path}")
-    task = _same_task(config, world, _origin(goes_on or begins))
+    task = _same_task(config, world, origin_of(goes_on or begins))
     record: RecordedInit | None = None
     engine, precision = config.train.engine, config.train.precision
     if divided:
@@ -181,7 +181,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _origin(checkpoint: Checkpoint | None) -> SourceCheckpoint | None:
+def origin_of(checkpoint: Checkpoint | None) -> SourceCheckpoint | None:
     if checkpoint is None:
         return None
     return SourceCheckpoint(str(checkpoint.path), CheckpointMetadata(checkpoint.config, checkpoint.tokenizer))

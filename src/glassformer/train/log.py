@@ -79,13 +79,23 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Corrupt:
+    """A shard that is damaged or missing, and whose samples are skipped (``data.on_corrupt``)."""
+
+    step: int
+    shard: str
+    reason: str
+    samples: int
+
+
+@dataclass(frozen=True)
 class Finished:
     step: int
     reason: str
     seconds: float
 
 
-Event = Started | Stepped | Progress | Validated | Skipped | Finished
+Event = Started | Stepped | Progress | Validated | Skipped | Corrupt | Finished
 
 
 class Log:

@@ -17,7 +17,7 @@ from glassformer.train.build import settings_of
 from glassformer.train.config import RunConfig
 from glassformer.train.distributed import World
 from glassformer.train.host_process import check_threads, with_own_random_state
-from glassformer.train.log import Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
+from glassformer.train.log import Corrupt, Event, Finished, Log, Progress, Skipped, Started, Stepped, Validated
 from glassformer.train.optim import learning_rate
 from glassformer.train.peers import watching_peers
 from glassformer.train.replicas import check_programs
@@ -91,6 +91,8 @@ def _train(
         counters = state.counters
         if each_step:
             yield Stepped(counters.step)
+        for shard in state.batches.new_corrupt():
+            yield Corrupt(counters.step, *shard)
         if not recent[-1].finite:
             yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
             recent.pop()

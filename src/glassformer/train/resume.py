@@ -17,7 +17,15 @@ from glassformer.train.division import divides
 from glassformer.train.host_process import available_cores
 from glassformer.train.state import Override, TrainState
 
-MAY_CHANGE = {"decoding", "validation", "data.cache", "data.max_line_bytes", "data.validation", "data.test"} | {
+MAY_CHANGE = {
+    "decoding",
+    "validation",
+    "data.cache",
+    "data.max_line_bytes",
+    "data.validation",
+    "data.test",
+    "data.on_corrupt",
+} | {
     f"train.{name}"
     for name in (
         "max_steps",
@@ -40,7 +48,12 @@ Device, engine and number of threads decide them too, and are compared with thos
 """
 
 MISSING = object()
-ADDED = {"text.byte_fallback": False, "data.validation_share": 0.0, "train.parallel": "ddp"}
+ADDED = {
+    "text.byte_fallback": False,
+    "data.validation_share": 0.0,
+    "data.bucket_window": 16384,
+    "train.parallel": "ddp",
+}
 """Settings added since earlier versions, with the values at which they have no effect."""
 OVERRIDABLE = {f"optimizer.{name}" for name in OptimizerConfig.model_fields} | {
     f"train.{name}" for name in ("precision", "label_smoothing", "dropout_warmup_steps", "accumulate", "ema", "loss")

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from glassformer.config import Config
+from glassformer.data.shards.shard_set import CorruptShard
 from glassformer.errors import ConfigError
 from glassformer.train.config import RunConfig
 from glassformer.train.loss import Loss
@@ -67,6 +68,10 @@ class BatchSource(Protocol):
 
     def largest(self) -> Any:
         """The batch that needs most memory."""
+        ...
+
+    def new_corrupt(self) -> list[CorruptShard]:
+        """Shards that were found to be corrupt, and skipped, since the last call."""
         ...
 
     def state(self) -> dict[str, Any]: ...

@@ -12,12 +12,21 @@ from pydantic import BeforeValidator
 from torch import Tensor
 
 from glassformer.data.read_report import ReadReport
+from glassformer.data.shards.samples import Samples
+from glassformer.data.shards.shard_batches import open_shards, sorted_names
 from glassformer.models.bert import BERT, BERTConfig
 from glassformer.text import TokenizerPair
 from glassformer.text.config import MARKS
 from glassformer.train.loss import Loss, cross_entropy
-from glassformer.train.task import CheckpointMetadata, Report, SourceCheckpoint, ValidationReport, sized_by_data
-from glassformer.train.tasks.vocabulary import one_vocabulary, with_vocabulary
+from glassformer.train.task import (
+    BatchSource,
+    CheckpointMetadata,
+    Report,
+    SourceCheckpoint,
+    ValidationReport,
+    sized_by_data,
+)
+from glassformer.train.tasks.vocabulary import one_vocabulary, vocabulary_of_shards, with_vocabulary
 
 Labeled = tuple[Float[Tensor, "examples classes"], Int[Tensor, " examples"]]
 
@@ -90,11 +99,13 @@ class EncoderTask(ABC):
 
 @dataclass(frozen=True)
 class Readers:
-    """Readers of one kind of data: texts for the vocabulary, examples, and their batches."""
+    """Readers of one kind of data: texts for the vocabulary, examples, their batches, and the same from shards."""
 
     texts: Callable[[Any], Iterator[str]]
     prepare: Callable[..., Any]
     batches: Callable[..., Any]
+    samples: type[Samples[Any]]
+    shards: Callable[..., Any]
 
 
 class ClassificationTask(EncoderTask):
@@ -103,18 +114,29 @@ class ClassificationTask(EncoderTask):
     reading: ClassVar[Readers]
 
     def __init__(self, config: Any, origin: SourceCheckpoint | None = None):
-        data, read = config.data, self.reading
-        tokenizers = one_vocabulary(config.text, partial(read.texts, data), origin, MARKS)
+        data, read, seed = config.data, self.reading, config.train.seed
+        shards = open_shards(config.task, read.samples, data) if data.shards else None
+        tokenizers = vocabulary_of_shards(shards, config, origin) if shards else self.vocabulary(config, origin)
         tokenizer, held_out, accounts = tokenizers.source, None, list[ReadReport]()
         share = data.validation_share
-        examples = read.prepare(data, data.train, tokenizer, part="train" if share else "all")
-        names = getattr(examples, self.stored)
+        batches: BatchSource
+        if shards:
+            names, account = sorted_names(shards.index), shards.index.account
+            batches = read.shards(shards, tokenizer, data, seed)
+        else:
+            examples = read.prepare(data, data.train, tokenizer, part="train" if share else "all")
+            names, account = getattr(examples, self.stored), examples.account
+            batches = read.batches(examples, tokenizer, data, seed)
         if data.validation or share:
             paths, part = (data.train, "held_out") if share else (data.validation, "all")
             others = read.prepare(data, paths, tokenizer, names, part)
             held_out, accounts = read.batches(others, tokenizer, data, seed=0), [others.account]
-        batches = read.batches(examples, tokenizer, data, config.train.seed)
-        super().__init__(config, tokenizers, ([examples.account], accounts), (batches, held_out), names)
+        super().__init__(config, tokenizers, ([account], accounts), (batches, held_out), names)
+
+    @classmethod
+    def vocabulary(cls, config: Any, origin: SourceCheckpoint | None = None) -> TokenizerPair:
+        """The tokenizer of ``origin``, or one learned from the training texts."""
+        return one_vocabulary(config.text, partial(cls.reading.texts, config.data), origin, MARKS)
 
 
 def naming_scores(labeled: Iterable[Labeled]) -> dict[str, float]:

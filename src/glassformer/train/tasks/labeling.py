@@ -5,6 +5,8 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 
 from glassformer.data.config import LabeledConfig, TaggedConfig
+from glassformer.data.shards.labeled_samples import LabeledSamples, TaggedSamples
+from glassformer.data.shards.shard_batches import labeled_shards, tagged_shards
 from glassformer.data.text_classification import LabeledBatch, labeled_batches, labeled_texts, prepare_labeled
 from glassformer.data.token_classification import TaggedBatch, prepare_tagged, tagged_batches, tagged_texts
 from glassformer.models.bert import BERT, BERTConfig
@@ -43,7 +45,7 @@ class Classification(ClassificationTask):
 
     unit = "texts"
     head, stored = "n_classes", "labels"
-    reading = Readers(labeled_texts, prepare_labeled, labeled_batches)
+    reading = Readers(labeled_texts, prepare_labeled, labeled_batches, LabeledSamples, labeled_shards)
 
     def texts(self, batch: LabeledBatch) -> list[Any]:
         labels = [self.names[label] for label in batch.labels.tolist()]
@@ -66,7 +68,7 @@ class Tagging(ClassificationTask):
 
     unit = "words"
     head, stored = "n_tags", "tags"
-    reading = Readers(tagged_texts, prepare_tagged, tagged_batches)
+    reading = Readers(tagged_texts, prepare_tagged, tagged_batches, TaggedSamples, tagged_shards)
 
     def _labeled(self, model: BERT, batch: TaggedBatch) -> Labeled:
         assert model.tags is not None

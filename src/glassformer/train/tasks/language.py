@@ -10,17 +10,25 @@ from pydantic import Field, model_validator
 
 from glassformer.data.config import StreamConfig
 from glassformer.data.documents import training_texts
+from glassformer.data.shards.document_samples import StreamSamples
+from glassformer.data.shards.shard_batches import open_shards, stream_shards
 from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.data.windows import WindowBatch, logits_within_documents, window_batches
 from glassformer.errors import DataError
 from glassformer.generate import LanguageDecodingConfig, stop_strings, token_biases
 from glassformer.metrics.likelihood import bits, sliding_likelihood
 from glassformer.models.gpt import GPT, GPTConfig
-from glassformer.text import ByteTextConfig, TextSize
+from glassformer.text import ByteTextConfig, TextSize, TokenizerPair
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, projection_loss
-from glassformer.train.task import CheckpointMetadata, Report, SourceCheckpoint, ValidationReport
-from glassformer.train.tasks.vocabulary import check_length, check_no_dropout, one_vocabulary, with_vocabulary
+from glassformer.train.task import BatchSource, CheckpointMetadata, Report, SourceCheckpoint, ValidationReport
+from glassformer.train.tasks.vocabulary import (
+    check_length,
+    check_no_dropout,
+    one_vocabulary,
+    vocabulary_of_shards,
+    with_vocabulary,
+)
 
 
 class LanguageValidation(ValidationConfig):
@@ -64,23 +72,35 @@ class LanguageModeling:
 
     def __init__(self, config: LanguageRun, origin: SourceCheckpoint | None = None):
         self.config = config
-        texts = partial(training_texts, config.data, tokens_span_lines=config.text.kind == "bytes")
-        self.tokenizers = one_vocabulary(config.text, texts, origin)
+        shards = open_shards("language", StreamSamples, config.data) if config.data.shards else None
+        self.tokenizers = vocabulary_of_shards(shards, config, origin) if shards else self.vocabulary(config, origin)
         tokenizer = self.tokenizers.source
         stop_strings(config.decoding.stop, tokenizer)  # an error now, not when the run is used
         token_biases(config.decoding.logit_bias, tokenizer)
-        streams = training_streams(config.data, tokenizer)
-        for stream in streams:
-            stream.account.check_unknown(config.text, config.train.start_from)
+        streams = [] if shards else training_streams(config.data, tokenizer)
+        accounts = [shards.index.account] if shards else [stream.account for stream in streams]
+        for account in accounts:
+            account.check_unknown(config.text, config.train.start_from)
         self.held_out = validation_stream(config.data, tokenizer)
         held_out = [] if self.held_out is None else [ValidationReport(self.held_out.account)]
-        self.accounts: Sequence[Report] = [*(stream.account for stream in streams), *held_out]
+        self.accounts: Sequence[Report] = [*accounts, *held_out]
         if self.held_out is not None and len(self._measured) < 2:
             raise DataError(
                 f"the validation text has {len(self._measured)} token, and at least 2 are needed; "
                 "add text, or raise validation.max_tokens"
             )
-        self.batches = window_batches(streams, tokenizer, config.data, config.train.seed)
+        seed = config.train.seed
+        self.batches: BatchSource = (
+            stream_shards(shards, tokenizer, config.data, seed)
+            if shards
+            else window_batches(streams, tokenizer, config.data, seed)
+        )
+
+    @staticmethod
+    def vocabulary(config: LanguageRun, origin: SourceCheckpoint | None = None) -> TokenizerPair:
+        """The tokenizer of ``origin``, or one learned from the training text."""
+        texts = partial(training_texts, config.data, tokens_span_lines=config.text.kind == "bytes")
+        return one_vocabulary(config.text, texts, origin)
 
     @property
     def limit(self) -> str:

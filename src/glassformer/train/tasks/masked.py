@@ -10,15 +10,17 @@ from torch import Tensor
 from glassformer.data.config import MaskedConfig
 from glassformer.data.documents import training_texts
 from glassformer.data.masking import MaskedBatch, masked_batches
+from glassformer.data.shards.document_samples import MaskedSamples
+from glassformer.data.shards.shard_batches import masked_shards, open_shards
 from glassformer.data.token_stream import training_streams, validation_stream
 from glassformer.models.bert import BERT, BERTConfig
-from glassformer.text import TextConfig
+from glassformer.text import TextConfig, TokenizerPair
 from glassformer.text.config import MARKS
 from glassformer.train.config import PlainTrainConfig, RunConfig, ValidationConfig
 from glassformer.train.loss import Loss, masked_select, projection_loss
-from glassformer.train.task import SourceCheckpoint
+from glassformer.train.task import BatchSource, SourceCheckpoint
 from glassformer.train.tasks.encoder import EncoderTask, Labeled
-from glassformer.train.tasks.vocabulary import check_length, check_no_dropout, one_vocabulary
+from glassformer.train.tasks.vocabulary import check_length, check_no_dropout, one_vocabulary, vocabulary_of_shards
 
 
 class MaskedValidation(ValidationConfig):
@@ -53,16 +55,26 @@ class MaskedModeling(EncoderTask):
     unit = "hidden tokens"
 
     def __init__(self, config: MaskedRun, origin: SourceCheckpoint | None = None):
-        data = config.data
-        texts = partial(training_texts, data, tokens_span_lines=config.text.kind == "bytes")
-        tokenizers = one_vocabulary(config.text, texts, origin, MARKS)
+        data, seed = config.data, config.train.seed
+        shards = open_shards("masked", MaskedSamples, data) if data.shards else None
+        tokenizers = vocabulary_of_shards(shards, config, origin) if shards else self.vocabulary(config, origin)
         tokenizer = tokenizers.source
-        streams, other = training_streams(data, tokenizer), validation_stream(data, tokenizer)
+        streams = [] if shards else training_streams(data, tokenizer)
+        other = validation_stream(data, tokenizer)
         once = data.model_copy(update={"weights": []})
         held_out = None if other is None else masked_batches([other], tokenizer, once, seed=0)
-        batches = masked_batches(streams, tokenizer, data, config.train.seed)
-        accounts = [stream.account for stream in streams], [] if other is None else [other.account]
-        super().__init__(config, tokenizers, accounts, (batches, held_out))
+        batches: BatchSource = (
+            masked_shards(shards, tokenizer, data, seed) if shards else masked_batches(streams, tokenizer, data, seed)
+        )
+        accounts = [shards.index.account] if shards else [stream.account for stream in streams]
+        others = [] if other is None else [other.account]
+        super().__init__(config, tokenizers, (accounts, others), (batches, held_out))
+
+    @staticmethod
+    def vocabulary(config: MaskedRun, origin: SourceCheckpoint | None = None) -> TokenizerPair:
+        """The tokenizer of ``origin``, or one learned from the training text."""
+        texts = partial(training_texts, config.data, tokens_span_lines=config.text.kind == "bytes")
+        return one_vocabulary(config.text, texts, origin, MARKS)
 
     def loss(self, model: BERT, batch: MaskedBatch) -> Loss:
         """Never holding the logits of all hidden tokens."""

@@ -1,17 +1,22 @@
 """Translation: pairs of sentences, label-smoothed cross-entropy (section 5.4), scores of what is really translated."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from pydantic import Field, model_validator
 
 from glassformer.alignment.attention import in_decoder
 from glassformer.data import Batch, DataConfig, ordered_batches, pair_batches, prepare, read_pairs, read_texts
 from glassformer.data.corpus import CHARACTERS_PER_TOKEN, held_out_pairs
+from glassformer.data.read_report import ReadReport
+from glassformer.data.shards.pair_samples import PairSamples
+from glassformer.data.shards.shard_batches import open_shards, pair_shards
+from glassformer.data.shards.shard_set import ShardSet
 from glassformer.errors import ConfigError, DataError
 from glassformer.generate import TranslationDecodingConfig, refuse_min_length, token_biases
 from glassformer.layers.position import ENCODINGS
@@ -28,8 +33,15 @@ from glassformer.text.errors import without_text_warnings
 from glassformer.train.config import RunConfig, ValidationConfig
 from glassformer.train.guided_alignment import GuidedAlignmentConfig, guided
 from glassformer.train.loss import Loss, masked_select, projection_loss
-from glassformer.train.task import CheckpointMetadata, Message, Report, SourceCheckpoint, ValidationReport
-from glassformer.train.tasks.vocabulary import check_length, vocabulary_of, with_vocabulary
+from glassformer.train.task import (
+    BatchSource,
+    CheckpointMetadata,
+    Message,
+    Report,
+    SourceCheckpoint,
+    ValidationReport,
+)
+from glassformer.train.tasks.vocabulary import check_length, vocabulary_of, vocabulary_of_shards, with_vocabulary
 
 TEXTS_SEEN = 5000
 """Number of target texts that ``validation.tokenize = "auto"`` examines."""
@@ -110,35 +122,45 @@ class TranslationTask:
     def __init__(self, config: TranslationRun, origin: SourceCheckpoint | None = None):
         self.config = config
         self._pairs = read_pairs(config.data, config.data.validation) if config.data.validation else None
-        self.tokenizers = _tokenizers(config, origin)
+        self.shards = open_shards("translation", PairSamples, config.data) if config.data.shards else None
+        self.tokenizers = (
+            vocabulary_of_shards(self.shards, config, origin) if self.shards else self.vocabulary(config, origin)
+        )
         token_biases(config.decoding.logit_bias, self.tokenizers.target)  # an error now, not at the first validation
         accounts = list[Report]()
         if config.data.validation_share:
             sources, targets, account = held_out_pairs(config.data, self.tokenizers)
             self._pairs, accounts = (sources, targets), [ValidationReport(account)]
-        files = [[file] for file in config.data.alignments] or [[]] * len(config.data.train)
-        corpora = [prepare(config.data, [p], self.tokenizers, file) for p, file in zip(config.data.train, files)]
-        for corpus in corpora:
-            corpus.account.check_unknown(config.text, config.train.start_from)
+        self.batches, read = self._training_batches()
+        for account in read:
+            account.check_unknown(config.text, config.train.start_from)
         self.bleu_tokenize = self._bleu_tokenize()
         bleu_metric(self.bleu_tokenize)  # a tokenizer that is not installed is an error before the first step
         how = f"BLEU by sacreBLEU's tokenizer {self.bleu_tokenize}"
         is_automatic = config.validation.tokenize == "auto" and self._pairs is not None
         notes = [Message(f"validation: {how} (validation.tokenize=auto)")] if is_automatic else []
-        self.accounts: Sequence[Report] = [*(corpus.account for corpus in corpora), *accounts, *notes]
-        self.batches = pair_batches(
-            corpora,
-            self.tokenizers,
-            config.data.batch_tokens,
-            config.train.seed,
-            config.data.weights,
-            config.text.bpe_dropout,
-            config.data.bucket_noise,
-            0 if config.model.kind == "recurrent" else config.data.row_tokens,  # whose sentences would run into another
-        )
+        self.accounts: Sequence[Report] = [*read, *accounts, *notes]
         if self._pairs is not None:
             self._check_validation(*self._pairs)
             self._check_decoding()
+
+    @staticmethod
+    def vocabulary(config: TranslationRun, origin: SourceCheckpoint | None = None) -> TokenizerPair:
+        """The tokenizers of ``origin``, or those learned from the training text."""
+        return _tokenizers(config, origin)
+
+    def _training_batches(self) -> tuple[BatchSource, list[ReadReport]]:
+        """The training data, and the account of reading them."""
+        data, text, seed = self.config.data, self.config.text, self.config.train.seed
+        # Sentences of the recurrent model would run into another.
+        row_tokens = 0 if self.config.model.kind == "recurrent" else data.row_tokens
+        if self.shards is not None:
+            batches = pair_shards(self.shards, self.tokenizers, data, seed, text.bpe_dropout, row_tokens)
+            return batches, [self.shards.index.account]
+        files = [[file] for file in data.alignments] or [[]] * len(data.train)
+        corpora = [prepare(data, [path], self.tokenizers, file) for path, file in zip(data.train, files)]
+        options = data.batch_tokens, seed, data.weights, text.bpe_dropout, data.bucket_noise, row_tokens
+        return pair_batches(corpora, self.tokenizers, *options), [corpus.account for corpus in corpora]
 
     @property
     def limit(self) -> str:
@@ -210,8 +232,17 @@ class TranslationTask:
         """The setting; for ``auto``, the tokenizer for the target text of the validation data, else of training."""
         if self.config.validation.tokenize != "auto":
             return self.config.validation.tokenize
-        texts = read_texts(self.config.data, "target") if self._pairs is None else self._pairs[1]
+        if self._pairs is not None:
+            texts: Iterable[str] = self._pairs[1]
+        elif self.shards is not None:
+            texts = self._first_targets(self.shards)
+        else:
+            texts = read_texts(self.config.data, "target")
         return tokenizer_for(islice(texts, TEXTS_SEEN))
+
+    def _first_targets(self, shards: ShardSet) -> Iterator[str]:
+        (_, target), _ = shards.columns(np.arange(min(TEXTS_SEEN, shards.index.samples)))
+        return (self.tokenizers.target.decode(target[i].tolist()) for i in range(len(target)))
 
     @cached_property
     def _model_values(self) -> dict[str, Any]:

@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from glassformer.data.corpus import CHARACTERS_PER_TOKEN
+from glassformer.data.shards.shard_batches import check_tokenizer
+from glassformer.data.shards.shard_index import TOKENIZER
+from glassformer.data.shards.shard_set import ShardSet
 from glassformer.errors import ConfigError
 from glassformer.layers.position import ENCODINGS
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
@@ -27,6 +30,17 @@ def one_vocabulary(
     special = (*marks, *(name for name in config.extra_special if name not in marks))
     config = TextConfig.parse({**config.model_dump(), "extra_special": special}, "text")
     return train_tokenizers(config, lambda: (text for text in texts() if len(text) <= LONGEST_TEXT), lambda: iter(()))
+
+
+def vocabulary_of_shards(shards: ShardSet, config: Any, origin: SourceCheckpoint | None) -> TokenizerPair:
+    """The tokenizer of ``origin``, which the shards must be of, or the one stored with the shards."""
+    if origin is not None:
+        vocabulary = vocabulary_of(origin)
+        check_tokenizer(shards, vocabulary, None)
+    else:
+        vocabulary = TokenizerPair.load(shards.folder / TOKENIZER)
+        check_tokenizer(shards, vocabulary, config.text.model_dump(mode="json"))
+    return vocabulary
 
 
 def vocabulary_of(origin: SourceCheckpoint) -> TokenizerPair:
