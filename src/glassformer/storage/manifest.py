@@ -18,7 +18,7 @@ from glassformer.storage.regular_files import MEGABYTE, UnsuitableFileError, ope
 MANIFEST = "manifest.json"
 FORMAT, VERSION = "glassformer checkpoint", 1
 Entry = dict[str, int | str]
-"""What a manifest has of a file."""
+"""Size and SHA-256 of a file."""
 LARGEST_MANIFEST = MEGABYTE
 MAX_VALUES, MAX_CONTAINERS = 4_000_000, 700_000
 """Maximum number of values in a JSON file, and of its lists and objects, which take the most time and memory."""
