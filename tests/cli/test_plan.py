@@ -87,6 +87,13 @@ def test_figure_is_a_picture_of_time_memory_and_cost(cli: Cli, config: Path, tmp
         assert 0 < float(dot.attrib["cx"]) < width and 0 < float(dot.attrib["cy"]) < height
 
 
+def test_division_of_the_training_is_that_of_the_plan(cli: Cli, config: Path) -> None:
+    options = plan(cli, config, "--parallel", "fsdp", "--tensor-parallel", "2", "--world", "2")
+    assert plan(cli, config, "train.parallel=fsdp", "train.tensor_parallel=2", "--world", "2") == options
+    whole = plan(cli, config, "--world", "2")
+    assert whole["estimates"][0]["memory"]["weights"] > options["estimates"][0]["memory"]["weights"]
+
+
 def test_measurement_of_this_machine(cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("glassformer.planning.measure.LEAST_SECONDS", 0.01)
     monkeypatch.setattr("glassformer.planning.measure.COPIED_BYTES", 1 << 20)

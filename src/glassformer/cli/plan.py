@@ -21,8 +21,13 @@ def command(
     device: Annotated[str, typer.Option(help="Device: p100, v100, a100, h100, h200, b200, l4, rtx4090, …")] = "h100",
     measure: Annotated[bool, typer.Option("--measure", help="Measure this machine instead of --device.")] = False,
     world: Annotated[str, typer.Option(metavar="N", help="Numbers of devices: 8, 1,2,8 or 1..4096.")] = "1..8",
-    parallel: Annotated[Literal["ddp", "fsdp"], typer.Option(help="Copies of the model, or shards (FSDP2).")] = "ddp",
-    tensor_parallel: Annotated[int, typer.Option(min=1, metavar="N", help="Devices that share a layer.")] = 1,
+    parallel: Annotated[
+        Literal["ddp", "fsdp"] | None,
+        typer.Option(help="Copies of the model, or shards (FSDP2). [default: train.parallel]"),
+    ] = None,
+    tensor_parallel: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Devices that share a layer. [default: train.tensor_parallel]")
+    ] = 0,
     tokens: Annotated[
         int, typer.Option(min=0, metavar="N", help="Predictions to train on. [default: train.max_steps]")
     ] = 0,
@@ -54,8 +59,10 @@ def command(
     from glassformer.train import read_config
 
     worlds = worlds_to(world)
-    training = planned_training(read_config(config, [*(overrides or []), *(setting or [])]), str(config), length)
-    options = Options(parallel, tensor_parallel, tokens, Failures(mtbf, checkpoint))
+    settings = read_config(config, [*(overrides or []), *(setting or [])])
+    training = planned_training(settings, str(config), length)
+    divided = parallel or settings.train.parallel, tensor_parallel or settings.train.tensor_parallel
+    options = Options(*divided, tokens, Failures(mtbf, checkpoint))
     place, measured = _measure(training, options) if measure else (find_device(device), None)
     changed = {"price": price, "reached_products": efficiency}
     place = place.model_copy(update={name: value for name, value in changed.items() if value is not None})

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from glassformer.errors import ConfigError
 from glassformer.layers.block import Block, Stack
 from glassformer.models.registry import build_uninitialized
 from glassformer.models.size import parameters_by_part
@@ -22,8 +21,6 @@ Parallel = Literal["ddp", "fsdp"]
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients that DDP reduces at once (``bucket_cap_mb``)."""
-DIVISIBLE = ("encoder_decoder", "gpt")
-"""Kinds of models whose heads have a width of their own, so that their number can be divided."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +33,11 @@ class ModelSize:
     largest_block: int
 
 
-def model_size(values: dict[str, Any]) -> ModelSize:
-    """Count the parameters of a model on the meta device."""
+def model_size(values: dict[str, Any], tensor: int = 1) -> ModelSize:
+    """Count the parameters of a model, or of the part that one of ``tensor`` devices has, on the meta device."""
     with torch.device("meta"):
         model: nn.Module = build_uninitialized(values, "model")
+        narrow_blocks(model, tensor)
     parts = parameters_by_part(model)
     total = parts.pop("total")
     stacks = {id(p): p.numel() for m in model.modules() if isinstance(m, Stack) for p in m.parameters()}
@@ -47,29 +45,25 @@ def model_size(values: dict[str, Any]) -> ModelSize:
     return ModelSize(parts, total, sum(stacks.values()), max(blocks, default=0))
 
 
-def divided_model(values: dict[str, Any], n: int) -> dict[str, Any]:
-    """The model that one of ``n`` tensor-parallel devices computes: a share of the heads and of the inner width."""
+def narrow_blocks(model: nn.Module, n: int) -> None:
+    """Make ``model`` the part that one of ``n`` tensor-parallel devices computes: its heads and its inner width.
+
+    The weights are new and not initialized. ``train.tensor_parallel`` divides a real model in the same way.
+    """
     if n == 1:
-        return values
-    kind = values["kind"]
-    if kind not in DIVISIBLE:
-        raise ConfigError(
-            f"--tensor-parallel {n} is for model.kind={' and '.join(DIVISIBLE)}, not {kind}; leave it out"
-        )
-    attention = values.get("attention", {})
-    heads = {"n_heads": values["n_heads"], "d_ff": values["d_ff"]}
-    if attention.get("n_kv_heads"):
-        heads["attention.n_kv_heads"] = attention["n_kv_heads"]
-    for name, number in heads.items():
-        if number % n:
-            raise ConfigError(f"--tensor-parallel {n} does not divide model.{name}={number}; choose a divisor of it")
-    d_head = values["d_model"] // values["n_heads"]
-    values = values | {"n_heads": values["n_heads"] // n, "d_ff": values["d_ff"] // n}
-    if kind == "encoder_decoder":
-        return values | {"d_k": values["d_k"] or d_head, "d_v": values["d_v"] or d_head}
-    kv_heads = attention["n_kv_heads"]
-    divided = {"d_head": attention["d_head"] or d_head, "n_kv_heads": kv_heads and kv_heads // n}
-    return values | {"attention": attention | divided}
+        return
+    for block in [module for module in model.modules() if isinstance(module, Block)]:
+        for attention in filter(None, (block.self_attention, block.cross_attention)):
+            attention.n_heads //= n
+            attention.n_kv_heads //= n
+        for name, linear in block.named_modules():
+            if isinstance(linear, nn.Linear):
+                by_rows = name.endswith((".output", ".outer"))
+                rows, columns = linear.weight.shape
+                shape = (rows, columns // n) if by_rows else (rows // n, columns)
+                linear.weight = nn.Parameter(linear.weight.new_empty(shape))
+                if linear.bias is not None and not by_rows:
+                    linear.bias = nn.Parameter(linear.bias.new_empty(rows // n))
 
 
 @dataclass(frozen=True)
@@ -125,11 +119,14 @@ class Communication:
     exposed: float
 
 
-def data_parallel_bytes(parallel: Parallel, parameters: float, replicas: int) -> float:
-    """2 (W − 1)/W of the gradients for DDP: an all-reduce. 3 (W − 1)/W for FSDP2, which gathers the weights in both
-    passes and scatters the gradients."""
-    factor = 2 if parallel == "ddp" else 3
-    return factor * (replicas - 1) / replicas * 4 * parameters
+def data_parallel_bytes(parallel: Parallel, size: ModelSize, replicas: int, low_precision: bool = False) -> float:
+    """2 (W − 1)/W of the gradients for DDP: an all-reduce. 3 (W − 1)/W of the weights for FSDP2, which gathers the
+    stacks in both passes, in bfloat16 with ``low_precision``, and scatters the gradients; the rest is gathered once."""
+    if parallel == "ddp":
+        n_bytes = 2 * 4 * size.total
+    else:
+        n_bytes = (2 * (2 if low_precision else 4) + 4) * size.in_stacks + 2 * 4 * (size.total - size.in_stacks)
+    return n_bytes * (replicas - 1) / replicas
 
 
 def tensor_parallel_bytes(values: dict[str, Any], n: int, positions: tuple[int, ...], element: int) -> float:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from glassformer.planning.parallel import (
     Settings,
     communication,
     data_parallel_bytes,
-    divided_model,
     memory,
     model_size,
     tensor_parallel_bytes,
@@ -25,6 +24,7 @@ from glassformer.planning.parallel import (
 from glassformer.planning.profile import Profile, roofline_profile, update_seconds
 from glassformer.planning.record import StepRecord
 from glassformer.planning.step import Training, record_step
+from glassformer.train.division import check_divisible
 
 BACKWARD_SHARE = 2 / 3
 """Share of the backward pass in the time of a batch: it has twice the products of the forward pass."""
@@ -32,7 +32,7 @@ BACKWARD_SHARE = 2 / 3
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of a plan that the configuration of the training does not have."""
+    """Settings of a plan beside the configuration of the training."""
 
     parallel: Parallel = "ddp"
     tensor_parallel: int = 1
@@ -97,10 +97,11 @@ def make_plan(
     if config.train.precision == "bfloat16" and not low:
         notes.append(f"{device.name} has no bfloat16: planned in float32")
     on_gpu = measured is None
+    tensor = options.tensor_parallel
+    if tensor > 1:
+        check_divisible(training.values, tensor, f"--tensor-parallel {tensor}")
     size = model_size(training.values)
-    values = divided_model(training.values, options.tensor_parallel)
-    divided = replace(training, values=values)
-    record = partial(record_step, divided, gpu=on_gpu, low_precision=low)
+    record = partial(record_step, training, gpu=on_gpu, low_precision=low, tensor=tensor)
     largest = record(shape.rows)
     if measured is None:
         least = -(-shape.rows // (max(possible) // options.tensor_parallel))
@@ -109,7 +110,7 @@ def make_plan(
         profile = measured.profile
     targets = shape.rows * shape.targets * config.train.accumulate
     steps = -(-options.tokens // targets) if options.tokens else config.train.max_steps
-    estimator = _Estimator(training, device, options, size, model_size(values), profile, measured, low)
+    estimator = _Estimator(training, device, options, size, model_size(training.values, tensor), profile, measured, low)
     flops = _flops(largest, config.train.accumulate * options.tensor_parallel)
     estimates = tuple(estimator.estimate(world, steps) for world in possible)
     return TrainingPlan(training.values, size, device, _batch(training, targets), flops, steps, estimates, tuple(notes))
@@ -188,7 +189,7 @@ class _Estimator:
 
     def _communication(self, replicas: int, rows: int, compute: float) -> Communication:
         train, tensor = self.training.config.train, self.options.tensor_parallel
-        data = data_parallel_bytes(self.options.parallel, self.share.total, replicas)
+        data = data_parallel_bytes(self.options.parallel, self.share, replicas, self.low)
         positions = tuple(rows * length * train.accumulate for length in self.training.shape.tokens)
         element = 2 if self.low else 4
         between = tensor_parallel_bytes(self.training.values, tensor, positions, element)

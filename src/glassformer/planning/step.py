@@ -19,6 +19,7 @@ from glassformer.errors import ConfigError
 from glassformer.layers.block import Stack
 from glassformer.models.registry import MODELS, build_uninitialized
 from glassformer.planning.batch import BatchShape, batch_shape
+from glassformer.planning.parallel import narrow_blocks
 from glassformer.planning.record import Recorder, StepRecord
 from glassformer.predict.loading import load_checked
 from glassformer.storage.run_folder import resolve
@@ -82,23 +83,30 @@ def task_without_data(config: RunConfig) -> Task:
     return cast(Task, task)
 
 
-def record_step(training: Training, rows: int, gpu: bool, low_precision: bool = False) -> StepRecord:
+def record_step(training: Training, rows: int, gpu: bool, low_precision: bool = False, tensor: int = 1) -> StepRecord:
     """Record forward, loss and backward of one batch of ``rows`` rows on PyTorch's route.
 
-    ``low_precision``: stacks in bfloat16, beside float32 weights (``train.precision``).
+    ``low_precision``: stacks in bfloat16, beside float32 weights (``train.precision``). ``tensor``: devices that divide
+    the layers; the record is of one of them, without communication.
     """
     device = torch.device("meta" if gpu else "cpu")
     with _empty_tensors(gpu), torch.device(device):
-        model = build_uninitialized(training.values, "model").train()
-        compute = _with_low_stacks(training, model) if low_precision else model
+        model = _uninitialized(training, tensor)
+        compute = _with_low_stacks(model, _uninitialized(training, tensor)) if low_precision else model
         with Recorder(model, compute) as recorder:
             run_step(training.task, model, compute, training.shape.make(rows, device))
     return recorder.record
 
 
-def _with_low_stacks(training: Training, model: nn.Module) -> nn.Module:
-    """``models.device.cast_stacks``, which copies weights, for tensors that cannot be copied."""
-    low: nn.Module = build_uninitialized(training.values, "model").train()
+def _uninitialized(training: Training, tensor: int) -> nn.Module:
+    model: nn.Module = build_uninitialized(training.values, "model").train()
+    narrow_blocks(model, tensor)
+    return model
+
+
+def _with_low_stacks(model: nn.Module, low: nn.Module) -> nn.Module:
+    """``models.device.cast_stacks``, which copies weights, for tensors that cannot be copied; ``low`` is of the same
+    shape as ``model``."""
     stacks = tuple(f"{name}." for name, module in low.named_modules() if isinstance(module, Stack))
     for name, parameter in list(low.named_parameters(remove_duplicate=False)):
         owner, leaf = low.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]
