@@ -12,7 +12,7 @@ from glassformer.errors import ConfigError
 from glassformer.models.deferred_init import RecordedInit, recording_init
 from glassformer.models.device import choose_device, fast_in_bfloat16
 from glassformer.models.registry import weights_of
-from glassformer.native import accelerate, by_block, describe, route
+from glassformer.native import Route, accelerate, by_block, describe, route
 from glassformer.predict.loading import load_checked, open_checked
 from glassformer.storage.checkpoint import Checkpoint, check_finite, verify
 from glassformer.storage.run_folder import resolve
@@ -47,12 +47,10 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
     taken: list[str] = []
     if begins is not None:
         config, taken = with_sizes_of(config, begins.config.get("model"), f"train.start_from={begins.path}")
+    if divided:
+        world.together(lambda: check_divided(config, world))
     task = _same_task(config, world, origin_of(goes_on or begins))
     record: RecordedInit | None = None
-    engine, precision = config.train.engine, config.train.precision
-    if divided:
-        check_divided(config, world)
-        engine = "torch"
     if divided and config.train.parallel == "fsdp":
         with recording_init() as record:
             model = task.new_model()
@@ -61,6 +59,24 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
         model = task.new_model().to(device)
         if begins is not None:
             taken.append(_begin_with(model, begins))
+    compute_model, routes = _accelerated(config, model, device, divided)
+    ema_model = copy.deepcopy(model).requires_grad_(False) if config.train.ema else None
+    batches = Ahead(task.batches)
+    state = TrainState(config, task, model, batches, compute_model, routes, world, ema_model=ema_model, taken=taken)
+    if divided:
+        _divide(state, device, record, begins)
+    state.optimizer = build_optimizer(config.optimizer, model)
+    world.check_equal(
+        {"the training data": state.batches.fingerprint, "the token ids": state.batches.content_digest},
+        "give every process the same files",
+    )
+    world.check_equal({"the engine": describe(routes)}, "train on processors of one kind, or set train.engine=torch")
+    return state
+
+
+def _accelerated(config: RunConfig, model: Any, device: torch.device, divided: bool) -> tuple[Any, list[Route]]:
+    """The model that computes, and what computes each part of it; ``ConfigError`` for an engine that cannot."""
+    engine, precision = "torch" if divided else config.train.engine, config.train.precision
     if engine == "compile":
         check_compiler(config, device)
     if engine == "native" and (guided := hooked_stacks(config)):
@@ -70,31 +86,24 @@ def build(config: RunConfig, world: World = ALONE, goes_on: Checkpoint | None = 
         )
     try:
         compute_model = model if divided else accelerate(model, engine, precision)
-        routes = by_block(route(model, engine, precision), hooked_stacks(config))
+        return compute_model, by_block(route(model, engine, precision), hooked_stacks(config))
     except ConfigError as error:
         raise ConfigError(f"train.{error}") from None
-    ema_model = copy.deepcopy(model).requires_grad_(False) if config.train.ema else None
-    batches = Ahead(task.batches)
-    mesh: Any = None
-    if divided:
-        mesh = make_mesh(world.size, config.train.tensor_parallel, device)
-        world = replace(world, tensor=config.train.tensor_parallel, replicas=mesh[REPLICA].get_group())
-    state = TrainState(config, task, model, batches, compute_model, routes, world, ema_model=ema_model, taken=taken)
-    if world.tensor > 1:
+
+
+def _divide(state: TrainState, device: torch.device, record: RecordedInit | None, begins: Checkpoint | None) -> None:
+    """Divide layers and weights among the processes; with ``record``, the model has no memory and no values yet."""
+    train = state.config.train
+    mesh = make_mesh(state.world.size, train.tensor_parallel, device)
+    state.world = replace(state.world, tensor=train.tensor_parallel, replicas=mesh[REPLICA].get_group())
+    if train.tensor_parallel > 1:
         state.divide(mesh[TENSOR])
-    if record is not None:
-        low = precision == "bfloat16" and fast_in_bfloat16(device)
-        state.shard(mesh[REPLICA], device, low, record)
-        if begins is not None:
-            taken.append(world.together(lambda: _begin_with(model, begins)))
-        state.start_average()
-    state.optimizer = build_optimizer(config.optimizer, model)
-    world.check_equal(
-        {"the training data": state.batches.fingerprint, "the token ids": state.batches.content_digest},
-        "give every process the same files",
-    )
-    world.check_equal({"the engine": describe(routes)}, "train on processors of one kind, or set train.engine=torch")
-    return state
+    if record is None:
+        return
+    state.shard(mesh[REPLICA], device, train.precision == "bfloat16" and fast_in_bfloat16(device), record)
+    if begins is not None:
+        state.taken.append(state.world.together(lambda: _begin_with(state.model, begins)))
+    state.start_average()
 
 
 def _source(path: str, world: World, sharded: bool) -> Checkpoint:
