@@ -7,6 +7,7 @@ takes the same step, but for the order of sums.
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -75,9 +76,9 @@ class World:
         if self.size == 1:
             return list(values)
         own = torch.tensor([*values, int.from_bytes(digest[:6], "big")], dtype=torch.float64)
-        received = own.new_empty(self.size * len(own))
-        dist.all_gather_into_tensor(received, own)
-        by_rank = received.view(self.size, len(own))
+        received = [torch.empty_like(own) for _ in range(self.size)]
+        dist.all_gather(received, own)
+        by_rank = torch.stack(received)
         self.refuse_differing(by_rank[:, -1].tolist(), name, "give every process the same data files")
         return by_rank[:: self.tensor, :-1].sum(0).tolist()
 
@@ -199,7 +200,11 @@ def replicate(model: nn.Module, loss: Callable[[Any, Any], Loss], has_unused: bo
 
     ``has_unused``: parameters exist that the loss does not reach.
     """
-    replica = DistributedDataParallel(StepLoss(model, loss), find_unused_parameters=has_unused, broadcast_buffers=False)
+    with warnings.catch_warnings():  # PyTorch 2.13 has another name for the option, earlier ones know only this one
+        warnings.simplefilter("ignore", FutureWarning)
+        replica = DistributedDataParallel(
+            StepLoss(model, loss), find_unused_parameters=has_unused, broadcast_buffers=False
+        )
     replica.register_comm_hook(None, _sum_gradients)
     return replica
 
