@@ -16,6 +16,7 @@ import pytest
 import own_process
 import tiny_run
 from glassformer.storage.run_folder import RunFolder
+from glassformer.train.peers import is_lost_connection, reason
 
 
 @pytest.fixture
@@ -152,3 +153,18 @@ def test_survivors_of_a_killed_process_name_it(tmp_path: Path, endless: Path) ->
         assert len(errors) == 1, errors
         assert errors[0].startswith(f"glassformer: error: process {rank} of 3: {lost} (")
         assert errors[0].endswith("; see the messages of the others, and continue with --resume")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4040. This is",
+        "[/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 1800000ms for recv operation to complete",
+        "Application timeout caused pair closure",
+        "NCCL communicator was aborted on rank 1",
+    ],
+)
+def test_errors_of_communication_are_recognized(message: str) -> None:
+    assert is_lost_connection(RuntimeError(message))
+    assert not is_lost_connection(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert reason(RuntimeError(message)) in message

@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from glassformer.errors import GlassformerError
 from glassformer.train.distributed import World
 
-BACKENDS = ("gloo/transport", "NCCL")
+BACKENDS = ("gloo/transport", "caused pair closure", "NCCL")
 """Words of the backends in errors without a class of their own."""
 POLL_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
