@@ -36,6 +36,12 @@ class TaskRecord:
     """True if an example may have a second text."""
     predicts: str = ""
     """Output of the model, in words, as the drawing of a model shows it."""
+    framed: bool = False
+    """True if texts stand between [CLS] and [SEP]."""
+    planned_batch: str = ""
+    """Function that gives the shape of a batch without data: (data settings, model settings, length) → BatchShape."""
+    size_from_data: str = ""
+    """Setting of the model that the data decide, besides the size of the vocabulary."""
 
 
 TASKS = {
@@ -52,6 +58,7 @@ TASKS = {
         conversion="glassformer.interop.tasks.translation:TRANSLATION",
         pairs=True,
         predicts="what comes next",
+        planned_batch="glassformer.planning.batch:translation_batch",
     ),
     "language": TaskRecord(
         commands=("generate", "tokenize"),
@@ -63,6 +70,7 @@ TASKS = {
         example="glassformer.explain.examples.text:examine_language",
         conversion="glassformer.interop.tasks.language:LANGUAGE",
         predicts="what comes next",
+        planned_batch="glassformer.planning.batch:window_batch",
     ),
     "embedding": TaskRecord(
         commands=("embed",),
@@ -79,6 +87,8 @@ TASKS = {
         example="glassformer.explain.examples.text:examine_masked_text",
         conversion="glassformer.interop.tasks.encoder:MASKED",
         predicts="a hidden word",
+        framed=True,
+        planned_batch="glassformer.planning.batch:masked_batch",
     ),
     "classification": TaskRecord(
         commands=("classify", "embed", "tokenize"),
@@ -92,6 +102,9 @@ TASKS = {
         unit="texts",
         pairs=True,
         predicts="a class",
+        framed=True,
+        planned_batch="glassformer.planning.batch:labeled_batch",
+        size_from_data="n_classes",
     ),
     "tagging": TaskRecord(
         commands=("tag", "embed", "tokenize"),
@@ -104,6 +117,9 @@ TASKS = {
         conversion="glassformer.interop.tasks.encoder:TAGGING",
         unit="words",
         predicts="a tag for each word",
+        framed=True,
+        planned_batch="glassformer.planning.batch:tagged_batch",
+        size_from_data="n_tags",
     ),
     "images": TaskRecord(
         commands=("classify",),
@@ -115,6 +131,8 @@ TASKS = {
         conversion="glassformer.interop.tasks.images:IMAGES",
         unit="images",
         predicts="a class",
+        planned_batch="glassformer.planning.batch:image_batch",
+        size_from_data="n_classes",
     ),
     "forecasting": TaskRecord(
         commands=("forecast",),
@@ -124,6 +142,8 @@ TASKS = {
         evaluation="glassformer.predict.evaluation:evaluate_forecasting",
         example="glassformer.explain.examples.arrays:examine_table",
         predicts="the steps to come",
+        planned_batch="glassformer.planning.batch:series_batch",
+        size_from_data="n_variables",
     ),
 }
 

@@ -131,7 +131,7 @@ def test_dates_a_step_apart(write, dates: list[str]) -> None:
         ("date,a\n2016-01-03,1\n2016-01-02,1\n2016-01-01,1\n", r"line 3: its date is not a step later"),
         ("date,a\n1,1\n2,1\n3,1\n6,1\n", r"line 5: 2 dates are left out before it; .*missing=previous"),
         ("date,a\n1,1\n2,1\n3,1\n5,1\n", r"line 5: 1 date is left out before it"),
-        ('date,a\n1,"1\n', r"line 2: invalid CSV"),
+        ('date,a\n1,"1\n', r"line 2: not valid CSV \(unexpected end of data\); close the quotes"),
         (b"date,a\n1,\xff\n", r"not valid UTF-8"),
     ],
 )

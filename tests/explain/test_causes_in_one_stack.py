@@ -14,25 +14,23 @@ from glassformer.explain.analysis.attribution import (
     integrated_gradients,
 )
 from glassformer.explain.analysis.heads import head_ablation, head_importance
-from glassformer.explain.analysis.interventions import StackInputs, run, switch_off
+from glassformer.explain.analysis.interventions import Inputs, run, switch_off
 from glassformer.explain.analysis.lens import logit_lens
 from glassformer.explain.analysis.rollout import attention_rollout
 from glassformer.explain.formula.dataflow import residual_stream
 
 HIDDEN = torch.tensor([[False, False, True, False, True, False]])
 GIVEN = {
-    "gpt": StackInputs(torch.tensor([TOKENS, TOKENS[::-1]])),
-    "llama": StackInputs(torch.tensor([TOKENS, TOKENS[::-1]])),
-    "bert": StackInputs(
-        torch.tensor([TOKENS]), None, torch.tensor([SEGMENTS]), torch.tensor([[0, 0, 1, 0, 1, 0]]) == 1
-    ),
-    "vit": StackInputs(torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(1)).double()),
+    "gpt": Inputs(torch.tensor([TOKENS, TOKENS[::-1]])),
+    "llama": Inputs(torch.tensor([TOKENS, TOKENS[::-1]])),
+    "bert": Inputs(torch.tensor([TOKENS]), segments=torch.tensor([SEGMENTS]), predicts=HIDDEN),
+    "vit": Inputs(torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(1)).double()),
 }
 PREDICTED = {"vit": torch.tensor([1, 3])}
 
 
 def predicted(variant: str) -> Tensor:
-    return PREDICTED.get(variant, GIVEN[variant].given.roll(-1, 1))
+    return PREDICTED.get(variant, GIVEN[variant].source.roll(-1, 1))
 
 
 @pytest.mark.parametrize("variant", GIVEN)
@@ -71,7 +69,7 @@ def test_importance_is_the_slope_of_a_gate(variant: str) -> None:
 @pytest.mark.parametrize("by", ["mean"])
 def test_by_the_mean_no_position_learns_of_a_later_one(variant: str, by: str) -> None:
     model, given = small_model(variant), GIVEN[variant]
-    later = StackInputs(torch.cat([given.given[:, :4], given.given[:, 4:].flip(1)], 1))
+    later = Inputs(torch.cat([given.source[:, :4], given.source[:, 4:].flip(1)], 1))
     edits = switch_off(model, {"decoder.layers.0.self_attention": [0, 1]}, by, given)
     torch.testing.assert_close(run(model, given, edits)[:, :4], run(model, later, edits)[:, :4])
 
@@ -142,7 +140,7 @@ def test_where_it_makes_no_sense_it_is_refused_and_says_what_works() -> None:
             "Recurrent has none in its encoder; it works with encoder_decoder",
         ),
         (
-            lambda: run(series.model, StackInputs(inputs("series")[0])),
+            lambda: run(series.model, Inputs(inputs("series")[0])),
             "SeriesModel is not asked for probabilities",
         ),
     ]:
@@ -153,6 +151,6 @@ def test_where_it_makes_no_sense_it_is_refused_and_says_what_works() -> None:
 def test_inputs_are_those_of_an_example() -> None:
     for name in ("gpt", "masked"):
         example = EXAMPLES[name]()
-        given = StackInputs.of(example)
+        given = Inputs.of(example)
         torch.testing.assert_close(run(example.model, given), example.trace["output_projection.logits"])
     assert given.counted[0].nonzero().flatten().tolist() == [2, 6] == list(example.positions)

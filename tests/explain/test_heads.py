@@ -103,7 +103,7 @@ def test_padding_changes_no_score(make_model: Callable[..., EncoderDecoder]) -> 
     """Other tokens where there is padding, and another prediction there; a token that counts does change them."""
     model, (given, predicted) = make_model(), inputs()
     plain = head_importance(model, given, predicted).gradient, head_ablation(model, given, predicted, "mean").change
-    other = Inputs(given.source.clone(), given.target.clone(), *given[2:])
+    other = given._replace(source=given.source.clone(), target=given.target.clone())
     other.source[1, 5], other.target[1, 4], predicted[1, 3] = 3, 4, 5
     again = head_importance(model, other, predicted).gradient, head_ablation(model, other, predicted, "mean").change
     assert torch.equal(plain[0], again[0])

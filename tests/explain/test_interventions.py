@@ -44,7 +44,7 @@ def inputs() -> Inputs:
 
 def recorded(model: EncoderDecoder, given: Inputs, edits: dict | None = None) -> Trace:
     with trace(model, edits=edits) as t:
-        model(*given)
+        model(*given.arguments)
     return t
 
 

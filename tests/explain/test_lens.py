@@ -31,7 +31,7 @@ def inputs() -> tuple[Inputs, Tensor]:
 
 def recorded(model: EncoderDecoder, given: Inputs) -> Trace:
     with trace(model) as t:
-        model(*given)
+        model(*given.arguments)
     return t
 
 
@@ -101,7 +101,7 @@ def test_equal_logits_share_the_best_rank(make_model: Callable[..., EncoderDecod
 def test_a_trace_around_it_stays_as_it_was(make_model: Callable[..., EncoderDecoder]) -> None:
     model, (given, predicted) = make_model(norm_order="pre"), inputs()
     with trace(model) as t:
-        model(*given)
+        model(*given.arguments)
         before = {name: len(t.all(name)) for name in t}
         assert isinstance(logit_lens(t, predicted), Lens)
     assert {name: len(t.all(name)) for name in t} == before

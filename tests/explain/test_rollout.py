@@ -21,7 +21,7 @@ def recorded(model: EncoderDecoder, edit: Callable[[Tensor], Tensor] = lambda we
     given = Inputs(torch.randint(3, 12, (2, 6)), torch.randint(3, 12, (2, 5)), source_mask)
     edits = {f"{stack}.layers.{n}.self_attention.weights": edit for stack in STACKS for n in (0, 1)}
     with trace(model, edits=edits) as t:
-        model(*given)
+        model(*given.arguments)
     return t
 
 

@@ -1,5 +1,6 @@
-"""Errors for unusable input files: another encoding, a missing file, a pattern without a match."""
+"""Errors for unusable input files: another encoding, invalid CSV, a missing file, a pattern without a match."""
 
+import csv
 import difflib
 import glob
 import os
@@ -17,6 +18,19 @@ _BYTE_ORDER_MARKS = {  # UTF-32 first: its little-endian mark begins with that o
 SAMPLE_BYTES = 1024
 NAMES_LISTED = 5
 NAMES_READ = 10_000  # maximum per folder: a hint must not take longer than the work
+
+
+def invalid_csv(name: str | Path, line: int, error: csv.Error) -> DataError:
+    """Error for a line that Python's ``csv`` cannot read."""
+    if "field limit" in str(error):
+        return DataError(
+            f"{name}, line {line}: a field has more than {csv.field_size_limit():,} characters; shorten it, "
+            "close the quotes if they are open, or give a .jsonl"
+        )
+    return DataError(
+        f"{name}, line {line}: not valid CSV ({error}); "
+        'close the quotes of its fields, and write a quote in one twice ("")'
+    )
 
 
 def refuse_wide_encoding(name: str | Path, opening: bytes) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from glassformer.data.config import LabeledConfig
 from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
+from glassformer.data.input_errors import invalid_csv
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.parallel_text import NO_TAB
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason
@@ -85,15 +86,7 @@ def _csv_rows(config: LabeledConfig, path: str) -> Iterator[Cells]:
         except StopIteration:
             return
         except csv.Error as error:
-            if "field limit" in str(error):
-                raise DataError(
-                    f"{path}, line {line}: a field has more than {csv.field_size_limit():,} characters; shorten it, "
-                    "close the quotes if they are open, or give a .jsonl"
-                ) from None
-            raise DataError(
-                f"{path}, line {line}: not valid CSV ({error}); "
-                'close the quotes of its fields, and write a quote in one twice ("")'
-            ) from None
+            raise invalid_csv(path, line, error) from None
         yield line, fields
 
 

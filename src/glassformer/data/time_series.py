@@ -23,6 +23,7 @@ from torch import Tensor
 
 from glassformer.config import Config
 from glassformer.data.config import Missing, SeriesDataConfig
+from glassformer.data.input_errors import invalid_csv
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.readers import raw_lines
 from glassformer.data.sampling import Indices, shuffle
@@ -107,7 +108,7 @@ def _csv_lines(path: Path, max_line_bytes: int | None) -> Iterator[tuple[int, li
     except UnicodeDecodeError as error:
         raise DataError(f"{display_name(path)}: not valid UTF-8 ({error.reason}); save it as UTF-8") from None
     except csv.Error as error:
-        raise DataError(f"{display_name(path)}, line {reader.line_num}: invalid CSV ({error}); fix the line") from None
+        raise invalid_csv(display_name(path), reader.line_num, error) from None
 
 
 def _lines(path: Path, max_line_bytes: int | None) -> Iterator[str]:

@@ -16,6 +16,7 @@ from glassformer.data.time_series import SeriesBatch
 from glassformer.data.token_classification import TaggedBatch
 from glassformer.data.windows import WindowBatch
 from glassformer.errors import ConfigError
+from glassformer.tasks import TASKS, resolve_name
 from glassformer.train.config import RunConfig
 
 SENTENCE_TOKENS = 32
@@ -42,10 +43,12 @@ def batch_shape(config: RunConfig, model: Any, length: int = 0) -> BatchShape:
     ``length``: tokens of a row where the data decide them; 0 is ``SENTENCE_TOKENS`` for translation with a row a
     sentence, and ``data.max_length`` for encoders.
     """
-    return SHAPES[config.task](config.data, model, length)
+    shape: BatchShape = resolve_name(TASKS[config.task].planned_batch)(config.data, model, length)
+    return shape
 
 
-def _translation(data: Any, model: Any, length: int) -> BatchShape:
+def translation_batch(data: Any, model: Any, length: int) -> BatchShape:
+    """Rows of ``data.row_tokens``, or a sentence a row."""
     packed = bool(data.row_tokens) and model.kind != "recurrent"
     width = min(data.row_tokens, data.batch_tokens) if packed else min(length or SENTENCE_TOKENS, data.max_length)
     sentence = min(length or SENTENCE_TOKENS, width)
@@ -59,7 +62,9 @@ def _translation(data: Any, model: Any, length: int) -> BatchShape:
     return BatchShape(_rows(data.batch_tokens, width), "rows" if packed else "sentences", (width, width), width, make)
 
 
-def _language(data: Any, model: Any, length: int) -> BatchShape:
+def window_batch(data: Any, model: Any, length: int) -> BatchShape:
+    """Windows of a language model."""
+
     def make(rows: int, device: torch.device) -> WindowBatch:
         tokens = _ids(rows, data.context, device)
         return WindowBatch(tokens, tokens, torch.ones_like(tokens) if data.within_documents else None)
@@ -67,7 +72,8 @@ def _language(data: Any, model: Any, length: int) -> BatchShape:
     return BatchShape(data.rows, "windows", (data.context,), data.context, make)
 
 
-def _masked(data: Any, model: Any, length: int) -> BatchShape:
+def masked_batch(data: Any, model: Any, length: int) -> BatchShape:
+    """Texts with the configured share of hidden tokens."""
     width = min(length or data.max_length, data.max_length)
     masked = max(1, round(data.masked_share * width))
 
@@ -80,7 +86,8 @@ def _masked(data: Any, model: Any, length: int) -> BatchShape:
     return BatchShape(_rows(data.batch_tokens, width), "sequences", (width,), masked, make)
 
 
-def _classification(data: Any, model: Any, length: int) -> BatchShape:
+def labeled_batch(data: Any, model: Any, length: int) -> BatchShape:
+    """Texts with a label each."""
     width = min(length or data.max_length, data.max_length)
 
     def make(rows: int, device: torch.device) -> LabeledBatch:
@@ -92,7 +99,8 @@ def _classification(data: Any, model: Any, length: int) -> BatchShape:
     return BatchShape(_rows(data.batch_tokens, width), "texts", (width,), 1, make)
 
 
-def _tagging(data: Any, model: Any, length: int) -> BatchShape:
+def tagged_batch(data: Any, model: Any, length: int) -> BatchShape:
+    """Sentences with a tag a token."""
     width = min(length or data.max_length, data.max_length)
 
     def make(rows: int, device: torch.device) -> TaggedBatch:
@@ -103,7 +111,8 @@ def _tagging(data: Any, model: Any, length: int) -> BatchShape:
     return BatchShape(_rows(data.batch_tokens, width), "sentences", (width,), width, make)
 
 
-def _images(data: Any, model: Any, length: int) -> BatchShape:
+def image_batch(data: Any, model: Any, length: int) -> BatchShape:
+    """Images with a class each; a row has a position for each patch and the class token."""
     shape = model.n_channels, *model.image_size
 
     def make(rows: int, device: torch.device) -> ImageBatch:
@@ -113,7 +122,8 @@ def _images(data: Any, model: Any, length: int) -> BatchShape:
     return BatchShape(data.batch_size, "images", (1 + model.n_patches,), 1, make)
 
 
-def _forecasting(data: Any, model: Any, length: int) -> BatchShape:
+def series_batch(data: Any, model: Any, length: int) -> BatchShape:
+    """Windows of a series; every variable is a row of the model."""
     variables = model.n_variables
 
     def make(rows: int, device: torch.device) -> SeriesBatch:
@@ -121,18 +131,6 @@ def _forecasting(data: Any, model: Any, length: int) -> BatchShape:
         return SeriesBatch(context, future, np.arange(rows))
 
     return BatchShape(data.batch_size, "windows", (model.n_patches * variables,), data.horizon * variables, make)
-
-
-SHAPES: dict[str, Callable[[Any, Any, int], BatchShape]] = {
-    "translation": _translation,
-    "language": _language,
-    "masked": _masked,
-    "classification": _classification,
-    "tagging": _tagging,
-    "images": _images,
-    "forecasting": _forecasting,
-}
-"""Shape of a batch, by task."""
 
 
 def _ids(rows: int, width: int, device: torch.device) -> Tensor:

@@ -67,12 +67,8 @@ def _known_sizes(config: RunConfig) -> dict[str, Any]:
     if text is not None:
         pair = config.task == "translation" and not text.joint
         sizes["vocab_size"] = (text.vocab_size, text.vocab_size) if pair else text.vocab_size
-    heads = {"classification": "n_classes", "images": "n_classes", "tagging": "n_tags", "forecasting": "n_variables"}
-    if config.task in heads:
-        sizes[heads[config.task]] = None
-    if config.task == "forecasting":
-        columns = getattr(config.data, "columns", [])
-        sizes["n_variables"] = len(columns) or None
+    if size := TASKS[config.task].size_from_data:
+        sizes[size] = len(getattr(config.data, "columns", ())) or None  # of a series, variables
     return sizes
 
 

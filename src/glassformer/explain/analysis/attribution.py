@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from glassformer.errors import ConfigError
-from glassformer.explain.analysis.interventions import AnyInputs, check_repeatable
+from glassformer.explain.analysis.interventions import Inputs, check_repeatable
 from glassformer.explain.formula.dataflow import embedding_of, sublayers
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
@@ -195,7 +195,7 @@ class IntegratedGradients(TokenAttribution):
         return abs(self.gap) / shared if shared else abs(self.gap)
 
 
-def gradient_times_input(model: Explained, inputs: AnyInputs, goal: Goal) -> TokenAttribution:
+def gradient_times_input(model: Explained, inputs: Inputs, goal: Goal) -> TokenAttribution:
     """x · ∂goal/∂x for the embedding x of each token, summed over d_model (Shrikumar et al. 2016, arXiv:1605.01713).
 
     The slope at the sentence as it is: where the goal has saturated, a token that decides it may get nothing.
@@ -208,7 +208,7 @@ def gradient_times_input(model: Explained, inputs: AnyInputs, goal: Goal) -> Tok
 
 def integrated_gradients(
     model: Explained,
-    inputs: AnyInputs,
+    inputs: Inputs,
     goal: Goal,
     steps: int = 64,
     baseline: Float[Tensor, " d_model"] | None = None,
@@ -247,7 +247,7 @@ def _embeddings(model: Explained) -> list[tuple[str, TokenEmbedding]]:
 class _IntegrationPath:
     """The goal and its gradient at points from the baseline (0) to the sentence (1), of source and target in a row."""
 
-    def __init__(self, model: Explained, inputs: AnyInputs, goal: Goal, baseline: Tensor | None):
+    def __init__(self, model: Explained, inputs: Inputs, goal: Goal, baseline: Tensor | None):
         check_repeatable(model)
         self.model, self.goal, self.embeddings = model, goal, _embeddings(model)
         self.inputs = inputs.row(goal.row).arguments

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from glassformer.explain.analysis.interventions import AnyInputs, Off, Predictor, attentions, run, switch_off
+from glassformer.explain.analysis.interventions import Inputs, Off, Predictor, attentions, run, switch_off
 from glassformer.taps import Edit
 
 
@@ -61,7 +61,7 @@ class HeadImportance:
 
 @torch.no_grad()
 def head_ablation(
-    model: Predictor, inputs: AnyInputs, predicted: Int[Tensor, "batch ..."], by: Off = "zero"
+    model: Predictor, inputs: Inputs, predicted: Int[Tensor, "batch ..."], by: Off = "zero"
 ) -> HeadAblation:
     """Section 3.2 of the paper: switch off each head alone. ``predicted`` is what follows each of ``inputs.target``; of
     one stack what follows (GPT) or is (BERT) each token, or the class (ViT).
@@ -82,7 +82,7 @@ def head_ablation(
     return HeadAblation(tuple(known), plain, torch.stack(without), inputs.counted)
 
 
-def head_importance(model: Predictor, inputs: AnyInputs, predicted: Int[Tensor, "batch ..."]) -> HeadImportance:
+def head_importance(model: Predictor, inputs: Inputs, predicted: Int[Tensor, "batch ..."]) -> HeadImportance:
     """|∂L/∂ξ_h| by one backward pass, ξ_h multiplying the ``context`` of head h (section 4.1).
 
     It is the slope with the head on, and tells nothing of how far it holds: switching the head off is a step of 1.

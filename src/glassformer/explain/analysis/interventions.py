@@ -6,7 +6,7 @@ Effect", arXiv:2307.15771), and values that no sentence would bring about may sa
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,97 +30,69 @@ Off = Literal["zero", "mean"]
 
 
 class Inputs(NamedTuple):
-    """Arguments of a model, ``model(*inputs)``: ``target`` starts with the start token (teacher forcing)."""
+    """Arguments of a model, ``model(*inputs.arguments)``.
 
-    source: Int[Tensor, "batch source"]
-    target: Int[Tensor, "batch target"]
+    A model of one stack has a source only: the tokens of GPT or BERT, or the images of a Vision Transformer. The
+    ``target`` of an encoder–decoder starts with the start token (teacher forcing).
+    """
+
+    source: Tensor
+    target: Int[Tensor, "batch target"] | None = None
     source_mask: Sentences | None = None
     target_mask: Sentences | None = None
-
-    @classmethod
-    def of(cls, example: Example) -> Self:
-        """Inputs of ``example``, a batch of one."""
-        device = example.translator.device
-        ids = (example.source_ids, example.target_ids)
-        return cls(*(torch.tensor([one], device=device) for one in ids))
-
-    @property
-    def arguments(self) -> tuple[Tensor | None, ...]:
-        """Arguments of the call."""
-        return tuple(self)
-
-    @property
-    def counted(self) -> Bool[Tensor, "batch target"]:
-        """False at padding of the target."""
-        return torch.ones_like(self.target, dtype=torch.bool) if self.target_mask is None else self.target_mask != 0
-
-    def seen(self, path: str) -> Sentences | None:
-        """Mask of the queries of the attention at ``path``: their padding."""
-        return self.target_mask if path.startswith("decoder.") else self.source_mask
-
-    def row(self, row: int) -> "Inputs":
-        """One row of the batch, as a batch of one."""
-        return _row(self, row)
-
-
-class StackInputs(NamedTuple):
-    """Arguments of a model of one stack: the tokens of GPT or BERT, or the images of a Vision Transformer."""
-
-    given: Tensor
-    mask: Sentences | None = None
-    segments: Int[Tensor, "batch length"] | None = None
-    predicts: Bool[Tensor, "batch length"] | None = None
+    segments: Int[Tensor, "batch source"] | None = None
+    """Text that each token of BERT belongs to."""
+    predicts: Bool[Tensor, "batch source"] | None = None
     """True where predictions count, such as the hidden tokens of BERT; by default where there is no padding."""
 
     @classmethod
     def of(cls, example: Example) -> Self:
         """Inputs of ``example``, a batch of one."""
-        embedding = example.model.embedding
-        device = embedding.weight.device
+        device = next(example.model.parameters()).device
+        ids = [torch.tensor([list(side.ids)], device=device) for side in example.sides]
+        if example.translated:
+            return cls(*ids)
         predicts = torch.zeros(1, len(example.source_ids), dtype=torch.bool, device=device)
         predicts[0, list(example.positions)] = True
-        segments = None if embedding.segment is None else torch.tensor([example.segments], device=device)
-        hidden = predicts if example.task == "masked" else None
-        return cls(torch.tensor([example.source_ids], device=device), None, segments, hidden)
-
-    @property
-    def source(self) -> Tensor:
-        """Tensor with one row for each example."""
-        return self.given
+        segments = torch.tensor([example.segments], device=device) if example.model.embedding.segment else None
+        return cls(ids[0], segments=segments, predicts=predicts if example.task == "masked" else None)
 
     @property
     def arguments(self) -> tuple[Tensor | None, ...]:
         """Arguments of the call: only BERT has segments, and images have no mask."""
+        if self.target is not None:
+            return self.source, self.target, self.source_mask, self.target_mask
         if self.segments is not None:
-            return self.given, self.mask, self.segments
-        return (self.given,) if self.mask is None else (self.given, self.mask)
+            return self.source, self.source_mask, self.segments
+        return (self.source,) if self.source_mask is None else (self.source, self.source_mask)
 
     @property
     def counted(self) -> Bool[Tensor, "batch ..."]:
-        """True where predictions count."""
+        """True where predictions count: one for each token of the last stack, or one for an image."""
         if self.predicts is not None:
             return self.predicts
-        shape = self.given.shape if self.given.ndim == 2 else self.given.shape[:1]
-        every = torch.ones(shape, dtype=torch.bool, device=self.given.device)
-        return every if self.mask is None else self.mask != 0
+        mask = self.source_mask if self.target is None else self.target_mask
+        tokens = self.source if self.target is None else self.target
+        shape = tokens.shape if tokens.ndim == 2 else tokens.shape[:1]
+        return torch.ones(shape, dtype=torch.bool, device=tokens.device) if mask is None else mask != 0
 
     def seen(self, path: str) -> Sentences | None:
-        """Mask of all positions: their padding."""
-        return self.mask
+        """Mask of the queries of the attention at ``path``: their padding."""
+        return self.target_mask if self.target is not None and path.startswith("decoder.") else self.source_mask
 
-    def row(self, row: int) -> "StackInputs":
+    def row(self, row: int) -> "Inputs":
         """One row of the batch, as a batch of one."""
-        return _row(self, row)
+        if not 0 <= row < len(self.source):
+            raise ConfigError(f"row={row} is outside the batch; choose from 0 to {len(self.source) - 1}")
+        return Inputs(*(None if tensor is None else tensor[row : row + 1] for tensor in self))  # type: ignore[arg-type]
 
 
-AnyInputs = Inputs | StackInputs
-Rows = TypeVar("Rows", Inputs, StackInputs)
 Predictor = EncoderDecoder | GPT | BERT | ViT
 """Models that give a probability to what is predicted."""
 
 
 def run(
-    model: Predictor, inputs: AnyInputs, edits: Mapping[str, Edit] | None = None
+    model: Predictor, inputs: Inputs, edits: Mapping[str, Edit] | None = None
 ) -> Float[Tensor, "batch *target vocab"]:
     """The logits of ``model`` under ``edits``, by the definition of attention; a gradient can go through them."""
     check_repeatable(model)
@@ -176,7 +148,7 @@ def mean_heads(*heads: int, causal: bool, seen: Bool[Tensor, "batch query"] | No
 
 
 def switch_off(
-    model: nn.Module, heads: Mapping[str, Sequence[int]], by: Off = "zero", inputs: AnyInputs | None = None
+    model: nn.Module, heads: Mapping[str, Sequence[int]], by: Off = "zero", inputs: Inputs | None = None
 ) -> dict[str, Edit]:
     """The edits that switch off ``{"decoder.layers.1.cross_attention": [0, 3]}``; an empty list switches nothing off.
 
@@ -255,14 +227,7 @@ def in_turn(*edits: Edit) -> Edit:
     return edit
 
 
-def _row(inputs: Rows, row: int) -> Rows:
-    if not 0 <= row < len(inputs.source):
-        raise ConfigError(f"row={row} is outside the batch; choose from 0 to {len(inputs.source) - 1}")
-    kept = (None if tensor is None else tensor[row : row + 1] for tensor in inputs)
-    return type(inputs)(*kept)  # type: ignore[arg-type]
-
-
-def _mean_of(path: str, heads: Sequence[int], inputs: AnyInputs | None) -> Callable[[Tensor], Tensor]:
+def _mean_of(path: str, heads: Sequence[int], inputs: Inputs | None) -> Callable[[Tensor], Tensor]:
     """The encoder sees whole sentences; in the decoder no position may learn of a later one."""
     causal = path.startswith("decoder.")
     seen = None if inputs is None else inputs.seen(path)

@@ -81,7 +81,7 @@ def columns(example: Example) -> list[Column]:
     found = []
     for number, (stack, embedding) in enumerate(entries.items()):
         length = len(example.tokens(stack))
-        caption = _caption(model.get_submodule(embedding), input_names(model)[number], length)
+        caption = _caption(example, model.get_submodule(embedding), input_names(model)[number], length)
         entry = parts_of(ModuleView(example, embedding, length))
         view = ModuleView(example, stack, length)
         if isinstance(view.module, Stack):
@@ -113,11 +113,10 @@ def _is_recorded(example: Example, path: str) -> bool:
     return any(name == path or name.startswith(f"{path}.") for name in example.trace)
 
 
-def _caption(embedding: nn.Module, name: str, length: int) -> str:
+def _caption(example: Example, embedding: nn.Module, name: str, length: int) -> str:
     if isinstance(embedding, PatchEmbedding):
         return name
-    framed = getattr(embedding, "segment", None) is not None
-    return f"{f'[CLS] {name} [SEP]' if framed else name}, {length} tokens"
+    return f"{f'[CLS] {name} [SEP]' if TASKS[example.task].framed else name}, {length} tokens"
 
 
 def _token_embedding(view: ModuleView) -> Iterator[ModelPart]:

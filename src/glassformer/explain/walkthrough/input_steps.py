@@ -6,9 +6,7 @@ from glassformer.explain.formula.dataflow import embedded, positions_of
 from glassformer.explain.matrix import Axis
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import Pixels, Step, StepCheck, cut_axis, legend
-
-UNFRAMED = ("translation", "language")
-"""Tasks without [CLS] and [SEP]: decoding the ids restores the text."""
+from glassformer.tasks import TASKS
 
 
 def text_to_vectors(example: Example, path: str, stack: str) -> Step:
@@ -17,7 +15,7 @@ def text_to_vectors(example: Example, path: str, stack: str) -> Step:
     tokenizer = side.vocabulary
     unknown = sum(i == tokenizer.unknown_id for i in side.ids)
     checks = []
-    if example.task in UNFRAMED:
+    if not TASKS[example.task].framed:  # else decoding the ids gives the marks too
         back = tokenizer.decode(side.ids)
         same = bool(unknown) or back == tokenizer.normalize(side.text)
         checks.append(StepCheck(f"the tokens give the text back: {back!r}", same))
@@ -131,7 +129,7 @@ def _cuts(task: str, side: Side) -> list[tuple[str, str, str]]:
 
 def _merges_by_word(task: str, side: Side) -> list[str]:
     """``a+b (rank 12), ab+c (rank 40)`` for each word between spaces."""
-    text = side.text if task in UNFRAMED else side.vocabulary.decode(side.ids)
+    text = side.vocabulary.decode(side.ids) if TASKS[task].framed else side.text
     return [
         ", ".join(f"{merge.left}+{merge.right} (rank {merge.rank:,})" for merge in side.vocabulary.merges_of(word))
         for word in text.split()

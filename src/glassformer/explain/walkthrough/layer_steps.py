@@ -73,17 +73,8 @@ def decoder_layer(example: Example, path: str) -> Step:
     """Sections 3.1 and 3.3: what follows the attention to the memory."""
     norm, feed = add_and_norm(example, f"{path}.cross_attention_norm"), feed_forward(example, f"{path}.feed_forward")
     prose = Prose("decoder_layer", [], {"norm": norm.formula, "feed": feed.formula})
-    return replace(
-        feed,
-        path=path,
-        title=prose["title"],
-        what=prose["what"],
-        why=prose["why"],
-        formula=prose["formula"],
-        reference=prose["reference"],
-        tables=(*norm.tables, *feed.tables),
-        checks=(*norm.checks, *feed.checks),
-    )
+    tables, checks = (*norm.tables, *feed.tables), (*norm.checks, *feed.checks)
+    return replace(feed, path=path, tables=tables, checks=checks, **prose.texts)
 
 
 def stack(example: Example, path: str) -> Step:

@@ -38,6 +38,11 @@ class Prose:
         return text.format_map(self)
 
     @property
+    def texts(self) -> dict[str, Any]:
+        """The texts of a step, by field."""
+        return {field: self[field] for field in ("title", "what", "why", "formula", "reference")}
+
+    @property
     def checks(self) -> list[str]:
         """Names of checks of whole tensors."""
         return list(self._fields.get("checks", []))
@@ -76,13 +81,9 @@ def build(
     return Step(
         number=0,
         path=path,
-        title=prose["title"],
-        what=prose["what"],
-        why=prose["why"],
-        formula=prose["formula"],
-        reference=prose["reference"],
         tables=tables,
         checks=(checked(*tables), *known, *checks),
+        **prose.texts,
         **fields,
     )
 
