@@ -35,6 +35,7 @@ MARKED = {
         "cli/test_ending",
         "cli/test_endless_input",
         "data/test_corpus_cache",
+        "data/shards/test_preparation_killed",
     ),
     "peer": ("interop/",),
 }

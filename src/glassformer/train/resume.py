@@ -25,6 +25,7 @@ MAY_CHANGE = {
     "data.validation",
     "data.test",
     "data.on_corrupt",
+    "data.shards",
 } | {
     f"train.{name}"
     for name in (

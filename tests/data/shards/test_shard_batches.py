@@ -1,13 +1,13 @@
 """Batches from shards against those from files, resumed anywhere, and divided among processes."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from glassformer.data.loader import Tensors
+from glassformer.train.tasks import make_task
 from shard_tasks import SETTINGS, batches_of, config_of, epoch, multiset, prepared, samples_of, settings
 
 TASKS = list(SETTINGS)
@@ -82,7 +82,8 @@ def test_dropout_of_merges_depends_on_the_pair_and_the_epoch(tmp_path: Path) -> 
     config = prepared(values, tmp_path / "shards")
     values["text"]["bpe_dropout"] = 0.3
     loader = batches_of(config_of(values, shards=config.data.shards))
-    decode = [one.decode for one in (lambda pair: (pair.source, pair.target))(_tokenizers(config))]
+    tokenizers = make_task(config).tokenizers
+    decode = tokenizers.source.decode, tokenizers.target.decode
     plain = {tuple(samples): None for batch in epoch(batches_of(config)) for samples in samples_of(batch)}
     drawn = [sample for batch in epoch(loader) for sample in samples_of(batch)]
     assert not set(drawn) <= set(plain)
@@ -95,12 +96,6 @@ def test_the_order_within_a_window_is_by_length(tmp_path: Path) -> None:
     spans = [batch.mask.sum(1) for batch in epoch(batches_of(config))]
     assert np.mean([int(span.max() - span.min()) for span in spans]) < 4
     assert all(len(span) * int(span.max()) <= config.data.batch_tokens for span in spans)
-
-
-def _tokenizers(config: Any) -> Any:
-    from glassformer.train.tasks import make_task
-
-    return make_task(config).tokenizers
 
 
 def assert_equal(one: Tensors, other: Tensors) -> None:

@@ -210,7 +210,8 @@ class Journal:
         write_atomically(self.path, digested({"key": self.key, "shards": shards, "written": content}))
 
     def remove(self) -> None:
-        for path in (self.path, *self.folder.glob("hashes-*")):
+        """Delete what a complete folder does not need; the journal last, since it says that there may be more."""
+        for path in (*self.folder.glob("hashes-*"), self.path):
             path.unlink(missing_ok=True)
 
     def _restore(self, stored: dict[str, Any]) -> None:
