@@ -29,7 +29,7 @@ def test_a_translation_that_is_ended_leaves_no_file(
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
     with started("translate", tiny.run, "-o", tmp_path / "out", **pipes) as process:
         until = time.monotonic() + 300
-        while not (tmp_path / ".out.unfinished").exists() and time.monotonic() < until:
+        while not (tmp_path / "out.part").exists() and time.monotonic() < until:
             time.sleep(0.02)
         process.send_signal(kind)
         assert process.wait(timeout=300) == code

@@ -2,17 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.io import chunks, open_output
-from glassformer.cli.lines import Line, predict_lines
-from glassformer.cli.messages import warn
-from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
-from glassformer.cli.run import load_with_engine
+from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.inputs import LineInput, line_input
+from glassformer.cli.lines import Line, warn_of_truncated
+from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, Restart, Shard, run_argument
+from glassformer.cli.run import job_of, load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 from glassformer.tasks import TASKS
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 FILE_NAME = re.compile(r"\S+\.(txt|csv|tsv|jsonl?|gz|png|jpe?g)", re.IGNORECASE)
 """The name of a file, which may not exist, rather than a text."""
-Batches = tuple[str | None, Iterator[list[str]]]
-"""A file, None for texts or pictures that are arguments, and batches of its lines."""
 
 
 def command(
@@ -38,6 +36,8 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object each, with all probabilities.")
     ] = False,
+    shard: Shard = None,
+    restart: Restart = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
     engine: Engine = "auto",
@@ -56,8 +56,7 @@ def command(
         if pictures:
             return model.classify(lines)
         texts = [_text_and_pair(line) for line in lines]
-        for index, length in model.too_long(texts):
-            warn(f"{lines[index][:40]!r}… has {length:,} tokens; {model.max_length} are seen")
+        warn_of_truncated(model, texts)
         return model.classify(texts)
 
     def text(line: Line[str], prediction: "Prediction") -> str:
@@ -65,26 +64,24 @@ def command(
             return _json({"picture" if pictures else "text": line.value, **line.flags}, prediction)
         return _text(line.value, prediction, top, pictures)
 
-    with open_output(output) as stream:
-        reports = [
-            predict_lines(stream, batches, classify, text, file)
-            for file, batches in (_read_pictures if pictures else _read_texts)(inputs or [], max_line_bytes)
-        ]
-    for report in reports:
-        report.summarize()
+    work = Work("classify", "classified", classify, text, job_of(model, json=as_json, top=top))
+    read = (_pictures if pictures else _texts)(inputs or [], max_line_bytes)
+    process(work, read, Target(output, shard, restart))
 
 
-def _read_texts(inputs: list[str], max_line_bytes: int) -> Iterator[Batches]:
+def _texts(inputs: list[str], max_line_bytes: int) -> list[LineInput[str]]:
     """The lines of each file; anything else is one text."""
+    found = []
     for one in inputs or ["-"]:
         if one == "-" or _is_file(one):
-            yield one, chunks(one, 512, max_line_bytes)
+            found.append(line_input(one, max_line_bytes))
         elif FILE_NAME.fullmatch(one):
             from glassformer.errors import DataError
 
             raise DataError(f"{one}: no such file; name one that exists, or give the text itself")
         else:
-            yield None, iter([[one]])
+            found.append(LineInput(None, (), partial(iter, [one])))
+    return found
 
 
 def _is_file(text: str) -> bool:
@@ -94,8 +91,8 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def _read_pictures(inputs: list[str], max_line_bytes: int) -> Iterator[Batches]:
-    yield (None, iter([inputs])) if inputs else ("-", chunks("-", 64, max_line_bytes))
+def _pictures(inputs: list[str], max_line_bytes: int) -> list[LineInput[str]]:
+    return [LineInput(None, (), partial(iter, inputs)) if inputs else line_input("-", max_line_bytes)]
 
 
 def _text_and_pair(line: str) -> str | tuple[str, str]:

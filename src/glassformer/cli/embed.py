@@ -1,25 +1,30 @@
 """``glassformer embed``: one vector per text."""
 
+import io
 import json
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from glassformer.cli.io import chunks, open_output, replace_at_end, write_errors
-from glassformer.cli.lines import LineWarnings
-from glassformer.cli.messages import note, warn
+from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.inputs import line_input
+from glassformer.cli.io import regular_output
+from glassformer.cli.lines import Line, warn_of_truncated
+from glassformer.cli.messages import note
 from glassformer.cli.options import (
     Device,
     Engine,
     MaxLineBytes,
     OutputFile,
     Precision,
+    Restart,
+    Shard,
     renamed_option,
     run_argument,
 )
-from glassformer.cli.run import load_with_engine
+from glassformer.cli.run import job_of, load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -49,6 +54,8 @@ def command(
     pooling: _Pooling = None,
     normalize: _Normalize = None,
     npy: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    shard: Shard = None,
+    restart: Restart = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
     engine: Engine = "auto",
@@ -65,36 +72,43 @@ def command(
         raise ConfigError("--format npy writes a file; name it with --output")
     options: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
     encoder = load_with_engine(Encoder.load, run, device, engine, precision)
-    batches = _vectors(encoder, chunks(file, 512, max_line_bytes), file, options)
-    if format == "npy":
-        _write_array(batches, encoder.model.config.d_model, output)
-        return
-    with open_output(output) as stream:
-        for vectors in batches:
-            for vector in vectors.tolist():
-                stream.write(json.dumps([round(value, 6) for value in vector]) + "\n")
-            stream.flush()
+    array, width = format == "npy", encoder.model.config.d_model
+    if array and regular_output(output) is None:
+        raise ConfigError(f"{output}: is not a regular file, which --format npy needs; name one with --output")
+
+    def embed(texts: list[str]) -> "list[Tensor]":
+        warn_of_truncated(encoder, texts)
+        return list(encoder.embed(texts, **options))
+
+    work = Work(
+        "embed",
+        "embedded",
+        embed,
+        _numbers if array else _json,
+        job_of(encoder, format=format, pooling=pooling or encoder.pooling, normalize=_chosen(normalize, encoder)),
+        head=partial(_header, width) if array else None,
+    )
+    account = process(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))
+    if array:
+        note(f"{output} is written: {account.lines:,} vectors of {width} numbers")
 
 
-def _write_array(batches: "Iterator[Tensor]", width: int, output: str) -> None:
-    import numpy as np
-
-    with replace_at_end(Path(output)) as path:
-        array = np.concatenate([np.zeros((0, width), np.float32), *(vectors.numpy() for vectors in batches)])
-        with write_errors(output), path.open("wb") as file:
-            np.save(file, array, allow_pickle=False)
-    note(f"{output} is written: {len(array):,} vectors of {width} numbers")
+def _chosen(normalize: bool | None, encoder: "Encoder") -> bool:
+    return encoder.normalize if normalize is None else normalize
 
 
-def _vectors(
-    encoder: "Encoder", batches: "Iterator[list[str]]", file: str, options: dict[str, Any]
-) -> "Iterator[Tensor]":
-    done, unknown = 0, LineWarnings(file)
-    for texts in batches:
-        for index, length in encoder.too_long(texts):
-            warn(f"line {done + index + 1} has {length:,} tokens; the first {encoder.max_length} are seen")
-        with unknown.collect(len(texts)):
-            vectors = encoder.embed(texts, **options)
-        yield vectors
-        done += len(texts)
-    unknown.summarize()
+def _json(line: Line[str], vector: "Tensor") -> str:
+    return json.dumps([round(value, 6) for value in vector.tolist()])
+
+
+def _numbers(line: Line[str], vector: "Tensor") -> bytes:
+    return vector.numpy().astype("<f4").tobytes()
+
+
+def _header(width: int, count: int) -> bytes:
+    """Header of a NumPy file of ``[count, width]`` float32; it has space for any count."""
+    from numpy.lib import format
+
+    stream = io.BytesIO()
+    format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (count, width)})
+    return stream.getvalue()

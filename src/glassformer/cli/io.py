@@ -5,7 +5,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -93,20 +93,31 @@ def open_output(output: str) -> Iterator[Output]:
         yield stream
 
 
-@contextmanager
-def replace_at_end(output: Path) -> Iterator[Path]:
-    """Path to write to, renamed to ``output`` at the end; a device or a pipe is written to directly."""
+def regular_output(output: str) -> Path | None:
+    """The file that ``output`` names, which may not exist yet; None for standard output, a device or a pipe.
+
+    The path is that of the target of a link, not of the link. ``DataError``: it is a folder, or its folder is missing.
+    """
     from glassformer.errors import DataError
 
-    path = output.resolve()  # replace the target of a link, not the link
+    if output == "-":
+        return None
+    path = Path(output).resolve()
     if path.is_dir() or not path.parent.is_dir():
         fault = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise DataError(f"{path}: cannot be written ({fault}); name a file in a folder that exists")
-    if path.exists() and not path.is_file():
-        yield path
+    return None if path.exists() and not path.is_file() else path
+
+
+@contextmanager
+def replace_at_end(output: Path) -> Iterator[Path]:
+    """Path to write to, renamed to ``output`` at the end; a device or a pipe is written to directly."""
+    path = regular_output(str(output))
+    if path is None:
+        yield output.resolve()
         return
     unfinished = path.with_name(f".{path.name}.unfinished")
-    with _remove_at_end(unfinished):
+    with clean_up_at_signal(lambda: unfinished.unlink(missing_ok=True)):
         yield unfinished
         with write_errors(str(path)):
             if path.exists():
@@ -128,11 +139,11 @@ def _open(path: Path, name: str) -> Iterator[Output]:
 
 
 @contextmanager
-def _remove_at_end(unfinished: Path) -> Iterator[None]:
-    """Remove the file at the end, also on SIGTERM and SIGHUP, which end Python without any ``finally``."""
+def clean_up_at_signal(clean_up: Callable[[], None]) -> Iterator[None]:
+    """Call ``clean_up`` at the end, also on SIGTERM and SIGHUP, which end Python without any ``finally``."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        unfinished.unlink(missing_ok=True)
+        clean_up()
         signal.signal(number, signal.SIG_DFL)
         signal.raise_signal(number)
 
@@ -143,6 +154,6 @@ def _remove_at_end(unfinished: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            unfinished.unlink()
+            clean_up()
         for number in signals:
             signal.signal(number, signal.SIG_DFL)

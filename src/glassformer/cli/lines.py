@@ -10,6 +10,8 @@ from glassformer.storage.regular_files import display_name
 
 if TYPE_CHECKING:
     from glassformer.cli.io import Output
+    from glassformer.predict.encoder import Encoder, Text
+    from glassformer.text.errors import WarningTotals
 
 Input = TypeVar("Input")
 Result = TypeVar("Result")
@@ -26,6 +28,17 @@ class Line(NamedTuple, Generic[Input]):
     flags: dict[str, Any]
 
 
+class Window(NamedTuple, Generic[Input]):
+    """Consecutive lines that are predicted together: ``rows`` of ``file``, after ``first`` earlier lines.
+
+    ``file`` is the name in errors; None for texts without a file.
+    """
+
+    file: str | None
+    first: int
+    rows: list[Input]
+
+
 def predict_lines(
     stream: "Output",
     batches: Iterable[list[Input]],
@@ -39,14 +52,30 @@ def predict_lines(
     ``file`` is the file of the lines, which errors name; ``files`` are those of each kind of text, if several.
     """
     warnings, done = LineWarnings(files or file), 0
-    for lines in batches:
-        with name_lines(file, done), warnings.collect(len(lines)):
-            results = predict(lines)
-        for line, result in zip(lines, results, strict=True):
-            done += 1
-            stream.write(text(Line(line, done, warnings.flags(done)), result) + "\n")
+    for rows in batches:
+        for line, result in predict_window(Window(file, done, rows), predict, warnings):
+            stream.write(text(line, result) + "\n")
+        done += len(rows)
         stream.flush()
     return warnings
+
+
+def predict_window(
+    window: Window[Input], predict: Callable[[list[Input]], Sequence[Result]], warnings: "LineWarnings"
+) -> Iterator[tuple[Line[Input], Result]]:
+    """Each line of ``window`` with its prediction; warnings and errors name the lines of the file."""
+    with name_lines(window.file, window.first), warnings.collect(len(window.rows), window.first):
+        results = predict(window.rows)
+    for number, (row, result) in enumerate(zip(window.rows, results, strict=True), start=window.first + 1):
+        yield Line(row, number, warnings.flags(number)), result
+
+
+def warn_of_truncated(encoder: "Encoder", texts: Sequence["Text"]) -> None:
+    """Issue one warning for all ``texts`` of more tokens than ``encoder`` reads."""
+    from glassformer.text.errors import LongText, LongTextWarning
+
+    if long := {index + 1: LongText(length) for index, length in encoder.too_long(texts)}:
+        warnings.warn(LongTextWarning("text", long, encoder.max_length, "it is truncated"), stacklevel=2)
 
 
 @contextmanager
@@ -104,21 +133,26 @@ class LineWarnings:
 
     def __init__(self, files: str | dict[str, str] | None) -> None:
         self._files = files
-        self._values: dict[tuple[type, str], dict[int, Any]] = {}
+        self._totals: dict[tuple[type, str], WarningTotals] = {}
         self._flags: dict[str, dict[int, dict[str, Any]]] = {}
-        self._lines = 0
+        self._lines = self._first = 0
+        self.unknown: set[int] = set()
+        """Numbers, from 1, of those of the last lines that have text outside the vocabulary."""
+        self.long: set[int] = set()
+        """Numbers of those of the last lines that exceed the token limit."""
 
     @contextmanager
-    def collect(self, count: int) -> Iterator[None]:
-        """Collect the library's warnings about the next ``count`` lines."""
+    def collect(self, count: int, first: int = 0) -> Iterator[None]:
+        """Collect the library's warnings about ``count`` lines, after ``first`` earlier lines of their file."""
         from glassformer.text.errors import LongTextWarning, UnknownWarning
 
+        self._flags, self._first, self.unknown, self.long = {}, first, set(), set()
         with _handle_warnings((LongTextWarning, UnknownWarning), lambda warning, _: self._add(warning)):
             yield
         self._lines += count
 
     def flags(self, number: int) -> dict[str, Any]:
-        """Fields for the JSON object of a line: ``{"unknown": ["П"]}``; empty without a warning.
+        """Fields for the JSON object of one of the last lines: ``{"unknown": ["П"]}``; empty without a warning.
 
         If a line has several texts, the key names the kind of text: ``{"unknown_target": ["П"]}``.
         """
@@ -130,22 +164,25 @@ class LineWarnings:
 
     def summarize(self) -> None:
         """Print a summary of each kind of warning that concerns more than one line of a file."""
-        for (category, kind), lines in self._values.items():
-            if len(lines) > 1 and self._files is not None:
-                summary = category.summary(list(lines.values()), self._lines)  # type: ignore[attr-defined]
-                warn(f"{self._name(kind)}: {summary}")
+        for (category, kind), totals in self._totals.items():
+            if totals.texts > 1 and self._files is not None:
+                warn(f"{self._name(kind)}: {category.summary(totals, self._lines)}")  # type: ignore[attr-defined]
 
     def _add(self, warning: Any) -> None:
-        values, done = self._values.setdefault((type(warning), warning.what), {}), self._lines
-        if not values:
+        from glassformer.text.errors import UnknownWarning, WarningTotals
+
+        totals = self._totals.setdefault((type(warning), warning.what), WarningTotals())
+        if not totals.texts:
             number = min(warning.found)
             place = f"{warning.what} {number}"
             if self._files is not None:
-                place = f"{self._name(warning.what)}, line {done + number}"
+                place = f"{self._name(warning.what)}, line {self._first + number}"
             warn(f"{place}: {warning.fault(number)}")
-        for number, value in warning.found.items():
-            values[done + number] = value
-            self._flags.setdefault(warning.what, {}).setdefault(done + number, {}).update(warning.flags(number))
+        warning.add_to(totals)
+        (self.unknown if isinstance(warning, UnknownWarning) else self.long).update(warning.found)
+        for number in warning.found:
+            flags = self._flags.setdefault(warning.what, {}).setdefault(self._first + number, {})
+            flags.update(warning.flags(number))
 
     def _name(self, kind: str) -> str:
         return display_name(self._files[kind] if isinstance(self._files, dict) else str(self._files))

@@ -105,6 +105,13 @@ Precision = Annotated[
 MaxLineBytes = Annotated[
     int, typer.Option(min=1, metavar="BYTES", help="Maximum size of a line; a longer line is an error.")
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option("--shard", metavar="I/N", help="Take part I of N of the input; cat joins the outputs. See the guide."),
+]
+Restart = Annotated[
+    bool, typer.Option("--restart", help="Begin again instead of continuing an interrupted output (FILE.part).")
+]
 
 
 def present(**options: Any) -> dict[str, Any]:

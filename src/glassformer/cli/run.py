@@ -1,7 +1,9 @@
 """The run that a command uses: check its task, load it, and describe it with ``--verbose``."""
 
 import functools
+import hashlib
 import inspect
+import json
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any, TypeVar
@@ -80,3 +82,25 @@ def describe_engine(predictor: Any, settings: Any = None) -> None:
     for model in getattr(predictor, "models", None) or [predictor.model]:
         for one in grouped(route(model, settings.engine, settings.precision)):
             detail(f"engine: {one}")
+
+
+def job_of(predictor: Any, settings: Any = None, **values: Any) -> dict[str, str]:
+    """Everything that decides the output of ``predictor``, as text by name: checkpoints, engine, device, ``values``.
+
+    ``settings`` has ``engine`` and ``precision``; by default those of ``predictor``.
+    """
+    from glassformer.native import describe, route
+    from glassformer.storage.manifest import MANIFEST
+
+    settings = settings or predictor
+    models = getattr(predictor, "models", None) or [predictor.model]
+    checkpoints = []
+    for path in getattr(predictor, "checkpoints", None) or [predictor.path]:
+        digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
+        checkpoints.append(f"{path.name} (SHA-256 {digest[:16]})")
+    return {
+        "model": " + ".join(checkpoints),
+        "engine": " + ".join(describe(route(model, settings.engine, settings.precision)) for model in models),
+        "device": predictor.device.type,
+        **{name: json.dumps(value, ensure_ascii=False) for name, value in values.items()},
+    }

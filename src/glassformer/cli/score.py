@@ -1,14 +1,16 @@
 """``glassformer score``: log-probabilities of existing translations."""
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.io import open_output
-from glassformer.cli.lines import Line, predict_lines
-from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Run, SourceLines, TargetLines
-from glassformer.cli.run import describe_engine, load
+from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.inputs import LineInput
+from glassformer.cli.lines import Line
+from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Restart, Run, Shard, SourceLines, TargetLines
+from glassformer.cli.run import describe_engine, job_of, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -21,16 +23,24 @@ def command(
     target: TargetLines,
     output: OutputFile = "-",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line, with every token.")] = False,
+    shard: Shard = None,
+    restart: Restart = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
     """Score translations by their log-probability, in nats."""
-    from glassformer.data import parallel_lines
+    from glassformer.data import paired_lines
+    from glassformer.errors import DataError
     from glassformer.predict.translator import Translator
 
-    sources, targets = parallel_lines(source, target, max_line_bytes)
+    if source == target == "-":
+        raise DataError("standard input cannot be both files; name a file for one of them")
     translator = load(Translator.load, run, device=device)
     describe_engine(translator, translator.decoding)
+
+    def score(pairs: list[tuple[str, str]]) -> "list[Hypothesis]":
+        sources, targets = zip(*pairs, strict=True)
+        return translator.score(sources, targets)
 
     def text(line: Line[tuple[str, str]], hypothesis: "Hypothesis") -> str:
         if not as_json:
@@ -41,8 +51,15 @@ def command(
             values | {"tokens": tokens, "token_log_probs": hypothesis.token_log_probs}, ensure_ascii=False
         )
 
-    pairs = list(zip(sources, targets, strict=True))
-    with open_output(output) as stream:
-        files = {"source": source, "target": target}
-        unknown = predict_lines(stream, [pairs], lambda _: translator.score(sources, targets), text, files=files)
-    unknown.summarize()
+    work = Work(
+        "score",
+        "scored",
+        score,
+        text,
+        job_of(translator, translator.decoding, json=as_json),
+        count=lambda hypothesis: len(hypothesis.token_log_probs),
+        files={"source": source, "target": target},
+        checked=True,
+    )
+    pairs = LineInput(source, (source, target), partial(paired_lines, source, target, max_line_bytes))
+    process(work, [pairs], Target(output, shard, restart))

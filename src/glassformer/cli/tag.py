@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.io import chunks, open_output
-from glassformer.cli.lines import Line, predict_lines
-from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, run_argument
-from glassformer.cli.run import load_with_engine
+from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.inputs import line_input
+from glassformer.cli.lines import Line
+from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, Restart, Shard, run_argument
+from glassformer.cli.run import job_of, load_with_engine
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 
@@ -21,6 +22,8 @@ def command(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per sentence: tokens and tags.")
     ] = False,
+    shard: Shard = None,
+    restart: Restart = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
     engine: Engine = "auto",
@@ -43,6 +46,5 @@ def command(
             return json.dumps({"tokens": words, **line.flags, "tags": tags}, ensure_ascii=False)
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
 
-    with open_output(output) as stream:
-        unknown = predict_lines(stream, chunks(file, 512, max_line_bytes), tag, text, file)
-    unknown.summarize()
+    work = Work("tag", "tagged", tag, text, job_of(tagger, json=as_json), count=len, unit="words")
+    process(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))

@@ -3,33 +3,40 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.io import chunks, open_output, read_text
-from glassformer.cli.lines import Line, predict_lines
+from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.inputs import LineInput
+from glassformer.cli.io import read_text
+from glassformer.cli.lines import Line
 from glassformer.cli.options import (
     Device,
     MaxLineBytes,
     OutputFile,
     RefuseLong,
+    Restart,
     Run,
     Seed,
     SetOption,
     Settings,
+    Shard,
     complete_runs,
     present,
     renamed_option,
     text_and_settings,
 )
 from glassformer.cli.process import keep_freed_memory
-from glassformer.cli.run import describe_engine, load
+from glassformer.cli.run import describe_engine, job_of, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from glassformer.predict.translator import Translation, Translator
+
+Row = tuple[str, ...]
+"""A text, with its prefix if there is a file of them."""
 
 _Ensemble = Annotated[
     list[str] | None,
@@ -71,10 +78,15 @@ def command(
     alignments: _Alignments = False,
     as_json: _AsJson = False,
     attention: _Attention = False,
+    shard: Shard = None,
+    restart: Restart = False,
     max_line_bytes: MaxLineBytes = MAX_LINE_BYTES,
     device: Device = "cpu",
 ) -> None:
-    """Translate text, line by line."""
+    """Translate text, line by line.
+
+    An interrupted output continues with the same command; an output named .gz is compressed.
+    """
     from glassformer.generate import TranslationDecodingConfig
 
     truncate = renamed_option("--refuse-long", "--no-truncate", False if refuse_long else None, truncate)
@@ -86,22 +98,52 @@ def command(
     _check(attention and not as_json, prefix == file == "-")
     keep_freed_memory()
     translator = _load_ensemble(run, ensemble or [], device)
-    batches = chunks(file, 512, max_line_bytes)
-    with open_output(output) as stream:
-        starts = None if prefix is None else _Prefixes(read_text(prefix, max_line_bytes), prefix, file)
-        config = translator.configure(**options)
-        describe_engine(translator, config)
+    config = translator.configure(**options)
+    describe_engine(translator, config)
 
-        def translate(lines: list[str]) -> "list[list[Translation]]":
-            prefixes = None if starts is None else starts.take(len(lines))
-            return translator.hypotheses(lines, prefixes, **options)
+    def translate(rows: list[Row]) -> "list[list[Translation]]":
+        if prefix is None:
+            return translator.hypotheses([text for text, *_ in rows], None, **options)
+        texts, prefixes = zip(*rows, strict=True)
+        return translator.hypotheses(texts, prefixes, **options)
 
-        format = _Format(translator, as_json, alignments, attention, config.n_best > 1)
-        files = {"text": file, "prefix": prefix or ""}
-        unknown = predict_lines(stream, batches, translate, format.text, file, files)
-        if starts is not None:
-            starts.check_end()
-    unknown.summarize()
+    format = _Format(translator, as_json, alignments, attention, config.n_best > 1)
+    forms = {"json": as_json, "alignments": alignments, "attention": attention, "prefix": prefix is not None}
+    work = Work(
+        "translate",
+        "translated",
+        translate,
+        format.text,
+        job_of(translator, config, **config.model_dump(mode="json"), **forms),
+        count=lambda hypotheses: len(hypotheses[0].hypothesis.tokens),
+        files={"text": file, "prefix": prefix or ""},
+    )
+    process(work, [_rows(file, prefix, max_line_bytes)], Target(output, shard, restart))
+
+
+def _rows(file: str, prefix: str | None, max_line_bytes: int) -> LineInput[Row]:
+    """Lines of ``file``, each alone or with its line of the file ``prefix``."""
+
+    def read() -> Iterator[Row]:
+        texts = read_text(file, max_line_bytes)
+        if prefix is None:
+            return ((text,) for text in texts)
+        return _with_prefixes(texts, read_text(prefix, max_line_bytes), prefix, file)
+
+    return LineInput(file, (file,) if prefix is None else (file, prefix), read)
+
+
+def _with_prefixes(texts: Iterator[str], prefixes: Iterator[str], name: str, file: str) -> Iterator[Row]:
+    """Pair each text with its prefix; ``DataError`` if one file has more lines."""
+    from glassformer.errors import DataError
+
+    remedy = "give one for each, empty where none is"
+    for number, (text, prefix) in enumerate(zip_longest(texts, prefixes)):
+        if prefix is None:
+            raise DataError(f"{name} has fewer lines than {file}", remedy=remedy)
+        if text is None:
+            raise DataError(f"{name} has more lines than the {number} of {file}", remedy=remedy)
+        yield text, prefix
 
 
 def _check(attention_alone: bool, stdin_twice: bool) -> None:
@@ -124,13 +166,13 @@ class _Format:
     attention: bool
     several: bool
 
-    def text(self, line: Line[str], hypotheses: "list[Translation]") -> str:
+    def text(self, line: Line[Row], hypotheses: "list[Translation]") -> str:
         """Format the translations of ``line`` as one line or several, which are numbered from 0."""
         from glassformer.alignment import write_pharaoh
 
         links = [write_pharaoh(self.translator.links(one)) for one in hypotheses] if self.alignments else None
         if self.as_json:
-            source = {"source": line.value, **line.flags}
+            source = {"source": line.value[0], **line.flags}
             return _json(self.translator, source, hypotheses, links, self.attention)
         return _text(hypotheses, links, line.number - 1 if self.several else None)
 
@@ -142,33 +184,6 @@ def _load_ensemble(run: str, others: list[str], device: str) -> "Translator":
     for other in others:
         check_task(other, ("translation",))
     return load(Translator.load, run, *others, device=device)
-
-
-class _Prefixes:
-    """Lines of a file of prefixes, one for each line of ``file``."""
-
-    remedy = "give one for each, empty where none is"
-
-    def __init__(self, lines: Iterator[str], name: str, file: str) -> None:
-        self.lines, self.name, self.file = lines, name, file
-        self.taken = 0
-
-    def take(self, count: int) -> list[str]:
-        """The next ``count`` lines."""
-        from glassformer.errors import DataError
-
-        lines = list(islice(self.lines, count))
-        if len(lines) < count:
-            raise DataError(f"{self.name} has fewer lines than {self.file}", remedy=self.remedy)
-        self.taken += count
-        return lines
-
-    def check_end(self) -> None:
-        """Raise ``DataError`` if a line is left."""
-        from glassformer.errors import DataError
-
-        if next(self.lines, None) is not None:
-            raise DataError(f"{self.name} has more lines than the {self.taken} of {self.file}", remedy=self.remedy)
 
 
 def _json(

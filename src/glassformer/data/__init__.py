@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from glassformer.data.pairs import Batch, collate, ordered_batches, pair_batches
     from glassformer.data.parallel_text import read_pairs, read_texts
     from glassformer.data.read_report import REASONS, FileReadReport, ReadReport, TokenReadReport
-    from glassformer.data.readers import parallel_lines, read_lines
+    from glassformer.data.readers import paired_lines, parallel_lines, read_lines
     from glassformer.data.text_classification import LabeledBatch, labeled_batches, prepare_labeled
     from glassformer.data.time_series import (
         SeriesBatch,
@@ -77,6 +77,7 @@ _HOMES = {
     "collate": "pairs",
     "ordered_batches": "pairs",
     "ordered_images": "images",
+    "paired_lines": "readers",
     "parallel_lines": "readers",
     "prepare": "corpus",
     "prepare_images": "images",
@@ -124,6 +125,7 @@ __all__ = [
     "ordered_batches",
     "ordered_images",
     "pair_batches",
+    "paired_lines",
     "parallel_lines",
     "prepare",
     "prepare_images",

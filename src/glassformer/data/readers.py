@@ -10,7 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Literal, NamedTuple, TypeVar, cast
 
@@ -133,16 +133,24 @@ def read_lines(path: str | Path, limit: int = MAX_LINE_BYTES) -> Iterator[str]:
 
 def parallel_lines(source: str | Path, target: str | Path, limit: int = MAX_LINE_BYTES) -> tuple[list[str], list[str]]:
     """The lines of two files that belong together; ``DataError`` names both counts when they differ."""
+    pairs = list(paired_lines(source, target, limit))
+    return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+def paired_lines(source: str | Path, target: str | Path, limit: int = MAX_LINE_BYTES) -> Iterator[tuple[str, str]]:
+    """The lines of two files side by side, read as they are needed; ``DataError`` at the end of the shorter one."""
     if str(source) == str(target) == STDIN:
         raise DataError("standard input cannot be both files; name a file for one of them")
-    sources, targets = list(read_lines(source, limit)), list(read_lines(target, limit))
-    if len(sources) != len(targets):
-        shorter, line = (source, len(sources)) if len(sources) < len(targets) else (target, len(targets))
-        raise DataError(
-            f"{source} has {len(sources):,} lines and {target} {len(targets):,}; "
-            f"the first without a partner is line {line + 1}, which {shorter} does not have"
-        )
-    return sources, targets
+    lines = read_lines(source, limit), read_lines(target, limit)
+    for done, (first, second) in enumerate(zip_longest(*lines)):
+        if first is None or second is None:
+            counts = [done, done]
+            counts[0 if second is None else 1] += 1 + sum(1 for _ in lines[0 if second is None else 1])
+            raise DataError(
+                f"{source} has {counts[0]:,} lines and {target} {counts[1]:,}; the first without a partner "
+                f"is line {done + 1}, which {target if second is None else source} does not have"
+            )
+        yield first, second
 
 
 def raw_lines(

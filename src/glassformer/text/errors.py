@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from glassformer.errors import DataError
@@ -14,6 +15,8 @@ from glassformer.text.tokenizer import Tokenizer
 
 MAX_LISTED = 3
 """Maximum number of unknown characters listed in a message."""
+MAX_DIFFERENT = 100_000
+"""Maximum number of different unknown words or characters that are counted, so that memory is bounded."""
 
 Found = TypeVar("Found")
 
@@ -52,10 +55,25 @@ class _OfManyTexts(UserWarning, ABC, Generic[Found]):
     def flags(self, number: int) -> dict[str, Any]:
         """Machine-readable form of ``fault``, as keys of a JSON object."""
 
+    @abstractmethod
+    def add_to(self, totals: "WarningTotals") -> None:
+        """Add the texts of this warning to ``totals``."""
+
     @staticmethod
     @abstractmethod
-    def summary(found: Sequence[Any], lines: int) -> str:
-        """Summary for a file of ``lines`` lines; ``found`` concatenates the values of all its warnings."""
+    def summary(totals: "WarningTotals", lines: int) -> str:
+        """Summary for a file of ``lines`` lines; ``totals`` are those of all its warnings of this kind."""
+
+
+@dataclass
+class WarningTotals:
+    """Totals of the warnings of one kind, in bounded memory."""
+
+    texts: int = 0
+    pieces: int = 0
+    """Pieces of the texts that were split."""
+    different: dict[str, None] = field(default_factory=dict)
+    """Words or characters outside the vocabulary, the first ones first; at most ``MAX_DIFFERENT``."""
 
 
 class UnknownWarning(_OfManyTexts[Sequence[str]]):
@@ -71,11 +89,17 @@ class UnknownWarning(_OfManyTexts[Sequence[str]]):
     def flags(self, number: int) -> dict[str, Any]:
         return {"unknown": list(self.found[number])}
 
+    def add_to(self, totals: WarningTotals) -> None:
+        totals.texts += len(self.found)
+        for part in (part for unknown in self.found.values() for part in unknown):
+            if len(totals.different) < MAX_DIFFERENT:
+                totals.different[part] = None
+
     @staticmethod
-    def summary(found: Sequence[Any], lines: int) -> str:
-        different = list(dict.fromkeys(part for unknown in found for part in unknown))
-        share = f"{len(found):,} of {lines:,} lines have text outside the vocabulary"
-        return f"{share}, {len(different):,} different: {listed(different)}"
+    def summary(totals: WarningTotals, lines: int) -> str:
+        share = f"{totals.texts:,} of {lines:,} lines have text outside the vocabulary"
+        count = f"{len(totals.different):,}{'' if len(totals.different) < MAX_DIFFERENT else ' or more'}"
+        return f"{share}, {count} different: {listed(list(totals.different))}"
 
 
 class LongText(NamedTuple):
@@ -101,11 +125,14 @@ class LongTextWarning(_OfManyTexts[LongText]):
         tokens, pieces = self.found[number]
         return {"pieces": list(pieces)} if pieces else {"long": {"tokens": tokens, "limit": self.limit}}
 
+    def add_to(self, totals: WarningTotals) -> None:
+        totals.texts += len(self.found)
+        totals.pieces += sum(len(one.pieces) for one in self.found.values())
+
     @staticmethod
-    def summary(found: Sequence[Any], lines: int) -> str:
-        pieces = sum(len(one.pieces) for one in found)
-        cut = f", translated in {pieces:,} pieces" if pieces else ""
-        return f"{len(found):,} of {lines:,} lines exceed the token limit{cut}"
+    def summary(totals: WarningTotals, lines: int) -> str:
+        cut = f", translated in {totals.pieces:,} pieces" if totals.pieces else ""
+        return f"{totals.texts:,} of {lines:,} lines exceed the token limit{cut}"
 
 
 def warn_of_unknown(

@@ -1,0 +1,253 @@
+"""Prediction of each line of a corpus: in constant memory, continued after an interruption, in shards.
+
+The input is read in windows. A window is predicted, written, and recorded as complete; only whole windows are continued
+and divided into shards. The prediction of a line does not depend on its window.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from glassformer import __version__
+from glassformer.cli.corpus_progress import Account, corpus_progress
+from glassformer.cli.inputs import Extent, LineInput, Shard, extent, texts_of, windows
+from glassformer.cli.io import Output, clean_up_at_signal, open_output, regular_output, write_errors
+from glassformer.cli.lines import Line, LineWarnings, Window, predict_window
+from glassformer.cli.messages import note
+
+if TYPE_CHECKING:
+    from glassformer.storage.part_file import PartFile
+
+Input = TypeVar("Input")
+Result = TypeVar("Result")
+
+WINDOW_LINES = 2048
+"""Maximum lines of a window. They are sorted by length for speed, and at most as many are computed again."""
+STREAM_LINES = 512
+"""Maximum lines of a window if the output is a stream, whose reader waits for them."""
+
+
+@dataclass(frozen=True)
+class Work(Generic[Input, Result]):
+    """The work of one command on each line."""
+
+    command: str
+    done: str
+    """Participle of the verb, as in ``translated``."""
+    predict: Callable[[list[Input]], Sequence[Result]]
+    format: Callable[[Line[Input], Result], str | bytes]
+    """The output for one line: text without its line end, or bytes as they are."""
+    job: dict[str, str] = field(default_factory=dict)
+    """Settings that decide the output, by name. A part that was begun with others is not continued."""
+    count: Callable[[Result], int] = lambda result: 0
+    """Number of ``unit`` in a prediction, for the rate."""
+    unit: str = "tokens"
+    head: Callable[[int], bytes] | None = None
+    """The beginning of the output for a number of lines; its length is always the same."""
+    files: dict[str, str] | None = None
+    """File of each kind of text, if lines have several."""
+    checked: bool = False
+    """True to read regular inputs to their end before the first prediction, also if the output is a stream."""
+
+
+class Target(NamedTuple):
+    """Options of the output."""
+
+    output: str
+    shard: str | None = None
+    restart: bool = False
+
+
+class Sink(Protocol):
+    """Destination of the output."""
+
+    def write(self, data: str | bytes) -> None:
+        """Append the output of a line."""
+
+    def complete(self, state: dict[str, Any]) -> None:
+        """End a window; ``state`` describes its end."""
+
+
+def process(work: Work[Input, Result], inputs: Sequence[LineInput[Input]], target: Target) -> Account:
+    """Predict each line of ``inputs`` and write it to the target.
+
+    Raises:
+        ConfigError: An option does not fit the input or the output.
+        DataError: The input cannot be read, or the output not written, or not continued.
+    """
+    from glassformer.errors import ConfigError
+
+    shard = None if target.shard is None else Shard.parse(target.shard)
+    path = regular_output(target.output)
+    if target.restart and path is None:
+        raise ConfigError("--restart is for an output that is a file; name one with --output")
+    regular = all(one.regular for one in inputs)
+    if shard and not regular:
+        raise ConfigError(f"--shard {shard}: reads the input twice; name regular files, not standard input")
+    size = STREAM_LINES if path is None else WINDOW_LINES
+    found = extent(inputs, size) if regular and (path or shard or work.checked) else None
+    if path is None:
+        with open_output(target.output) as stream:
+            return _stream(work, _part(inputs, size, shard, found), _Stream(stream))
+    return _continue(work, inputs, _Destination(path, shard, target.restart), found)
+
+
+class _Destination(NamedTuple):
+    path: Path
+    shard: Shard | None
+    restart: bool
+
+
+class _Stream:
+    """Standard output, a pipe or a device."""
+
+    def __init__(self, stream: Output) -> None:
+        self.stream = stream
+
+    def write(self, data: str | bytes) -> None:
+        assert isinstance(data, str)
+        self.stream.write(data)
+
+    def complete(self, state: dict[str, Any]) -> None:
+        self.stream.flush()
+
+
+class _File:
+    """A file, by its part; errors name the file."""
+
+    def __init__(self, part: "PartFile") -> None:
+        self.part, self.name = part, str(part.output)
+
+    def write(self, data: str | bytes) -> None:
+        with write_errors(self.name):
+            self.part.write(data.encode() if isinstance(data, str) else data)
+
+    def complete(self, state: dict[str, Any]) -> None:
+        with write_errors(self.name):
+            self.part.complete(state)
+
+
+class _Run(Generic[Input, Result]):
+    """State of a pass through the windows: the account, and a digest of the lines so far."""
+
+    def __init__(self, work: Work[Input, Result], state: dict[str, Any] | None = None) -> None:
+        self.work = work
+        self.account = Account() if state is None else Account.of(state)
+        self.digest = hashlib.sha256()
+        self.warnings: dict[str | None, LineWarnings] = {}
+
+    def read(self, window: Window[Input]) -> None:
+        """Add the lines of a window to the digest."""
+        text = "".join("\0".join(texts_of(row)) + "\n" for row in window.rows)
+        self.digest.update(text.encode("utf-8", "surrogatepass"))
+
+    def predict(self, window: Window[Input], sink: Sink) -> None:
+        """Predict a window, and write it."""
+        began, account, work = perf_counter(), self.account, self.work
+        warnings = self.warnings.setdefault(window.file, LineWarnings(work.files or window.file))
+        self.read(window)
+        for line, result in predict_window(window, work.predict, warnings):
+            found = work.format(line, result)
+            sink.write(f"{found}\n" if isinstance(found, str) else found)
+            account.tokens += work.count(result)
+        account.lines += len(window.rows)
+        account.empty += sum(not any(text.strip() for text in texts_of(row)) for row in window.rows)
+        account.long, account.unknown = account.long + len(warnings.long), account.unknown + len(warnings.unknown)
+        account.seconds += perf_counter() - began
+        sink.complete({**asdict(account), "input": self.digest.hexdigest()})
+
+    def summarize(self) -> None:
+        """Print the totals of the warnings."""
+        for warnings in self.warnings.values():
+            warnings.summarize()
+
+
+def _part(
+    inputs: Sequence[LineInput[Input]], size: int, shard: Shard | None, found: Extent | None
+) -> Iterator[Window[Input]]:
+    """The windows of all inputs, or of one shard of them."""
+    every = windows(inputs, size)
+    if shard is None or found is None:
+        return every
+    span = shard.of(found.windows)
+    return islice(every, span.start, span.stop)
+
+
+def _stream(work: Work[Input, Result], every: Iterator[Window[Input]], sink: Sink) -> Account:
+    run = _Run(work)
+    for window in every:
+        run.predict(window, sink)
+    run.summarize()
+    return run.account
+
+
+def _continue(
+    work: Work[Input, Result], inputs: Sequence[LineInput[Input]], target: _Destination, found: Extent | None
+) -> Account:
+    """Write a file, from its beginning or from where its part ends."""
+    every, total = _part(inputs, WINDOW_LINES, target.shard, found), None if found is None else found.lines
+    job = {"command": work.command, "glassformer": __version__, **work.job}
+    if target.shard and found:
+        job["shard"] = f"{target.shard} of {found.lines:,} lines"
+        total = sum(len(window.rows) for window in _part(inputs, WINDOW_LINES, target.shard, found))
+    with _part_file(work, target, job) as part:
+        resumed, run, sink = part.state is not None, _Run(work, part.state), _File(part)
+        if part.state is not None:
+            _skip(run, every, part, inputs[0].name)
+            note(f"continuing after {run.account.lines:,} lines in {part.path}")
+        n_windows = 0
+        with corpus_progress(total, run.account) as progress:
+            for window in every:
+                run.predict(window, sink)
+                progress.show()
+                n_windows += 1
+        with write_errors(str(part.output)):
+            part.commit(work.head(run.account.lines) if work.head else None)
+    run.summarize()
+    if n_windows > 1 or resumed or target.shard:
+        note(f"{part.output} is written: {run.account.text(work.done, work.unit)}")
+    return run.account
+
+
+@contextmanager
+def _part_file(work: Work[Any, Any], target: _Destination, job: dict[str, str]) -> Iterator["PartFile"]:
+    """The part of the output. If it is not completed, a note tells how many lines of it are."""
+    from glassformer.storage.part_file import PartFile
+
+    with write_errors(str(target.path)):
+        part = PartFile(target.path, job, work.head(0) if work.head else b"", target.restart)
+
+    def close() -> None:
+        if part.closed:
+            return
+        if part.state is not None:
+            note(f"{part.state['lines']:,} lines are complete in {part.path}; the same command continues after them")
+        part.close()
+
+    with clean_up_at_signal(close):
+        yield part
+
+
+def _skip(run: _Run[Input, Any], every: Iterator[Window[Input]], part: "PartFile", name: str | None) -> None:
+    """Read the lines whose output is complete; ``DataError`` if they are not the lines that it was made from."""
+    from glassformer.errors import DataError
+    from glassformer.storage.part_file import BEGIN_AGAIN
+    from glassformer.storage.regular_files import display_name
+
+    assert part.state is not None
+    lines, expected = 0, part.state["lines"]
+    while lines < expected and (window := next(every, None)) is not None:
+        run.read(window)
+        lines += len(window.rows)
+    if lines != expected or run.digest.hexdigest() != part.state["input"]:
+        part.close()  # without the note that the same command continues
+        source = "the input" if name is None else display_name(name)
+        raise DataError(
+            f"{source}: its first {expected:,} lines are not those that {part.path} was made from; "
+            f"restore them, {BEGIN_AGAIN}"
+        )

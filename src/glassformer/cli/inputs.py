@@ -1,0 +1,97 @@
+"""Lines to predict, in windows of bounded size, and the part of them that one machine takes."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Self, TypeVar
+
+from glassformer.cli.io import read_text
+from glassformer.cli.lines import Window
+from glassformer.storage.regular_files import MAX_LINE_BYTES
+
+Input = TypeVar("Input")
+
+WINDOW_CHARACTERS = 1 << 20
+"""A window ends after about as many characters: lines may be so long that few fit in memory."""
+
+
+@dataclass(frozen=True)
+class LineInput(Generic[Input]):
+    """Lines that can be read again: ``read`` begins anew.
+
+    ``name`` is the file that errors name, None for texts that are arguments; ``files`` are all that are read.
+    """
+
+    name: str | None
+    files: tuple[str, ...]
+    read: Callable[[], Iterable[Input]]
+
+    @property
+    def regular(self) -> bool:
+        """True if reading the files a second time gives the same lines."""
+        return all(file != "-" and Path(file).is_file() for file in self.files)
+
+
+def line_input(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> LineInput[str]:
+    """The lines of ``file``, or of stdin for ``-``."""
+    return LineInput(file, (file,), partial(read_text, file, max_line_bytes))
+
+
+class Extent(NamedTuple):
+    """Number of windows and of lines."""
+
+    windows: int
+    lines: int
+
+
+def windows(inputs: Iterable[LineInput[Input]], size: int) -> Iterator[Window[Input]]:
+    """The lines of all ``inputs`` in windows of at most ``size``; a window has lines of one input only."""
+    for one in inputs:
+        first, rows, characters = 0, list[Input](), 0
+        for row in one.read():
+            rows.append(row)
+            characters += sum(map(len, texts_of(row)))
+            if len(rows) == size or characters >= WINDOW_CHARACTERS:
+                yield Window(one.name, first, rows)
+                first, rows, characters = first + len(rows), [], 0
+        if rows:
+            yield Window(one.name, first, rows)
+
+
+def extent(inputs: Iterable[LineInput[Any]], size: int) -> Extent:
+    """Read all ``inputs`` once; a line that cannot be read is an error here."""
+    n_windows = n_lines = 0
+    for window in windows(inputs, size):
+        n_windows, n_lines = n_windows + 1, n_lines + len(window.rows)
+    return Extent(n_windows, n_lines)
+
+
+def texts_of(row: Any) -> tuple[str, ...]:
+    """The texts of one row: a line, or lines of several files."""
+    return (row,) if isinstance(row, str) else row
+
+
+class Shard(NamedTuple):
+    """Part ``number``, from 1, of ``parts`` of the input."""
+
+    number: int
+    parts: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``2/4``. ``ConfigError`` if it is not of this form, or there is no such part."""
+        from glassformer.errors import ConfigError
+
+        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text, re.ASCII)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise ConfigError(f"--shard {text}: has the form i/n, i from 1 to n; give for example --shard 1/4")
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, total: int) -> range:
+        """The windows of this part of ``total``: consecutive, and their numbers differ by at most 1."""
+        return range(total * (self.number - 1) // self.parts, total * self.number // self.parts)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.parts}"

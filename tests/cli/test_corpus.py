@@ -1,0 +1,356 @@
+"""A corpus is predicted in windows: continued after an interruption, divided into shards, and accounted for."""
+
+import gzip
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stored_models import stored
+
+import glassformer.cli.corpus as corpus
+from glassformer.storage.part_file import PartFile
+from own_process import started
+from tiny_run import TinyRun, write_lines
+
+Cli = Callable[..., Any]
+Refused = Callable[..., str]
+LINES = [
+    "the old cat sleeps",
+    "",
+    "she sees a tree",
+    "  ",
+    "I love you",
+    "a Ж dog",
+    "the cat",
+    "you sleep",
+    "a bird",
+    "I",
+]
+WORDS = [line for line in LINES if line.strip()]
+TRANSLATE = ["--beam-size", 1, "-s", "max_extra=2"]
+VERBS = {
+    "translate": ("", [*TRANSLATE, "--json"], LINES),
+    "classify": ("classification", ["--json"], WORDS),
+    "tag": ("tagging", [], LINES),
+    "embed": ("masked", [], LINES),
+}
+"""Task of the run, options and lines of each verb that reads one text per line."""
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(corpus, "WINDOW_LINES", 3)
+
+
+@pytest.fixture
+def run_of(tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    def find(task: str) -> Path:
+        return stored(tmp_path_factory.mktemp(task), task) if task else tiny.run
+
+    return find
+
+
+def interrupted(cli: Cli, verb: str, run: Path, output: Path, options: list[Any], lines: list[str]) -> Any:
+    """End a command by an invalid line after ``lines``."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    return cli(verb, run, "-", "-o", output, *options, stdin=text + b"\xff\n")
+
+
+def files_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_interrupted_output_continues_to_equal_bytes(
+    cli: Cli, run_of: Callable[[str], Path], small_windows: None, tmp_path: Path, verb: str, suffix: str
+) -> None:
+    """Interrupted after each window, and in the middle of one."""
+    task, options, lines = VERBS[verb]
+    run, file = run_of(task), write_lines(tmp_path / "in", lines)
+    assert cli(verb, run, file, "-o", tmp_path / f"whole{suffix}", *options).code == 0
+    expected = (tmp_path / f"whole{suffix}").read_bytes()
+    output = tmp_path / f"out{suffix}"
+    part = output.with_name(f"{output.name}.part")
+    for stop in (3, 6, 7):
+        assert interrupted(cli, verb, run, output, options, lines[:stop]).code == 2
+        complete = stop // 3 * 3
+        assert files_of(tmp_path) == ["in", part.name, f"{part.name}.journal", f"whole{suffix}"]
+        with part.open("ab") as torn:
+            torn.write(b"torn")
+        result = cli(verb, run, file, "-o", output, *options)
+        assert result.code == 0
+        assert f"continuing after {complete} lines in {part}\n" in result.err
+        assert output.read_bytes() == expected
+        output.unlink()
+        assert files_of(tmp_path) == ["in", f"whole{suffix}"]
+    plain = cli(verb, run, file, *options).out
+    assert (gzip.decompress(expected) if suffix else expected).decode() == plain
+
+
+def test_score_continues_to_equal_bytes(cli: Cli, tiny: TinyRun, small_windows: None, tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "s", LINES)
+    target = write_lines(tmp_path / "t", ["le chat", *LINES[1:]])
+    assert cli("score", tiny.run, source, target, "--json", "-o", tmp_path / "whole").code == 0
+    (tmp_path / "t").write_bytes((tmp_path / "t").read_bytes().replace(b"a bird", b"\xff"))
+    lines = (tmp_path / "t").read_bytes()
+    assert cli("score", tiny.run, source, "-", "--json", "-o", tmp_path / "out", stdin=lines).code == 2
+    assert (tmp_path / "out.part").exists()
+    lines = lines.replace(b"\xff", b"a bird")
+    assert cli("score", tiny.run, source, "-", "--json", "-o", tmp_path / "out", stdin=lines).code == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_an_array_continues_to_equal_bytes(
+    cli: Cli, run_of: Callable[[str], Path], small_windows: None, tmp_path: Path
+) -> None:
+    run, file, npy = run_of("masked"), write_lines(tmp_path / "in", LINES), ["--format", "npy"]
+    assert cli("embed", run, file, *npy, "-o", tmp_path / "whole.npy").code == 0
+    assert interrupted(cli, "embed", run, tmp_path / "v.npy", npy, LINES[:7]).code == 2
+    assert cli("embed", run, file, *npy, "-o", tmp_path / "v.npy").code == 0
+    assert (tmp_path / "v.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+    vectors = np.load(tmp_path / "v.npy", allow_pickle=False)
+    np.save(tmp_path / "saved.npy", vectors)
+    assert (tmp_path / "saved.npy").read_bytes() == (tmp_path / "v.npy").read_bytes()
+    rows = [json.loads(line) for line in cli("embed", run, file).out.splitlines()]
+    np.testing.assert_allclose(vectors, rows, atol=1e-6)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_prediction_does_not_depend_on_its_window(
+    cli: Cli, run_of: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, verb: str
+) -> None:
+    task, options, lines = VERBS[verb]
+    options = ["--top", 3] if verb == "classify" else options  # the last bits of a probability depend on the batch
+    run, file, outputs = run_of(task), write_lines(tmp_path / "in", lines), set()
+    for size in (1, 4, 2048):
+        monkeypatch.setattr(corpus, "WINDOW_LINES", size)
+        assert cli(verb, run, file, *options, "-o", tmp_path / "out").code == 0
+        outputs.add((tmp_path / "out").read_bytes())
+    assert len(outputs) == 1
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_shards_one_after_another_are_the_output(
+    cli: Cli, run_of: Callable[[str], Path], small_windows: None, tmp_path: Path, verb: str, suffix: str
+) -> None:
+    task, options, lines = VERBS[verb]
+    run, file = run_of(task), write_lines(tmp_path / "in", lines)
+    assert cli(verb, run, file, "-o", tmp_path / f"whole{suffix}", *options).code == 0
+    for shards in (1, 2, 3):
+        parts = []
+        for number in range(1, shards + 1):
+            output = tmp_path / f"out.{number}{suffix}"
+            assert cli(verb, run, file, "-o", output, "--shard", f"{number}/{shards}", *options).code == 0
+            parts.append(output.read_bytes())
+        assert b"".join(parts) == (tmp_path / f"whole{suffix}").read_bytes()
+
+
+def test_more_shards_than_windows_are_the_same_text(
+    cli: Cli, tiny: TinyRun, small_windows: None, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "in", LINES[:4])
+    whole, parts = cli("translate", tiny.run, file, "--n-best", 1).out, []
+    for number in range(1, 6):
+        assert cli("translate", tiny.run, file, "-o", tmp_path / "o.gz", "--shard", f"{number}/5").code == 0
+        parts.append((tmp_path / "o.gz").read_bytes())
+    assert gzip.decompress(b"".join(parts)).decode() == whole
+
+
+def test_rows_of_a_shard_have_the_numbers_of_the_whole_input(
+    cli: Cli, tiny: TinyRun, small_windows: None, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "in", LINES)
+    result = cli("translate", tiny.run, file, "-o", tmp_path / "o", "--n-best", 2, "--shard", "2/2")
+    numbers = [int(row.partition(" ||| ")[0]) for row in (tmp_path / "o").read_text().splitlines()]
+    assert sorted(set(numbers)) == [6, 7, 8, 9]
+    result = cli("translate", tiny.run, file, "-o", tmp_path / "o", "--shard", "1/2")
+    assert f"{file}, line 6: not in the vocabulary: 'Ж'" in result.err
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1/0", "1", "a/b", "-1/3", "1/3/5", ""])
+def test_a_shard_that_cannot_be_is_refused(refused: Refused, tiny: TinyRun, shard: str) -> None:
+    told = f"--shard {shard}: has the form i/n, i from 1 to n; give for example --shard 1/4"
+    assert refused("translate", tiny.run, "--shard", shard, stdin="I\n") == told
+
+
+def test_a_shard_of_a_pipe_is_refused(refused: Refused, tiny: TinyRun) -> None:
+    told = "--shard 1/2: reads the input twice; name regular files, not standard input"
+    assert refused("translate", tiny.run, "--shard", "1/2", stdin="I\n") == told
+
+
+# Refusals
+
+
+def begun(cli: Cli, tiny: TinyRun, tmp_path: Path) -> Path:
+    assert interrupted(cli, "translate", tiny.run, tmp_path / "out", TRANSLATE, LINES[:4]).code == 2
+    return tmp_path / "out"
+
+
+def test_changed_settings_are_refused_by_their_name(
+    cli: Cli, refused: Refused, tiny: TinyRun, small_windows: None, tmp_path: Path
+) -> None:
+    output, file = begun(cli, tiny, tmp_path), write_lines(tmp_path / "in", LINES)
+    before = (tmp_path / "out.part").read_bytes()
+    for changed, difference in {
+        ("--beam-size", 2, "-s", "max_extra=2"): "beam_size 1, and now it is 2",
+        (*TRANSLATE, "--json"): "json false, and now it is true",
+        (*TRANSLATE, "--shard", "1/2"): "shard unset, and now it is 1/2 of 10 lines",
+    }.items():
+        told = refused("translate", tiny.run, file, "-o", output, *changed)
+        assert told == (
+            f"{tmp_path}/out.part: was begun with {difference}; use the former, or begin again with --restart"
+        )
+    assert (tmp_path / "out.part").read_bytes() == before
+    assert cli("translate", tiny.run, file, "-o", output, "--json", *TRANSLATE, "--restart").code == 0
+    assert (tmp_path / "out").read_text() == cli("translate", tiny.run, file, "--json", *TRANSLATE).out
+
+
+def test_another_model_is_refused(
+    cli: Cli, refused: Refused, tiny: TinyRun, small_windows: None, tmp_path: Path
+) -> None:
+    output, file = begun(cli, tiny, tmp_path), write_lines(tmp_path / "in", LINES)
+    other = tiny.run / "checkpoints" / "step_00000040"
+    told = refused("translate", other, file, "-o", output, *TRANSLATE)
+    model = r"step_\d{8} \(SHA-256 [0-9a-f]{16}\)"
+    assert re.search(rf"out\.part: was begun with model {model}, and now it is step_00000040 \(SHA-256 [0-9a-f]", told)
+
+
+def test_another_input_is_refused_and_a_longer_one_continued(
+    cli: Cli, refused: Refused, tiny: TinyRun, small_windows: None, tmp_path: Path
+) -> None:
+    """Lines after those that are complete may change: the output is that of the input as it is now."""
+    output = begun(cli, tiny, tmp_path)
+    changed = write_lines(tmp_path / "changed", ["a dog", *LINES[1:]])
+    told = f"its first 3 lines are not those that {tmp_path}/out.part was made from; restore them, or begin again"
+    assert refused("translate", tiny.run, changed, "-o", output, *TRANSLATE).startswith(f"{changed}: {told}")
+    short = write_lines(tmp_path / "short", LINES[:2])
+    assert refused("translate", tiny.run, short, "-o", output, *TRANSLATE).startswith(f"{short}: {told}")
+    longer = write_lines(tmp_path / "longer", [*LINES[:3], *WORDS])
+    assert cli("translate", tiny.run, longer, "-o", output, *TRANSLATE).code == 0
+    assert output.read_text() == cli("translate", tiny.run, longer, *TRANSLATE).out
+
+
+def test_restart_needs_a_file(refused: Refused, tiny: TinyRun) -> None:
+    told = "--restart is for an output that is a file; name one with --output"
+    assert refused("translate", tiny.run, "--restart", stdin="I\n") == told
+
+
+def test_a_broken_input_is_refused_before_the_first_prediction(
+    refused: Refused, tiny: TinyRun, small_windows: None, tmp_path: Path
+) -> None:
+    """Its line is far behind the first window."""
+    text = "".join(f"{line}\n" for line in LINES).encode()
+    (tmp_path / "bytes").write_bytes(text + b"\xff\n")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(text)[:-6])
+    told = refused("translate", tiny.run, tmp_path / "bytes", "-o", tmp_path / "out")
+    assert told.startswith(f"{tmp_path}/bytes, line 11: not valid UTF-8")
+    told = refused("translate", tiny.run, tmp_path / "cut.gz", "-o", tmp_path / "out")
+    assert told.endswith("; copy or compress it again")
+    assert files_of(tmp_path) == ["bytes", "cut.gz"]
+
+
+def test_an_empty_input_has_an_empty_output(cli: Cli, tiny: TinyRun, tmp_path: Path) -> None:
+    empty = write_lines(tmp_path / "empty", [])
+    for name in ("out", "out.gz"):
+        assert cli("translate", tiny.run, empty, "-o", tmp_path / name) == (0, "", "")
+    assert (tmp_path / "out").read_bytes() == b""
+    assert gzip.decompress((tmp_path / "out.gz").read_bytes()) == b""
+
+
+def test_a_full_disk_leaves_what_is_complete(
+    cli: Cli, tiny: TinyRun, small_windows: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, write = write_lines(tmp_path / "in", LINES), PartFile.complete
+
+    def full(part: PartFile, state: dict[str, Any]) -> None:
+        if state["lines"] > 6:
+            raise OSError(28, os.strerror(28))
+        write(part, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartFile, "complete", full)
+        result = cli("translate", tiny.run, file, "-o", tmp_path / "out", *TRANSLATE)
+    assert result.code == 2
+    assert result.err.splitlines()[-2:] == [
+        f"6 lines are complete in {tmp_path}/out.part; the same command continues after them",
+        f"glassformer: error: {tmp_path}/out: cannot be written (No space left on device); "
+        "free some space or name another file",
+    ]
+    result = cli("translate", tiny.run, file, "-o", tmp_path / "out", *TRANSLATE)
+    assert (tmp_path / "out").read_text() == cli("translate", tiny.run, file, *TRANSLATE).out
+
+
+# Account
+
+
+def test_the_account_adds_up_over_interruptions(cli: Cli, tiny: TinyRun, small_windows: None, tmp_path: Path) -> None:
+    lines = [*LINES, "the cat " * 100]
+    file = write_lines(tmp_path / "in", lines)
+    interrupted(cli, "translate", tiny.run, tmp_path / "out", [*TRANSLATE, "--json"], lines[:7])
+    result = cli("translate", tiny.run, file, "-o", tmp_path / "out", *TRANSLATE, "--json")
+    found = [json.loads(line)["translations"][0]["tokens"] for line in (tmp_path / "out").read_text().splitlines()]
+    n_tokens = sum(len([token for token in tokens if token != "</s>"]) for tokens in found)
+    account = result.err.splitlines()[-1]
+    assert account.startswith(
+        f"{tmp_path}/out is written: 11 lines: 9 translated, 2 empty; 1 longer than the token limit; "
+        "1 with text outside the vocabulary; "
+    )
+    assert re.search(rf"; 0:\d\d, [\d,]+ lines/s, {n_tokens} tokens, [\d,]+ tokens/s$", account)
+    quiet = cli("--quiet", "translate", tiny.run, file, "-o", tmp_path / "out", *TRANSLATE)
+    assert all("warning" in line for line in quiet.err.splitlines())
+
+
+def test_lines_of_several_files_are_numbered_by_file(
+    cli: Cli, run_of: Callable[[str], Path], small_windows: None, tmp_path: Path
+) -> None:
+    run, first, second = run_of("classification"), tmp_path / "a", tmp_path / "b"
+    write_lines(first, ["a dog", "a Ж"])
+    write_lines(second, ["a cat", "a dog", "a dog", "a Ж"])
+    result = cli("classify", run, first, second, "a cat", "-o", tmp_path / "out")
+    assert f"{first}, line 2: not in the vocabulary" in result.err
+    assert f"{second}, line 4: not in the vocabulary" in result.err
+    assert result.err.splitlines()[-1].startswith(f"{tmp_path}/out is written: 7 lines: 7 classified, 0 empty; 2 with")
+    assert (tmp_path / "out").read_text() == cli("classify", run, first, second, "a cat").out
+
+
+# Signals
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_command_that_is_ended_continues(
+    cli: Cli, run_of: Callable[[str], Path], tmp_path: Path, kind: signal.Signals, code: int
+) -> None:
+    """It waits for more of stdin in its second window when the signal comes."""
+    lines = ["a dog"] * (corpus.WINDOW_LINES + 1)
+    run, output, journal = run_of("classification"), tmp_path / "out", tmp_path / "out.part.journal"
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with started("classify", run, "-o", output, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("".join(f"{line}\n" for line in lines))
+        process.stdin.flush()
+        until = time.monotonic() + 300
+        while not (journal.exists() and journal.read_bytes().count(b"\n") == 2) and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(kind)
+        assert process.wait(timeout=300) == code
+        shown = process.stderr.read()
+    if kind != signal.SIGKILL:
+        assert shown == f"2,048 lines are complete in {output}.part; the same command continues after them\n"
+    file = write_lines(tmp_path / "in", lines)
+    result = cli("classify", run, file, "-o", output)
+    assert f"continuing after 2,048 lines in {output}.part" in result.err
+    assert output.read_text() == cli("classify", run, file).out
+    assert files_of(tmp_path) == ["in", "out"]
