@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.corpus import Target, Work, predict_corpus
 from glassformer.cli.inputs import LineInput, line_input
 from glassformer.cli.lines import Line, warn_of_truncated
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, Restart, Shard, run_argument
@@ -66,7 +66,7 @@ def command(
 
     work = Work("classify", "classified", classify, text, job_of(model, json=as_json, top=top))
     read = (_pictures if pictures else _texts)(inputs or [], max_line_bytes)
-    process(work, read, Target(output, shard, restart))
+    predict_corpus(work, read, Target(output, shard, restart))
 
 
 def _texts(inputs: list[str], max_line_bytes: int) -> list[LineInput[str]]:

@@ -14,10 +14,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from glassformer import __version__
-from glassformer.cli.corpus_progress import Account, corpus_progress
-from glassformer.cli.inputs import Extent, LineInput, Shard, extent, texts_of, windows
+from glassformer.cli.corpus_progress import Account, corpus_progress, show_cursor
+from glassformer.cli.inputs import Extent, LineInput, LineShard, extent, texts_of, windows
 from glassformer.cli.io import Output, clean_up_at_signal, open_output, regular_output, write_errors
-from glassformer.cli.lines import Line, LineWarnings, Window, predict_window
+from glassformer.cli.lines import Line, LineWarnings, LineWindow, predict_window
 from glassformer.cli.messages import note
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Sink(Protocol):
         """End a window; ``state`` describes its end."""
 
 
-def process(work: Work[Input, Result], inputs: Sequence[LineInput[Input]], target: Target) -> Account:
+def predict_corpus(work: Work[Input, Result], inputs: Sequence[LineInput[Input]], target: Target) -> Account:
     """Predict each line of ``inputs`` and write it to the target.
 
     Raises:
@@ -82,7 +82,7 @@ def process(work: Work[Input, Result], inputs: Sequence[LineInput[Input]], targe
     """
     from glassformer.errors import ConfigError
 
-    shard = None if target.shard is None else Shard.parse(target.shard)
+    shard = None if target.shard is None else LineShard.parse(target.shard)
     path = regular_output(target.output)
     if target.restart and path is None:
         raise ConfigError("--restart is for an output that is a file; name one with --output")
@@ -93,17 +93,17 @@ def process(work: Work[Input, Result], inputs: Sequence[LineInput[Input]], targe
     found = extent(inputs, size) if regular and (path or shard or work.checked) else None
     if path is None:
         with open_output(target.output) as stream:
-            return _stream(work, _part(inputs, size, shard, found), _Stream(stream))
+            return _stream(work, _part(inputs, size, shard, found), _StreamSink(stream))
     return _continue(work, inputs, _Destination(path, shard, target.restart), found)
 
 
 class _Destination(NamedTuple):
     path: Path
-    shard: Shard | None
+    shard: LineShard | None
     restart: bool
 
 
-class _Stream:
+class _StreamSink:
     """Standard output, a pipe or a device."""
 
     def __init__(self, stream: Output) -> None:
@@ -117,7 +117,7 @@ class _Stream:
         self.stream.flush()
 
 
-class _File:
+class _FileSink:
     """A file, by its part; errors name the file."""
 
     def __init__(self, part: "PartFile") -> None:
@@ -141,12 +141,12 @@ class _Run(Generic[Input, Result]):
         self.digest = hashlib.sha256()
         self.warnings: dict[str | None, LineWarnings] = {}
 
-    def read(self, window: Window[Input]) -> None:
+    def read(self, window: LineWindow[Input]) -> None:
         """Add the lines of a window to the digest."""
         text = "".join("\0".join(texts_of(row)) + "\n" for row in window.rows)
         self.digest.update(text.encode("utf-8", "surrogatepass"))
 
-    def predict(self, window: Window[Input], sink: Sink) -> None:
+    def predict(self, window: LineWindow[Input], sink: Sink) -> None:
         """Predict a window, and write it."""
         began, account, work = perf_counter(), self.account, self.work
         warnings = self.warnings.setdefault(window.file, LineWarnings(work.files or window.file))
@@ -168,17 +168,17 @@ class _Run(Generic[Input, Result]):
 
 
 def _part(
-    inputs: Sequence[LineInput[Input]], size: int, shard: Shard | None, found: Extent | None
-) -> Iterator[Window[Input]]:
+    inputs: Sequence[LineInput[Input]], size: int, shard: LineShard | None, found: Extent | None
+) -> Iterator[LineWindow[Input]]:
     """The windows of all inputs, or of one shard of them."""
     every = windows(inputs, size)
     if shard is None or found is None:
         return every
-    span = shard.of(found.windows)
+    span = shard.of(len(found.windows))
     return islice(every, span.start, span.stop)
 
 
-def _stream(work: Work[Input, Result], every: Iterator[Window[Input]], sink: Sink) -> Account:
+def _stream(work: Work[Input, Result], every: Iterator[LineWindow[Input]], sink: Sink) -> Account:
     run = _Run(work)
     for window in every:
         run.predict(window, sink)
@@ -194,9 +194,10 @@ def _continue(
     job = {"command": work.command, "glassformer": __version__, **work.job}
     if target.shard and found:
         job["shard"] = f"{target.shard} of {found.lines:,} lines"
-        total = sum(len(window.rows) for window in _part(inputs, WINDOW_LINES, target.shard, found))
+        span = target.shard.of(len(found.windows))
+        total = sum(found.windows[span.start : span.stop])
     with _part_file(work, target, job) as part:
-        resumed, run, sink = part.state is not None, _Run(work, part.state), _File(part)
+        resumed, run, sink = part.state is not None, _Run(work, part.state), _FileSink(part)
         if part.state is not None:
             _skip(run, every, part, inputs[0].name)
             note(f"continuing after {run.account.lines:,} lines in {part.path}")
@@ -226,6 +227,7 @@ def _part_file(work: Work[Any, Any], target: _Destination, job: dict[str, str]) 
         if part.closed:
             return
         if part.state is not None:
+            show_cursor()
             note(f"{part.state['lines']:,} lines are complete in {part.path}; the same command continues after them")
         part.close()
 
@@ -233,7 +235,7 @@ def _part_file(work: Work[Any, Any], target: _Destination, job: dict[str, str]) 
         yield part
 
 
-def _skip(run: _Run[Input, Any], every: Iterator[Window[Input]], part: "PartFile", name: str | None) -> None:
+def _skip(run: _Run[Input, Any], every: Iterator[LineWindow[Input]], part: "PartFile", name: str | None) -> None:
     """Read the lines whose output is complete; ``DataError`` if they are not the lines that it was made from."""
     from glassformer.errors import DataError
     from glassformer.storage.part_file import BEGIN_AGAIN

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from time import monotonic
 from typing import Any, Self
 
-from glassformer.cli.messages import Verbosity, console, note, verbosity
+from glassformer.cli.messages import Verbosity, clock, console, note, verbosity
 
 LOG_SECONDS = 60.0
 """Time between two lines of progress where there is no terminal."""
@@ -88,11 +88,11 @@ def corpus_progress(total: int | None, account: Account) -> Iterator[CorpusProgr
             bar.stop()
 
 
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds: ``1:02:03``, ``2:03``."""
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+def show_cursor() -> None:
+    """Show the cursor of the terminal, which a progress bar hides; a signal may end the process before the bar does."""
+    if sys.stderr.isatty():
+        with suppress(OSError):
+            sys.stderr.write("\x1b[?25h")
 
 
 def _lines(count: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.corpus import Target, Work, predict_corpus
 from glassformer.cli.inputs import line_input
 from glassformer.cli.io import regular_output
 from glassformer.cli.lines import Line, warn_of_truncated
@@ -88,7 +88,7 @@ def command(
         job_of(encoder, format=format, pooling=pooling or encoder.pooling, normalize=_chosen(normalize, encoder)),
         head=partial(_header, width) if array else None,
     )
-    account = process(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))
+    account = predict_corpus(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))
     if array:
         note(f"{output} is written: {account.lines:,} vectors of {width} numbers")
 

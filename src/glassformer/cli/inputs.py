@@ -1,14 +1,15 @@
 """Lines to predict, in windows of bounded size, and the part of them that one machine takes."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from glassformer.cli.io import read_text
-from glassformer.cli.lines import Window
+from glassformer.cli.lines import LineWindow
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 Input = TypeVar("Input")
@@ -40,13 +41,17 @@ def line_input(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> LineInput[str
 
 
 class Extent(NamedTuple):
-    """Number of windows and of lines."""
+    """Size of the input: the number of lines of each window."""
 
-    windows: int
-    lines: int
+    windows: Sequence[int]
+
+    @property
+    def lines(self) -> int:
+        """Number of lines."""
+        return sum(self.windows)
 
 
-def windows(inputs: Iterable[LineInput[Input]], size: int) -> Iterator[Window[Input]]:
+def windows(inputs: Iterable[LineInput[Input]], size: int) -> Iterator[LineWindow[Input]]:
     """The lines of all ``inputs`` in windows of at most ``size``; a window has lines of one input only."""
     for one in inputs:
         first, rows, characters = 0, list[Input](), 0
@@ -54,18 +59,15 @@ def windows(inputs: Iterable[LineInput[Input]], size: int) -> Iterator[Window[In
             rows.append(row)
             characters += sum(map(len, texts_of(row)))
             if len(rows) == size or characters >= WINDOW_CHARACTERS:
-                yield Window(one.name, first, rows)
+                yield LineWindow(one.name, first, rows)
                 first, rows, characters = first + len(rows), [], 0
         if rows:
-            yield Window(one.name, first, rows)
+            yield LineWindow(one.name, first, rows)
 
 
 def extent(inputs: Iterable[LineInput[Any]], size: int) -> Extent:
     """Read all ``inputs`` once; a line that cannot be read is an error here."""
-    n_windows = n_lines = 0
-    for window in windows(inputs, size):
-        n_windows, n_lines = n_windows + 1, n_lines + len(window.rows)
-    return Extent(n_windows, n_lines)
+    return Extent(array("L", (len(window.rows) for window in windows(inputs, size))))
 
 
 def texts_of(row: Any) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ def texts_of(row: Any) -> tuple[str, ...]:
     return (row,) if isinstance(row, str) else row
 
 
-class Shard(NamedTuple):
+class LineShard(NamedTuple):
     """Part ``number``, from 1, of ``parts`` of the input."""
 
     number: int

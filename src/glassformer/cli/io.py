@@ -143,9 +143,11 @@ def clean_up_at_signal(clean_up: Callable[[], None]) -> Iterator[None]:
     """Call ``clean_up`` at the end, also on SIGTERM and SIGHUP, which end Python without any ``finally``."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        clean_up()
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
+        try:
+            clean_up()
+        finally:  # also if it fails, because the signal came while the same file was being written
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     signals = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     for number in signals:

@@ -28,7 +28,7 @@ class Line(NamedTuple, Generic[Input]):
     flags: dict[str, Any]
 
 
-class Window(NamedTuple, Generic[Input]):
+class LineWindow(NamedTuple, Generic[Input]):
     """Consecutive lines that are predicted together: ``rows`` of ``file``, after ``first`` earlier lines.
 
     ``file`` is the name in errors; None for texts without a file.
@@ -53,7 +53,7 @@ def predict_lines(
     """
     warnings, done = LineWarnings(files or file), 0
     for rows in batches:
-        for line, result in predict_window(Window(file, done, rows), predict, warnings):
+        for line, result in predict_window(LineWindow(file, done, rows), predict, warnings):
             stream.write(text(line, result) + "\n")
         done += len(rows)
         stream.flush()
@@ -61,7 +61,7 @@ def predict_lines(
 
 
 def predict_window(
-    window: Window[Input], predict: Callable[[list[Input]], Sequence[Result]], warnings: "LineWarnings"
+    window: LineWindow[Input], predict: Callable[[list[Input]], Sequence[Result]], warnings: "LineWarnings"
 ) -> Iterator[tuple[Line[Input], Result]]:
     """Each line of ``window`` with its prediction; warnings and errors name the lines of the file."""
     with name_lines(window.file, window.first), warnings.collect(len(window.rows), window.first):

@@ -93,6 +93,13 @@ def detail(text: str) -> None:
         message(text)
 
 
+def clock(seconds: float) -> str:
+    """Hours, minutes and seconds: ``1:02:03``, ``2:03``."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
 def silence(stream: TextIO) -> None:
     """Redirect ``stream`` to the null device, so that no later flush fails, including the one at exit."""
     with suppress(OSError, ValueError), open(os.devnull, "w") as null:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.corpus import Target, Work, predict_corpus
 from glassformer.cli.inputs import LineInput
 from glassformer.cli.lines import Line
 from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Restart, Run, Shard, SourceLines, TargetLines
@@ -62,4 +62,4 @@ def command(
         checked=True,
     )
     pairs = LineInput(source, (source, target), partial(paired_lines, source, target, max_line_bytes))
-    process(work, [pairs], Target(output, shard, restart))
+    predict_corpus(work, [pairs], Target(output, shard, restart))

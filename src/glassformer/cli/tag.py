@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.corpus import Target, Work, predict_corpus
 from glassformer.cli.inputs import line_input
 from glassformer.cli.lines import Line
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, Restart, Shard, run_argument
@@ -47,4 +47,4 @@ def command(
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
 
     work = Work("tag", "tagged", tag, text, job_of(tagger, json=as_json), count=len, unit="words")
-    process(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))
+    predict_corpus(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))

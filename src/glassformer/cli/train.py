@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glassformer.cli.jobs import began, job_id, record
-from glassformer.cli.messages import Verbosity, console, detail, message, note, verbosity
+from glassformer.cli.messages import Verbosity, clock, console, detail, message, note, verbosity
 from glassformer.cli.options import Overrides, SetOverride
 from glassformer.cli.process import prepare_training
 from glassformer.cli.processes import joined, launch, leads, restarts, started_by_launcher, threads_of_one
@@ -187,12 +187,12 @@ class Screen:
         self._say(
             f"step {event.step:,}/{self.max_steps:,}  epoch {event.epoch + 1}  loss {event.loss:.4f}  "
             f"{'' if event.nll is None else f'nll {event.nll:.4f}  '}lr {event.learning_rate:.2e}  {rate}  "
-            f"{_clock(event.seconds)} gone, {_clock(left)} left"
+            f"{clock(event.seconds)} gone, {clock(left)} left"
         )
 
     def _validated(self, event: "Validated") -> None:
         best = "  best so far" if event.best else ""
-        self._say(f"step {event.step:,}  validation: {_scores(event.scores)}  after {_clock(event.seconds)}{best}")
+        self._say(f"step {event.step:,}  validation: {_scores(event.scores)}  after {clock(event.seconds)}{best}")
         if event.warning:
             self._warn(f"warning: {event.warning}")
 
@@ -203,7 +203,7 @@ class Screen:
         self._warn(f"warning: {event.shard}: {event.reason}; {event.samples:,} samples are skipped")
 
     def _finished(self, event: "Finished") -> None:
-        self._say(f"step {event.step:,}: {event.reason}; {_clock(event.seconds)} of training")
+        self._say(f"step {event.step:,}: {event.reason}; {clock(event.seconds)} of training")
 
 
 def _scores(scores: dict[str, float]) -> str:
@@ -219,9 +219,3 @@ def _scores(scores: dict[str, float]) -> str:
 
 def _plain(value: float) -> str:
     return f"{value:.2f}" if value >= 10 else f"{value:.4f}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, process
+from glassformer.cli.corpus import Target, Work, predict_corpus
 from glassformer.cli.inputs import LineInput
 from glassformer.cli.io import read_text
 from glassformer.cli.lines import Line
@@ -118,7 +118,7 @@ def command(
         count=lambda hypotheses: len(hypotheses[0].hypothesis.tokens),
         files={"text": file, "prefix": prefix or ""},
     )
-    process(work, [_rows(file, prefix, max_line_bytes)], Target(output, shard, restart))
+    predict_corpus(work, [_rows(file, prefix, max_line_bytes)], Target(output, shard, restart))
 
 
 def _rows(file: str, prefix: str | None, max_line_bytes: int) -> LineInput[Row]:
