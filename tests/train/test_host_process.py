@@ -214,6 +214,7 @@ ALLOWED = {
     ("train/resume.py", "set_num_threads"),  # likewise
     ("train/config.py", "set_num_threads"),  # in the description of train.threads
     ("generate/search.py", "set_num_threads"),  # of threads of its own
+    ("data/shards/shard_file.py", "madvise"),  # of its own mapping
 }
 
 
