@@ -22,6 +22,7 @@ from torch.distributed.tensor.parallel import (
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.layers.block import Block
 from glassformer.layers.dropout import has_active_dropout
+from glassformer.train.host_process import seed_generators
 
 
 def divide_blocks(model: nn.Module, mesh: DeviceMesh) -> None:
@@ -84,9 +85,7 @@ def _own_sequence(rank: int, device: torch.device) -> tuple[torch.Tensor, torch.
     seed = int(torch.randint(2**62, ()))
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     common = torch.get_rng_state(), cuda
-    torch.default_generator.manual_seed(seed ^ rank)
-    if cuda is not None:
-        torch.cuda.manual_seed(seed ^ rank)
+    seed_generators(seed ^ rank, device)
     return common
 
 
