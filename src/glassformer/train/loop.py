@@ -49,7 +49,7 @@ def train(
                 if log is not None and not isinstance(event, Stepped):
                     log.write(event)
                 yield event
-        except (GlassformerError, OSError):
+        except (GlassformerError, OSError, KeyboardInterrupt):
             if world.leads and not resume:
                 run.discard()
             raise

@@ -19,7 +19,10 @@ from glassformer.train.state import TrainState
 
 
 def check_programs(world: World, device: torch.device) -> None:
-    """Raise ``ConfigError`` if versions, threads or instruction sets differ, with both values and both processes."""
+    """Raise ``ConfigError`` if versions differ, or the kind of GPU, or on a CPU threads or instruction sets.
+
+    The error gives both values and both processes.
+    """
     if world.size == 1:
         return
     versions = {
@@ -28,6 +31,9 @@ def check_programs(world: World, device: torch.device) -> None:
         "the version of PyTorch": torch.__version__,
     }
     world.check_equal(versions, "install the same versions on every machine")
+    if device.type == "cuda":
+        world.check_equal({"the GPU": torch.cuda.get_device_name(device)}, "train on GPUs of one kind")
+        return
     threads = {"the number of threads": torch.get_num_threads()}
     world.check_equal(threads, "set train.threads, or give every process as many cores")
     library = kernels()
@@ -39,8 +45,6 @@ def check_programs(world: World, device: torch.device) -> None:
         "train on processors of one kind, or set GLASSFORMER_INSTRUCTIONS and ATEN_CPU_CAPABILITY to one that all have"
     )
     world.check_equal(instructions, way_out)
-    if device.type == "cuda":
-        world.check_equal({"the GPU": torch.cuda.get_device_name(device)}, "train on GPUs of one kind")
 
 
 def check_replicas(state: TrainState) -> None:
