@@ -227,8 +227,8 @@ def _part_file(work: Work[Any, Any], target: _Destination, job: dict[str, str]) 
         if part.closed:
             return
         if part.state is not None:
-            show_cursor()
             note(f"{part.state['lines']:,} lines are complete in {part.path}; the same command continues after them")
+            show_cursor()
         part.close()
 
     with clean_up_at_signal(close):

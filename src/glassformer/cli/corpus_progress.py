@@ -1,5 +1,6 @@
 """Progress and account of a corpus: lines, tokens, rates, and the time left."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -90,9 +91,10 @@ def corpus_progress(total: int | None, account: Account) -> Iterator[CorpusProgr
 
 def show_cursor() -> None:
     """Show the cursor of the terminal, which a progress bar hides; a signal may end the process before the bar does."""
-    if sys.stderr.isatty():
+    stream = sys.__stderr__  # the bar replaces ``sys.stderr``
+    if stream is not None and stream.isatty():
         with suppress(OSError):
-            sys.stderr.write("\x1b[?25h")
+            os.write(stream.fileno(), b"\x1b[?25h")
 
 
 def _lines(count: int) -> str:
