@@ -187,7 +187,7 @@ def test_what_looks_like_markup_is_text_in_every_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix: str) -> None:
-    begins = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg ", ".csv": b"matrix,", ".tex": b"\\begin{table}"}
+    begins = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg ", ".csv": b"panel,", ".tex": b"\\begin{table}"}
     for name in ("a", "b"):
         save_view(view_of(example, CROSS), tmp_path / f"{name}{suffix.upper()}")
     first, second = ((tmp_path / f"{name}{suffix.upper()}").read_bytes() for name in ("a", "b"))
@@ -251,7 +251,9 @@ def test_tokens_that_cannot_be_seen_are_shown(token: str, seen: str) -> None:
     assert visible(token) == seen
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.123, "0.12"), (-1.0, "−1.00"), (12.34, "12.3"), (1234.5, "1234")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(-float("inf"), "−∞"), (0.123, "0.12"), (-1.0, "−1.00"), (12.34, "12.3"), (1234.5, "1234")]
+)
 def test_numbers_are_short(value: float, text: str) -> None:
     assert compact(value) == text
 

@@ -209,6 +209,7 @@ def test_a_matrix_is_copied_in_full(browser: Any, file: Path) -> None:
         figure.locator("[data-copies=latex]").click()
         opened.page.wait_for_timeout(200)
         assert "\\begin{tabular}{lrrrrrrrr}" in opened.all("() => navigator.clipboard.readText()")
+        assert opened.all("() => escaped('x_1 − {∞}')") == r"x\_1 $-$ \{$\infty$\}"
 
 
 def test_a_number_leads_to_its_formula(browser: Any, file: Path) -> None:

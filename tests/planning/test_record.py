@@ -1,14 +1,18 @@
 """A recorded step equals the real one: its arithmetic, and the memory that is alive in it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from small_trainings import CONFIGS, small_training
 from torch.utils.flop_counter import FlopCounterMode
 
+from glassformer.errors import ConfigError
 from glassformer.models.registry import build_model
 from glassformer.planning import Training
 from glassformer.planning.record import CPU_FLOPS, Recorder
 from glassformer.planning.step import record_step, run_step
+from glassformer.tasks import TASKS
 
 
 def real_step(training: Training, rows: int) -> tuple[int, int, int]:
@@ -72,3 +76,10 @@ def test_the_record_draws_no_random_number_and_leaves_nothing_behind() -> None:
     record_step(small_training("encoder_decoder"), 2, gpu=True)
     assert torch.equal(before, torch.get_rng_state())
     assert torch.zeros(2).sum().item() == 0
+
+
+def test_task_without_a_planned_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "language", replace(TASKS["language"], planned_batch=""))
+    message = "task=language: its batches have no shape without data; known: translation, masked, "
+    with pytest.raises(ConfigError, match=message):
+        small_training("gpt")

@@ -16,6 +16,8 @@ def decimal(value: float) -> str:
 
 def compact(value: float) -> str:
     """Cell of a figure: two decimals, one or none where the number is large."""
+    if math.isinf(value):
+        return decimal(value)
     return _minus(f"{value:.{max(0, 3 - len(str(int(abs(value)))))}f}" if abs(value) < 1e6 else f"{value:.1e}")
 
 

@@ -1,7 +1,7 @@
 """One example of any task: its input and output in words, the words along each axis, and the recorded forward pass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -46,6 +46,18 @@ class Side(NamedTuple):
         """A label for each token."""
         side = self.input or self.name
         return tuple(Label(text, side, self.start + place) for place, text in enumerate(self.tokens))
+
+    @property
+    def words(self) -> tuple[Label, ...]:
+        """A label for each word, which is named as in the text, where an unknown sign is still itself."""
+        split, groups = self.text.split(), dict[int, list[Label]]()
+        for word, label in zip(self.vocabulary.word_of(self.ids), self.labels, strict=True):
+            if word >= 0:
+                groups.setdefault(word, []).append(label)
+        if len(split) != len(groups):
+            split = ["".join(label.text for label in labels) for labels in groups.values()]
+        pairs = zip(split, groups.values(), strict=True)
+        return tuple(replace(labels[0], text=text, span=len(labels)) for text, labels in pairs)
 
     @property
     def vocabulary(self) -> Tokenizer:

@@ -1,5 +1,6 @@
 """One sentence's walkthrough as a page of its own: a single file, which asks nothing of anybody."""
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -9,6 +10,7 @@ from markupsafe import Markup
 
 from glassformer.explain.decimals import aligned, decimal, precise, probability, weight
 from glassformer.explain.example import Example
+from glassformer.explain.figures.files import LATEX
 from glassformer.explain.figures.svg import pixel_paths
 from glassformer.explain.formula.formula import Formula, trace_back
 from glassformer.explain.matrix import LARGEST
@@ -80,6 +82,7 @@ def report(example: Example) -> str:
             limits=_limits(example),
             numbers=numbers,
             palette=" ".join(palette()),
+            latex=json.dumps(LATEX),
             style=_asset("style.css") + Markup(stylesheet()),
             script=Markup("\n").join(_asset(f"script/{name}.js") for name in SCRIPTS),
         )

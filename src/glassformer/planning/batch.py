@@ -43,6 +43,9 @@ def batch_shape(config: RunConfig, model: Any, length: int = 0) -> BatchShape:
     ``length``: tokens of a row where the data decide them; 0 is ``SENTENCE_TOKENS`` for translation with a row a
     sentence, and ``data.max_length`` for encoders.
     """
+    if not TASKS[config.task].planned_batch:
+        known = ", ".join(name for name, record in TASKS.items() if record.planned_batch)
+        raise ConfigError(f"task={config.task}: its batches have no shape without data; known: {known}")
     shape: BatchShape = resolve_name(TASKS[config.task].planned_batch)(config.data, model, length)
     return shape
 

@@ -1,7 +1,7 @@
 """Pictures of an example by name: attention, positions, the causal mask, norms, the logit lens."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
@@ -138,25 +138,16 @@ def _groups(side: Side, choice: Choice) -> _Groups:
 
 
 def _groups_of_text(side: Side, tokenizer: Tokenizer, choice: Choice) -> _Groups:
-    """Words are named as they stand in ``text``, where an unknown sign is still itself."""
     special = set(tokenizer.special_tokens.values()) - {tokenizer.unknown_id}
-    ids, written = side.ids, side.text.split()
-    words = tokenizer.word_of(ids)
+    ids, words = side.ids, tokenizer.word_of(side.ids)
     keys = [
         (position, -1) if word < 0 or token in special or not choice.words else (-1, word)
         for position, (token, word) in enumerate(zip(ids, words, strict=True))
     ]
     kept = [key for key, token in zip(keys, ids, strict=True) if choice.specials or token not in special]
     order = {key: index for index, key in enumerate(dict.fromkeys(kept))}
-    labels, tokens = [], side.labels
-    for position, word in order:
-        if word < 0:
-            labels.append(tokens[position])
-            continue
-        pieces = [label for label, one in zip(tokens, words, strict=True) if one == word]
-        named = len(written) == max(words) + 1
-        text = written[word] if named else "".join(piece.text for piece in pieces)
-        labels.append(replace(pieces[0], text=text, span=len(pieces)))
+    tokens, named = side.labels, side.words if choice.words else ()
+    labels = [tokens[position] if word < 0 else named[word] for position, word in order]
     return _Groups(tuple(labels), [order.get(key, -1) for key in keys])
 
 

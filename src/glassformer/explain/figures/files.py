@@ -14,20 +14,21 @@ from glassformer.explain.matrix import Label
 DRAWN = (".pdf", ".png")  # by matplotlib
 SUFFIXES = (".csv", ".pdf", ".png", ".svg", ".tex")
 
-_LATEX = str.maketrans(
-    {
-        **{sign: "\\" + sign for sign in "&%$#_{}"},
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "\\": r"\textbackslash{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "…": r"\ldots{}",
-        "·": r"$\cdot$",
-        "−": "$-$",
-    }
-)
+LATEX = {
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "…": r"\ldots{}",
+    "·": r"$\cdot$",
+    "−": "$-$",
+    "∞": r"$\infty$",
+    "√": r"$\surd$",
+}
+"""Characters that LaTeX reads otherwise, or that its fonts lack, and what to write instead."""
 
 
 def save_view(view: View, path: str | Path) -> None:
@@ -105,7 +106,7 @@ def _drawn(view: View, kind: str) -> bytes:
 
 
 def _latex(text: str) -> str:
-    return text.translate(_LATEX)
+    return "".join(LATEX.get(sign, sign) for sign in text)
 
 
 def _typed(label: Label) -> str:

@@ -29,8 +29,17 @@ def shade(fraction: float) -> str:
     """The color of a place from 0 (lowest) to 1 (highest)."""
     level = round(max(0.0, min(fraction, 1.0)) * (SHADES - 1)) / (SHADES - 1) * (len(CIVIDIS) - 1)
     left = min(int(level), len(CIVIDIS) - 2)
-    pairs = zip(_rgb(CIVIDIS[left]), _rgb(CIVIDIS[left + 1]), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * (level - left)):02x}" for a, b in pairs)
+    return mixed(CIVIDIS[left], CIVIDIS[left + 1], level - left)
+
+
+def mixed(one: str, other: str, part: float) -> str:
+    """The color ``part`` of the way from ``one`` to ``other``."""
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(rgb(one), rgb(other), strict=True))
+
+
+def rgb(color: str) -> list[int]:
+    """Red, green and blue of ``#rrggbb``."""
+    return [int(color[start : start + 2], 16) for start in (1, 3, 5)]
 
 
 def ink(fraction: float) -> str:
@@ -216,7 +225,3 @@ def _text(x: float, y: float, text: str, anchor: str, fill: str = "") -> str:
 def _turned(x: float, y: float, text: str, anchor: str) -> str:
     """Read from below."""
     return f'<text transform="translate({x:.1f} {y:.1f}) rotate(-90)" text-anchor="{anchor}">{escape(text)}</text>'
-
-
-def _rgb(color: str) -> list[int]:
-    return [int(color[start : start + 2], 16) for start in (1, 3, 5)]

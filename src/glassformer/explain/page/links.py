@@ -12,7 +12,6 @@ from glassformer.explain.figures.attention import attention_views
 from glassformer.explain.matrix import Label, columns_of
 from glassformer.explain.page.wording import direction
 from glassformer.text import TokenizerPair
-from glassformer.text.tokenizer import Tokenizer
 
 LETTER, SPACE = 9.6, 26
 """Widths at the size of the words, in pixels."""
@@ -79,8 +78,7 @@ def alignment_of(example: Example) -> Alignment | None:
     weights = torch.cat([example.trace[name] for name in names]).double().cpu()
     readings = [word_weights(weights.mean(1), *words, shifted=shifted) for shifted in (False, True)]
     found = tuple(LayerLinks(n, (_naive(readings[0][n]), _shifted(readings[1][n]))) for n in layers)
-    source = _labels(tokenizers.source, source_ids, example.source, "source")
-    target = _labels(tokenizers.target, target_ids, example.target, "target")
+    source, target = example.sides[0].words, example.sides[-1].words
     width = max(_width(source), _width(target))
     same = sum(naive.source == shifted.source for naive, shifted in found[-1].rows)
     summary = f"In the last layer the two readings agree on {same} of {len(target)} words."
@@ -101,18 +99,6 @@ def _links(weights: Tensor) -> tuple[Link, ...]:
 
 def _order(link: Link) -> tuple[int, int]:
     return link.source, link.target
-
-
-def _labels(tokenizer: Tokenizer, ids: Sequence[int], text: str, side: str) -> list[Label]:
-    """Words as they stand in the text, where an unknown sign is still itself. The target begins with a start token."""
-    groups, split = tokenizer.word_of(ids), text.split()
-    found = []
-    for word in range(max(groups) + 1):
-        places = [place for place, group in enumerate(groups) if group == word]
-        pieces = "".join(tokenizer.tokens([ids[place] for place in places]))
-        name = split[word] if len(split) == max(groups) + 1 else pieces
-        found.append(Label(name, side, places[0] + (side == "target"), len(places)))
-    return found
 
 
 def _width(labels: Sequence[Label]) -> float:

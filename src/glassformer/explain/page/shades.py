@@ -2,7 +2,7 @@
 
 import math
 
-from glassformer.explain.figures.svg import shade
+from glassformer.explain.figures.svg import mixed, rgb, shade
 from glassformer.explain.matrix import Scale
 
 LEVELS = 32
@@ -47,19 +47,11 @@ def _bar(name: str, colors: list[str]) -> str:
 
 def _signed(level: int, colors: dict[str, str]) -> str:
     part = (level - EITHER_SIDE) / EITHER_SIDE
-    return _mixed(colors["zero"], colors["below" if part < 0 else "above"], abs(part))
-
-
-def _mixed(one: str, other: str, part: float) -> str:
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(_rgb(one), _rgb(other), strict=True))
+    return mixed(colors["zero"], colors["below" if part < 0 else "above"], abs(part))
 
 
 def _ink(color: str) -> str:
     """Black or white, whichever has the higher contrast, 4.58 at least (WCAG 2.2, 1.4.3)."""
-    linear = [part / 3294.6 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in _rgb(color)]
+    linear = [part / 3294.6 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in rgb(color)]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#000" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "#fff"
-
-
-def _rgb(color: str) -> list[int]:
-    return [int(color[start : start + 2], 16) for start in (1, 3, 5)]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from glassformer.errors import ConfigError
 from glassformer.explain.decimals import difference
 from glassformer.explain.formula.formula import Check, Formula, explain
-from glassformer.explain.matrix import PLAIN, SINGLE_COLUMN, WEIGHTS, Axis, Kind, Label, Matrix, Scale
+from glassformer.explain.matrix import LARGEST, PLAIN, SINGLE_COLUMN, WEIGHTS, Axis, Kind, Label, Matrix, Scale
 from glassformer.explain.trace import Trace
 from glassformer.text.words import END_OF_WORD, JOINER
 
-MAX_LABELS = 64
+MAX_LABELS = LARGEST
 """Maximum rows or columns of a table; its title says how many are left out."""
 
 MAX_DIMENSIONS = 8

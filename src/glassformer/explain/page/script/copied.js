@@ -33,8 +33,8 @@ function asCsv(sheet) {
 }
 
 function escaped(text) {
-  const names = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "\\textless{}", ">": "\\textgreater{}", "|": "\\textbar{}", "…": "\\ldots{}", "−": "$-$", "∞": "$\\infty$", "√": "$\\surd$", "·": "$\\cdot$" };
-  return text.replace(/[\\~^<>|…−∞√·&%$#_{}]/g, (sign) => names[sign] || `\\${sign}`);
+  const names = JSON.parse(document.body.dataset.latex);
+  return Array.from(text, (sign) => names[sign] || sign).join("");
 }
 
 function asLatex(sheet) {
