@@ -50,9 +50,9 @@ def check_sequence_fits(max_length: int, batch_tokens: int) -> None:
 class DataConfig(Config):
     """Files of parallel text, filters of its pairs, and batches.
 
-    Every path is a prefix ``P`` (``P.<source>`` and ``P.<target>``, each also ``.gz``), a ``*.tsv[.gz]`` (first column
-    source, second target, further columns are not read) or a ``*.jsonl[.gz]`` (``{"translation": {"en": …, "de": …}}``
-    or ``{"en": …, "de": …}``).
+    Every path is a prefix ``P`` (``P.<source>`` and ``P.<target>``), a ``*.tsv`` (first column source, second target,
+    further columns are not read), a ``*.jsonl`` (``{"translation": {"en": …, "de": …}}`` or ``{"en": …, "de": …}``) or
+    a ``*.parquet`` with such columns. All but Parquet may be compressed: ``.gz`` or ``.zst``.
     """
 
     source: str = Field(default="source", min_length=1, description="language code: file suffix and JSONL key")
@@ -144,8 +144,8 @@ class SequencesConfig(Config):
 class LabeledConfig(SequencesConfig):
     """Texts, or pairs of texts, that each have one label.
 
-    Every path is a ``*.csv`` (RFC 4180) or a ``*.tsv`` (no quotes), both with a header, or a ``*.jsonl``; each also
-    ``.gz``.
+    Every path is a ``*.csv`` (RFC 4180) or a ``*.tsv`` (no quotes), both with a header, a ``*.jsonl``, each also
+    ``.gz`` or ``.zst``, or a ``*.parquet``.
     """
 
     text_column: str = Field(default="text", min_length=1, description="column or key of the text")
@@ -163,8 +163,9 @@ class LabeledConfig(SequencesConfig):
 class TaggedConfig(SequencesConfig):
     """Sentences in which every word has a tag.
 
-    Every path is a ``*.jsonl`` (``{"tokens": [...], "tags": [...]}``), or else a file of columns as in CoNLL: a word a
-    line, its tag in the last column, blank lines between sentences; each also ``.gz``.
+    Every path is a ``*.jsonl`` (``{"tokens": [...], "tags": [...]}``), a ``*.parquet`` of such rows, or else a file of
+    columns as in CoNLL: a word a line, its tag in the last column, blank lines between sentences. All but Parquet may
+    be compressed: ``.gz`` or ``.zst``.
     """
 
     tokens_key: str = Field(default="tokens", min_length=1, description="JSONL: the key of the words")
@@ -174,9 +175,9 @@ class TaggedConfig(SequencesConfig):
 class DocumentsConfig(Config):
     """Files of text of one language, and how they divide into documents.
 
-    Every path is a ``*.jsonl[.gz]``, plain text in UTF-8 (``.txt``, ``.py``, …, also ``.gz``), or a pattern of such
-    files (``src/**/*.py``). JSONL has one object per line, with a document in ``text_key``; ``documents`` divides plain
-    text. The line end ``\\r\\n`` is read as ``\\n``.
+    Every path is a ``*.jsonl``, a ``*.parquet``, plain text in UTF-8 (``.txt``, ``.py``, …), or a pattern of such files
+    (``src/**/*.py``). Text may be compressed: ``.gz`` or ``.zst``. A row of JSONL or Parquet has a document in
+    ``text_key``; ``documents`` divides plain text. The line end ``\\r\\n`` is read as ``\\n``.
     """
 
     train: list[str] = Field(min_length=1, description="paths of training text")

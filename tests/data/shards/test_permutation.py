@@ -58,6 +58,14 @@ def test_windows_divide_the_epoch(size: int, window: int) -> None:
         assert order.begin(number) <= position < order.begin(number + 1)
 
 
+def test_a_window_has_samples_from_everywhere_and_others_each_epoch() -> None:
+    windows = [EpochOrder.of([10_000], [1.0], 100, seed, epoch).samples(3) for seed, epoch in ((1, 0), (1, 1), (2, 0))]
+    assert len({tuple(window.tolist()) for window in windows}) == 3
+    assert all(len(set((window // 1000).tolist())) == 10 for window in windows)
+    windows = [EpochOrder.of_stream([10_000], [1.0], 8, 100, 1, epoch).samples(3) for epoch in (0, 1)]
+    assert all(len(set((window // 1000).tolist())) == 10 for window in windows)
+
+
 def test_weights_repeat_sets_and_draw_the_odd_part_anew() -> None:
     orders = [EpochOrder.of([10, 0, 20], [2.0, 1.0, 0.5], 6, 1, epoch) for epoch in range(6)]
     halves = set()

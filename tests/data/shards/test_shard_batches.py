@@ -8,7 +8,7 @@ import torch
 
 from glassformer.data.loader import Tensors
 from glassformer.train.tasks import make_task
-from shard_tasks import SETTINGS, batches_of, config_of, epoch, multiset, prepared, samples_of, settings
+from shard_tasks import SETTINGS, WORDS, batches_of, config_of, epoch, multiset, prepared, samples_of, settings
 
 TASKS = list(SETTINGS)
 
@@ -89,6 +89,19 @@ def test_dropout_of_merges_depends_on_the_pair_and_the_epoch(tmp_path: Path) -> 
     assert not set(drawn) <= set(plain)
     texts = sorted(tuple(d(ids[:-1]) for d, ids in zip(decode, sample, strict=True)) for sample in drawn)
     assert texts == sorted(tuple(d(ids[:-1]) for d, ids in zip(decode, sample, strict=True)) for sample in plain)
+
+
+def test_equal_pairs_of_two_windows_are_segmented_independently(tmp_path: Path) -> None:
+    values = settings("translation", tmp_path)
+    line = " ".join(WORDS[::9])
+    for language in ("en", "de"):
+        (tmp_path / f"same.{language}").write_text(f"{line}\n" * 128)
+    values["data"]["train"] = [str(tmp_path / "same")]
+    values["text"] |= {"vocab_size": 60, "bpe_dropout": 0.5}
+    loader = batches_of(prepared(values, tmp_path / "shards"))
+    drawn = [sample for batch in epoch(loader) for sample in samples_of(batch)]
+    assert len(drawn) == 128
+    assert sorted(drawn[:64]) != sorted(drawn[64:])
 
 
 def test_the_order_within_a_window_is_by_length(tmp_path: Path) -> None:
