@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_group import Job, train_in_group
 
 import glassformer
 from glassformer.errors import CheckpointError, ConfigError, DataError
@@ -96,3 +97,26 @@ def test_other_shards_and_windows_cannot_resume_a_run(tmp_path: Path) -> None:
         list(events(config_of(values, shards=str(tmp_path / "larger")), tmp_path / "run", resume=True))
     (tmp_path / "shards").rename(tmp_path / "moved")
     list(events(config_of(values, shards=str(tmp_path / "moved")), tmp_path / "run", resume=True))
+
+
+def test_processes_share_the_batches_of_one_and_resume_as_another_number(tmp_path: Path) -> None:
+    values = {}
+    for task in SETTINGS:
+        (tmp_path / task).mkdir()
+        one = settings(task, tmp_path / task)
+        prepared(one, tmp_path / task / "shards")
+        one["data"]["shards"] = str(tmp_path / task / "shards")
+        one["train"] |= {"log_every": 1, "engine": "torch"}
+        values[task] = one
+
+    def jobs(name: str, max_steps: int, resume: bool = False) -> list[Job]:
+        steps = {task: {**one, "train": one["train"] | {"max_steps": max_steps}} for task, one in values.items()}
+        return [Job(one, tmp_path / f"{task}-{name}", resume) for task, one in steps.items()]
+
+    for size, work in ((1, jobs("one", 12)), (2, jobs("changed", 5)), (1, jobs("changed", 9, resume=True))):
+        assert train_in_group(size, work, tmp_path / f"group-{size}-{work[0].resume}") == [[""] * size] * 5
+    assert train_in_group(2, jobs("changed", 12, resume=True), tmp_path / "group") == [[""] * 2] * 5
+    for task in SETTINGS:
+        one, changed = ([line["loss"] for line in metrics(tmp_path / f"{task}-{name}")] for name in ("one", "changed"))
+        assert len(one) == 12
+        assert changed == pytest.approx(one, rel=1e-4)  # in float32, over twelve steps

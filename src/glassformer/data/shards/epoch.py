@@ -47,7 +47,7 @@ class EpochOrder:
 
     @classmethod
     def of_stream(
-        cls, sizes: Sequence[int], weights: Sequence[float], context: int, rows: int, seed: int, epoch: int
+        cls, sizes: Sequence[int], weights: Sequence[float], context: int, window: int, seed: int, epoch: int
     ) -> Self:
         """Windows of ``context`` values and the one after it, at offsets that are drawn as in ``in_windows``."""
         generator, draws = np.random.default_rng((seed, epoch)), list[Draws]()
@@ -56,7 +56,7 @@ class EpochOrder:
             offset = int(generator.integers(min(context, last + 1)))
             n_windows = (last - offset) // context + 1
             draws.append(_draws(start + offset, context, n_windows, weight, generator))
-        return cls(tuple(draws), rows, seed, epoch)
+        return cls(tuple(draws), window, seed, epoch)
 
     def __len__(self) -> int:
         return sum(map(len, self.draws))

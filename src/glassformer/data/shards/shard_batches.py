@@ -28,6 +28,8 @@ from glassformer.data.windows import WindowBatch, collate_windows
 from glassformer.errors import DataError
 from glassformer.text import Tokenizer, TokenizerPair
 
+BATCHES_READ = 64
+"""Batches of a stream that are read together: each shard is visited once for all of them."""
 NOT_COMPARED = ("max_unknown_rate", "bpe_dropout")
 """Settings of ``[text]`` that do not change the tokenizer."""
 
@@ -90,7 +92,7 @@ def pair_shards(
 
 
 def stream_shards(shards: ShardSet, tokenizer: Tokenizer, data: StreamConfig, seed: int) -> ShardLoader[WindowBatch]:
-    """Windows of ``data.context`` tokens, cut at another offset each epoch; a batch is a window of samples."""
+    """Windows of ``data.context`` tokens, cut at another offset each epoch; many batches are read at once."""
     index, end_id = shards.index, tokenizer.end_id if data.within_documents else None
     sizes, weights = [one.values for one in index.sets], _weights(index, data.weights)
     for one in index.sets:
@@ -102,13 +104,14 @@ def stream_shards(shards: ShardSet, tokenizer: Tokenizer, data: StreamConfig, se
 
     def read(begins: Indices) -> SampleWindow[WindowBatch]:
         rows, present = shards.windows(begins, data.context + 1)
-        plan = Plan.unpadded(np.arange(len(rows)), np.array([0, len(rows)]))
+        n_batches = -(-len(rows) // data.rows)
+        plan = Plan.unpadded(np.arange(len(rows)), np.arange(n_batches + 1) * len(rows) // max(1, n_batches))
         return SampleWindow(
             begins[present], lambda _: plan, lambda chosen, _: collate_windows(rows[chosen], end_id), len
         )
 
     def order(epoch: int) -> EpochOrder:
-        return EpochOrder.of_stream(sizes, weights, data.context, data.rows, seed, epoch)
+        return EpochOrder.of_stream(sizes, weights, data.context, BATCHES_READ * data.rows, seed, epoch)
 
     decides = [index.fingerprint, weights, data.context, data.rows, data.within_documents]
     return ShardLoader(shards, order, read, seed, json_digest(decides))
