@@ -91,8 +91,7 @@ def _train(
         counters = state.counters
         if each_step:
             yield Stepped(counters.step)
-        for shard in state.batches.new_corrupt():
-            yield Corrupt(counters.step, *shard)
+        yield from (Corrupt(counters.step, *shard) for shard in state.batches.new_corrupt())
         if not recent[-1].finite:
             yield Skipped(counters.step, recent[-1].loss, recent[-1].gradient_norm, counters.bad_steps)
             recent.pop()

@@ -228,6 +228,16 @@ def test_an_unfinished_preparation_of_other_text_is_refused(tmp_path: Path) -> N
     )
 
 
+def test_a_second_preparation_of_a_folder_is_refused_while_the_first_runs(tmp_path: Path) -> None:
+    values = settings("masked", tmp_path)
+    running = prepare_shards(config_of(values), tmp_path / "shards", 1, 400)
+    next(running)
+    assert "another process prepares shards in it" in _message(lambda: prepared(values, tmp_path / "shards"))
+    for _ in running:
+        pass
+    assert (tmp_path / "shards" / "index.json").exists()
+
+
 def test_missing_libraries_and_damaged_files_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = dict(_formats("masked", tmp_path))
     for name in ("one.txt.zst", "all.parquet"):

@@ -1,9 +1,10 @@
 """Preparation of shards: files are read, encoded and written in constant memory, and a killed one goes on."""
 
 import copy
+import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -69,7 +70,8 @@ class Preparation:
         the unfinished ones of other files, settings or tokenizers.
         """
         try:
-            yield from self._run()
+            with _locked(self.folder):
+                yield from self._run()
         except OSError as error:
             reason = error.strerror or str(error)
             raise DataError(f"{self.folder}: cannot be written ({reason}); make room, or name another folder") from None
@@ -154,6 +156,19 @@ class Preparation:
             account,
             written.names,
         ).write(self.folder)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold ``folder`` for one preparation; the lock ends with the process."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise DataError(f"{folder}: another process prepares shards in it; wait for it, or name another one") from None
+    finally:
+        os.close(descriptor)
 
 
 class Mark:

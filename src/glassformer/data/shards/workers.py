@@ -1,6 +1,7 @@
 """Encoding of chunks in several processes, with results in the order of the input."""
 
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator
@@ -64,6 +65,7 @@ def encoders(samples: Samples[Any], processes: int) -> Iterator[Encoders]:
 def _start(samples: Samples[Any]) -> None:
     global _samples
     _samples = samples
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     os.environ["RAYON_NUM_THREADS"] = "1"  # of the tokenizers: there is a process for each core
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
