@@ -180,6 +180,20 @@ def test_the_table_of_offsets_finds_each_sample(tmp_path: Path) -> None:
         assert target[place].tolist() == corpus.target[number].tolist()
 
 
+def test_pages_of_shards_do_not_stay_in_memory(tmp_path: Path) -> None:
+    prepared(settings("translation", tmp_path), tmp_path / "shards")
+    index = ShardIndex.read(tmp_path / "shards")
+    shards = ShardSet(tmp_path / "shards", index)
+    columns, _ = shards.columns(np.arange(index.samples))
+    lines, mapped, resident = Path("/proc/self/smaps").read_text().splitlines(), 0, 0
+    for number, line in enumerate(lines):
+        if line.endswith(".shard"):
+            mapped += 1
+            resident += next(int(field.split()[1]) for field in lines[number:] if field.startswith("Rss:"))
+    assert (mapped, resident) == (len(index.shards), 0)
+    assert len(columns[0]) == index.samples
+
+
 def _message(call: Callable[[], Any]) -> str:
     with pytest.raises((DataError, ConfigError)) as error:
         call()
