@@ -84,17 +84,19 @@ def _bar() -> "Iterator[Bar | None]":
 def _show(bar: "Bar", progress: "Advanced") -> None:
     text = f"{progress.samples:,} samples · {progress.tokens:,} tokens · {progress.shards:,} shards"
     total = sum(progress.sizes)
-    done = sum(progress.sizes[: progress.file]) + min(_position(progress.reading), progress.sizes[progress.file])
+    size = progress.sizes[progress.file]
+    done = sum(progress.sizes[: progress.file]) + min(_position(progress.reading, size), size)
     with suppress(OSError):
         bar.update(bar.task_ids[0], completed=done, total=total or None, description=text)
 
 
-def _position(path: str) -> int:
-    """Bytes that this process has read of an open file; 0 where the system does not say it."""
+def _position(path: str, size: int) -> int:
+    """Bytes that this process has read of a file: all if it is closed again; 0 where the system does not say it."""
     with suppress(OSError, ValueError):
         for name in os.listdir("/proc/self/fd"):
             with suppress(OSError):
                 if os.path.samefile(f"/proc/self/fd/{name}", path):
                     lines = Path(f"/proc/self/fdinfo/{name}").read_text().splitlines()
                     return int(lines[0].partition(":")[2])
+        return size
     return 0
