@@ -185,6 +185,24 @@ def test_what_looks_like_markup_is_text_in_every_file(tmp_path: Path) -> None:
         save_view(view, tmp_path / f"odd{suffix}")  # a sign that no font has would be a warning, which is an error here
 
 
+def test_labels_name_the_input_and_the_position_of_their_token(example: Example) -> None:
+    """Cross-attention's rows are the tokens that follow those which the decoder reads; a group begins at its first."""
+
+    def places(axis: Axis) -> list[tuple[str, int, int]]:
+        return [(label.side, label.position, label.span) for label in axis.labels]
+
+    cross, own = (view_of(example, name).matrices[0] for name in (CROSS, "decoder.0.self_attention"))
+    n_source, n_target = len(example.source_ids), len(example.target_ids)
+    assert places(cross.columns) == [("source", place, 1) for place in range(n_source)]
+    assert places(cross.rows) == [("target", place + 1, 1) for place in range(n_target)]
+    assert places(own.rows) == places(own.columns) == [("target", place, 1) for place in range(n_target)]
+    pooled = cross.pooled(1, 3).columns
+    assert places(pooled)[1] == ("source", 3, 3)
+    assert pooled.texts[1] == f"{example.source_tokens[3]}…{example.source_tokens[5]}"
+    words = places(view_of(example, CROSS, words=True).matrices[0].columns)
+    assert [place for _, place, _ in words] == [sum(span for _, _, span in words[:n]) for n in range(len(words))]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_the_same_view_is_the_same_file(example: Example, tmp_path: Path, suffix: str) -> None:
     begins = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<svg ", ".csv": b"panel,", ".tex": b"\\begin{table}"}
