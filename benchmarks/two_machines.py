@@ -226,10 +226,12 @@ def reference(trial: Trial) -> str:
     run, worlds = trial.folder / f"{trial.name}_reference", trial.worlds()
     for number, (begin, size) in enumerate(worlds):
         end = worlds[number + 1][0] if number + 1 < len(worlds) else STEPS
-        arguments = ["--run", str(run), f"train.max_steps={end}", "--processes", str(size)]
+        arguments = ["--run", str(run), f"train.max_steps={end}", "train.wait_seconds=300", "--processes", str(size)]
         more = ["--resume"] if begin else []
         program = [sys.executable, "-m", "glassformer", "train", str(trial.folder / "config.toml"), *arguments, *more]
-        subprocess.run(program, check=True, capture_output=True)
+        ended = subprocess.run(program, check=False, capture_output=True, text=True)
+        if ended.returncode:
+            raise RuntimeError(f"the undisturbed training ended with {ended.returncode}: {ended.stderr[-1000:]}")
     found = weights(run)
     shutil.rmtree(run)
     return found
@@ -263,7 +265,7 @@ def run_trial(folder: Path, kind: str, number: int, seed: int) -> dict[str, Any]
         for name in MACHINES:
             trial.start(name)
         result = TRIALS[kind](trial, random.Random(f"{seed} {kind} {number}"))
-    except (TimeoutError, subprocess.CalledProcessError) as error:
+    except (TimeoutError, RuntimeError) as error:
         logs = {name: trial.log(name)[-3000:] for name in MACHINES}
         result = {"ok": False, "error": str(error), "worlds": trial.worlds(), "logs": logs}
     finally:
