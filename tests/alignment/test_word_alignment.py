@@ -79,13 +79,14 @@ def test_the_demonstration_shows_the_reading_that_is_aligned(back: int) -> None:
     """Rows sum to 1, and are named by the words that they are about: a shifted one by what its step reads."""
     pair = AlignedPair("one two six", "one two six", ((0, 0), (1, 1), (2, 2)))
     view = best_cross_attention(looking(back), pair, pair.target)
-    panel = view.panels[0]
-    assert panel.columns == ["one", "two", "six", "</s>"]
-    assert panel.rows == (["<s>", "one", "two", "six"] if back else panel.columns)
+    matrix = view.matrices[0]
+    rows, columns = matrix.rows.texts, matrix.columns.texts
+    assert columns == ["one", "two", "six", "</s>"]
+    assert rows == (["<s>", "one", "two", "six"] if back else columns)
     assert ("shifted" in view.title, "as read" in view.row_axis) == (back == 1, back == 1)
     for word in ("one", "two", "six"):
-        assert panel.values[panel.rows.index(word), panel.columns.index(word)] > 0.99
-    assert panel.values.sum(1) == pytest.approx(1)
+        assert matrix.values[rows.index(word), columns.index(word)] > 0.99
+    assert matrix.values.sum(1) == pytest.approx(1)
 
 
 def test_the_rate_is_of_the_corpus_and_not_the_mean_of_sentences() -> None:
