@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassformer.storage.manifest import write_manifest
+from glassformer.storage.manifest import measure, write_manifest
 
 BASE = Path(__file__).parents[1] / "data" / "format_1"
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
@@ -56,7 +56,7 @@ def canonical(document: dict[str, Any]) -> str:
 
 def seal(folder: Path) -> None:
     """Rewrite the manifest."""
-    write_manifest(folder, FILES)
+    write_manifest(folder, {name: measure(folder / name, folder) for name in FILES})
 
 
 def _edited(name: str, file: str, edit: Callable[[Any], Any]) -> Bundle:

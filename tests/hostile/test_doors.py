@@ -15,7 +15,7 @@ from cli.conftest import cli, refused  # noqa: F401
 from cli.stored_models import GIVEN, stored
 from glassformer.errors import GlassformerError
 from glassformer.predict import load
-from glassformer.storage.manifest import write_manifest
+from glassformer.storage.manifest import measure, write_manifest
 from glassformer.storage.run_folder import resolve
 
 Refused = Callable[..., str]
@@ -50,7 +50,7 @@ def edit(checkpoint: Path, file: str, path: str, value: Any, names: list[str]) -
         section = section[key]
     section[last] = value
     (checkpoint / file).write_text(json.dumps(document), encoding="utf-8")
-    write_manifest(checkpoint, names)
+    write_manifest(checkpoint, {name: measure(checkpoint / name, checkpoint) for name in names})
 
 
 @pytest.mark.parametrize("path", list(SETTINGS))
@@ -120,7 +120,7 @@ def test_resume_refuses_tensors_that_do_not_match_the_run(
     tensors = load_file(newest / STATE[1])
     change(tensors)
     save_file(tensors, newest / STATE[1])
-    write_manifest(newest, [*FILES, *STATE])
+    write_manifest(newest, {name: measure(newest / name, newest) for name in [*FILES, *STATE]})
     line = resume()
     assert line.startswith(f"{newest}: training_state does not match this run (")
 
