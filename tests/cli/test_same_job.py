@@ -9,7 +9,7 @@ import pytest
 from glassformer.cli.jobs import job_id
 from tiny_run import TinyRun, state_of
 
-VARIABLES = ["SLURM_JOB_ID", "KUBERNETES_JOB_NAME", "TORCHELASTIC_RUN_ID"]
+VARIABLES = ["SLURM_JOB_ID", "KUBERNETES_JOB_NAME", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"]
 Train = Callable[..., str]
 
 
@@ -24,7 +24,8 @@ def without_job(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({}, None),
         ({"TORCHELASTIC_RUN_ID": "none"}, None),
-        ({"TORCHELASTIC_RUN_ID": "glassformer-123"}, None),
+        ({"TORCHELASTIC_RUN_ID": "glassformer-123", "GLASSFORMER_STORE": "/tmp/workers"}, None),
+        ({"TORCHELASTIC_RUN_ID": "glassformer-big"}, "torchrun job glassformer-big"),
         ({"TORCHELASTIC_RUN_ID": "night"}, "torchrun job night"),
         ({"TORCHELASTIC_RUN_ID": "9b2d", "SLURM_JOB_ID": "17"}, "SLURM job 17"),
         ({"KUBERNETES_JOB_NAME": "night", "TORCHELASTIC_RUN_ID": "9b2d"}, "Kubernetes job night"),
@@ -63,6 +64,22 @@ def test_same_job_resumes_and_another_is_refused(
     monkeypatch.setenv("SLURM_JOB_ID", "18")
     train(7, "--resume")
     assert "SLURM job 18 began it" in train(8).err
+
+
+def test_restart_resumes_only_what_its_torchrun_began(
+    monkeypatch: pytest.MonkeyPatch, train: Any, refused: Any, tmp_path: Path
+) -> None:
+    train(1, run="other")
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    train(1)
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert "torchrun process" in train(2).err
+    assert "holds a run already" in refused("train", tmp_path / "tiny.toml", "--run", tmp_path / "other")
+    for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"):
+        monkeypatch.delenv(name)
+    train(3, "--resume")
+    assert not (tmp_path / "run" / "job.json").exists()
 
 
 def test_damaged_record_of_a_job_counts_as_another(

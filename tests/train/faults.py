@@ -56,6 +56,16 @@ def changed_state(optimizer: bool) -> Any:
     return fault
 
 
+def stop_signal() -> Any:
+    """The process is asked to stop in its second step."""
+    original = glassformer.train.loop.train_step
+
+    def step(state: Any, run: Any, should_stop: Any) -> Any:
+        return original(state, run, lambda: state.counters.step >= 2)
+
+    return mock.patch.object(glassformer.train.loop, "train_step", step)
+
+
 @contextmanager
 def more_threads() -> Iterator[None]:
     torch.set_num_threads(2)
@@ -67,6 +77,7 @@ def more_threads() -> Iterator[None]:
 
 FAULTS: dict[str, Any] = {
     "other_batch": other_batch,
+    "stop_signal": stop_signal,
     "changed_weight": changed_state(optimizer=False),
     "changed_moment": changed_state(optimizer=True),
     "other_version": lambda: mock.patch.object(glassformer, "__version__", "0.0.1"),

@@ -1,5 +1,6 @@
 """Tensor parallelism: the steps of one process, alone and beside data parallelism; dropout; resume; what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     two = [job(f"{task}-2", values, 2) for task, values in tasks.items()]
     two += [dropping("residual_2", 2, dropout=0.3), dropping("all_2", 2, dropout=0.3, attention_dropout=0.3)]
     two += [job("single-2_4", heads, 2, max_steps=2, save_every=2)]
+    two += [replace(job("heads-stopped", heads, 2), fault="stop_signal")]
     assert train_in_group(2, two, folder / "two") == [["", ""]] * len(two)
     four = [job("heads-ddp", heads, 2), job("accumulated-ddp", tasks["accumulated"], 2)]
     four += [job(f"{name}-fsdp", tasks[name], 2, parallel="fsdp") for name in ("heads", "llama", "accumulated")]
@@ -93,6 +95,11 @@ def test_resume_is_bit_identical_and_may_change_the_number(folder: Path) -> None
     assert len(bits(folder / "single-half")) == 2
     assert bits(folder / "single-half") == bits(folder / "single-whole")
     assert losses(folder / "single-2_4") == pytest.approx(losses(folder / "single-whole"), rel=1e-6)
+
+
+def test_signal_to_any_process_of_a_group_stops_after_the_step(folder: Path) -> None:
+    assert len(losses(folder / "heads-stopped")) == 2
+    assert (folder / "heads-stopped" / "checkpoints" / "step_00000002").is_dir()
 
 
 def test_dropout_of_common_activations_does_not_depend_on_the_division(folder: Path) -> None:

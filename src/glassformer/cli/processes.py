@@ -1,6 +1,7 @@
 """Several processes of one training: started on this machine, or joined where ``torchrun`` has started them."""
 
 import logging
+import math
 import os
 import signal
 import sys
@@ -36,9 +37,9 @@ def leads() -> bool:
     return os.environ.get("RANK", "0") == "0" or not started_by_launcher()
 
 
-def restarts() -> int:
-    """Number of times that the launcher has started this training anew."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+def can_restart() -> bool:
+    """True in a process of ``torchrun``, which may start the training anew; ``launch`` does not."""
+    return "TORCHELASTIC_RESTART_COUNT" in os.environ and STORE not in os.environ
 
 
 def threads_of_one() -> int:
@@ -64,7 +65,7 @@ def launch(n: int, wait_seconds: float) -> int:
         os.environ[STORE] = str(Path(folder, "workers"))
         os.environ[LAUNCHER] = str(os.getpid())
         os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else the launcher opens a port
-        os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(round(wait_seconds))
+        os.environ["TORCH_ELASTIC_SHUTDOWN_TIMEOUT"] = str(math.ceil(wait_seconds))
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         config = LaunchConfig(
             min_nodes=1,
@@ -103,12 +104,15 @@ def joined(processes: int, read: "Callable[[], RunConfig]") -> "Iterator[RunConf
         ConfigError: The launcher has started another number than ``processes``, if that is more than one, or more than
             there are GPUs; or the processes do not meet within ``train.wait_seconds``.
     """
+    from glassformer.errors import ConfigError, GlassformerError
+
     if not started_by_launcher() or os.environ.get("WORLD_SIZE") == "1":
+        if started_by_launcher() and processes > 1:
+            raise ConfigError(f"--processes {processes}, but the launcher has started 1; leave --processes out")
         yield read()
         return
     import torch.distributed as dist
 
-    from glassformer.errors import ConfigError, GlassformerError
     from glassformer.train.distributed import World
     from glassformer.train.peers import ProcessLostError, is_lost_connection, reason
 
@@ -172,11 +176,12 @@ def _meet(wait_seconds: float, cuda: bool) -> None:
     from glassformer.train.peers import reason
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    own = os.environ["TORCHELASTIC_RUN_ID"].startswith(RUN)
+    own = STORE in os.environ
     try:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if cuda else "gloo",
-            init_method=f"file://{os.environ[STORE]}" if own else "env://",
+            store=dist.FileStore(os.environ[STORE], size) if own else None,
+            init_method=None if own else "env://",
             rank=rank,
             world_size=size,
             timeout=timedelta(seconds=wait_seconds),

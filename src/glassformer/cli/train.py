@@ -14,7 +14,7 @@ from glassformer.cli.jobs import began, job_id, record
 from glassformer.cli.messages import Verbosity, clock, console, detail, message, note, verbosity
 from glassformer.cli.options import Overrides, SetOverride
 from glassformer.cli.process import prepare_training
-from glassformer.cli.processes import joined, launch, leads, restarts, started_by_launcher, threads_of_one
+from glassformer.cli.processes import joined, launch, leads, started_by_launcher, threads_of_one
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -59,12 +59,11 @@ def command(
     job = job_id()
     with joined(processes, read) as settings, ExitStack() as stack:
         world = World.current()
-        restarted = any(world.gather(restarts() > 0))  # a machine that came back has not restarted its processes
-        continued = world.from_leader(lambda: (restarted or began(path, job)) and bool(RunFolder(path).checkpoints()))
+        continued = world.from_leader(lambda: began(path, job) and bool(RunFolder(path).checkpoints()))
         if continued and not resume and world.leads:
-            note(f"resuming {path}: {job or 'this training'} began it")
+            note(f"resuming {path}: {job} began it")
         resume = world.of_leader(resume) or continued
-        stored = world.from_leader(lambda: threads_to_resume(RunFolder.open(path)) if resume else 0)
+        stored = world.from_leader(lambda: threads_to_resume(RunFolder.open(path), world.size) if resume else 0)
         world.together(lambda: prepare_training(settings.train.threads or stored or threads_of_one()))
         folder = run_folder(path, resume)
         if world.leads:

@@ -190,11 +190,12 @@ class _Estimator:
     def _communication(self, replicas: int, rows: int, compute: float) -> Communication:
         train, tensor = self.training.config.train, self.options.tensor_parallel
         data = data_parallel_bytes(self.options.parallel, self.share, replicas, self.low)
+        exchanges = train.accumulate if self.options.parallel == "fsdp" else 1  # ddp reduces after the last batch
         positions = tuple(rows * length * train.accumulate for length in self.training.shape.tokens)
         element = 2 if self.low else 4
         between = tensor_parallel_bytes(self.training.values, tensor, positions, element)
-        backward = BACKWARD_SHARE * compute / train.accumulate  # gradients are reduced after the last batch
-        return communication(data, between, self.device, replicas, tensor, backward)
+        backward = BACKWARD_SHARE * compute * exchanges / train.accumulate
+        return communication(exchanges * data, between, self.device, replicas, tensor, backward)
 
     def _update(self, shards: int) -> float:
         if self.measured is not None:

@@ -73,7 +73,7 @@ class TrainConfig(Config):
     tensor_parallel: int = Field(1, gt=0)
     """Processes that divide the heads and the inner width of each layer; the others share the rows. It divides
     `n_heads`, `attention.n_kv_heads`, `d_ff` and the number of processes. On PyTorch alone."""
-    wait_seconds: float = Field(1800.0, gt=0)
+    wait_seconds: float = Field(1800.0, gt=0, le=604_800)
     """Time that several processes wait for one that does not answer, which has to exceed the longest validation."""
     start_from: str | None = None
     """Run or checkpoint to start from: its tokenizer, and its weights where they fit. It also fills in settings that

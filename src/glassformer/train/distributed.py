@@ -67,20 +67,22 @@ class World:
         """Number of these groups."""
         return self.size // self.tensor
 
-    def sums(self, values: Sequence[float], digest: bytes, name: str) -> list[float]:
-        """The sum of each value over all replicas, in one exchange that also compares ``digest`` of ``name``.
+    def sums(self, values: Sequence[float], flag: bool, digest: bytes, name: str) -> tuple[list[float], bool]:
+        """The sum of each value over all replicas, and whether ``flag`` is true in any process.
+
+        The exchange also compares ``digest`` of ``name``.
 
         Raises:
             DataError: The digests of two processes differ. 48 bits of them are compared, which a float64 holds exactly.
         """
         if self.size == 1:
-            return list(values)
-        own = torch.tensor([*values, int.from_bytes(digest[:6], "big")], dtype=torch.float64)
+            return list(values), flag
+        own = torch.tensor([*values, flag, int.from_bytes(digest[:6], "big")], dtype=torch.float64)
         received = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(received, own)
         by_rank = torch.stack(received)
         self.refuse_differing(by_rank[:, -1].tolist(), name, "give every process the same data files")
-        return by_rank[:: self.tensor, :-1].sum(0).tolist()
+        return by_rank[:: self.tensor, :-2].sum(0).tolist(), bool(by_rank[:, -2].any())
 
     def refuse_differing(self, digests: Sequence[object], name: str, way_out: str) -> None:
         """Raise ``DataError`` if the digests of ``name``, one for each rank, are not equal; it names the ranks."""

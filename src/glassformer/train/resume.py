@@ -175,14 +175,17 @@ def _check_device(config: RunConfig, path: Path, before: str) -> None:
         )
 
 
-def threads_to_resume(run: RunFolder) -> int:
+def threads_to_resume(run: RunFolder, processes: int = 1) -> int:
     """Number of threads of the newest checkpoint of ``run`` that stores it.
 
-    0 if it is unknown or exceeds the cores of this machine; ``restore`` then compares it.
+    0 if it is unknown, exceeds the cores of this machine, or belongs to another number of ``processes``; ``restore``
+    then compares it.
     """
     for checkpoint in reversed(run.checkpoints()):
-        if number := _trained_threads(training_values(checkpoint)):
-            return number if number <= available_cores() else 0
+        training = training_values(checkpoint)
+        if number := _trained_threads(training):
+            same = training.get("processes", 1) == processes
+            return number if same and number <= available_cores() else 0
     return 0
 
 

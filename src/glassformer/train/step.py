@@ -66,13 +66,13 @@ def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
     loss, nll, guidance = (_sum(values) for values in zip(*losses, strict=True))
-    values = [loss or 0.0, nll or 0.0, guidance or 0.0, float(should_stop())]
-    totals = state.world.sums(values, _digest(state, batches), f"step {counters.step}, training batch")
+    values, name = [loss or 0.0, nll or 0.0, guidance or 0.0], f"step {counters.step}, training batch"
+    totals, stopping = state.world.sums(values, should_stop(), _digest(state, batches), name)
     step = StepResult(
         loss=totals[0],
         nll=None if nll is None else totals[1],
         guidance=None if guidance is None else totals[2],
-        should_stop=totals[3] > 0,
+        should_stop=stopping,
         gradient_norm=update.norm,
         source_tokens=sum(batch.source_tokens for batch in batches),
         target_tokens=tokens,

@@ -201,8 +201,9 @@ private:
 #if defined(__linux__)
         const int processor = sched_getcpu();
         cpu_set_t others;
-        if (processor == avoided_processor_ || sched_getaffinity(0, sizeof others, &others)) return;
+        if (processor == avoided_processor_) return;
         avoided_processor_ = processor;
+        if (sched_getaffinity(0, sizeof others, &others)) return;  // more processors than a cpu_set_t has
         if (processor >= 0 && processor < CPU_SETSIZE && CPU_COUNT(&others) > 1) CPU_CLR(processor, &others);
         for (pthread_t thread : threads_) pthread_setaffinity_np(thread, sizeof others, &others);
 #endif
