@@ -1,6 +1,6 @@
 """Faults of one process of a training, which the others have to notice."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,19 +22,29 @@ def of(name: str) -> Iterator[None]:
         yield
 
 
-def other_batch() -> Any:
-    """The third batch has one other label."""
-    original = ResumableLoader.next
+def third_batch(change: Callable[[Any], Any]) -> Any:
+    """Return a fault: the third batch is changed."""
 
-    def next_batch(loader: Any) -> Any:
-        batch = original(loader)
-        if loader.position != 3:
-            return batch
-        labels = batch.labels.clone()
-        labels[-1, 0] += 1
-        return replace(batch, labels=labels)
+    def fault() -> Any:
+        original = ResumableLoader.next
 
-    return mock.patch.object(ResumableLoader, "next", next_batch)
+        def next_batch(loader: Any) -> Any:
+            batch = original(loader)
+            return change(batch) if loader.position == 3 else batch
+
+        return mock.patch.object(ResumableLoader, "next", next_batch)
+
+    return fault
+
+
+def other_label(batch: Any) -> Any:
+    labels = batch.labels.clone()
+    labels[-1, 0] += 1
+    return replace(batch, labels=labels)
+
+
+def fewer_rows(batch: Any) -> Any:
+    return batch.select(range(batch.n_rows - 1))
 
 
 def changed_state(optimizer: bool) -> Any:
@@ -76,7 +86,8 @@ def more_threads() -> Iterator[None]:
 
 
 FAULTS: dict[str, Any] = {
-    "other_batch": other_batch,
+    "other_batch": third_batch(other_label),
+    "fewer_rows": third_batch(fewer_rows),
     "stop_signal": stop_signal,
     "changed_weight": changed_state(optimizer=False),
     "changed_moment": changed_state(optimizer=True),

@@ -31,19 +31,25 @@ def test_digest_of_a_batch_depends_on_every_field(tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[list[str], RunFolder]]:
-    """The errors of both processes and the run folder of a training, by the fault of its second process."""
+    """The errors of both processes and the run folder of a training, by the fault of its second process.
+
+    "divided" is a fault in the shape of a batch where both processes divide the layers.
+    """
     folder = tmp_path_factory.mktemp("faulty")
     values = values_of(tmp_path_factory, "translation")
     values["train"] |= {"save_every": 1, "threads": 0}
     jobs = [Job(values, folder / fault, fault=fault) for fault in faults.FAULTS]
-    errors = dict(zip(faults.FAULTS, train_in_group(2, jobs, folder / "group"), strict=True))
+    tensor = {**values, "train": values["train"] | {"tensor_parallel": 2}}
+    jobs.append(Job(tensor, folder / "divided", fault="fewer_rows"))
+    errors = dict(zip([*faults.FAULTS, "divided"], train_in_group(2, jobs, folder / "group"), strict=True))
     return lambda fault: (errors[fault], RunFolder(folder / fault))
 
 
-def test_differing_batches_end_the_step_before_its_update(faulty: Any) -> None:
-    errors, run = faulty("other_batch")
-    fault = "step 3, training batch: process 1 has other values than process 0; give every process the same data files"
-    assert errors == [f"DataError: {fault}", f"FailedElsewhereError: {fault}"]
+@pytest.mark.parametrize("fault", ["other_batch", "fewer_rows", "divided"])
+def test_differing_batches_end_the_step_before_its_update(faulty: Any, fault: str) -> None:
+    errors, run = faulty(fault)
+    text = "step 3, training batch: process 1 has other values than process 0; give every process the same data files"
+    assert errors == [f"DataError: {text}", f"FailedElsewhereError: {text}"]
     assert [line["step"] for line in run.metrics() if line["event"] == "progress"] == [1, 2]
     assert [path.name for path in run.checkpoints()] == ["step_00000001", "step_00000002"]
 

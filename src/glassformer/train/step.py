@@ -60,14 +60,17 @@ def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool
         refresh(state.compute_model, state.model)
         state.dirty = False
     state.forget_gradients()
+    digest, name = _digest(state, batches), f"step {counters.step}, training batch"
+    if state.world.tensor > 1:  # whose passes exchange activations: of another shape, they would end the process
+        state.world.sums([], digest, name)
     losses = [_backward(state, batch, tokens) for batch in batches]
     if state.replica is None:  # which sums them while it goes backward
         state.world.sum_gradients([local(one.grad) for one in state.model.parameters() if one.grad is not None])
     update = weight_update(state)
     state.batches.prepare()  # while a GPU computes: what follows reads its numbers, and so waits for it
     loss, nll, guidance = (_sum(values) for values in zip(*losses, strict=True))
-    values, name = [loss or 0.0, nll or 0.0, guidance or 0.0], f"step {counters.step}, training batch"
-    totals, stopping = state.world.sums(values, should_stop(), _digest(state, batches), name)
+    values = [loss or 0.0, nll or 0.0, guidance or 0.0]
+    totals, stopping = state.world.sums(values, should_stop(), digest, name)
     step = StepResult(
         loss=totals[0],
         nll=None if nll is None else totals[1],
