@@ -16,7 +16,8 @@ import pytest
 import own_process
 import tiny_run
 from glassformer.storage.run_folder import RunFolder
-from glassformer.train.peers import is_lost_connection, reason
+from glassformer.train.distributed import is_lost_connection
+from glassformer.train.peers import reason
 
 
 @pytest.fixture

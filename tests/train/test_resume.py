@@ -300,6 +300,17 @@ def test_resume_refuses_changed_token_ids_of_the_same_text(tiny: TinyRun, tmp_pa
         assert run_to_the_end(longer, path, resume=True)[-1].step == 2
 
 
+def test_a_connection_lost_while_resuming_is_no_fault_of_the_checkpoint(
+    tiny: TinyRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(*_: Any) -> None:
+        raise RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4040")
+
+    monkeypatch.setattr(TrainState, "_load", lose)
+    with pytest.raises(RuntimeError, match="Connection closed by peer"):
+        run_to_the_end(tiny.config(), tiny.run, resume=True)
+
+
 def test_resume_of_a_finished_run_does_no_steps(tiny: TinyRun) -> None:
     before = state_of(tiny.run)
     started, finished = run_to_the_end(tiny.config(), tiny.run, resume=True)

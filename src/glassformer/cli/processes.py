@@ -113,8 +113,8 @@ def joined(processes: int, read: "Callable[[], RunConfig]") -> "Iterator[RunConf
         return
     import torch.distributed as dist
 
-    from glassformer.train.distributed import World
-    from glassformer.train.peers import ProcessLostError, is_lost_connection, reason
+    from glassformer.train.distributed import World, is_lost_connection
+    from glassformer.train.peers import ProcessLostError, reason
 
     config: RunConfig | None = None
     fault: Exception | None = None

@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 BUCKET = 6 << 20
 """Gradients in one exchange: 25 MB in float32, as DDP."""
+BACKENDS = ("gloo/transport", "caused pair closure", "NCCL")
+"""Words of the backends in errors without a class of their own."""
 
 
 class FailedElsewhereError(GlassformerError):
@@ -234,6 +236,11 @@ def n_shards(tensor: Any) -> int:
 def is_divided(tensor: Tensor) -> bool:
     """True for PyTorch's ``DTensor``, whose module this one does not import, since that takes seconds."""
     return hasattr(tensor, "full_tensor")
+
+
+def is_lost_connection(error: Exception) -> bool:
+    """True for an error of communication between processes."""
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in BACKENDS)
 
 
 def _buckets(gradients: Sequence[Tensor]) -> Iterator[list[Tensor]]:

@@ -16,10 +16,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from glassformer.errors import GlassformerError
-from glassformer.train.distributed import World
+from glassformer.train.distributed import World, is_lost_connection
 
-BACKENDS = ("gloo/transport", "caused pair closure", "NCCL")
-"""Words of the backends in errors without a class of their own."""
 POLL_SECONDS = 1.0
 ANSWER_SECONDS = 5.0
 """Time in which a process that lives has answered."""
@@ -50,11 +48,6 @@ def watching_peers(world: World) -> Iterator[None]:
         ) from error
     finally:
         ended.set()
-
-
-def is_lost_connection(error: RuntimeError) -> bool:
-    """True for an error of communication between processes."""
-    return isinstance(error, dist.DistError) or any(word in str(error) for word in BACKENDS)
 
 
 def reason(error: Exception) -> str:

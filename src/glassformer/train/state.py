@@ -22,7 +22,15 @@ from glassformer.storage.checkpoint import TrainingState, check_finite
 from glassformer.storage.tensor_files import StoredTensors
 from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
-from glassformer.train.distributed import StepLoss, World, is_divided, local, replicate, whole_tensor
+from glassformer.train.distributed import (
+    StepLoss,
+    World,
+    is_divided,
+    is_lost_connection,
+    local,
+    replicate,
+    whole_tensor,
+)
 from glassformer.train.loss import Loss
 from glassformer.train.task import Task
 
@@ -221,6 +229,8 @@ class TrainState:
         except GlassformerError:
             raise
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            if is_lost_connection(error):
+                raise
             reason = str(error).partition("\n")[0]
             raise CheckpointError(
                 f"{origin}: training_state does not match this run ({reason}); start a new run"

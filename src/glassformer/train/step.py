@@ -62,7 +62,7 @@ def train_step(state: TrainState, run: RunFolder, should_stop: Callable[[], bool
     state.forget_gradients()
     digest, name = _digest(state, batches), f"step {counters.step}, training batch"
     if state.world.tensor > 1:  # whose passes exchange activations: of another shape, they would end the process
-        state.world.sums([], digest, name)
+        state.world.sums([], False, digest, name)
     losses = [_backward(state, batch, tokens) for batch in batches]
     if state.replica is None:  # which sums them while it goes backward
         state.world.sum_gradients([local(one.grad) for one in state.model.parameters() if one.grad is not None])
