@@ -13,12 +13,14 @@ from process_group import Job, train_in_group
 from safetensors.torch import load_file
 from test_distributed import bits, losses, values_of
 
+import tiny_run
 from glassformer.errors import CheckpointError
 from glassformer.models.registry import weights_of
 from glassformer.predict.loading import load_run
 from glassformer.storage.checkpoint import load_checkpoint, verify
 from glassformer.storage.run_folder import RunFolder
-from glassformer.train import parse_config
+from glassformer.storage.shared_save import SharedSave
+from glassformer.train import parse_config, saving
 from glassformer.train.build import build
 
 STEPS = 6
@@ -109,6 +111,24 @@ def test_full_disk_of_one_process_ends_all_and_keeps_the_checkpoint(folder: Path
     assert errors[1] == f"FailedElsewhereError: process {rank}: {reason}"
     assert [item.name for item in (folder / run / "checkpoints").iterdir()] == ["step_00000002"]
     verify(folder / run / "checkpoints" / "step_00000002")
+
+
+def test_nothing_more_is_gathered_after_a_lost_connection(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each further exchange would wait for the process that is gone."""
+    gathered = []
+
+    def lose(tensor: torch.Tensor) -> None:
+        gathered.append(tensor)
+        raise RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4040")
+
+    state = build(tiny_run.made(tmp_path_factory).config())
+    save = SharedSave(tmp_path / "step_00000001", SharedSave.begin(tmp_path / "step_00000001", {}, {}, {})[0])
+    monkeypatch.setattr(saving, "whole_tensor", lose)
+    with pytest.raises(RuntimeError, match="Connection closed by peer"):
+        saving._write_weights(state, save)
+    assert len(gathered) == 1
 
 
 def damages() -> dict[str, Callable[[Path], None]]:

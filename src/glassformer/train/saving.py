@@ -10,7 +10,7 @@ from glassformer.storage.manifest import Entry
 from glassformer.storage.run_folder import INTERRUPTED, RunFolder
 from glassformer.storage.shared_save import SharedSave
 from glassformer.storage.tensor_files import TensorWriter, stored_order, write_shards
-from glassformer.train.distributed import is_divided, whole_tensor
+from glassformer.train.distributed import is_divided, is_lost_connection, whole_tensor
 from glassformer.train.log import Validated
 from glassformer.train.replicas import check_replicas
 from glassformer.train.state import TrainState
@@ -104,6 +104,10 @@ def _write_weights(state: TrainState, save: SharedSave) -> dict[str, Entry]:
     def take_part() -> dict[str, Entry]:
         try:
             return save.write(WEIGHTS, write) if world.leads else {}
+        except RuntimeError as error:
+            if is_lost_connection(error):
+                left.clear()  # to gather the others too would wait again
+            raise
         finally:
             for name in left:
                 whole_tensor(weights[name])
