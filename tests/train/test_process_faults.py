@@ -3,16 +3,20 @@
 import re
 from collections.abc import Callable
 from dataclasses import fields, replace
+from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import faults
 import pytest
 import torch
+import torch.distributed as dist
 from process_group import Job, train_in_group
 from tiny_settings import values_of
 
 from glassformer.storage.run_folder import RunFolder
-from glassformer.train import parse_config
+from glassformer.train import parse_config, peers
+from glassformer.train.distributed import World
 from glassformer.train.tasks import make_task
 
 
@@ -84,3 +88,19 @@ def test_programs_that_compute_other_bits_do_not_begin(faulty: Any, fault: str, 
     assert re.match(f"ConfigError: {message}", errors[0])
     assert errors[1] == errors[0].replace("ConfigError", "FailedElsewhereError")
     assert run.checkpoints() == []
+
+
+def test_process_that_waits_for_a_value_of_the_store_still_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    second = dist.TCPStore("127.0.0.1", first.port, is_master=False)
+    monkeypatch.setattr(peers, "_get_default_store", lambda: second)
+    monkeypatch.setattr(peers, "POLL_SECONDS", 0.05)
+    with peers.watching_peers(World(1, 2)):
+        waiting = Thread(target=second.get, args=("late",))
+        waiting.start()
+        try:
+            first.set(peers.QUESTION, "")
+            first.wait([f"{peers.ANSWER}1"], timedelta(seconds=10))
+        finally:
+            first.set("late", "")
+            waiting.join()

@@ -36,7 +36,7 @@ def watching_peers(world: World) -> Iterator[None]:
         store = _get_default_store()
         with suppress(RuntimeError):  # a store without values, as of PyTorch's simulated process groups
             store.set(f"{HOST}{world.rank}", socket.gethostname())
-        Thread(target=_answer, args=(store, world.rank, ended), daemon=True).start()
+        Thread(target=_answer, args=(_of_own_connection(store), world.rank, ended), daemon=True).start()
     try:
         yield
     except RuntimeError as error:
@@ -53,6 +53,17 @@ def watching_peers(world: World) -> Iterator[None]:
 def reason(error: Exception) -> str:
     """The first sentence of an error of PyTorch, without the place in its source."""
     return str(error).strip().partition("\n")[0].rpartition("] ")[2].partition(". ")[0]
+
+
+def _of_own_connection(store: dist.Store) -> dist.Store:
+    """``store`` for another thread, which can use it while this one waits for a value.
+
+    It is ``store`` itself if that has no second connection, as in PyTorch's simulated process groups.
+    """
+    try:
+        return store.clone()  # type: ignore[attr-defined]  # absent from its stubs
+    except (AttributeError, RuntimeError):
+        return store
 
 
 def _answer(store: dist.Store, rank: int, ended: Event) -> None:
