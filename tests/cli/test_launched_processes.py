@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,12 +13,28 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+import torch.distributed as dist
 
 import own_process
 import tiny_run
+from glassformer.cli import processes
+from glassformer.errors import ConfigError
 from glassformer.storage.run_folder import RunFolder
-from glassformer.train.distributed import is_lost_connection
-from glassformer.train.peers import reason
+from glassformer.train.distributed import FailedElsewhereError, is_lost_connection
+from glassformer.train.peers import ProcessLostError, reason
+
+SLOW_FIRST_PROCESS = """
+import os
+if os.environ.get("RANK") == "0":
+    import pathlib, time
+    from glassformer.storage.run_folder import RunFolder
+    discard = RunFolder.discard
+    def slow(run):
+        time.sleep(2)
+        pathlib.Path(__file__).with_name("waited").touch()
+        discard(run)
+    RunFolder.discard = slow
+"""
 
 
 @pytest.fixture
@@ -137,6 +154,67 @@ def test_error_in_the_configuration_is_one_line_of_the_first_process(tmp_path: P
         assert first == f"glassformer: error: {where}{fault}\n"
         assert second == ""
     assert not (tmp_path / "run").exists()
+
+
+def test_error_is_printed_also_if_the_first_process_ends_last(tmp_path: Path, endless: Path) -> None:
+    """The launcher ends all processes soon after the first one of them that ended."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_FIRST_PROCESS, encoding="utf-8")
+    path = f"{tmp_path}{os.pathsep}{own_process.ENVIRONMENT['PYTHONPATH']}"
+    missing = f'data.train=["{tmp_path / "missing"}"]'
+    with mock.patch.dict(own_process.ENVIRONMENT, PYTHONPATH=path):
+        process = own_process.started(
+            "train", endless, "--run", tmp_path / "run", "--processes", 2, missing, stderr=subprocess.PIPE
+        )
+    _, messages = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert re.fullmatch(rf"glassformer: error: {tmp_path}/missing\.en: .*\n", messages)
+    assert (tmp_path / "waited").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_error_that_all_processes_find_is_one_line_of_the_first(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tiny, port = tiny_run.made(tmp_path_factory), free_port()
+    config, run = tiny.write_config(tmp_path / "tiny.toml"), shutil.copytree(tiny.run, tmp_path / "run")
+    arguments = (config, "--run", run, "--resume", "optimizer.learning_rate=0.02")
+    with ExitStack() as stack:
+        processes = [stack.enter_context(worker(rank, 2, port, *arguments)) for rank in range(2)]
+        first, second = (process.communicate(timeout=120)[1] for process in processes)
+    assert [process.returncode for process in processes] == [2, 2]
+    fault = "optimizer.learning_rate=0.02, but the run began with 0.01; resume with 0.01, "
+    assert re.fullmatch(f"glassformer: error: {fault}.*\n", first)
+    assert second == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "printed", "expected"),
+    [
+        (ConfigError, "this one", ""),
+        (ConfigError, "another", "glassformer: error: this one\n"),
+        (ConfigError, None, "glassformer: error: this one\n"),
+        (FailedElsewhereError, "this one", ""),
+        (FailedElsewhereError, None, ""),
+        (ProcessLostError, "this one", "glassformer: error: this one\n"),
+    ],
+)
+def test_other_processes_print_only_what_the_first_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: type[Exception],
+    printed: str | None,
+    expected: str,
+) -> None:
+    store = dist.HashStore()
+    if printed is not None:
+        store.set(processes.PRINTED, printed)
+    monkeypatch.setattr(processes, "_store", lambda: store)
+    monkeypatch.setattr(processes, "PRINT_SECONDS", 0.1)
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}.items():
+        monkeypatch.setenv(name, value)
+    processes.print_once(kind("this one"), "this one")
+    assert capsys.readouterr().err == expected
+    assert store.check([f"{processes.HEARD}1"]) == (printed is not None and kind is not ProcessLostError)
 
 
 def test_survivors_of_a_killed_process_name_it(tmp_path: Path, endless: Path) -> None:

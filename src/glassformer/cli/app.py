@@ -34,9 +34,9 @@ from glassformer.cli import (
     walkthrough,
 )
 from glassformer.cli.io import say, write_errors
-from glassformer.cli.messages import Verbosity, detail, message, set_verbosity, silence, warn
+from glassformer.cli.messages import Verbosity, detail, set_verbosity, silence, warn
 from glassformer.cli.process import end_at_interrupt, end_with_launcher
-from glassformer.cli.processes import end_process, leads, started_by_launcher
+from glassformer.cli.processes import end_process, leads, print_once, started_by_launcher
 from glassformer.cli.remedies import advise
 from glassformer.cli.run import check_run_argument
 
@@ -122,10 +122,7 @@ def _run() -> int | None:
         fault = _user_error(error)
         if fault is None:
             raise
-        if type(error).__name__ == "FailedElsewhereError":  # the first process prints it
-            return 2
-        if leads() or not hasattr(error, "format_message"):  # the parser's is the same in all processes
-            message(f"glassformer: error: {fault}")
+        print_once(error, fault)
         try:
             sys.stdout.flush()
         except OSError:

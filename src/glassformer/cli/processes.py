@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from glassformer.cli.messages import message
+from glassformer.cli.messages import message, visible
 from glassformer.cli.process import LAUNCHER
 
 if TYPE_CHECKING:
     from glassformer.train import RunConfig
+
+T = TypeVar("T")
 
 RUN = "glassformer-"
 """Prefix of the name that ``launch`` gives to a training."""
@@ -25,6 +28,12 @@ STORE = "GLASSFORMER_STORE"
 
 WAIT_WITH_ERROR = 60.0
 """Time in which processes meet to report an error in the configuration that says how long to wait."""
+PRINTED, HEARD = "glassformer/printed", "glassformer/heard/"
+"""Keys in the store of the process group: the error that process 0 has printed, and who knows it."""
+PRINT_SECONDS = 10.0
+"""Time in which process 0 has printed an error that all processes end with."""
+HEAR_SECONDS = 2.0
+"""Time for which process 0, which may hold the store, stays for the others after an error."""
 
 
 def started_by_launcher() -> bool:
@@ -192,6 +201,67 @@ def _meet(wait_seconds: float, cuda: bool) -> None:
             f"process {rank} of {size}: cannot meet the others{where} within train.wait_seconds={wait_seconds:g} "
             f"({reason(error)}); start all of them, and see that the address and the port are free and reachable"
         ) from None
+
+
+def print_once(error: Exception, text: str) -> None:
+    """Print ``text`` of the error that ends this process, unless process 0 prints the same.
+
+    A launcher ends all processes soon after the first one that ended. So the others stay until process 0 has printed.
+    """
+    line = f"glassformer: error: {text}"
+    if hasattr(error, "format_message"):  # the parser's is the same in all processes
+        if leads():
+            message(line)
+        return
+    kind = type(error).__name__
+    store = None if kind == "ProcessLostError" else _store()
+    if leads():
+        message(line)
+        if store is not None:
+            _within(HEAR_SECONDS, lambda: _tell(store, visible(text)))
+        return
+    printed = None if store is None else _within(PRINT_SECONDS, lambda: _hear(store))
+    if kind != "FailedElsewhereError" and printed != visible(text):
+        message(line)
+
+
+def _store() -> Any:
+    """The store of the process group; None without one, or in a single process."""
+    dist = sys.modules.get("torch.distributed")  # without it there is no group
+    if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
+def _tell(store: Any, text: str) -> None:
+    """Tell the other processes that ``text`` is printed, and wait until they know."""
+    store.set(PRINTED, text)
+    others = [f"{HEARD}{rank}" for rank in range(1, int(os.environ["WORLD_SIZE"]))]
+    store.wait(others, timedelta(seconds=HEAR_SECONDS))
+
+
+def _hear(store: Any) -> str:
+    """Wait for what process 0 prints."""
+    store.wait([PRINTED], timedelta(seconds=PRINT_SECONDS))
+    text: str = store.get(PRINTED).decode()
+    store.set(f"{HEARD}{os.environ['RANK']}", "")
+    return text
+
+
+def _within(seconds: float, ask: Callable[[], T]) -> T | None:
+    """The result of ``ask``; None if a store fails, or does not answer: without a connection it waits longer."""
+    results: list[T] = []
+
+    def run() -> None:
+        with suppress(RuntimeError):
+            results.append(ask())
+
+    asking = Thread(target=run, daemon=True)
+    asking.start()
+    asking.join(seconds)
+    return results[0] if results else None
 
 
 def end_process(code: int) -> None:
