@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,16 +71,18 @@ class ShardFileWriter:
 
 @dataclass(frozen=True, eq=False)
 class ShardFile:
-    """The rows of one shard, mapped into memory."""
+    """The rows of one shard, mapped into memory.
+
+    The mapping holds a descriptor of its own (``mmap`` duplicates it) until this object and its rows are freed.
+    """
 
     rows: Ragged
     mapping: mmap.mmap
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Map a shard. Raises ``OSError``, or ``ValueError`` if the file is not a shard of this version."""
-        with path.open("rb") as file:
-            mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    def map(cls, file: IO[bytes]) -> Self:
+        """Map an open shard. Raises ``OSError``, or ``ValueError`` if the file is not a shard of this version."""
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         # Samples are read in random order; readahead would read what is not needed.
         mapping.madvise(mmap.MADV_RANDOM)
         version, itemsize, n_rows, n_values = np.frombuffer(mapping, "<u8", 4, len(MAGIC)).tolist()
