@@ -9,6 +9,7 @@ from glassformer.data.shards.preparation import (
     Advanced,
     Preparation,
     check_shard_tokens,
+    locked,
     stored_tokenizers,
 )
 from glassformer.errors import ConfigError
@@ -38,8 +39,9 @@ def prepare_shards(
     check_shard_tokens(shard_tokens)
     task, samples = resolve_name(record.training), resolve_name(record.samples)
     start = config.train.start_from
-    tokenizers = stored_tokenizers(
-        folder, lambda: task.vocabulary(config, origin_of(load_checked(resolve(start)) if start else None))
-    )
     text: dict[str, Any] = config.model_dump(mode="json")["text"]
-    yield from Preparation(config.task, samples(data, tokenizers), folder, text, shard_tokens, processes).run()
+    with locked(folder):
+        tokenizers = stored_tokenizers(
+            folder, lambda: task.vocabulary(config, origin_of(load_checked(resolve(start)) if start else None))
+        )
+        yield from Preparation(config.task, samples(data, tokenizers), folder, text, shard_tokens, processes).run()

@@ -1,7 +1,10 @@
 """Shards from files: equal for any number of processes and any format, of one tokenizer, and refused in one line."""
 
+import errno
+import fcntl
 import gzip
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -250,6 +253,27 @@ def test_a_second_preparation_of_a_folder_is_refused_while_the_first_runs(tmp_pa
     for _ in running:
         pass
     assert (tmp_path / "shards" / "index.json").exists()
+
+
+def test_the_lock_is_held_before_the_tokenizer_is_learned_and_leaves_no_file(tmp_path: Path) -> None:
+    values, folder = settings("masked", tmp_path), tmp_path / "shards"
+    folder.mkdir()
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert "another process prepares shards in it" in _message(lambda: prepared(values, folder))
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+    os.close(descriptor)
+    prepared(values, folder)
+    assert not (folder / ".lock").exists()
+
+
+def test_a_file_system_without_locks_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    prepared(settings("masked", tmp_path), tmp_path / "shards")
+    assert (tmp_path / "shards" / "index.json").is_file()
 
 
 def test_missing_libraries_and_damaged_files_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

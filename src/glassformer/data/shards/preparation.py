@@ -1,10 +1,11 @@
 """Preparation of shards: files are read, encoded and written in constant memory, and a killed one goes on."""
 
 import copy
+import errno
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -33,6 +34,8 @@ from glassformer.text import TokenizerPair
 
 JOURNAL = "progress.json"
 """Account of an unfinished preparation: finished shards, and where in the input to go on."""
+LOCK = ".lock"
+"""File that is locked during a preparation, and deleted at its end."""
 FORMAT = 1
 SHARD_TOKENS = 1 << 26
 
@@ -66,15 +69,13 @@ class Preparation:
     def run(self) -> Iterator[Advanced]:
         """Write the shards, then their index. An unfinished preparation goes on after its last finished shard.
 
-        Raises ``DataError`` for files that cannot be used, when no sample is left, and when the folder holds shards or
-        the unfinished ones of other files, settings or tokenizers.
+        The folder is ``locked``. Raises ``DataError`` for files that cannot be used, when no sample is left, and when
+        the folder holds shards or the unfinished ones of other files, settings or tokenizers.
         """
         try:
-            with _locked(self.folder):
-                yield from self._run()
+            yield from self._run()
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise DataError(f"{self.folder}: cannot be written ({reason}); make room, or name another folder") from None
+            raise _unwritable(self.folder, error) from None
 
     def _run(self) -> Iterator[Advanced]:
         check_shard_tokens(self.shard_tokens)
@@ -159,16 +160,53 @@ class Preparation:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold ``folder`` for one preparation; the lock ends with the process."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def locked(folder: Path) -> Iterator[None]:
+    """Make ``folder``, and hold it for one preparation; the lock ends with the process.
+
+    A network file system locks only what is opened for writing, so a file is locked and not the folder.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        descriptor = _open_locked(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.unlink(folder / LOCK)
+        os.close(descriptor)
+
+
+def _open_locked(folder: Path) -> int:
+    path = folder / LOCK
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor, folder)
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the process that held the lock has deleted it
+
+
+def _lock(descriptor: int, folder: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
     except BlockingIOError:
         raise DataError(f"{folder}: another process prepares shards in it; wait for it, or name another one") from None
-    finally:
-        os.close(descriptor)
+    except OSError:
+        pass  # a file system without locks
+
+
+def _unwritable(folder: Path, error: OSError) -> DataError:
+    """Error for what cannot be written, or for a limit of the system that is reached."""
+    name, reason = error.filename or folder, error.strerror or error
+    if error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+        return DataError(f"{name}: cannot be used ({reason}); lower --processes, or raise the limits (ulimit -a)")
+    return DataError(f"{name}: cannot be written ({reason}); make room, or name another folder")
 
 
 class Mark:
@@ -275,11 +313,10 @@ def check_shard_tokens(shard_tokens: int) -> None:
 def stored_tokenizers(folder: Path, learn: Callable[[], TokenizerPair]) -> TokenizerPair:
     """The tokenizers of an unfinished preparation in ``folder``; else those that ``learn`` returns, which are stored.
 
-    Raises ``DataError`` if the folder holds shards already.
+    The folder is ``locked``. Raises ``DataError`` if it holds shards already.
     """
     path = folder / TOKENIZER
     try:
-        os.makedirs(folder, exist_ok=True)
         if read_journal(folder) is not None:
             return TokenizerPair.load(path)
         refuse_complete(folder)
@@ -287,7 +324,7 @@ def stored_tokenizers(folder: Path, learn: Callable[[], TokenizerPair]) -> Token
         tokenizers.save(path)
         return tokenizers
     except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from None
+        raise _unwritable(folder, error) from None
 
 
 def refuse_complete(folder: Path) -> None:
