@@ -41,7 +41,14 @@ def prepare_shards(
     start = config.train.start_from
     text: dict[str, Any] = config.model_dump(mode="json")["text"]
     with locked(folder):
-        tokenizers = stored_tokenizers(
-            folder, lambda: task.vocabulary(config, origin_of(load_checked(resolve(start)) if start else None))
-        )
-        yield from Preparation(config.task, samples(data, tokenizers), folder, text, shard_tokens, processes).run()
+        initial = task.vocabulary(config, origin_of(load_checked(resolve(start)))) if start else None
+        tokenizers = stored_tokenizers(folder, lambda: initial or task.vocabulary(config, None))
+        yield from Preparation(
+            config.task,
+            samples(data, tokenizers),
+            folder,
+            text,
+            shard_tokens,
+            processes,
+            initial.fingerprint if initial else None,
+        ).run()

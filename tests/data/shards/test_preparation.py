@@ -23,7 +23,7 @@ from glassformer.data.shards.shard_index import ShardIndex
 from glassformer.data.shards.shard_set import ShardSet
 from glassformer.errors import ConfigError, DataError
 from glassformer.text import TokenizerPair
-from glassformer.train import prepare_shards
+from glassformer.train import events, prepare_shards
 from shard_tasks import SETTINGS, batches_of, config_of, epoch, multiset, prepared, settings
 
 
@@ -243,6 +243,27 @@ def test_an_unfinished_preparation_of_other_text_is_refused(tmp_path: Path) -> N
     assert "holds an unfinished preparation of other files" in _message(
         lambda: prepared(values, tmp_path / "shards", 150)
     )
+
+
+def test_an_unfinished_preparation_with_another_start_is_refused(tmp_path: Path) -> None:
+    values = settings("masked", tmp_path)
+    runs = {"learned": ""}
+    for size in (100, 110):
+        run = {**values, "text": {"vocab_size": size}, "train": {**values["train"], "max_steps": 1}}
+        list(events(config_of(run), tmp_path / f"run-{size}"))
+        runs[str(size)] = str(tmp_path / f"run-{size}")
+    for begun, continued in (("100", "110"), ("100", "learned"), ("learned", "100"), ("100", "100")):
+        folder = tmp_path / f"{begun}-{continued}"
+        first, second = ({**values, "train": {**values["train"], "start_from": runs[x]}} for x in (begun, continued))
+        running = prepare_shards(config_of(first), folder, 1, 150)
+        next(running)
+        running.close()
+        if begun == continued:
+            prepared(second, folder, 150)
+        else:
+            assert "an unfinished preparation of other files, settings, train.start_from" in _message(
+                partial(prepared, second, folder, 150)
+            )
 
 
 def test_a_second_preparation_of_a_folder_is_refused_while_the_first_runs(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ class Preparation:
     """Settings of ``[text]``, which the tokenizer was learned with."""
     shard_tokens: int = SHARD_TOKENS
     processes: int = 1
+    start_from: str | None = None
+    """Fingerprint of the tokenizers of ``train.start_from``; None if they are learned."""
 
     def run(self) -> Iterator[Advanced]:
         """Write the shards, then their index. An unfinished preparation goes on after its last finished shard.
@@ -79,7 +81,7 @@ class Preparation:
 
     def _run(self) -> Iterator[Advanced]:
         check_shard_tokens(self.shard_tokens)
-        key = journal_key(self.task, self.samples, self.text, self.shard_tokens)
+        key = journal_key(self.task, self.samples, self.text, self.shard_tokens, self.start_from)
         journal = Journal(self.folder, key)
         if journal.is_complete():
             return
@@ -237,8 +239,8 @@ class Journal:
         if stored is not None:
             if stored["key"] != key:
                 raise DataError(
-                    f"{folder}: holds an unfinished preparation of other files, settings or sizes of shards; "
-                    "delete the folder, or name another one"
+                    f"{folder}: holds an unfinished preparation of other files, settings, train.start_from or sizes of "
+                    "shards; delete the folder, or name another one"
                 )
             self._restore(stored)
         else:
@@ -289,7 +291,9 @@ def read_journal(folder: Path) -> dict[str, Any] | None:
     return stored
 
 
-def journal_key(task: str, samples: Samples[Any], text: dict[str, Any], shard_tokens: int) -> str:
+def journal_key(
+    task: str, samples: Samples[Any], text: dict[str, Any], shard_tokens: int, start_from: str | None
+) -> str:
     """SHA-256 over what decides the shards; of the input files their names, sizes and times of change."""
     files = [regular(Path(file)).stat() for path in samples.paths for file in samples.files(path)]
     made_from = {
@@ -297,7 +301,8 @@ def journal_key(task: str, samples: Samples[Any], text: dict[str, Any], shard_to
         "task": task,
         "settings": samples.settings,
         "text": text,
-        "tokenizer": samples.tokenizers.fingerprint,
+        "tokenizer": samples.tokenizers.fingerprint,  # the stored one, if a preparation goes on
+        "start_from": start_from,
         "shard_tokens": shard_tokens,
         "paths": samples.paths,
         "files": [[file.st_size, file.st_mtime_ns] for file in files],
