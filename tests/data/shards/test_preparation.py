@@ -19,6 +19,8 @@ from pyarrow import parquet
 
 from glassformer.data import DataConfig, prepare
 from glassformer.data.shards import document_samples
+from glassformer.data.shards.document_samples import MaskedSamples
+from glassformer.data.shards.samples import Encoded
 from glassformer.data.shards.shard_index import ShardIndex
 from glassformer.data.shards.shard_set import ShardSet
 from glassformer.errors import ConfigError, DataError
@@ -295,6 +297,23 @@ def test_a_file_system_without_locks_is_written(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(fcntl, "flock", without_locks)
     prepared(settings("masked", tmp_path), tmp_path / "shards")
     assert (tmp_path / "shards" / "index.json").is_file()
+
+
+def test_the_file_that_failed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, encode = settings("masked", tmp_path), MaskedSamples.encode
+
+    def vanishing(self: MaskedSamples, *arguments: Any) -> Encoded:
+        (tmp_path / "two.jsonl").unlink()
+        return encode(self, *arguments)
+
+    monkeypatch.setattr(MaskedSamples, "encode", vanishing)
+    message = _message(lambda: prepared(values, tmp_path / "shards"))
+    assert str(tmp_path / "two.jsonl") in message and "cannot be written" not in message
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again" / "00000000.shard.unfinished").mkdir()
+    monkeypatch.undo()
+    message = _message(lambda: prepared(settings("masked", tmp_path), tmp_path / "again"))
+    assert message.startswith(f"{tmp_path / 'again' / '00000000.shard.unfinished'}: cannot be written (Is a directory)")
 
 
 def test_missing_libraries_and_damaged_files_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from glassformer.data.loader import Tensors
+from glassformer.errors import DataError
 from glassformer.train.tasks import make_task
 from shard_tasks import SETTINGS, WORDS, batches_of, config_of, epoch, multiset, prepared, samples_of, settings
 
@@ -37,6 +38,12 @@ def test_any_batch_resumes_with_the_batches_that_followed(task: str, tmp_path: P
         resumed.restore(states[start])
         for batch in batches[start : start + 8]:
             assert_equal(resumed.next(), batch)
+
+
+def test_a_position_behind_the_epoch_is_refused(tmp_path: Path) -> None:
+    loader = batches_of(prepared(settings("masked", tmp_path), tmp_path / "shards"))
+    with pytest.raises(DataError, match=r"^cannot continue at sample 9,999 of epoch 3, which has \d+; use the shards,"):
+        loader.restore({"epoch": 3, "position": 9999})
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -87,7 +87,7 @@ class EpochOrder:
         return samples
 
     def _drawn(self, number: int, within: Indices) -> Indices:
-        """Samples by their place in the draws of one set."""
+        """Samples by their positions in the draws of one set."""
         draws = self.draws[number]
         samples = within % draws.size
         extra = within >= draws.copies * draws.size

@@ -33,10 +33,10 @@ class Permutation:
         half = -(-bits // 2)
         values = positions.astype(np.uint64)
         values = self._encrypt(values, half)
-        outside = np.flatnonzero(values >= self.size)
-        while len(outside):  # walk along the cycle of a number until it is below ``size``
-            values[outside] = self._encrypt(values[outside], half)
-            outside = outside[values[outside] >= self.size]
+        too_large = np.flatnonzero(values >= self.size)
+        while len(too_large):  # walk along the cycle of a number until it is below ``size``
+            values[too_large] = self._encrypt(values[too_large], half)
+            too_large = too_large[values[too_large] >= self.size]
         return values.astype(np.int64)
 
     def _encrypt(self, values: _U64, half: int) -> _U64:

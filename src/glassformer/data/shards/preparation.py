@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glassformer.data.read_report import FileReadReport, ReadReport
-from glassformer.data.readers import regular
+from glassformer.data.readers import regular, unreadable
 from glassformer.data.shards.samples import Samples, Written
 from glassformer.data.shards.shard_file import MAX_VALUES
 from glassformer.data.shards.shard_index import (
@@ -127,7 +127,7 @@ class Preparation:
 
     @cached_property
     def _sizes(self) -> list[int]:
-        return [os.stat(self.samples.files(path)[0]).st_size for path in self.samples.paths]
+        return [_status(self.samples.files(path)[0]).st_size for path in self.samples.paths]
 
     def _enter(self, written: Written, file: int) -> None:
         """Begin a file, or go on in the one that ``written`` is in."""
@@ -295,7 +295,7 @@ def journal_key(
     task: str, samples: Samples[Any], text: dict[str, Any], shard_tokens: int, start_from: str | None
 ) -> str:
     """SHA-256 over what decides the shards; of the input files their names, sizes and times of change."""
-    files = [regular(Path(file)).stat() for path in samples.paths for file in samples.files(path)]
+    files = [_status(file) for path in samples.paths for file in samples.files(path)]
     made_from = {
         "format": FORMAT,
         "task": task,
@@ -308,6 +308,14 @@ def journal_key(
         "files": [[file.st_size, file.st_mtime_ns] for file in files],
     }
     return json_digest(made_from, sort_keys=True)
+
+
+def _status(file: str) -> os.stat_result:
+    """Size and time of an input file. Raises ``DataError`` that names it."""
+    try:
+        return regular(Path(file)).stat()
+    except OSError as error:
+        raise unreadable(Path(file), error) from None
 
 
 def check_shard_tokens(shard_tokens: int) -> None:

@@ -137,7 +137,7 @@ def ragged(rows: Sequence[Sequence[int] | NDArray[np.integer]]) -> Ragged:
 
 def numbered(names: list[list[str]], known: list[str]) -> Ragged:
     """Numbers of names by their first appearance, which are added to ``known``."""
-    places = {name: place for place, name in enumerate(known)}
-    rows = [[places.setdefault(name, len(places)) for name in sample] for sample in names]
-    known[:] = places
+    numbers = {name: number for number, name in enumerate(known)}
+    rows = [[numbers.setdefault(name, len(numbers)) for name in sample] for sample in names]
+    known[:] = numbers
     return ragged(rows)

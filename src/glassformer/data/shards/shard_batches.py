@@ -136,11 +136,11 @@ def masked_shards(shards: ShardSet, tokenizer: Tokenizer, data: MaskedConfig, se
 
 def labeled_shards(shards: ShardSet, tokenizer: Tokenizer, data: LabeledConfig, seed: int) -> ShardLoader[LabeledBatch]:
     """Labeled texts of similar length."""
-    frame, places = Frame.of(tokenizer), _places(shards.index)
+    frame, outputs = Frame.of(tokenizer), _outputs(shards.index)
 
     def read(samples: Indices) -> SampleWindow[LabeledBatch]:
         (*texts, labels), present = shards.columns(samples)
-        label_ids = places[labels.values]
+        label_ids = outputs[labels.values]
 
         def collate(chosen: Indices, draw: Draw) -> LabeledBatch:
             batch = collate_labeled(frame, [[text[i] for text in texts] for i in chosen.tolist()], label_ids, chosen)
@@ -153,7 +153,7 @@ def labeled_shards(shards: ShardSet, tokenizer: Tokenizer, data: LabeledConfig, 
 
 def tagged_shards(shards: ShardSet, tokenizer: Tokenizer, data: TaggedConfig, seed: int) -> ShardLoader[TaggedBatch]:
     """Tagged sentences of similar length."""
-    frame, places = Frame.of(tokenizer), _places(shards.index)
+    frame, outputs = Frame.of(tokenizer), _outputs(shards.index)
 
     def read(samples: Indices) -> SampleWindow[TaggedBatch]:
         (pieces, words, tags), present = shards.columns(samples)
@@ -161,7 +161,7 @@ def tagged_shards(shards: ShardSet, tokenizer: Tokenizer, data: TaggedConfig, se
         def collate(chosen: Indices, draw: Draw) -> TaggedBatch:
             numbers = chosen.tolist()
             sentences = [Ragged(pieces[i], np.concatenate([[0], words[i].cumsum()])) for i in numbers]
-            return collate_tagged(frame, sentences, [places[tags[i]] for i in numbers], samples[present][chosen])
+            return collate_tagged(frame, sentences, [outputs[tags[i]] for i in numbers], samples[present][chosen])
 
         return SampleWindow(samples[present], _by_length([pieces], data, 1), collate, len)
 
@@ -173,10 +173,10 @@ def sorted_names(index: ShardIndex) -> tuple[str, ...]:
     return tuple(sorted(index.names))
 
 
-def _places(index: ShardIndex) -> NDArray[np.int64]:
-    """Place of each stored name in the order of the model's outputs."""
-    places = {name: place for place, name in enumerate(sorted_names(index))}
-    return np.array([places[name] for name in index.names], np.int64)
+def _outputs(index: ShardIndex) -> NDArray[np.int64]:
+    """Number of the model's output for each stored name."""
+    outputs = {name: output for output, name in enumerate(sorted_names(index))}
+    return np.array([outputs[name] for name in index.names], np.int64)
 
 
 def _by_length(texts: Sequence[Ragged], data: Any, frame: int) -> Any:

@@ -97,10 +97,11 @@ class ShardLoader(Generic[B]):
     def restore(self, state: dict[str, Any]) -> None:
         """Continue with the batch that followed when ``state`` was taken."""
         epoch, position = state["epoch"], state["position"]
-        if epoch < 0 or not 0 <= position < len(self._order_of(max(0, epoch))):
+        size = len(self._order_of(max(0, epoch)))
+        if epoch < 0 or not 0 <= position < size:
             raise DataError(
-                f"sample {position} of epoch {epoch} is asked for, which is not there; "
-                "the data, the window or the seed are not those of the stored state"
+                f"cannot continue at sample {position:,} of epoch {epoch}, which has {size:,}; "
+                "use the shards, data.bucket_window and seed of the stored state"
             )
         self._enter(epoch, position)
 
