@@ -1,5 +1,6 @@
 """The command ``prepare``: its account, its bar, and what it refuses."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,24 @@ def test_prepare_prints_the_account_and_training_takes_the_folder(cli: Cli, conf
 def test_data_shards_is_the_default_folder(cli: Cli, config: Path, tmp_path: Path) -> None:
     cli("prepare", config, f"data.shards={tmp_path / 'here'}", "--processes", "1")
     assert (tmp_path / "here" / "index.json").is_file()
+
+
+def test_the_folder_may_be_the_working_directory(
+    cli: Cli, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    done = cli("prepare", config, "-o", ".", "--processes", "1")
+    assert done.out.startswith(".: 348 samples, ") and " tokens in 1 shard, " in done.out
+    assert (tmp_path / "empty" / "index.json").is_file()
+
+
+def test_documents_of_a_stream_are_counted_in_tokens(cli: Cli, tmp_path: Path) -> None:
+    config = tmp_path / "language.toml"
+    config.write_text(tomli_w.dumps(settings("language", tmp_path)))
+    shards = tmp_path / "shards"
+    done = cli("prepare", config, "-o", shards, "--processes", "1", "--shard-tokens", "400")
+    assert re.fullmatch(rf"{shards}: [\d,]+ tokens in \d+ shards, [\d.]+ MB, [\d.]+ s\n", done.out)
 
 
 def test_prepare_refuses_in_one_line(refused: Callable[..., str], config: Path, tmp_path: Path) -> None:

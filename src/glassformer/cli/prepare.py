@@ -41,30 +41,37 @@ def command(
     from glassformer.train import prepare_shards, read_config
 
     settings = read_config(config, [*(overrides or []), *(setting or [])])
-    folder = output or Path(getattr(settings.data, "shards", ""))
-    if folder == Path():
+    stored = getattr(settings.data, "shards", "")
+    if output is None and not stored:
         raise ConfigError("no folder for the shards; give --output FOLDER, or set data.shards")
+    folder = output or Path(stored)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     began = monotonic()
     with _bar() as bar:
         for progress in prepare_shards(settings, folder, processes or cores, shard_tokens):
             if bar is not None:
-                _show(bar, progress)
+                _show(bar, progress, _divisible(settings.task))
     _report(folder, monotonic() - began)
+
+
+def _divisible(task: str) -> bool:
+    """True if the shards of a task divide its samples, as they do the documents of a stream; then tokens are shown."""
+    from glassformer.tasks import TASKS, resolve_name
+
+    return bool(resolve_name(TASKS[task].samples).divisible)
 
 
 def _report(folder: Path, seconds: float) -> None:
     """Print the account of reading, then one line on the shards."""
-    from glassformer.data.shards.shard_index import ShardIndex
+    from glassformer.data.shards.shard_index import ShardIndex, counted
 
     index = ShardIndex.read(folder)
     for line in index.account.lines():
         note(line)
     size = sum(shard.bytes for shard in index.shards)
-    say(
-        f"{folder}: {index.samples:,} samples, {index.tokens:,} tokens in {len(index.shards):,} "
-        f"shard{'s' if len(index.shards) > 1 else ''}, {size / 1e6:,.1f} MB, {seconds:.1f} s"
-    )
+    samples = "" if _divisible(index.task) else f"{counted(index.samples, 'sample')}, "
+    tokens, shards = counted(index.tokens, "token"), counted(len(index.shards), "shard")
+    say(f"{folder}: {samples}{tokens} in {shards}, {size / 1e6:,.1f} MB, {seconds:.1f} s")
 
 
 @contextmanager
@@ -81,8 +88,11 @@ def _bar() -> "Iterator[Bar | None]":
         yield bar
 
 
-def _show(bar: "Bar", progress: "Advanced") -> None:
-    text = f"{progress.samples:,} samples · {progress.tokens:,} tokens · {progress.shards:,} shards"
+def _show(bar: "Bar", progress: "Advanced", divisible: bool) -> None:
+    from glassformer.data.shards.shard_index import counted
+
+    samples = [] if divisible else [counted(progress.samples, "sample")]
+    text = " · ".join([*samples, counted(progress.tokens, "token"), counted(progress.shards, "shard")])
     total = sum(progress.sizes)
     size = progress.sizes[progress.file]
     done = sum(progress.sizes[: progress.file]) + min(_position(progress.reading, size), size)

@@ -64,6 +64,19 @@ def test_a_missing_or_short_shard_is_named_with_the_way_out(tmp_path: Path) -> N
         read_all(config)
 
 
+@pytest.mark.parametrize(
+    ("task", "shard_tokens", "content"),
+    [("masked", 1, "1 sample"), ("masked", 400, "[2-9][0-9]* samples"), ("language", 400, "400 tokens")],
+)
+def test_what_a_shard_holds_is_named_as_the_task_counts_it(
+    task: str, shard_tokens: int, content: str, tmp_path: Path
+) -> None:
+    config = prepared(settings(task, tmp_path), tmp_path / "shards", shard_tokens)
+    (tmp_path / "shards" / "00000002.shard").unlink()
+    with pytest.raises(DataError, match=f"train without its {content}$"):
+        read_all(config)
+
+
 def test_a_shard_that_is_whole_at_the_second_look_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = prepared(settings("masked", tmp_path), tmp_path / "shards")
     looks: dict[str, int] = {}

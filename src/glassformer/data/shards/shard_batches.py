@@ -42,7 +42,7 @@ def open_shards(task: str, samples: type[Samples[Any]], data: Any) -> ShardSet:
         raise DataError(f"{folder}: holds samples of task={index.task}, not of {task}; name shards of this task")
     for name, now in decisive_settings(samples.decisive, data).items():
         _compare(folder, f"data.{name}", index.settings.get(name, now), now)
-    return ShardSet(folder, index, data.on_corrupt)
+    return ShardSet(folder, index, data.on_corrupt, samples.divisible)
 
 
 def check_tokenizer(shards: ShardSet, tokenizers: TokenizerPair, text: dict[str, Any] | None) -> None:

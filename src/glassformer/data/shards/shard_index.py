@@ -30,6 +30,10 @@ class ShardEntry:
     bytes: int
     sha256: str
 
+    def content(self, divisible: bool) -> str:
+        """Samples in words; tokens where a sample may go on in the next shard, so that their number says little."""
+        return counted(self.tokens, "token") if divisible else counted(self.samples, "sample")
+
 
 @dataclass
 class SampleSet:
@@ -136,6 +140,11 @@ class ShardIndex:
             )
         except (KeyError, TypeError) as error:
             raise DataError(f"{folder / INDEX}: is not complete ({error}); prepare the shards again") from None
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, as in "1 shard" and "2 shards"."""
+    return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def read_digested(path: Path) -> dict[str, Any] | None:

@@ -54,6 +54,8 @@ class ShardSet:
     folder: Path
     index: ShardIndex
     on_corrupt: OnCorrupt = "stop"
+    divisible: bool = False
+    """True if a sample may go on in the next shard, as a document of a stream does."""
     corrupt: dict[int, CorruptShard] = field(default_factory=dict)
     """Shards that are skipped, by their numbers."""
     _mapped: OrderedDict[int, ShardFile] = field(default_factory=OrderedDict)
@@ -191,7 +193,7 @@ class ShardSet:
         if self.on_corrupt == "stop":
             raise DataError(
                 f"{path}: {reason}; copy it again, prepare the shards again, or set data.on_corrupt=skip to train "
-                f"without its {entry.samples:,} samples"
+                f"without its {entry.content(self.divisible)}"
             )
         self.corrupt[number] = CorruptShard(path, reason, entry.samples)
         if len(self.corrupt) == len(self.index.shards):
