@@ -40,6 +40,15 @@ def test_any_batch_resumes_with_the_batches_that_followed(task: str, tmp_path: P
             assert_equal(resumed.next(), batch)
 
 
+def test_a_weighted_path_without_text_is_named(tmp_path: Path) -> None:
+    values = settings("language", tmp_path)
+    (tmp_path / "empty.txt").write_text("")
+    values["data"] |= {"train": [*values["data"]["train"], str(tmp_path / "empty.txt")], "weights": [1.0, 1.0, 2.0]}
+    config = prepared(values, tmp_path / "shards")
+    with pytest.raises(DataError, match=r"empty.txt: has no text to predict; prepare .* without this path and its wei"):
+        batches_of(config)
+
+
 def test_a_position_behind_the_epoch_is_refused(tmp_path: Path) -> None:
     loader = batches_of(prepared(settings("masked", tmp_path), tmp_path / "shards"))
     with pytest.raises(DataError, match=r"^cannot continue at sample 9,999 of epoch 3, which has \d+; use the shards,"):

@@ -96,6 +96,11 @@ def stream_shards(shards: ShardSet, tokenizer: Tokenizer, data: StreamConfig, se
     index, end_id = shards.index, tokenizer.end_id if data.within_documents else None
     sizes, weights = [one.values for one in index.sets], _weights(index, data.weights)
     for one in index.sets:
+        if one.values < 2:
+            raise DataError(
+                f"{one.path}: has no text to predict; prepare the shards again with text in it, or without this path "
+                "and its weight"
+            )
         if one.values <= data.context:
             raise DataError(
                 f"{one.path}: {one.values:,} tokens are less than one window of data.context={data.context} "
@@ -204,7 +209,7 @@ def _loader(
 
 
 def _weights(index: ShardIndex, weights: Sequence[float]) -> list[float]:
-    """A weight for each set; those of paths without samples are left out, as are the sets."""
+    """A weight for each set: those of ``data.weights``, or 1. Raises ``DataError`` unless there is one for each set."""
     if weights and len(weights) != len(index.sets):
         raise DataError(
             f"data.weights has {len(weights)} values, and the shards were prepared from {len(index.sets)} paths; "
