@@ -3,7 +3,9 @@
 import gzip
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import time
@@ -177,6 +179,16 @@ def test_rows_of_a_shard_have_the_numbers_of_the_whole_input(
     assert f"{file}, line 6: not in the vocabulary: 'Ж'" in result.err
 
 
+def test_shards_to_standard_output_and_to_a_file_are_parts_of_one_division(
+    cli: Cli, tiny: TinyRun, small_windows: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(corpus, "STREAM_LINES", 2)
+    file = write_lines(tmp_path / "in", LINES)
+    first = cli("translate", tiny.run, file, *TRANSLATE, "--shard", "1/2").out
+    assert cli("translate", tiny.run, file, *TRANSLATE, "--shard", "2/2", "-o", tmp_path / "out").code == 0
+    assert first + (tmp_path / "out").read_text() == cli("translate", tiny.run, file, *TRANSLATE).out
+
+
 @pytest.mark.parametrize("shard", ["0/3", "4/3", "1/0", "1", "a/b", "-1/3", "1/3/5", ""])
 def test_a_shard_that_cannot_be_is_refused(refused: Refused, tiny: TinyRun, shard: str) -> None:
     told = f"--shard {shard}: has the form i/n, i from 1 to n; give for example --shard 1/4"
@@ -321,6 +333,30 @@ def test_lines_of_several_files_are_numbered_by_file(
     assert f"{second}, line 4: not in the vocabulary" in result.err
     assert result.err.splitlines()[-1].startswith(f"{tmp_path}/out is written: 7 lines: 7 classified, 0 empty; 2 with")
     assert (tmp_path / "out").read_text() == cli("classify", run, first, second, "a cat").out
+
+
+def test_texts_that_are_arguments_are_numbered_among_each_other(
+    cli: Cli, run_of: Callable[[str], Path], tmp_path: Path
+) -> None:
+    run, file = run_of("classification"), write_lines(tmp_path / "in", ["a dog"])
+    for texts in (["a dog", "a Ж"], ["a dog", file, "a Ж"]):
+        assert cli("classify", run, *texts).err.startswith("glassformer: warning: text 2: not in the vocabulary: 'Ж'")
+        assert cli("classify", run, *texts[:-1], "").err.startswith("glassformer: error: text 2 is empty")
+
+
+def test_a_line_from_a_terminal_is_predicted_at_once(run_of: Callable[[str], Path]) -> None:
+    """Each line is typed after the output of the one before."""
+    main, side = pty.openpty()
+    with started("classify", run_of("classification"), stdin=side, stdout=subprocess.PIPE) as process:
+        os.close(side)
+        assert process.stdout is not None
+        for _ in range(2):
+            os.write(main, b"a dog\n")
+            assert select.select([process.stdout], [], [], 300)[0]
+            assert process.stdout.readline()
+        os.write(main, b"\x04")
+        assert process.wait(timeout=300) == 0
+    os.close(main)
 
 
 # Signals

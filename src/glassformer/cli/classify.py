@@ -3,6 +3,7 @@
 import json
 import re
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,25 +71,27 @@ def command(
 
 
 def _texts(inputs: list[str], max_line_bytes: int) -> list[LineInput[str]]:
-    """The lines of each file; anything else is one text."""
-    found = []
-    for one in inputs or ["-"]:
-        if one == "-" or _is_file(one):
-            found.append(line_input(one, max_line_bytes))
-        elif FILE_NAME.fullmatch(one):
-            from glassformer.errors import DataError
-
-            raise DataError(f"{one}: no such file; name one that exists, or give the text itself")
+    """The lines of each file; anything else is one text. Consecutive texts are predicted together."""
+    found = list[LineInput[str]]()
+    for are_files, group in groupby(inputs or ["-"], _is_file):
+        if are_files:
+            found += [line_input(file, max_line_bytes) for file in group]
         else:
-            found.append(LineInput(None, (), partial(iter, [one])))
+            found.append(LineInput(None, (), partial(iter, list(group))))
     return found
 
 
 def _is_file(text: str) -> bool:
+    """True for a file or standard input, False for a text; ``DataError`` for the name of a file that is missing."""
+    from glassformer.errors import DataError
+
     try:
-        return Path(text).is_file()
+        exists = Path(text).is_file()
     except (OSError, ValueError):  # longer than a name may be
-        return False
+        exists = False
+    if not exists and FILE_NAME.fullmatch(text):
+        raise DataError(f"{text}: no such file; name one that exists, or give the text itself")
+    return exists or text == "-"
 
 
 def _pictures(inputs: list[str], max_line_bytes: int) -> list[LineInput[str]]:

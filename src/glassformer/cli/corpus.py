@@ -51,7 +51,7 @@ class Work(Generic[Input, Result]):
     """The beginning of the output for a number of lines; its length is always the same."""
     files: dict[str, str] | None = None
     """File of each kind of text, if lines have several."""
-    checked: bool = False
+    checks_input: bool = False
     """True to read regular inputs to their end before the first prediction, also if the output is a stream."""
 
 
@@ -89,12 +89,12 @@ def predict_corpus(work: Work[Input, Result], inputs: Sequence[LineInput[Input]]
     regular = all(one.regular for one in inputs)
     if shard and not regular:
         raise ConfigError(f"--shard {shard}: reads the input twice; name regular files, not standard input")
-    size = STREAM_LINES if path is None else WINDOW_LINES
-    found = extent(inputs, size) if regular and (path or shard or work.checked) else None
+    size = STREAM_LINES if path is None and shard is None else WINDOW_LINES  # shards are divided alike everywhere
+    whole = extent(inputs, size) if regular and (path or shard or work.checks_input) else None
     if path is None:
         with open_output(target.output) as stream:
-            return _stream(work, _part(inputs, size, shard, found), _StreamSink(stream))
-    return _continue(work, inputs, _Destination(path, shard, target.restart), found)
+            return _stream(work, _part(inputs, size, shard, whole), _StreamSink(stream))
+    return _continue(work, inputs, _Destination(path, shard, target.restart), whole)
 
 
 class _Destination(NamedTuple):
@@ -152,8 +152,8 @@ class _Run(Generic[Input, Result]):
         warnings = self.warnings.setdefault(window.file, LineWarnings(work.files or window.file))
         self.read(window)
         for line, result in predict_window(window, work.predict, warnings):
-            found = work.format(line, result)
-            sink.write(f"{found}\n" if isinstance(found, str) else found)
+            output = work.format(line, result)
+            sink.write(f"{output}\n" if isinstance(output, str) else output)
             account.tokens += work.count(result)
         account.lines += len(window.rows)
         account.empty += sum(not any(text.strip() for text in texts_of(row)) for row in window.rows)
@@ -168,13 +168,13 @@ class _Run(Generic[Input, Result]):
 
 
 def _part(
-    inputs: Sequence[LineInput[Input]], size: int, shard: LineShard | None, found: Extent | None
+    inputs: Sequence[LineInput[Input]], size: int, shard: LineShard | None, whole: Extent | None
 ) -> Iterator[LineWindow[Input]]:
     """The windows of all inputs, or of one shard of them."""
     every = windows(inputs, size)
-    if shard is None or found is None:
+    if shard is None or whole is None:
         return every
-    span = shard.of(len(found.windows))
+    span = shard.of(len(whole.windows))
     return islice(every, span.start, span.stop)
 
 
@@ -187,15 +187,17 @@ def _stream(work: Work[Input, Result], every: Iterator[LineWindow[Input]], sink:
 
 
 def _continue(
-    work: Work[Input, Result], inputs: Sequence[LineInput[Input]], target: _Destination, found: Extent | None
+    work: Work[Input, Result], inputs: Sequence[LineInput[Input]], target: _Destination, whole: Extent | None
 ) -> Account:
     """Write a file, from its beginning or from where its part ends."""
-    every, total = _part(inputs, WINDOW_LINES, target.shard, found), None if found is None else found.lines
+    every, total = _part(inputs, WINDOW_LINES, target.shard, whole), None if whole is None else whole.lines
     job = {"command": work.command, "glassformer": __version__, **work.job}
-    if target.shard and found:
-        job["shard"] = f"{target.shard} of {found.lines:,} lines"
-        span = target.shard.of(len(found.windows))
-        total = sum(found.windows[span.start : span.stop])
+    if any(one.typed for one in inputs):
+        job["window"] = "1 line"
+    if target.shard and whole:
+        job["shard"] = f"{target.shard} of {whole.lines:,} lines"
+        span = target.shard.of(len(whole.windows))
+        total = sum(whole.windows[span.start : span.stop])
     with _part_file(work, target, job) as part:
         resumed, run, sink = part.state is not None, _Run(work, part.state), _FileSink(part)
         if part.state is not None:

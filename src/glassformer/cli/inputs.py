@@ -1,6 +1,7 @@
 """Lines to predict, in windows of bounded size, and the part of them that one machine takes."""
 
 import re
+import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,11 @@ class LineInput(Generic[Input]):
         """True if reading the files a second time gives the same lines."""
         return all(file != "-" and Path(file).is_file() for file in self.files)
 
+    @property
+    def typed(self) -> bool:
+        """True if the lines come from a terminal."""
+        return "-" in self.files and sys.stdin.isatty()
+
 
 def line_input(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> LineInput[str]:
     """The lines of ``file``, or of stdin for ``-``."""
@@ -52,17 +58,25 @@ class Extent(NamedTuple):
 
 
 def windows(inputs: Iterable[LineInput[Input]], size: int) -> Iterator[LineWindow[Input]]:
-    """The lines of all ``inputs`` in windows of at most ``size``; a window has lines of one input only."""
+    """The lines of all ``inputs`` in windows of at most ``size``; a window has lines of one input only.
+
+    A terminal has windows of one line, since its user waits for the prediction of each. Lines are numbered by input,
+    texts without a file through all inputs.
+    """
+    n_texts = 0
     for one in inputs:
-        first, rows, characters = 0, list[Input](), 0
+        limit = 1 if one.typed else size
+        first, rows, characters = n_texts if one.name is None else 0, list[Input](), 0
         for row in one.read():
             rows.append(row)
             characters += sum(map(len, texts_of(row)))
-            if len(rows) == size or characters >= WINDOW_CHARACTERS:
+            if len(rows) == limit or characters >= WINDOW_CHARACTERS:
                 yield LineWindow(one.name, first, rows)
                 first, rows, characters = first + len(rows), [], 0
         if rows:
             yield LineWindow(one.name, first, rows)
+        if one.name is None:
+            n_texts = first + len(rows)
 
 
 def extent(inputs: Iterable[LineInput[Any]], size: int) -> Extent:

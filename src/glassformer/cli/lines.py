@@ -82,14 +82,18 @@ def warn_of_truncated(encoder: "Encoder", texts: Sequence["Text"]) -> None:
 def name_lines(file: str | None, done: int) -> Iterator[None]:
     """Report warnings and errors about a text by its line in ``file``, after ``done`` earlier lines.
 
-    None: texts without a file, which are reported as they are.
+    None: texts without a file, whose errors give their number after ``done`` earlier ones.
     """
     from glassformer.errors import DataError
     from glassformer.generate import LogitsError
     from glassformer.text.errors import TextError, TextWarning
 
     if file is None:
-        yield
+        try:
+            yield
+        except TextError as error:
+            what = str(error).removesuffix(f" {error.number} {error.fault}")
+            raise TextError(what, done + error.number, error.fault) from None
         return
     name = display_name(file)
 
@@ -174,9 +178,9 @@ class LineWarnings:
         totals = self._totals.setdefault((type(warning), warning.what), WarningTotals())
         if not totals.texts:
             number = min(warning.found)
-            place = f"{warning.what} {number}"
-            if self._files is not None:
-                place = f"{self._name(warning.what)}, line {self._first + number}"
+            line = self._first + number
+            named = self._files is not None
+            place = f"{self._name(warning.what)}, line {line}" if named else f"{warning.what} {line}"
             warn(f"{place}: {warning.fault(number)}")
         warning.add_to(totals)
         (self.unknown if isinstance(warning, UnknownWarning) else self.long).update(warning.found)

@@ -107,7 +107,7 @@ MaxLineBytes = Annotated[
 ]
 Shard = Annotated[
     str | None,
-    typer.Option("--shard", metavar="I/N", help="Take part I of N of the input; cat joins the outputs. See the guide."),
+    typer.Option("--shard", metavar="I/N", help="Take part I of N of the input, such as 1/4; cat joins the outputs."),
 ]
 Restart = Annotated[
     bool, typer.Option("--restart", help="Begin again instead of continuing an interrupted output (FILE.part).")

@@ -59,7 +59,7 @@ def command(
         job_of(translator, translator.decoding, json=as_json),
         count=lambda hypothesis: len(hypothesis.token_log_probs),
         files={"source": source, "target": target},
-        checked=True,
+        checks_input=True,
     )
     pairs = LineInput(source, (source, target), partial(paired_lines, source, target, max_line_bytes))
     predict_corpus(work, [pairs], Target(output, shard, restart))
