@@ -4,10 +4,13 @@ import io
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from stored_models import stored
 
+import glassformer.cli.corpus as corpus
 import tiny_run
 from glassformer.cli import main
 
@@ -60,3 +63,19 @@ def refused(cli: Cli) -> Callable[..., str]:
         return line.removeprefix("glassformer: error: ")
 
     return run
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A corpus is predicted in windows of three lines."""
+    monkeypatch.setattr(corpus, "WINDOW_LINES", 3)
+
+
+@pytest.fixture
+def run_of(tiny: tiny_run.TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``run_of("tagging")`` is a run of that task, ``run_of("")`` one of translation."""
+
+    def find(task: str) -> Path:
+        return stored(tmp_path_factory.mktemp(task), task) if task else tiny.run
+
+    return find

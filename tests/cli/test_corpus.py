@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stored_models import stored
+from corpus_lines import LINES, TRANSLATE, VERBS, WORDS
 
 import glassformer.cli.corpus as corpus
 from glassformer.storage.part_file import PartFile
@@ -24,50 +24,16 @@ from tiny_run import TinyRun, write_lines
 
 Cli = Callable[..., Any]
 Refused = Callable[..., str]
-LINES = [
-    "the old cat sleeps",
-    "",
-    "she sees a tree",
-    "  ",
-    "I love you",
-    "a Ж dog",
-    "the cat",
-    "you sleep",
-    "a bird",
-    "I",
-]
-WORDS = [line for line in LINES if line.strip()]
-TRANSLATE = ["--beam-size", 1, "-s", "max_extra=2"]
-VERBS = {
-    "translate": ("", [*TRANSLATE, "--json"], LINES),
-    "classify": ("classification", ["--json"], WORDS),
-    "tag": ("tagging", [], LINES),
-    "embed": ("masked", [], LINES),
-}
-"""Task of the run, options and lines of each verb that reads one text per line."""
 
 
-@pytest.fixture
-def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus, "WINDOW_LINES", 3)
-
-
-@pytest.fixture
-def run_of(tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    def find(task: str) -> Path:
-        return stored(tmp_path_factory.mktemp(task), task) if task else tiny.run
-
-    return find
+def files_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def interrupted(cli: Cli, verb: str, run: Path, output: Path, options: list[Any], lines: list[str]) -> Any:
     """End a command by an invalid line after ``lines``."""
     text = "".join(f"{line}\n" for line in lines).encode()
     return cli(verb, run, "-", "-o", output, *options, stdin=text + b"\xff\n")
-
-
-def files_of(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -189,17 +155,6 @@ def test_shards_to_standard_output_and_to_a_file_are_parts_of_one_division(
     assert first + (tmp_path / "out").read_text() == cli("translate", tiny.run, file, *TRANSLATE).out
 
 
-@pytest.mark.parametrize("shard", ["0/3", "4/3", "1/0", "1", "a/b", "-1/3", "1/3/5", ""])
-def test_a_shard_that_cannot_be_is_refused(refused: Refused, tiny: TinyRun, shard: str) -> None:
-    told = f"--shard {shard}: has the form i/n, i from 1 to n; give for example --shard 1/4"
-    assert refused("translate", tiny.run, "--shard", shard, stdin="I\n") == told
-
-
-def test_a_shard_of_a_pipe_is_refused(refused: Refused, tiny: TinyRun) -> None:
-    told = "--shard 1/2: reads the input twice; name regular files, not standard input"
-    assert refused("translate", tiny.run, "--shard", "1/2", stdin="I\n") == told
-
-
 # Refusals
 
 
@@ -250,11 +205,6 @@ def test_another_input_is_refused_and_a_longer_one_continued(
     longer = write_lines(tmp_path / "longer", [*LINES[:3], *WORDS])
     assert cli("translate", tiny.run, longer, "-o", output, *TRANSLATE).code == 0
     assert output.read_text() == cli("translate", tiny.run, longer, *TRANSLATE).out
-
-
-def test_restart_needs_a_file(refused: Refused, tiny: TinyRun) -> None:
-    told = "--restart is for an output that is a file; name one with --output"
-    assert refused("translate", tiny.run, "--restart", stdin="I\n") == told
 
 
 def test_a_broken_input_is_refused_before_the_first_prediction(
@@ -359,7 +309,45 @@ def test_a_line_from_a_terminal_is_predicted_at_once(run_of: Callable[[str], Pat
     os.close(main)
 
 
+def test_totals_of_a_continued_output_have_their_scope(
+    cli: Cli, tiny: TinyRun, small_windows: None, tmp_path: Path
+) -> None:
+    lines = ["a Ж dog", "the cat", "a Ж", "I", "a Ж", "a Й"]
+    file = write_lines(tmp_path / "in", lines)
+    interrupted(cli, "translate", tiny.run, tmp_path / "out", TRANSLATE, lines[:4])
+    result = cli("translate", tiny.run, file, "-o", tmp_path / "out", *TRANSLATE)
+    *_, summary, account = result.err.splitlines()
+    assert f"{file}: since the continuation, 2 of 3 lines have text outside the vocabulary, 2 different" in summary
+    assert "6 lines: 6 translated, 0 empty; 4 with text outside the vocabulary" in account
+
+
+def test_an_array_is_reported_once(
+    cli: Cli, run_of: Callable[[str], Path], small_windows: None, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "in", WORDS)
+    result = cli("embed", run_of("masked"), file, "--format", "npy", "-o", tmp_path / "v.npy")
+    (report,) = [line for line in result.err.splitlines() if "is written" in line]
+    assert report.startswith(f"{tmp_path}/v.npy is written: 8 vectors of ")
+    assert " numbers; 8 lines: 8 embedded, 0 empty" in report
+
+
 # Signals
+
+
+def test_ctrl_c_after_the_output_is_complete_does_not_promise_to_continue(
+    cli: Cli, tiny: TinyRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replace, output = os.replace, tmp_path / "out"
+
+    def interrupted_replace(source: Path, destination: Path) -> None:
+        replace(source, destination)
+        if destination == output:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupted_replace)
+    file = write_lines(tmp_path / "in", ["I"])
+    assert cli("translate", tiny.run, file, "-o", output) == (130, "", "")
+    assert files_of(tmp_path) == ["in", "out"]
 
 
 @pytest.mark.parametrize(

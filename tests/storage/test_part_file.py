@@ -1,6 +1,7 @@
 """A part file continues to the same bytes, whatever a crash has left of it, and refuses to continue another job."""
 
 import gzip
+import os
 import subprocess
 import sys
 import zlib
@@ -20,7 +21,7 @@ NAMES = ["out", "out.gz"]
 
 def write(output: Path, windows: int | None = None, head: bytes = b"", job: dict[str, str] = JOB) -> list[int]:
     """Write ``WINDOWS`` or the first ones and a torn one; return the numbers of those that were written now."""
-    part = PartFile(output, job, head)
+    part = PartFile(output, job, head, compress=output.suffix == ".gz")
     first = 0 if part.state is None else part.state["windows"]
     try:
         for number in range(first, len(WINDOWS)):
@@ -62,8 +63,7 @@ def damages(part: bytes, journal: bytes) -> Iterator[tuple[bytes, bytes]]:
     yield from ((part[:at] + bytes([part[at] ^ 1]) + part[at + 1 :], journal) for at in range(len(part)))
 
 
-@pytest.mark.parametrize("head", [b"", b"head"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "head"), [("out", b""), ("out", b"head"), ("out.gz", b"")])
 def test_any_truncation_or_flipped_bit_continues_to_equal_bytes(tmp_path: Path, name: str, head: bytes) -> None:
     expected, output = reference(tmp_path, name, head), tmp_path / name
     write(output, 3, head)
@@ -115,6 +115,41 @@ def test_a_part_of_another_job_is_refused_by_the_difference(
     assert files_of(tmp_path) == []
 
 
+def test_a_part_with_another_compression_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "out", 2)
+    with pytest.raises(DataError, match=r"was begun with compression unset, and now it is gzip; use the former"):
+        PartFile(tmp_path / "out", JOB, compress=True)
+
+
+def test_a_head_cannot_be_compressed(tmp_path: Path) -> None:
+    """``commit`` replaces the head in place."""
+    with pytest.raises(ValueError, match="has no head that can be replaced"):
+        PartFile(tmp_path / "out", JOB, b"head", compress=True)
+    assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("call", ["os.replace", "glassformer.storage.part_file.sync"])
+def test_an_interruption_after_the_output_is_replaced_leaves_no_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    module, name = (os, "replace") if call == "os.replace" else (part_file, "sync")
+    function, part = getattr(module, name), PartFile(tmp_path / "out", JOB)
+    part.write(b"one\n")
+    part.complete({"windows": 1})
+
+    def interrupted(*paths: Path) -> None:
+        function(*paths)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(call, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            part.commit()
+    assert (part.committed, part.closed) == (True, False)
+    part.close()
+    assert (files_of(tmp_path), (tmp_path / "out").read_bytes()) == (["out"], b"one\n")
+
+
 def test_a_part_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out.part").write_bytes(b"a download")
     with pytest.raises(DataError, match=r"has no journal, so it may be another's file; move it, or begin again"):
@@ -159,7 +194,7 @@ def test_a_gzip_output_does_not_depend_on_the_time(tmp_path: Path, monkeypatch: 
     assert reference(tmp_path, "out.gz") == first
     assert first[:10] == b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
     assert first.count(first[:10]) == len(WINDOWS)
-    empty = PartFile(tmp_path / "empty.gz", JOB)
+    empty = PartFile(tmp_path / "empty.gz", JOB, compress=True)
     empty.commit()
     assert gzip.decompress((tmp_path / "empty.gz").read_bytes()) == b""
     assert (tmp_path / "empty.gz").stat().st_size > 0

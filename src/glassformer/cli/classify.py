@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, predict_corpus
+from glassformer.cli.corpus import Work, check_target, predict_corpus
 from glassformer.cli.inputs import LineInput, line_input
 from glassformer.cli.lines import Line, warn_of_truncated
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, Restart, Shard, run_argument
@@ -20,7 +20,7 @@ from glassformer.tasks import TASKS
 if TYPE_CHECKING:
     from glassformer.predict import Prediction
 
-FILE_NAME = re.compile(r"\S+\.(txt|csv|tsv|jsonl?|gz|png|jpe?g)", re.IGNORECASE)
+FILE_NAME = re.compile(r"\S+\.(txt|csv|tsv|jsonl?|parquet|gz|zst|png|jpe?g)", re.IGNORECASE)
 """The name of a file, which may not exist, rather than a text."""
 
 
@@ -51,6 +51,8 @@ def command(
     from glassformer.predict.loading import predictor_class, task_at
 
     pictures = TASKS[task_at(run)].unit == "images"
+    read = (_pictures if pictures else _texts)(inputs or [], max_line_bytes)
+    target = check_target(read, output, shard, restart)
     model: Any = load_with_engine(predictor_class(run).load, run, device, engine, precision)
 
     def classify(lines: list[str]) -> "list[Prediction]":
@@ -66,8 +68,7 @@ def command(
         return _text(line.value, prediction, top, pictures)
 
     work = Work("classify", "classified", classify, text, job_of(model, json=as_json, top=top))
-    read = (_pictures if pictures else _texts)(inputs or [], max_line_bytes)
-    predict_corpus(work, read, Target(output, shard, restart))
+    predict_corpus(work, read, target)
 
 
 def _texts(inputs: list[str], max_line_bytes: int) -> list[LineInput[str]]:

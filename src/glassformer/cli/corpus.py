@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from glassformer import __version__
 from glassformer.cli.corpus_progress import Account, corpus_progress, show_cursor
 from glassformer.cli.inputs import Extent, LineInput, LineShard, extent, texts_of, windows
-from glassformer.cli.io import Output, clean_up_at_signal, open_output, regular_output, write_errors
+from glassformer.cli.io import Output, clean_up_at_signal, open_output, refuse_parquet, regular_output, write_errors
 from glassformer.cli.lines import Line, LineWarnings, LineWindow, predict_window
 from glassformer.cli.messages import note
 
@@ -49,6 +49,8 @@ class Work(Generic[Input, Result]):
     unit: str = "tokens"
     head: Callable[[int], bytes] | None = None
     """The beginning of the output for a number of lines; its length is always the same."""
+    content: Callable[[int], str] | None = None
+    """Description of an output file for a number of lines, which is printed at its end."""
     files: dict[str, str] | None = None
     """File of each kind of text, if lines have several."""
     checks_input: bool = False
@@ -56,11 +58,42 @@ class Work(Generic[Input, Result]):
 
 
 class Target(NamedTuple):
-    """Options of the output."""
+    """Destination of the output, and the part of the input that goes there."""
 
     output: str
-    shard: str | None = None
-    restart: bool = False
+    path: Path | None
+    """The file, which may not exist yet; None for standard output, a device or a pipe."""
+    shard: LineShard | None
+    restart: bool
+
+    @property
+    def compressed(self) -> bool:
+        """True for a file that is named ``.gz``, also if it is a link to a file of another name."""
+        return self.path is not None and self.output.endswith(".gz")
+
+
+def check_target(
+    inputs: Sequence[LineInput[Any]], output: str, shard: str | None = None, restart: bool = False
+) -> Target:
+    """The target of the options. Commands check them before they load a model.
+
+    Raises:
+        ConfigError: An option does not fit the input or the output.
+        DataError: The output cannot be written, or an input is not text.
+    """
+    from glassformer.errors import ConfigError
+
+    part = None if shard is None else LineShard.parse(shard)
+    path = regular_output(output)
+    if output.endswith(".zst"):
+        raise ConfigError(f"{output}: an output is not compressed by zstd; name it .gz, or without .zst")
+    if restart and path is None:
+        raise ConfigError("--restart is for an output that is a file; name one with --output")
+    if part and not all(one.regular for one in inputs):
+        raise ConfigError(f"--shard {part}: reads the input twice; name regular files, not standard input")
+    for file in (file for one in inputs for file in one.files):
+        refuse_parquet(file)
+    return Target(output, path, part, restart)
 
 
 class Sink(Protocol):
@@ -77,30 +110,17 @@ def predict_corpus(work: Work[Input, Result], inputs: Sequence[LineInput[Input]]
     """Predict each line of ``inputs`` and write it to the target.
 
     Raises:
-        ConfigError: An option does not fit the input or the output.
         DataError: The input cannot be read, or the output not written, or not continued.
     """
-    from glassformer.errors import ConfigError
-
-    shard = None if target.shard is None else LineShard.parse(target.shard)
-    path = regular_output(target.output)
-    if target.restart and path is None:
-        raise ConfigError("--restart is for an output that is a file; name one with --output")
+    written = target.path or target.shard
+    size = WINDOW_LINES if written else STREAM_LINES  # shards are divided alike everywhere
     regular = all(one.regular for one in inputs)
-    if shard and not regular:
-        raise ConfigError(f"--shard {shard}: reads the input twice; name regular files, not standard input")
-    size = STREAM_LINES if path is None and shard is None else WINDOW_LINES  # shards are divided alike everywhere
-    whole = extent(inputs, size) if regular and (path or shard or work.checks_input) else None
-    if path is None:
-        with open_output(target.output) as stream:
-            return _stream(work, _part(inputs, size, shard, whole), _StreamSink(stream))
-    return _continue(work, inputs, _Destination(path, shard, target.restart), whole)
-
-
-class _Destination(NamedTuple):
-    path: Path
-    shard: LineShard | None
-    restart: bool
+    whole = extent(inputs, size) if regular and (written or work.checks_input) else None
+    every = _part(inputs, size, target.shard, whole)
+    if target.path is not None:
+        return _continue(work, inputs, every, target, whole)
+    with open_output(target.output) as stream:
+        return _stream(work, every, _StreamSink(stream))
 
 
 class _StreamSink:
@@ -161,10 +181,10 @@ class _Run(Generic[Input, Result]):
         account.seconds += perf_counter() - began
         sink.complete({**asdict(account), "input": self.digest.hexdigest()})
 
-    def summarize(self) -> None:
-        """Print the totals of the warnings."""
+    def summarize(self, scope: str = "") -> None:
+        """Print the totals of the warnings; ``scope`` restricts the lines that they are about."""
         for warnings in self.warnings.values():
-            warnings.summarize()
+            warnings.summarize(scope)
 
 
 def _part(
@@ -187,10 +207,14 @@ def _stream(work: Work[Input, Result], every: Iterator[LineWindow[Input]], sink:
 
 
 def _continue(
-    work: Work[Input, Result], inputs: Sequence[LineInput[Input]], target: _Destination, whole: Extent | None
+    work: Work[Input, Result],
+    inputs: Sequence[LineInput[Input]],
+    every: Iterator[LineWindow[Input]],
+    target: Target,
+    whole: Extent | None,
 ) -> Account:
     """Write a file, from its beginning or from where its part ends."""
-    every, total = _part(inputs, WINDOW_LINES, target.shard, whole), None if whole is None else whole.lines
+    total = None if whole is None else whole.lines
     job = {"command": work.command, "glassformer": __version__, **work.job}
     if any(one.typed for one in inputs):
         job["window"] = "1 line"
@@ -211,24 +235,28 @@ def _continue(
                 n_windows += 1
         with write_errors(str(part.output)):
             part.commit(work.head(run.account.lines) if work.head else None)
-    run.summarize()
-    if n_windows > 1 or resumed or target.shard:
-        note(f"{part.output} is written: {run.account.text(work.done, work.unit)}")
+    run.summarize("since the continuation, " if resumed else "")
+    parts = [work.content(run.account.lines)] if work.content else []
+    parts += [run.account.text(work.done, work.unit)] * bool(n_windows > 1 or resumed or target.shard)
+    if parts:
+        note(f"{part.output} is written: {'; '.join(parts)}")
     return run.account
 
 
 @contextmanager
-def _part_file(work: Work[Any, Any], target: _Destination, job: dict[str, str]) -> Iterator["PartFile"]:
+def _part_file(work: Work[Any, Any], target: Target, job: dict[str, str]) -> Iterator["PartFile"]:
     """The part of the output. If it is not completed, a note tells how many lines of it are."""
     from glassformer.storage.part_file import PartFile
 
+    assert target.path is not None
     with write_errors(str(target.path)):
-        part = PartFile(target.path, job, work.head(0) if work.head else b"", target.restart)
+        head = work.head(0) if work.head else b""
+        part = PartFile(target.path, job, head, target.restart, compress=target.compressed)
 
     def close() -> None:
         if part.closed:
             return
-        if part.state is not None:
+        if part.state is not None and not part.committed:
             note(f"{part.state['lines']:,} lines are complete in {part.path}; the same command continues after them")
             show_cursor()
         part.close()

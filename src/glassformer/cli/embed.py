@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, predict_corpus
+from glassformer.cli.corpus import Work, check_target, predict_corpus
 from glassformer.cli.inputs import line_input
-from glassformer.cli.io import regular_output
 from glassformer.cli.lines import Line, warn_of_truncated
-from glassformer.cli.messages import note
 from glassformer.cli.options import (
     Device,
     Engine,
@@ -68,13 +66,17 @@ def command(
     renamed_option("--npy", "--format npy --output", npy, None if output == "-" else Path(output))
     if npy is not None:
         format, output = "npy", str(npy)
-    if format == "npy" and output == "-":
+    array, inputs = format == "npy", [line_input(file, max_line_bytes)]
+    if array and output == "-":
         raise ConfigError("--format npy writes a file; name it with --output")
+    target = check_target(inputs, output, shard, restart)
+    if array and target.path is None:
+        raise ConfigError(f"{output}: is not a regular file, which --format npy needs; name one with --output")
+    if array and target.compressed:
+        raise ConfigError(f"{output}: --format npy is not compressed; name the output .npy, or use --format jsonl")
     options: dict[str, Any] = {"pooling": pooling, "normalize": normalize}
     encoder = load_with_engine(Encoder.load, run, device, engine, precision)
-    array, width = format == "npy", encoder.model.config.d_model
-    if array and regular_output(output) is None:
-        raise ConfigError(f"{output}: is not a regular file, which --format npy needs; name one with --output")
+    width = encoder.model.config.d_model
 
     def embed(texts: list[str]) -> "list[Tensor]":
         warn_of_truncated(encoder, texts)
@@ -87,10 +89,9 @@ def command(
         _numbers if array else _json,
         job_of(encoder, format=format, pooling=pooling or encoder.pooling, normalize=_chosen(normalize, encoder)),
         head=partial(_header, width) if array else None,
+        content=(lambda count: f"{count:,} vectors of {width} numbers") if array else None,
     )
-    account = predict_corpus(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))
-    if array:
-        note(f"{output} is written: {account.lines:,} vectors of {width} numbers")
+    predict_corpus(work, inputs, target)
 
 
 def _chosen(normalize: bool | None, encoder: "Encoder") -> bool:

@@ -25,7 +25,16 @@ def read_text(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
             raise DataError(f"{file!r}: no such file; send a text through standard input: echo TEXT | glassformer …")
         if "=" in file:
             raise DataError(f"{file!r}: no such file; commands with settings take decoding.KEY=VALUE")
+    refuse_parquet(file)
     return read_lines(file, max_line_bytes)
+
+
+def refuse_parquet(file: str) -> None:
+    """Raise ``DataError`` for a file of Parquet, whose rows would be read as lines of JSON."""
+    from glassformer.errors import DataError
+
+    if file.endswith(".parquet") and os.path.lexists(file):
+        raise DataError(f"{file}: is a table, not lines of text; write its column of text to a file, one text a line")
 
 
 def chunks(file: str, size: int, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[list[str]]:

@@ -166,11 +166,11 @@ class LineWarnings:
             fields |= {key + ending: value for key, value in lines.get(number, {}).items()}
         return fields
 
-    def summarize(self) -> None:
-        """Print a summary of each kind of warning that concerns more than one line of a file."""
+    def summarize(self, scope: str = "") -> None:
+        """Print a summary of each kind of warning that concerns more than one line of a file, after ``scope``."""
         for (category, kind), totals in self._totals.items():
             if totals.texts > 1 and self._files is not None:
-                warn(f"{self._name(kind)}: {category.summary(totals, self._lines)}")  # type: ignore[attr-defined]
+                warn(f"{self._name(kind)}: {scope}{category.summary(totals, self._lines)}")  # type: ignore[attr-defined]
 
     def _add(self, warning: Any) -> None:
         from glassformer.text.errors import UnknownWarning, WarningTotals

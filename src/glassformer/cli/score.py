@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, predict_corpus
+from glassformer.cli.corpus import Work, check_target, predict_corpus
 from glassformer.cli.inputs import LineInput
 from glassformer.cli.lines import Line
 from glassformer.cli.options import Device, MaxLineBytes, OutputFile, Restart, Run, Shard, SourceLines, TargetLines
@@ -35,6 +35,8 @@ def command(
 
     if source == target == "-":
         raise DataError("standard input cannot be both files; name a file for one of them")
+    inputs = [LineInput(source, (source, target), partial(paired_lines, source, target, max_line_bytes))]
+    destination = check_target(inputs, output, shard, restart)
     translator = load(Translator.load, run, device=device)
     describe_engine(translator, translator.decoding)
 
@@ -61,5 +63,4 @@ def command(
         files={"source": source, "target": target},
         checks_input=True,
     )
-    pairs = LineInput(source, (source, target), partial(paired_lines, source, target, max_line_bytes))
-    predict_corpus(work, [pairs], Target(output, shard, restart))
+    predict_corpus(work, inputs, destination)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, predict_corpus
+from glassformer.cli.corpus import Work, check_target, predict_corpus
 from glassformer.cli.inputs import line_input
 from glassformer.cli.lines import Line
 from glassformer.cli.options import Device, Engine, MaxLineBytes, OutputFile, Precision, Restart, Shard, run_argument
@@ -35,6 +35,8 @@ def command(
     """
     from glassformer.predict import Tagger
 
+    inputs = [line_input(file, max_line_bytes)]
+    target = check_target(inputs, output, shard, restart)
     tagger = load_with_engine(Tagger.load, run, device, engine, precision)
 
     def tag(lines: list[str]) -> list[list[str]]:
@@ -47,4 +49,4 @@ def command(
         return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
 
     work = Work("tag", "tagged", tag, text, job_of(tagger, json=as_json), count=len, unit="words")
-    predict_corpus(work, [line_input(file, max_line_bytes)], Target(output, shard, restart))
+    predict_corpus(work, inputs, target)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.corpus import Target, Work, predict_corpus
+from glassformer.cli.corpus import Work, check_target, predict_corpus
 from glassformer.cli.inputs import LineInput
 from glassformer.cli.io import read_text
 from glassformer.cli.lines import Line
@@ -96,6 +96,8 @@ def command(
     text, options = text_and_settings(file, overrides, setting, TranslationDecodingConfig, **options)
     file = text or "-"
     _check(attention and not as_json, prefix == file == "-")
+    inputs = [_rows(file, prefix, max_line_bytes)]
+    target = check_target(inputs, output, shard, restart)
     keep_freed_memory()
     translator = _load_ensemble(run, ensemble or [], device)
     config = translator.configure(**options)
@@ -118,7 +120,7 @@ def command(
         count=lambda hypotheses: len(hypotheses[0].hypothesis.tokens),
         files={"text": file, "prefix": prefix or ""},
     )
-    predict_corpus(work, [_rows(file, prefix, max_line_bytes)], Target(output, shard, restart))
+    predict_corpus(work, inputs, target)
 
 
 def _rows(file: str, prefix: str | None, max_line_bytes: int) -> LineInput[Row]:

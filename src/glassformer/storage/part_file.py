@@ -30,15 +30,22 @@ class PartFile:
     """An unfinished output, locked for this process.
 
     ``job`` describes what decides the bytes of the output, as text by name; a part of another job is refused. ``head``
-    are the first bytes of the output, which ``commit`` can replace. If the output is named ``.gz``, each window is one
-    gzip member.
+    are the first bytes of the output, which ``commit`` can replace. With ``compress``, each window is one gzip member,
+    and there can be no ``head``.
 
     Raises:
+        ValueError: Both ``head`` and ``compress`` are given.
         DataError: The part is of another job, is damaged, or is being written by another process.
         OSError: It cannot be read or written.
     """
 
-    def __init__(self, output: Path, job: dict[str, str], head: bytes = b"", restart: bool = False) -> None:
+    def __init__(
+        self, output: Path, job: dict[str, str], head: bytes = b"", restart: bool = False, compress: bool = False
+    ) -> None:
+        if head and compress:
+            raise ValueError("a compressed output has no head that can be replaced; give head=b'' or compress=False")
+        if compress:
+            job = {**job, "compression": "gzip"}
         self.output = output
         self.path = output.with_name(f"{output.name}.part")
         self.journal_path = output.with_name(f"{output.name}.part.journal")
@@ -46,7 +53,7 @@ class PartFile:
         """State of the caller after the last complete window; None if no window is complete."""
         self._head = head
         self._end, self._crc = len(head), 0
-        self._member = _GzipMember() if output.suffix == ".gz" else None
+        self._member = _GzipMember() if compress else None
         self._file = _open_locked(self.path)
         self._journal: BinaryIO | None = None
         empty = not os.fstat(self._file.fileno()).st_size
@@ -98,12 +105,25 @@ class PartFile:
         """True after ``commit`` and after ``close``."""
         return self._file.closed
 
+    @property
+    def committed(self) -> bool:
+        """True if the open part has replaced the output: Ctrl-C interrupted ``commit`` after that."""
+        try:
+            return os.path.samestat(self.output.stat(), os.fstat(self._file.fileno()))
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
-        """Release the part; without a complete window it is removed. Does nothing after ``commit``."""
+        """Release the part; without a complete window it is removed. Does nothing after ``commit``.
+
+        If ``commit`` was interrupted after it replaced the output, the journal is removed.
+        """
         if self._file.closed:
             return
-        if self.state is None:
-            with suppress(OSError):
+        with suppress(OSError):
+            if self.committed:
+                self.journal_path.unlink(missing_ok=True)
+            elif self.state is None:
                 self.path.unlink()
                 self.journal_path.unlink()
         self._close()
