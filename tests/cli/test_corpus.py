@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpus_lines import LINES, TRANSLATE, VERBS, WORDS
+from corpus_lines import LINES, TRANSLATE, VERBS, WORDS, interrupted
 
 import glassformer.cli.corpus as corpus
 from glassformer.storage.part_file import PartFile
@@ -28,12 +28,6 @@ Refused = Callable[..., str]
 
 def files_of(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def interrupted(cli: Cli, verb: str, run: Path, output: Path, options: list[Any], lines: list[str]) -> Any:
-    """End a command by an invalid line after ``lines``."""
-    text = "".join(f"{line}\n" for line in lines).encode()
-    return cli(verb, run, "-", "-o", output, *options, stdin=text + b"\xff\n")
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -156,55 +150,6 @@ def test_shards_to_standard_output_and_to_a_file_are_parts_of_one_division(
 
 
 # Refusals
-
-
-def begun(cli: Cli, tiny: TinyRun, tmp_path: Path) -> Path:
-    assert interrupted(cli, "translate", tiny.run, tmp_path / "out", TRANSLATE, LINES[:4]).code == 2
-    return tmp_path / "out"
-
-
-def test_changed_settings_are_refused_by_their_name(
-    cli: Cli, refused: Refused, tiny: TinyRun, small_windows: None, tmp_path: Path
-) -> None:
-    output, file = begun(cli, tiny, tmp_path), write_lines(tmp_path / "in", LINES)
-    before = (tmp_path / "out.part").read_bytes()
-    for changed, difference in {
-        ("--beam-size", 2, "-s", "max_extra=2"): "beam_size 1, and now it is 2",
-        (*TRANSLATE, "--json"): "json false, and now it is true",
-        (*TRANSLATE, "--shard", "1/2"): "shard unset, and now it is 1/2 of 10 lines",
-    }.items():
-        told = refused("translate", tiny.run, file, "-o", output, *changed)
-        assert told == (
-            f"{tmp_path}/out.part: was begun with {difference}; use the former, or begin again with --restart"
-        )
-    assert (tmp_path / "out.part").read_bytes() == before
-    assert cli("translate", tiny.run, file, "-o", output, "--json", *TRANSLATE, "--restart").code == 0
-    assert (tmp_path / "out").read_text() == cli("translate", tiny.run, file, "--json", *TRANSLATE).out
-
-
-def test_another_model_is_refused(
-    cli: Cli, refused: Refused, tiny: TinyRun, small_windows: None, tmp_path: Path
-) -> None:
-    output, file = begun(cli, tiny, tmp_path), write_lines(tmp_path / "in", LINES)
-    other = tiny.run / "checkpoints" / "step_00000040"
-    told = refused("translate", other, file, "-o", output, *TRANSLATE)
-    model = r"step_\d{8} \(SHA-256 [0-9a-f]{16}\)"
-    assert re.search(rf"out\.part: was begun with model {model}, and now it is step_00000040 \(SHA-256 [0-9a-f]", told)
-
-
-def test_another_input_is_refused_and_a_longer_one_continued(
-    cli: Cli, refused: Refused, tiny: TinyRun, small_windows: None, tmp_path: Path
-) -> None:
-    """Lines after those that are complete may change: the output is that of the input as it is now."""
-    output = begun(cli, tiny, tmp_path)
-    changed = write_lines(tmp_path / "changed", ["a dog", *LINES[1:]])
-    told = f"its first 3 lines are not those that {tmp_path}/out.part was made from; restore them, or begin again"
-    assert refused("translate", tiny.run, changed, "-o", output, *TRANSLATE).startswith(f"{changed}: {told}")
-    short = write_lines(tmp_path / "short", LINES[:2])
-    assert refused("translate", tiny.run, short, "-o", output, *TRANSLATE).startswith(f"{short}: {told}")
-    longer = write_lines(tmp_path / "longer", [*LINES[:3], *WORDS])
-    assert cli("translate", tiny.run, longer, "-o", output, *TRANSLATE).code == 0
-    assert output.read_text() == cli("translate", tiny.run, longer, *TRANSLATE).out
 
 
 def test_a_broken_input_is_refused_before_the_first_prediction(

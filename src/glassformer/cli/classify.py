@@ -67,7 +67,8 @@ def command(
             return _json({"picture" if pictures else "text": line.value, **line.flags}, prediction)
         return _text(line.value, prediction, top, pictures)
 
-    work = Work("classify", "classified", classify, text, job_of(model, json=as_json, top=top))
+    identify = _identify_picture if pictures else str
+    work = Work("classify", "classified", classify, text, job_of(model, json=as_json, top=top), identify=identify)
     predict_corpus(work, read, target)
 
 
@@ -97,6 +98,15 @@ def _is_file(text: str) -> bool:
 
 def _pictures(inputs: list[str], max_line_bytes: int) -> list[LineInput[str]]:
     return [LineInput(None, (), partial(iter, inputs)) if inputs else line_input("-", max_line_bytes)]
+
+
+def _identify_picture(name: str) -> str:
+    """The name of a picture, with its size in bytes and its time; a missing one is an error of its prediction."""
+    try:
+        status = Path(name).stat()
+    except (OSError, ValueError):
+        return name
+    return f"{name}\0{status.st_size}\0{status.st_mtime_ns}"
 
 
 def _text_and_pair(line: str) -> str | tuple[str, str]:

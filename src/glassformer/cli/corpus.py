@@ -44,6 +44,8 @@ class Work(Generic[Input, Result]):
     """The output for one line: text without its line end, or bytes as they are."""
     job: dict[str, str] = field(default_factory=dict)
     """Settings that decide the output, by name. A part that was begun with others is not continued."""
+    identify: Callable[[Input], str] = lambda row: "\0".join(texts_of(row))
+    """Everything in a line that its prediction depends on. A part whose lines were others is not continued."""
     count: Callable[[Result], int] = lambda result: 0
     """Number of ``unit`` in a prediction, for the rate."""
     unit: str = "tokens"
@@ -163,7 +165,7 @@ class _Run(Generic[Input, Result]):
 
     def read(self, window: LineWindow[Input]) -> None:
         """Add the lines of a window to the digest."""
-        text = "".join("\0".join(texts_of(row)) + "\n" for row in window.rows)
+        text = "".join(f"{self.work.identify(row)}\n" for row in window.rows)
         self.digest.update(text.encode("utf-8", "surrogatepass"))
 
     def predict(self, window: LineWindow[Input], sink: Sink) -> None:

@@ -85,9 +85,10 @@ def describe_engine(predictor: Any, settings: Any = None) -> None:
 
 
 def job_of(predictor: Any, settings: Any = None, **values: Any) -> dict[str, str]:
-    """Everything that decides the output of ``predictor``, as text by name: checkpoints, engine, device, ``values``.
+    """Everything that decides the output of ``predictor``, as text by name: checkpoints, routes, device, ``values``.
 
-    ``settings`` has ``engine`` and ``precision``; by default those of ``predictor``.
+    ``settings`` has ``engine`` and ``precision``; by default those of ``predictor``. ``ValueError``: a name of
+    ``values`` is taken.
     """
     from glassformer.native import describe, route
     from glassformer.storage.manifest import MANIFEST
@@ -98,9 +99,24 @@ def job_of(predictor: Any, settings: Any = None, **values: Any) -> dict[str, str
     for path in getattr(predictor, "checkpoints", None) or [predictor.path]:
         digest = hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
         checkpoints.append(f"{path.name} (SHA-256 {digest[:16]})")
-    return {
+    routes = [route(model, settings.engine, settings.precision) for model in models]
+    native = any(one.engine.startswith("native") for parts in routes for one in parts)
+    job = {
         "model": " + ".join(checkpoints),
-        "engine": " + ".join(describe(route(model, settings.engine, settings.precision)) for model in models),
+        "route": " + ".join(map(describe, routes)),
         "device": predictor.device.type,
-        **{name: json.dumps(value, ensure_ascii=False) for name, value in values.items()},
+        "instructions": _instructions(native),
     }
+    if taken := job.keys() & values.keys():
+        raise ValueError(f"{', '.join(sorted(taken))}: is a name of the job itself; give the value another name")
+    return job | {name: json.dumps(value, ensure_ascii=False) for name, value in values.items()}
+
+
+def _instructions(native: bool) -> str:
+    """The instruction sets that the last bits of results depend on: of PyTorch, and of the kernels if they are used."""
+    import torch
+
+    from glassformer.native.library import loaded
+
+    pytorch = f"PyTorch {torch.__version__} {torch.backends.cpu.get_cpu_capability()}"
+    return f"{pytorch}, kernels {loaded().arithmetic}" if native else pytorch

@@ -187,7 +187,7 @@ class PartFile:
                 f"use the version of glassformer that began it, {BEGIN_AGAIN}"
             )
         before = header["job"]
-        for name in sorted(before.keys() | job.keys()):
+        for name in dict.fromkeys([*job, *before]):
             if before.get(name) != job.get(name):
                 raise DataError(
                     f"{self.path}: was begun with {name} {before.get(name, 'unset')}, and now it is "
