@@ -245,13 +245,15 @@ def test_a_line_from_a_terminal_is_predicted_at_once(run_of: Callable[[str], Pat
     with started("classify", run_of("classification"), stdin=side, stdout=subprocess.PIPE) as process:
         os.close(side)
         assert process.stdout is not None
-        for _ in range(2):
-            os.write(main, b"a dog\n")
-            assert select.select([process.stdout], [], [], 300)[0]
-            assert process.stdout.readline()
-        os.write(main, b"\x04")
-        assert process.wait(timeout=300) == 0
-    os.close(main)
+        try:
+            for _ in range(2):
+                os.write(main, b"a dog\n")
+                assert select.select([process.stdout], [], [], 120)[0]
+                assert process.stdout.readline()
+            os.write(main, b"\x04")
+            assert process.wait(timeout=300) == 0
+        finally:
+            os.close(main)  # ends a process that still reads
 
 
 def test_totals_of_a_continued_output_have_their_scope(
