@@ -104,7 +104,7 @@ def test_translation_in_bfloat16_is_for_gpus(both: list[Translator], tiny: TinyR
     low, high = (there.hypotheses(lines(tiny, "en"), precision=each) for each in ("bfloat16", "float32"))
     for (one,), (other,) in zip(low, high, strict=True):
         assert one.text == other.text
-        assert one.hypothesis.log_prob == pytest.approx(other.hypothesis.log_prob, abs=0.05)
+        assert one.hypothesis.log_prob == pytest.approx(other.hypothesis.log_prob, rel=0.01)
 
 
 def test_ensembles_and_forced_prefixes_on_another_device(
