@@ -1,7 +1,7 @@
 """Two processes of one thread beside one process of two: tokens a second, and the time for the exchange of gradients.
 
-    python -m benchmarks.processes configs/multi30k_quick.toml --steps 60 --turns 3 \\
-        --output benchmarks/results/processes.json data.train='["DIR/train"]' data.validation=[]
+    python -m benchmarks.processes --steps 60 --turns 3 --output benchmarks/results/processes.json \\
+        configs/multi30k_quick.toml data.train='["DIR/train"]' data.validation=[]
 
 The same configuration in turns, without saving. ``exchange`` is the share of a step in which gradients travel, whether
 or not computation goes on meanwhile. ``exposed`` is the share of a step that the exchange costs: the same steps once
