@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 WINDOW_LINES = 2048
 """Maximum lines of a window. They are sorted by length for speed, and at most as many are computed again."""
 STREAM_LINES = 512
-"""Maximum lines of a window if the output is a stream, whose reader waits for them."""
+"""Maximum lines of a window if the output is a stream; its reader waits for each window."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Work(Generic[Input, Result]):
     job: dict[str, str] = field(default_factory=dict)
     """Settings that decide the output, by name. A part that was begun with others is not continued."""
     identify: Callable[[Input], str] = lambda row: "\0".join(texts_of(row))
-    """Everything in a line that its prediction depends on. A part whose lines were others is not continued."""
+    """Text of a line that determines its prediction. A part of other lines is not continued."""
     count: Callable[[Result], int] = lambda result: 0
     """Number of ``unit`` in a prediction, for the rate."""
     unit: str = "tokens"
@@ -268,7 +268,7 @@ def _part_file(work: Work[Any, Any], target: Target, job: dict[str, str]) -> Ite
 
 
 def _skip(run: _Run[Input, Any], every: Iterator[LineWindow[Input]], part: "PartFile", name: str | None) -> None:
-    """Read the lines whose output is complete; ``DataError`` if they are not the lines that it was made from."""
+    """Read the lines of complete windows. Raises ``DataError`` if their digest differs from the recorded one."""
     from glassformer.errors import DataError
     from glassformer.storage.part_file import BEGIN_AGAIN
     from glassformer.storage.regular_files import display_name

@@ -97,7 +97,7 @@ class LineShard(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read ``2/4``. ``ConfigError`` if it is not of this form, or there is no such part."""
+        """Parse ``2/4``. Raises ``ConfigError`` for another form, or a part out of range."""
         from glassformer.errors import ConfigError
 
         match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text, re.ASCII)

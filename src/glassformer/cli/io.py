@@ -30,7 +30,7 @@ def read_text(file: str, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[str]:
 
 
 def refuse_parquet(file: str) -> None:
-    """Raise ``DataError`` for a file of Parquet, whose rows would be read as lines of JSON."""
+    """Raise ``DataError`` for a Parquet file: its rows would become lines of JSON."""
     from glassformer.errors import DataError
 
     if file.endswith(".parquet") and os.path.lexists(file):

@@ -29,7 +29,7 @@ STORE = "GLASSFORMER_STORE"
 WAIT_WITH_ERROR = 60.0
 """Time in which processes meet to report an error in the configuration that says how long to wait."""
 PRINTED, HEARD = "glassformer/printed", "glassformer/heard/"
-"""Keys in the store of the process group: the error that process 0 has printed, and who knows it."""
+"""Keys in the store of the process group: the error that process 0 has printed, and the acknowledgment of each rank."""
 PRINT_SECONDS = 10.0
 """Time in which process 0 has printed an error that all processes end with."""
 HEAR_SECONDS = 2.0
@@ -227,7 +227,7 @@ def print_once(error: Exception, text: str) -> None:
 
 def _store() -> Any:
     """The store of the process group; None without one, or in a single process."""
-    dist = sys.modules.get("torch.distributed")  # without it there is no group
+    dist = sys.modules.get("torch.distributed")  # not imported: there is no process group
     if dist is None or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return None
     from torch.distributed.distributed_c10d import _get_default_store

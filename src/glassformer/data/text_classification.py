@@ -264,7 +264,7 @@ def labeled_batches(
 def collate_labeled(
     frame: Frame, sequences: Sequence[Parts], label_ids: NDArray[np.int64], chosen: Indices
 ) -> LabeledBatch:
-    """The batch of some ``sequences``, whose labels are ``label_ids[chosen]``."""
+    """Collate ``sequences`` with the labels ``label_ids[chosen]``."""
     tokens, mask, segments = map(torch.from_numpy, frame.rows(sequences))
     return LabeledBatch(tokens, mask, segments, torch.from_numpy(label_ids[chosen]), int(mask.sum()), chosen)
 

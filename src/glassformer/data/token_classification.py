@@ -228,7 +228,7 @@ def tagged_batches(
 def collate_tagged(
     frame: Frame, sentences: Sequence[Ragged], tag_ids: Sequence[NDArray[np.integer]], chosen: Indices
 ) -> TaggedBatch:
-    """The batch of ``sentences``, whose words have ``tag_ids``."""
+    """Collate ``sentences`` with the tags ``tag_ids`` of their words."""
     tokens, mask, segments = frame.rows([[words.values] for words in sentences])
     tags = np.full(tokens.shape, NOT_COUNTED, np.int64)
     for row, (words, ids) in enumerate(zip(sentences, tag_ids, strict=True)):

@@ -52,7 +52,7 @@ def share(value: float) -> str:
 
 
 def setting(value: float) -> str:
-    """A number that somebody has chosen, in full: 10000, not 1e+04."""
+    """Value of a setting, in full: 10000, not 1e+04."""
     return f"{value:.10g}"
 
 

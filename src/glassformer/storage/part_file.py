@@ -5,7 +5,6 @@ the CRC-32 of its bytes, and the state of the caller at its end. After a crash, 
 or damaged one are used again, and the rest is cut off.
 """
 
-import fcntl
 import json
 import os
 import stat
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO
 
 from glassformer.errors import DataError
 from glassformer.storage.manifest import parse_object, sync
-from glassformer.storage.regular_files import MEGABYTE
+from glassformer.storage.regular_files import MEGABYTE, open_locked
 
 FORMAT, VERSION = "glassformer part", 1
 SYNC_SECONDS = 1.0
@@ -54,7 +53,8 @@ class PartFile:
         self._head = head
         self._end, self._crc = len(head), 0
         self._member = _GzipMember() if compress else None
-        self._file = _open_locked(self.path)
+        busy = f"{self.path}: is being written by another process; wait for it, or name another output"
+        self._file = open_locked(self.path, busy)
         self._journal: BinaryIO | None = None
         empty = not os.fstat(self._file.fileno()).st_size
         try:
@@ -235,32 +235,6 @@ class _GzipMember:
     def _begin(self) -> None:
         self._deflate = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
         self._header, self._crc, self._size = self.HEADER, 0, 0
-
-
-def _open_locked(path: Path) -> BinaryIO:
-    """Open a part for reading and writing, and lock it; create it if it does not exist."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        file = os.fdopen(descriptor, "r+b")
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise DataError(f"{path}: is not a regular file; move it, or name another output")
-            _lock(descriptor, path)
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()  # the process that held the lock has renamed or removed it
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DataError(f"{path}: is being written by another process; wait for it, or name another output") from None
-    except OSError:
-        pass  # a file system without locks
 
 
 def _journal_line(values: dict[str, Any]) -> bytes:

@@ -5,10 +5,14 @@ never end. Configurations, checkpoints and images are therefore opened here, and
 """
 
 import errno
+import fcntl
 import os
 import stat
 from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
+
+from glassformer.errors import DataError
 
 KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -75,3 +79,29 @@ def _require_regular(info: os.stat_result, path: str | Path) -> None:
     if not stat.S_ISREG(info.st_mode):
         kind = KINDS.get(stat.S_IFMT(info.st_mode), "a special file")
         raise UnsuitableFileError(path, f"is {kind}, not a regular file")
+
+
+def open_locked(path: Path, busy: str) -> BinaryIO:
+    """Open a file for reading and writing, and lock it; create it if it does not exist.
+
+    A file system without locks is accepted. Raises ``DataError`` with the message ``busy`` if another process holds the
+    lock, or if the file is not regular.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        file = os.fdopen(descriptor, "r+b")
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise DataError(f"{path}: is not a regular file; move it, or name another output")
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DataError(busy) from None
+            except OSError:
+                pass  # a file system without locks
+            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()  # the process that held the lock has renamed or removed it

@@ -105,9 +105,8 @@ def _train(
         if recent and (every(config.train.log_every, counters.step) or saving):
             yield _progress(state, recent)  # with every save too: a resumed run does not know the steps before it
             recent = []
-        validated = None
-        if validating:
-            validated = _validated(state)
+        validated = _validated(state) if validating else None
+        if validated:
             yield validated
             reason = reason or _early_stopping(state)
         if saving:

@@ -49,7 +49,7 @@ class Permutation:
 
 
 def _mix(values: _U64) -> _U64:
-    """Finalizer of splitmix64, whose output bits all depend on all input bits; products are modulo 2⁶⁴."""
+    """Finalizer of splitmix64: each output bit depends on all input bits. Products are modulo 2⁶⁴."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))

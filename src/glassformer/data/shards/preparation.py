@@ -2,7 +2,6 @@
 
 import copy
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -30,6 +29,7 @@ from glassformer.data.shards.workers import encoders
 from glassformer.data.token_store import json_digest
 from glassformer.errors import DataError
 from glassformer.storage.manifest import digested
+from glassformer.storage.regular_files import open_locked
 from glassformer.text import TokenizerPair
 
 JOURNAL = "progress.json"
@@ -167,9 +167,10 @@ def locked(folder: Path) -> Iterator[None]:
 
     A network file system locks only what is opened for writing, so a file is locked and not the folder.
     """
+    busy = f"{folder}: another process prepares shards in it; wait for it, or name another one"
     try:
         os.makedirs(folder, exist_ok=True)
-        descriptor = _open_locked(folder)
+        lock = open_locked(folder / LOCK, busy)
     except OSError as error:
         raise _unwritable(folder, error) from None
     try:
@@ -177,30 +178,7 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         with suppress(OSError):
             os.unlink(folder / LOCK)
-        os.close(descriptor)
-
-
-def _open_locked(folder: Path) -> int:
-    path = folder / LOCK
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        try:
-            _lock(descriptor, folder)
-            if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # the process that held the lock has deleted it
-
-
-def _lock(descriptor: int, folder: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DataError(f"{folder}: another process prepares shards in it; wait for it, or name another one") from None
-    except OSError:
-        pass  # a file system without locks
+        lock.close()
 
 
 def _unwritable(folder: Path, error: OSError) -> DataError:
