@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glassformer.storage.run_folder import RunFolder
-from own_process import started
+from own_process import running, started
 from tiny_run import TinyRun
 
 Refused = Callable[..., str]
@@ -35,6 +35,26 @@ def test_a_translation_that_is_ended_leaves_no_file(
         assert process.wait(timeout=300) == code
     assert [item.name for item in tmp_path.iterdir()] == ["out"]
     assert (tmp_path / "out").read_text() == "before\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP), (signal.SIGINT, 130)]
+)
+def test_a_signal_while_the_output_begins_leaves_no_file(
+    tiny: TinyRun, tmp_path: Path, kind: signal.Signals, code: int
+) -> None:
+    """The signal arrives between the creation of the part and that of its journal."""
+    program = f"""
+import os, sys
+from glassformer.cli.app import main
+from glassformer.storage import part_file
+part_file.sync = lambda path: os.kill(os.getpid(), {int(kind)})
+sys.argv[1:] = ["translate", {str(tiny.run)!r}, "-o", {str(tmp_path / "out")!r}]
+main()
+"""
+    with running("-c", program, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.wait(timeout=300) == code
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_full

@@ -6,7 +6,7 @@ and divided into shards. The prediction of a line does not depend on its window.
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from glassformer import __version__
 from glassformer.cli.corpus_progress import Account, corpus_progress, show_cursor
 from glassformer.cli.inputs import Extent, LineInput, LineShard, extent, texts_of, windows
-from glassformer.cli.io import Output, clean_up_at_signal, open_output, refuse_parquet, regular_output, write_errors
+from glassformer.cli.io import (
+    Output,
+    clean_up_at_signal,
+    defer_signals,
+    open_output,
+    refuse_parquet,
+    regular_output,
+    write_errors,
+)
 from glassformer.cli.lines import Line, LineWarnings, LineWindow, predict_window
 from glassformer.cli.messages import note
 
@@ -248,15 +256,14 @@ def _continue(
 @contextmanager
 def _part_file(work: Work[Any, Any], target: Target, job: dict[str, str]) -> Iterator["PartFile"]:
     """The part of the output. If it is not completed, a note tells how many lines of it are."""
-    from glassformer.storage.part_file import PartFile
+    from glassformer.storage.part_file import PartFile, part_path
 
     assert target.path is not None
-    with write_errors(str(target.path)):
-        head = work.head(0) if work.head else b""
-        part = PartFile(target.path, job, head, target.restart, compress=target.compressed)
+    head = work.head(0) if work.head else b""
+    part: PartFile | None = None
 
     def close() -> None:
-        if part.closed:
+        if part is None or part.closed:
             return
         if part.state is not None and not part.committed:
             note(f"{part.state['lines']:,} lines are complete in {part.path}; the same command continues after them")
@@ -264,6 +271,10 @@ def _part_file(work: Work[Any, Any], target: Target, job: dict[str, str]) -> Ite
         part.close()
 
     with clean_up_at_signal(close):
+        # A part that exists is checked to its end, which may take long; a signal leaves it as it is.
+        begins = not part_path(target.path).exists()
+        with write_errors(str(target.path)), defer_signals() if begins else nullcontext():
+            part = PartFile(target.path, job, head, target.restart, compress=target.compressed)
         yield part
 
 

@@ -168,3 +168,20 @@ def clean_up_at_signal(clean_up: Callable[[], None]) -> Iterator[None]:
             clean_up()
         for number in signals:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def defer_signals() -> Iterator[None]:
+    """Deliver SIGINT, SIGTERM and SIGHUP at the end of the block, to the handlers from before it."""
+    received: list[int] = []
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    heard = [kind for kind, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    for kind in heard:
+        signal.signal(kind, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        for kind in heard:
+            signal.signal(kind, before[kind])
+        for number in received:
+            signal.raise_signal(number)

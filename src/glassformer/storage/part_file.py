@@ -25,6 +25,11 @@ SYNC_SECONDS = 1.0
 BEGIN_AGAIN = "or begin again with --restart"
 
 
+def part_path(output: Path) -> Path:
+    """The file that holds the bytes of ``output`` until it is complete."""
+    return output.with_name(f"{output.name}.part")
+
+
 class PartFile:
     """An unfinished output, locked for this process.
 
@@ -46,7 +51,7 @@ class PartFile:
         if compress:
             job = {**job, "compression": "gzip"}
         self.output = output
-        self.path = output.with_name(f"{output.name}.part")
+        self.path = part_path(output)
         self.journal_path = output.with_name(f"{output.name}.part.journal")
         self.state: dict[str, Any] | None = None
         """State of the caller after the last complete window; None if no window is complete."""
