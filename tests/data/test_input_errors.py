@@ -13,8 +13,8 @@ from glassformer.data.config import LabeledConfig, StreamConfig, TaggedConfig
 from glassformer.data.documents import read_pieces
 from glassformer.data.image_files import read_images
 from glassformer.data.input_errors import wide_encoding
+from glassformer.data.series_table import read_table
 from glassformer.data.text_classification import read_labeled
-from glassformer.data.time_series import read_table
 from glassformer.data.token_classification import read_tagged
 from glassformer.errors import DataError
 

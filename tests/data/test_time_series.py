@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.data import time_series
+from glassformer.data import series_table
 from glassformer.data.config import SeriesDataConfig
-from glassformer.data.time_series import PARTS, SeriesFormat, prepare_series, read_table, series_batches
+from glassformer.data.series_table import read_table
+from glassformer.data.time_series import PARTS, SeriesFormat, prepare_series, series_batches
 from glassformer.errors import ConfigError, DataError
 
 START = datetime(2016, 2, 28, 22)
@@ -69,7 +70,7 @@ def test_read_table_looks_up_columns_in_linear_time(write, monkeypatch: pytest.M
     n = 2_000
     header = [Name(f"column {number}") for number in range(n)]
     lines = [(1, header), (2, [str(number) for number in range(n)])]
-    monkeypatch.setattr(time_series, "_csv_lines", lambda *_: iter(lines))
+    monkeypatch.setattr(series_table, "_csv_lines", lambda *_: iter(lines))
     columns = [f"column {number}" for number in reversed(range(n))]
     for chosen, expected in (([], list(range(n))), (columns, list(range(n))[::-1])):
         Name.compared = 0

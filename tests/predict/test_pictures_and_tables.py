@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from glassformer.data.time_series import prepare_series, read_table
+from glassformer.data.series_table import read_table
+from glassformer.data.time_series import prepare_series
 from glassformer.errors import DataError
 from glassformer.predict import Forecaster, ImageClassifier
 from glassformer.predict.evaluation import EvaluationFiles, evaluate_images

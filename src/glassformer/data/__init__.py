@@ -27,13 +27,12 @@ if TYPE_CHECKING:
     from glassformer.data.parallel_text import read_pairs, read_texts
     from glassformer.data.read_report import REASONS, FileReadReport, ReadReport, TokenReadReport
     from glassformer.data.readers import paired_lines, parallel_lines, read_lines
+    from glassformer.data.series_table import Table, read_table
     from glassformer.data.text_classification import LabeledBatch, labeled_batches, prepare_labeled
     from glassformer.data.time_series import (
         SeriesBatch,
         SeriesFormat,
-        Table,
         prepare_series,
-        read_table,
         series_batches,
     )
     from glassformer.data.token_classification import TaggedBatch, prepare_tagged, tagged_batches
@@ -66,7 +65,7 @@ _HOMES = {
     "SeriesFormat": "time_series",
     "Stream": "token_stream",
     "StreamConfig": "config",
-    "Table": "time_series",
+    "Table": "series_table",
     "TaggedBatch": "token_classification",
     "tagged_batches": "token_classification",
     "TaggedConfig": "config",
@@ -87,7 +86,7 @@ _HOMES = {
     "prepare_tagged": "token_classification",
     "read_lines": "readers",
     "read_pairs": "parallel_text",
-    "read_table": "time_series",
+    "read_table": "series_table",
     "read_texts": "parallel_text",
 }
 

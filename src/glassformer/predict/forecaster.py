@@ -13,7 +13,8 @@ from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
 from glassformer.data.config import Missing
-from glassformer.data.time_series import Series, SeriesFormat, read_table
+from glassformer.data.series_table import read_table
+from glassformer.data.time_series import Series, SeriesFormat
 from glassformer.errors import DataError
 from glassformer.metrics.forecast import ForecastErrors, forecast_errors
 from glassformer.models.series import SeriesModel

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.images import ImageFormat
-from glassformer.data.time_series import SeriesFormat, read_table
+from glassformer.data.series_table import read_table
+from glassformer.data.time_series import SeriesFormat
 from glassformer.errors import DataError
 from glassformer.explain.example import Example, ExampleInput, Side
 from glassformer.explain.trace import trace
