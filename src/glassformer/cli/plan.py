@@ -14,41 +14,50 @@ if TYPE_CHECKING:
     from glassformer.planning import Device, Estimate, MeasuredStep, Options, Training, TrainingPlan
 
 
+_Configuration = Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)]
+_Device = Annotated[str, typer.Option(help="Device: p100, v100, a100, h100, h200, b200, l4, rtx4090, …")]
+_Measure = Annotated[bool, typer.Option("--measure", help="Measure this machine instead of --device.")]
+_World = Annotated[str, typer.Option(metavar="N", help="Numbers of devices: 8, 1,2,8 or 1..4096.")]
+_Parallel = Annotated[
+    Literal["ddp", "fsdp"] | None,
+    typer.Option(help="Copies of the model, or shards (FSDP2). [default: train.parallel]"),
+]
+_Figure = Annotated[
+    Path | None, typer.Option(metavar="FILE.svg", help="Draw time, memory and cost.", show_default=False)
+]
+
+
+def _number(metavar: str, help: str, **bounds: Any) -> Any:
+    return typer.Option(metavar=metavar, help=help, **bounds)
+
+
+_TensorParallel = Annotated[int, _number("N", "Devices that share a layer. [default: train.tensor_parallel]", min=0)]
+_Tokens = Annotated[int, _number("N", "Predictions to train on. [default: train.max_steps]", min=0)]
+_Length = Annotated[int, _number("N", "Tokens of a text where the data decide. [default: 32, or longest]", min=0)]
+_Efficiency = Annotated[
+    float | None, typer.Option(min=0.01, max=1, help="Share of the peak rate that products reach. [default: 0.75]")
+]
+_Price = Annotated[float | None, _number("USD", "Price of a device per hour. [default: devices.toml]", min=0)]
+_MeanTime = Annotated[float, _number("HOURS", "Mean time between failures of a device.", min=0.001)]
+_Checkpoint = Annotated[float, _number("SECONDS", "Time to save. [default: its size at 1 GB/s]", min=0)]
+
+
 def command(
-    config: Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)],
+    config: _Configuration,
     overrides: Overrides = None,
     setting: SetOverride = None,
-    device: Annotated[str, typer.Option(help="Device: p100, v100, a100, h100, h200, b200, l4, rtx4090, …")] = "h100",
-    measure: Annotated[bool, typer.Option("--measure", help="Measure this machine instead of --device.")] = False,
-    world: Annotated[str, typer.Option(metavar="N", help="Numbers of devices: 8, 1,2,8 or 1..4096.")] = "1..8",
-    parallel: Annotated[
-        Literal["ddp", "fsdp"] | None,
-        typer.Option(help="Copies of the model, or shards (FSDP2). [default: train.parallel]"),
-    ] = None,
-    tensor_parallel: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Devices that share a layer. [default: train.tensor_parallel]")
-    ] = 0,
-    tokens: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Predictions to train on. [default: train.max_steps]")
-    ] = 0,
-    length: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Tokens of a text where the data decide. [default: 32, or longest]")
-    ] = 0,
-    efficiency: Annotated[
-        float | None, typer.Option(min=0.01, max=1, help="Share of the peak rate that products reach. [default: 0.75]")
-    ] = None,
-    price: Annotated[
-        float | None, typer.Option(min=0, metavar="USD", help="Price of a device per hour. [default: devices.toml]")
-    ] = None,
-    mtbf: Annotated[
-        float, typer.Option(min=0.001, metavar="HOURS", help="Mean time between failures of a device.")
-    ] = 50_000,
-    checkpoint: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time to save. [default: its size at 1 GB/s]")
-    ] = 0,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw time, memory and cost.", show_default=False)
-    ] = None,
+    device: _Device = "h100",
+    measure: _Measure = False,
+    world: _World = "1..8",
+    parallel: _Parallel = None,
+    tensor_parallel: _TensorParallel = 0,
+    tokens: _Tokens = 0,
+    length: _Length = 0,
+    efficiency: _Efficiency = None,
+    price: _Price = None,
+    mtbf: _MeanTime = 50_000,
+    checkpoint: _Checkpoint = 0,
+    figure: _Figure = None,
     format: Annotated[Literal["table", "json"], typer.Option(help="Form of the output.")] = "table",
 ) -> None:
     """Plan a training: memory, time and cost on many devices.

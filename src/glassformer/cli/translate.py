@@ -33,6 +33,7 @@ from glassformer.cli.run import describe_engine, job_of, load
 from glassformer.storage.regular_files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
+    from glassformer.generate import TranslationDecodingConfig
     from glassformer.predict.translator import Translation, Translator
 
 Row = tuple[str, ...]
@@ -103,24 +104,36 @@ def command(
     config = translator.configure(**options)
     describe_engine(translator, config)
 
+    form = _Format(translator, as_json, alignments, attention, config.n_best > 1)
+    predict_corpus(_work(translator, config, options, form, file, prefix), inputs, target)
+
+
+def _work(
+    translator: "Translator",
+    config: "TranslationDecodingConfig",
+    options: dict[str, Any],
+    form: "_Format",
+    file: str,
+    prefix: str | None,
+) -> Work:
+    """Translation of rows with ``options``, of which ``config`` is the whole."""
+
     def translate(rows: list[Row]) -> "list[list[Translation]]":
         if prefix is None:
             return translator.hypotheses([text for text, *_ in rows], None, **options)
         texts, prefixes = zip(*rows, strict=True)
         return translator.hypotheses(texts, prefixes, **options)
 
-    format = _Format(translator, as_json, alignments, attention, config.n_best > 1)
-    forms = {"json": as_json, "alignments": alignments, "attention": attention, "prefix": prefix is not None}
-    work = Work(
+    forms = {"json": form.as_json, "alignments": form.alignments, "attention": form.attention}
+    return Work(
         "translate",
         "translated",
         translate,
-        format.text,
-        job_of(translator, config, **config.model_dump(mode="json"), **forms),
+        form.text,
+        job_of(translator, config, **config.model_dump(mode="json"), **forms, prefix=prefix is not None),
         count=lambda hypotheses: len(hypotheses[0].hypothesis.tokens),
         files={"text": file, "prefix": prefix or ""},
     )
-    predict_corpus(work, inputs, target)
 
 
 def _rows(file: str, prefix: str | None, max_line_bytes: int) -> LineInput[Row]:
