@@ -31,6 +31,8 @@ class EncoderDecoderConfig(Config):
             "scaled_normed": {"scale_embeddings": True, "norm_embeddings": True},
         }
     }
+    shares_rows: ClassVar[bool] = True
+    """True if sentences may share a row, each under its own mask."""
     kind: Literal["encoder_decoder"] = "encoder_decoder"
     vocab_size: int | tuple[int, int] | None = Field(None, description="entries; a pair for separate vocabularies")
     d_model: int = Field(512, gt=0, description="width of the residual stream")

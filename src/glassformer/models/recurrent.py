@@ -5,7 +5,7 @@ context enters the softmax and the other layers (Luong et al. 2015, arXiv:1508.0
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,6 +27,7 @@ from glassformer.taps import tap
 class RecurrentConfig(Config):
     """``vocab_size`` may be a pair (source, target), and is the tokenizer's when not given."""
 
+    shares_rows: ClassVar[bool] = False  # an LSTM would read on into the next sentence
     kind: Literal["recurrent"] = "recurrent"
     vocab_size: PositiveInt | tuple[PositiveInt, PositiveInt] | None = Field(None, description="entries")
     d_model: int = Field(512, gt=0, description="width of the embeddings and of the input of the softmax")

@@ -52,7 +52,7 @@ def batch_shape(config: RunConfig, model: Any, length: int = 0) -> BatchShape:
 
 def translation_batch(data: Any, model: Any, length: int) -> BatchShape:
     """Rows of ``data.row_tokens``, or a sentence a row."""
-    packed = bool(data.row_tokens) and model.kind != "recurrent"
+    packed = bool(data.row_tokens) and model.shares_rows
     width = min(data.row_tokens, data.batch_tokens) if packed else min(length or SENTENCE_TOKENS, data.max_length)
     sentence = min(length or SENTENCE_TOKENS, width)
 

@@ -137,7 +137,7 @@ def tensor_parallel_bytes(values: dict[str, Any], n: int, positions: tuple[int, 
     if n == 1:
         return 0.0
     width = values["d_model"] * element * 2 * (n - 1) / n
-    if values["kind"] != "encoder_decoder":
+    if "n_layers" in values:  # one stack
         return float(4 * values["n_layers"] * positions[0] * width)
     encoder = 4 * values["n_encoder_layers"] * positions[0]
     decoder = values["n_decoder_layers"] * (6 * positions[1] + positions[0])

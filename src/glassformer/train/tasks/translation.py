@@ -153,7 +153,7 @@ class TranslationTask:
         """The training data, and the account of reading them."""
         data, text, seed = self.config.data, self.config.text, self.config.train.seed
         # Sentences of the recurrent model would run into another.
-        row_tokens = 0 if self.config.model.kind == "recurrent" else data.row_tokens
+        row_tokens = data.row_tokens if self.config.model.shares_rows else 0
         if self.shards is not None:
             batches = pair_shards(self.shards, self.tokenizers, data, seed, text.bpe_dropout, row_tokens)
             return batches, [self.shards.index.account]
