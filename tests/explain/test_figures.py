@@ -15,7 +15,6 @@ import glassformer
 import tiny_run
 from glassformer.errors import ConfigError, DataError
 from glassformer.explain import Example, examine
-from glassformer.explain.decimals import compact
 from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
 from glassformer.explain.figures.files import SUFFIXES, save_view, view_as_csv, view_as_latex, view_as_svg
@@ -24,6 +23,7 @@ from glassformer.explain.figures.view import View
 from glassformer.explain.matrix import Axis, Label, Matrix, Scale, visible
 from glassformer.layers.position import sinusoids
 from glassformer.predict.translator import Translator
+from glassformer.text.decimals import compact
 
 SOURCE, TARGET = "the old cat doesn't see Straße", "le vieux chat ne voit pas"
 CROSS = "decoder.1.cross_attention"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from glassformer import examine
-from glassformer.explain.decimals import aligned, weight
 from glassformer.explain.report import report
+from glassformer.text.decimals import aligned, weight
 from random_translator import random_translator
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")

@@ -97,6 +97,12 @@ def test_notebook_attention_is_the_mean_of_the_last_layer(translator: Translator
     torch.testing.assert_close(torch.tensor(cells).reshape(expected.shape), expected, atol=0.0051, rtol=0)
 
 
+def test_notebook_writes_a_weight_of_exactly_zero_as_such() -> None:
+    weights = torch.tensor([[[[0.004, 0.0], [1.0, 0.25]]]])
+    html = CrossAttention(["a", "b"], ["c", "d"], weights)._repr_html_()
+    assert Balanced(html).words[-6:] == ["c", "0.00", "0", "d", "1.00", "0.25"]
+
+
 def test_notebook_html_cuts_and_counts_long_texts() -> None:
     words = [f"w{number}" for number in range(90)]
     shown = CrossAttention(words, words[:50], torch.full((1, 1, 50, 90), 1 / 90))._repr_html_()

@@ -14,7 +14,7 @@ BRIGHTEST = 0.5  # top of the color scale without numbers; at 1, an error of 5 %
 
 def rates_table(report: "ClassReport", unit: str) -> str:
     """Table of rates: one row per class, lowest F1 first, then the averages."""
-    from glassformer.explain.decimals import probability
+    from glassformer.text.decimals import probability
 
     order = sorted(report.classes.items(), key=lambda item: (item[1].f1, item[0]))
     rows: list[tuple[str, ...]] = [("", "precision", "recall", "F1", unit)]

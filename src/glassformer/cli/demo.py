@@ -95,8 +95,8 @@ def attention_table(view: "View") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from glassformer.explain.decimals import aligned, compact
     from glassformer.explain.figures.svg import ink, shade
+    from glassformer.text.decimals import aligned, compact
 
     matrix = view.matrices[0]
     caption = f"rows: {view.row_axis}; columns: {view.column_axis}"

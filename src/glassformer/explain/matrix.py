@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.errors import DataError
-from glassformer.explain.decimals import aligned, column_digits, decimal, weight
+from glassformer.text.decimals import aligned, column_digits, decimal, weight
 from glassformer.text.words import END_OF_WORD, JOINER
 
 LARGEST = 64

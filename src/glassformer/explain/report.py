@@ -8,7 +8,6 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from glassformer.explain.decimals import aligned, decimal, precise, probability, weight
 from glassformer.explain.example import Example
 from glassformer.explain.figures.files import LATEX
 from glassformer.explain.figures.svg import pixel_paths
@@ -24,6 +23,7 @@ from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import WordTable, direction, equation, length_class, sides_of, token, words_of
 from glassformer.explain.walkthrough.step import MAX_LABELS, Pixels, Step, TracedMatrix, legend
 from glassformer.explain.walkthrough.walkthrough import walkthrough
+from glassformer.text.decimals import aligned, decimal, precise, probability, weight
 
 PAGE = "glassformer.explain.page"
 PICTURE = 320

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from glassformer.explain.decimals import decimal
 from glassformer.explain.formula.formula import AxisRecording
 from glassformer.explain.formula.table import axes_of
 from glassformer.taps import Edit, recording
+from glassformer.text.decimals import decimal
 
 
 class Trace(AxisRecording):

@@ -6,6 +6,8 @@ They are self-contained, escape all text, and inherit the colors of the page, so
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from glassformer.text.decimals import weight
+
 MAX_LABELS = 40
 """Maximum rows or columns of a displayed table; a note below it counts the others."""
 CELL = "padding:2px 6px;text-align:center;font-size:11px;border:0;color:inherit"
@@ -49,4 +51,4 @@ def _heading(title: str) -> str:
 def _weight(value: float) -> str:
     """Shaded table cell. Its opacity is at most 0.6, so that the number is legible on light and dark pages."""
     shade = f"background:rgba(59,130,246,{0.6 * min(max(value, 0.0), 1.0):.3f})"
-    return f'<td style="{CELL};{shade}">{value:.2f}</td>'
+    return f'<td style="{CELL};{shade}">{weight(value)}</td>'

@@ -13,7 +13,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, nearest
-from glassformer.explain.decimals import decimal
 from glassformer.explain.example import Example
 from glassformer.explain.trace import Trace, trace
 from glassformer.layers.attention import MultiHeadAttention
@@ -24,6 +23,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.gpt import GPT
 from glassformer.models.vit import ViT
 from glassformer.taps import Edit
+from glassformer.text.decimals import decimal
 
 Off = Literal["zero", "mean"]
 """Replacement of a head that is off: zero, or its mean over positions."""

@@ -6,10 +6,10 @@ from importlib import import_module
 from pathlib import Path
 
 from glassformer.errors import ConfigError
-from glassformer.explain.decimals import aligned
 from glassformer.explain.figures.svg import svg
 from glassformer.explain.figures.view import View
 from glassformer.explain.matrix import Label
+from glassformer.text.decimals import aligned
 
 DRAWN = (".pdf", ".png")  # by matplotlib
 SUFFIXES = (".csv", ".pdf", ".png", ".svg", ".tex")

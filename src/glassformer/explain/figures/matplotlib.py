@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.ft2font import FT2Font
 
-from glassformer.explain.decimals import compact
 from glassformer.explain.figures.svg import extent, ink, lines_of, reduced
 from glassformer.explain.matrix import Matrix, columns_of
+from glassformer.text.decimals import compact
 
 PITCH = 0.115  # inches of a row or column at the least: labels of 6 points do not touch
 CHARACTER = 0.06  # inches of one, in 7 points

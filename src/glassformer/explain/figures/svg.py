@@ -7,8 +7,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.explain.decimals import compact
 from glassformer.explain.matrix import Matrix, Scale, columns_of
+from glassformer.text.decimals import compact
 
 # Samples of cividis (Nuñez, Anderton & Renslow 2018), a palette that color-blind readers see as everybody does.
 CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"]

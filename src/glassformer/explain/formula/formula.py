@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import ConfigError, nearest
-from glassformer.explain.decimals import decimal, difference
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, TensorIndex, evaluate, leaves
 from glassformer.explain.formula.notation import write
 from glassformer.explain.formula.operands import Operands
@@ -16,6 +15,7 @@ from glassformer.explain.formula.operators import FUNCTIONS
 from glassformer.explain.formula.table import axes_of, explained_taps, find_tap
 from glassformer.layers.dropout import has_active_dropout
 from glassformer.taps import Edit, Recording
+from glassformer.text.decimals import decimal, difference
 
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Tolerances by the type that the model computed in, relative to the magnitude of the expression.

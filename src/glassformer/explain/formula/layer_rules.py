@@ -5,7 +5,6 @@ import math
 from torch import nn
 
 from glassformer.errors import ConfigError
-from glassformer.explain.decimals import setting
 from glassformer.explain.formula.dataflow import input_of, keys_of, normalized, residual
 from glassformer.explain.formula.expression import (
     Number,
@@ -21,6 +20,7 @@ from glassformer.layers.block import Stack
 from glassformer.layers.feed_forward import ACTIVATION_RECORDS, Activation
 from glassformer.layers.norm import RMSNorm
 from glassformer.layers.position import Rotary
+from glassformer.text.decimals import setting
 
 RMS_NORM = "Zhang & Sennrich 2019, equation 4"
 

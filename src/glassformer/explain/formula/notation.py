@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-from glassformer.explain.decimals import decimal
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, evaluate
 from glassformer.explain.formula.operators import ATOMIC, OPS
+from glassformer.text.decimals import decimal
 
 MAX_TERMS = 4
 """Maximum number of terms of a long sum that are written out."""

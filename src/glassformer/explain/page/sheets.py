@@ -10,10 +10,10 @@ import torch
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from glassformer.explain.decimals import aligned, decimal, weight
 from glassformer.explain.matrix import Matrix, Scale
 from glassformer.explain.page.shades import shade_class
 from glassformer.explain.walkthrough.step import TracedMatrix
+from glassformer.text.decimals import aligned, decimal, weight
 
 
 @dataclass(frozen=True)

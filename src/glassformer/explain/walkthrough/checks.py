@@ -6,11 +6,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from glassformer.explain.decimals import difference
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import output_of
 from glassformer.explain.walkthrough.step import StepCheck
 from glassformer.models.series import EPSILON
+from glassformer.text.decimals import difference
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
 PATCH_TOLERANCE = 1e-4

@@ -1,12 +1,12 @@
 """Steps of what enters a stack: text, images and series as vectors, and their positions (sections 3.4 and 3.5)."""
 
-from glassformer.explain.decimals import setting
 from glassformer.explain.example import Example, Side
 from glassformer.explain.formula.dataflow import embedded, positions_of
 from glassformer.explain.matrix import Axis
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import Pixels, Step, StepCheck, cut_axis, legend
 from glassformer.tasks import TASKS
+from glassformer.text.decimals import setting
 
 
 def text_to_vectors(example: Example, path: str, stack: str) -> Step:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from glassformer.explain.decimals import aligned, share
 from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import input_names, is_pre, output_of, residual_stream
 from glassformer.explain.formula.formula import Formula, explain
@@ -12,6 +11,7 @@ from glassformer.explain.trace import Trace
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import MAX_LABELS, Step, cut_axis
 from glassformer.layers.feed_forward import ACTIVATION_RECORDS
+from glassformer.text.decimals import aligned, share
 
 
 def self_attention(example: Example, path: str) -> Step:

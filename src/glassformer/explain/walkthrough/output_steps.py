@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from glassformer.explain.decimals import decimal, probability
 from glassformer.explain.example import Example
 from glassformer.explain.formula.formula import explain
 from glassformer.explain.matrix import Axis, Label
 from glassformer.explain.walkthrough.prose import Prose, build
 from glassformer.explain.walkthrough.step import MAX_LABELS, Step, cut_axis, legend
+from glassformer.text.decimals import decimal, probability
 from glassformer.text.tokenizer import Tokenizer
 
 RANKED = 5

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from glassformer.errors import ConfigError
-from glassformer.explain.decimals import difference
 from glassformer.explain.formula.formula import Check, Formula, explain
 from glassformer.explain.matrix import LARGEST, PLAIN, SINGLE_COLUMN, WEIGHTS, Axis, Kind, Label, Matrix, Scale
 from glassformer.explain.trace import Trace
+from glassformer.text.decimals import difference
 from glassformer.text.words import END_OF_WORD, JOINER
 
 MAX_LABELS = LARGEST

@@ -1,4 +1,4 @@
-"""Numbers as text: one function for each place that numbers have in formulas, tables, figures and checks.
+"""Numbers as text: one function for each place that numbers have in formulas, tables, figures, checks and notebooks.
 
 Every minus is typographic. Copies for programs (CSV, attributes of HTML) have all digits and are written elsewhere.
 Counts are written with ``:,``.
