@@ -16,8 +16,7 @@ import glassformer
 import glassformer.predict
 from glassformer.cli.class_report import confusion_text, confusion_view, rates_table
 from glassformer.explain.figures.files import view_as_svg
-from glassformer.metrics.class_report import Confusion
-from glassformer.metrics.spans import span_report
+from glassformer.metrics.class_report import Confusion, span_report
 from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.storage.run_folder import resolve
 from tiny_run import TinyRun, run_to_the_end, write_lines

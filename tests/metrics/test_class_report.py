@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glassformer.errors import DataError
-from glassformer.metrics.class_report import Confusion, set_report
-from glassformer.metrics.spans import Span, mark_spans, span_report, spans
+from glassformer.metrics.class_report import Confusion, Span, mark_spans, set_report, span_report, spans
 
 LABELS = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), min_size=1, max_size=30)
 

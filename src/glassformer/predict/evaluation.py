@@ -17,9 +17,8 @@ from glassformer.data.time_series import prepare_series
 from glassformer.data.token_classification import read_tagged
 from glassformer.data.token_stream import prepare_stream
 from glassformer.errors import ConfigError, DataError, nearest
-from glassformer.metrics.class_report import ClassReport, Confusion
+from glassformer.metrics.class_report import ClassReport, Confusion, mark_spans, span_report
 from glassformer.metrics.likelihood import bits, perplexity
-from glassformer.metrics.spans import mark_spans, span_report
 from glassformer.predict.filler import Filler
 from glassformer.predict.forecaster import Forecaster
 from glassformer.predict.generator import Generator
