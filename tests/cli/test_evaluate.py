@@ -15,7 +15,7 @@ from stored_models import stored
 import glassformer
 import glassformer.predict
 from glassformer.cli.class_report import confusion_text, confusion_view, rates_table
-from glassformer.explain.figures.files import view_as_svg
+from glassformer.explain.figures.view import view_as_svg
 from glassformer.metrics.class_report import Confusion, span_report
 from glassformer.storage.checkpoint import save_checkpoint
 from glassformer.storage.run_folder import resolve

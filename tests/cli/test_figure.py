@@ -11,7 +11,7 @@ from stored_models import GIVEN, stored
 
 from glassformer.explain import examine
 from glassformer.explain import view as view_of
-from glassformer.explain.figures.files import view_as_csv, view_as_latex, view_as_svg
+from glassformer.explain.figures.view import view_as_csv, view_as_latex, view_as_svg
 from tiny_run import TinyRun
 
 Cli = Callable[..., Any]

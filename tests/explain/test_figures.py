@@ -17,9 +17,8 @@ from glassformer.errors import ConfigError, DataError
 from glassformer.explain import Example, examine
 from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
-from glassformer.explain.figures.files import SUFFIXES, save_view, view_as_csv, view_as_latex, view_as_svg
 from glassformer.explain.figures.svg import shade
-from glassformer.explain.figures.view import View
+from glassformer.explain.figures.view import SUFFIXES, View, save_view, view_as_csv, view_as_latex, view_as_svg
 from glassformer.explain.matrix import Axis, Label, Matrix, Scale, visible
 from glassformer.layers.position import sinusoids
 from glassformer.predict.translator import Translator

@@ -10,8 +10,8 @@ from explain.small_examples import EXAMPLES
 from glassformer import ConfigError
 from glassformer.explain.figures.attention import view as view_of
 from glassformer.explain.figures.attention import view_names
-from glassformer.explain.figures.files import save_view, view_as_svg
 from glassformer.explain.figures.svg import pixel_colors, reduced
+from glassformer.explain.figures.view import save_view, view_as_svg
 
 WHOLE = {
     "gpt": ["positions", "mask", "norms", "logit_lens"],

@@ -63,7 +63,7 @@ def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Pa
     from rich.markup import escape
 
     from glassformer.demo_corpus.grammar import DEMO_PAIR, DEMO_SENTENCE
-    from glassformer.explain.figures.files import view_as_svg
+    from glassformer.explain.figures.view import view_as_svg
     from glassformer.metrics import bleu, exact_match
     from glassformer.predict.alignment import links_of_heads
 

@@ -106,7 +106,7 @@ def _check_options(run: str, task: str, for_translators: bool, stride: int, figu
     if stride and task != "language":
         raise ConfigError(f"{run}: --stride is for language models, but this run has task={task}; leave it out")
     if figure is not None:
-        from glassformer.explain.figures.files import known_suffix
+        from glassformer.explain.figures.view import known_suffix
 
         if task not in TASKS or not TASKS[task].unit:
             raise ConfigError(f"{run}: --figure draws a confusion matrix, but task={task} has no classes; leave it out")
@@ -147,7 +147,7 @@ def _data_settings(run: str) -> Any:
 
 def _draw(evaluation: "ClassEvaluation", file: str) -> None:
     from glassformer.cli.class_report import confusion_view
-    from glassformer.explain.figures.files import save_view
+    from glassformer.explain.figures.view import save_view
 
     with write_errors(file):
         save_view(confusion_view(evaluation.confusion, evaluation.unit), file)

@@ -43,7 +43,7 @@ def command(
     from glassformer.errors import ConfigError
     from glassformer.explain import ExampleInput, examine_run, save_view
     from glassformer.explain import view as view_of
-    from glassformer.explain.figures.files import known_suffix
+    from glassformer.explain.figures.view import known_suffix
 
     view = renamed_option("--view", "the argument VIEW", former_view, view)
     file = renamed_option("--output", "the argument FILE", former_output, file)

@@ -9,8 +9,7 @@ from types import ModuleType
 from glassformer.explain.example import Example, ExampleInput, examine_run
 from glassformer.explain.examples.text import examine
 from glassformer.explain.figures.attention import view
-from glassformer.explain.figures.files import save_view
-from glassformer.explain.figures.view import View, view_tensor
+from glassformer.explain.figures.view import View, save_view, view_tensor
 from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.matrix import Axis, Label, Matrix, Scale
 from glassformer.explain.trace import Trace, trace

@@ -9,8 +9,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from glassformer.explain.example import Example
-from glassformer.explain.figures.files import LATEX
 from glassformer.explain.figures.svg import pixel_paths
+from glassformer.explain.figures.view import LATEX
 from glassformer.explain.formula.formula import Formula, trace_back
 from glassformer.explain.matrix import LARGEST
 from glassformer.explain.page.drawing import HIGH, WIDTH, drawings
