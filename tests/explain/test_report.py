@@ -14,7 +14,7 @@ from glassformer.explain.example import Example
 from glassformer.explain.formula.formula import trace_back
 from glassformer.explain.page import matrices
 from glassformer.explain.page.links import alignment_of
-from glassformer.explain.page.shades import palette, stylesheet
+from glassformer.explain.page.sheets import palette, stylesheet
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import direction, length_class
 from glassformer.explain.report import report

@@ -17,8 +17,7 @@ from glassformer.explain.page.drawing import HIGH, WIDTH, drawings
 from glassformer.explain.page.links import alignment_of
 from glassformer.explain.page.matrices import Gallery, galleries_of, gallery_of
 from glassformer.explain.page.model_line import eyebrow, model_line
-from glassformer.explain.page.shades import palette, stylesheet
-from glassformer.explain.page.sheets import Numbers, Sheet, sheet_of_table
+from glassformer.explain.page.sheets import Numbers, Sheet, palette, sheet_of_table, stylesheet
 from glassformer.explain.page.summary import summary_of
 from glassformer.explain.page.wording import WordTable, direction, equation, length_class, sides_of, token, words_of
 from glassformer.explain.walkthrough.step import MAX_LABELS, Pixels, Step, TracedMatrix, legend
