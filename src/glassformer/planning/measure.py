@@ -24,12 +24,12 @@ from glassformer.planning.profile import Point, measured_profile
 from glassformer.planning.record import Recorder, StepRecord
 from glassformer.planning.step import Training, record_step
 from glassformer.storage.run_folder import RunFolder
-from glassformer.train.ahead import Ahead
 from glassformer.train.build import check_compiler
 from glassformer.train.host_process import seed_generators
 from glassformer.train.optim import build_optimizer, weight_update
 from glassformer.train.state import TrainState
 from glassformer.train.step import train_step
+from glassformer.train.task import Ahead
 
 SIZES = 8, 4
 """The measured batches have an eighth and a quarter of the rows."""

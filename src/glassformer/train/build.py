@@ -18,14 +18,13 @@ from glassformer.storage.checkpoint import Checkpoint, check_finite, verify
 from glassformer.storage.run_folder import resolve
 from glassformer.storage.tensor_files import StoredTensors
 from glassformer.tasks import resolve_name
-from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
 from glassformer.train.distributed import ALONE, World, local
 from glassformer.train.division import REPLICA, TENSOR, check_divided, divides, hooked_stacks, make_mesh
 from glassformer.train.host_process import seed_generators
 from glassformer.train.optim import build_optimizer
 from glassformer.train.state import TrainState
-from glassformer.train.task import CheckpointMetadata, SourceCheckpoint, Task
+from glassformer.train.task import Ahead, CheckpointMetadata, SourceCheckpoint, Task
 from glassformer.train.tasks import make_task
 
 MEANING = ("d_model", "n_heads", "d_ff", "activation", "gated", "norm", "norm_order", "positions")

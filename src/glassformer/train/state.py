@@ -20,7 +20,6 @@ from glassformer.native import Route, describe
 from glassformer.native.library import loaded
 from glassformer.storage.checkpoint import TrainingState, check_finite
 from glassformer.storage.tensor_files import StoredTensors
-from glassformer.train.ahead import Ahead
 from glassformer.train.config import RunConfig
 from glassformer.train.distributed import (
     StepLoss,
@@ -32,7 +31,7 @@ from glassformer.train.distributed import (
     whole_tensor,
 )
 from glassformer.train.loss import Loss
-from glassformer.train.task import Task
+from glassformer.train.task import Ahead, Task
 
 
 @dataclass
