@@ -23,8 +23,7 @@ from benchmarks.contenders.ending import ends_with_parent
 from benchmarks.contenders.sizes import SIZES
 from benchmarks.machine import ceiling, describe, device
 from benchmarks.peers import PeerError, python_of
-from glassformer.models.registry import build_model
-from glassformer.models.size import flops_per_token
+from glassformer.models.registry import build_model, flops_per_token
 from glassformer.train import parse_config
 from glassformer.train.build import build
 

@@ -6,8 +6,15 @@ import pytest
 import torch
 
 from glassformer.errors import ConfigError
-from glassformer.models.registry import MODELS, build_model, build_uninitialized, load_weights, weights_of
-from glassformer.models.size import flops_per_token, parameters_by_part
+from glassformer.models.registry import (
+    MODELS,
+    build_model,
+    build_uninitialized,
+    flops_per_token,
+    load_weights,
+    parameters_by_part,
+    weights_of,
+)
 
 LLAMA_7B = {
     "vocab_size": 32000,

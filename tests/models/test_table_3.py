@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
-from glassformer.models.size import parameters_by_part
+from glassformer.models.registry import parameters_by_part
 
 ROWS = [
     ("base", {}, 65),

@@ -91,7 +91,7 @@ def _report(  # type: ignore[no-untyped-def]
     from dataclasses import asdict
 
     from glassformer.models.device import choose_device
-    from glassformer.models.size import flops_per_token, parameters_by_part
+    from glassformer.models.registry import flops_per_token, parameters_by_part
     from glassformer.native import route
 
     where = choose_device(device)

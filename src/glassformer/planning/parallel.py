@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from glassformer.layers.block import Block, Stack
-from glassformer.models.registry import build_uninitialized
-from glassformer.models.size import parameters_by_part
+from glassformer.models.registry import build_uninitialized, parameters_by_part
 from glassformer.planning.devices import HOP_SECONDS, Device
 
 Parallel = Literal["ddp", "fsdp"]

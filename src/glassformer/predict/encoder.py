@@ -14,7 +14,7 @@ from glassformer.data.text_classification import encode_parts
 from glassformer.errors import CheckpointError, DataError
 from glassformer.generate import by_length
 from glassformer.models.bert import BERT, Pooling
-from glassformer.models.size import summary
+from glassformer.models.registry import summary
 from glassformer.predict.loading import LoadedRun
 from glassformer.predict.memory import fitting_memory
 from glassformer.predict.predictor import Predictor

@@ -17,8 +17,8 @@ from glassformer.data.series_table import read_table
 from glassformer.data.time_series import Series, SeriesFormat
 from glassformer.errors import DataError
 from glassformer.metrics.forecast import ForecastErrors, forecast_errors
+from glassformer.models.registry import summary
 from glassformer.models.series import SeriesModel
-from glassformer.models.size import summary
 from glassformer.predict.loading import LoadedRun
 from glassformer.predict.predictor import Predictor
 from glassformer.storage.regular_files import display_name

@@ -26,7 +26,7 @@ from glassformer.generate.greedy_and_sampling import finish
 from glassformer.layers.position import ENCODINGS
 from glassformer.metrics.likelihood import TextLikelihood, sliding_likelihood
 from glassformer.models.gpt import GPT
-from glassformer.models.size import summary
+from glassformer.models.registry import summary
 from glassformer.native import Accelerated
 from glassformer.native.accelerated import supported_decoding, weights_state
 from glassformer.predict.loading import load_run

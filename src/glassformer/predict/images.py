@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glassformer.data.images import ImageFormat, to_floats
 from glassformer.errors import CheckpointError, DataError
-from glassformer.models.size import summary
+from glassformer.models.registry import summary
 from glassformer.models.vit import ViT
 from glassformer.predict.loading import LoadedRun
 from glassformer.predict.predictor import Prediction, Predictor, predictions

@@ -29,7 +29,7 @@ from glassformer.generate.candidates import counting_texts
 from glassformer.generate.pieces import MANY, Translation, joined, search_with_estimate
 from glassformer.layers.position import ENCODINGS
 from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.models.size import parameters_by_part, summary
+from glassformer.models.registry import parameters_by_part, summary
 from glassformer.native import Accelerated
 from glassformer.native.accelerated import supported_decoding
 from glassformer.predict.loading import LoadedRun, load_run

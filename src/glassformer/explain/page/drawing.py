@@ -12,7 +12,7 @@ from glassformer.explain.formula.dataflow import embeddings, positions_of, stack
 from glassformer.explain.page.architecture import Column, ModelPart, columns
 from glassformer.explain.page.model_line import COUNTS, input_name, is_tied
 from glassformer.explain.walkthrough.step import Step
-from glassformer.models.size import parameters_by_part
+from glassformer.models.registry import parameters_by_part
 
 WIDTH, HIGH, GAP = 272, 44, 16
 """Size of a box, and distance of two, in pixels."""
