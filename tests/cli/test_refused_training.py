@@ -50,7 +50,7 @@ Refused = Callable[..., str]
         (['data.train=["/nowhere/train"]'], r"/nowhere/train\.en: no such file \(nor train\.en\.gz\); a path is .*"),
         (['data.validation=["/nowhere/v"]'], r"/nowhere/v\.en: no such file"),
         (["data.batch_tokens=5"], r"does not fit data\.batch_tokens=5; raise it to \d+ or lower data\.max_length"),
-        (["data.max_length=2"], r"no pair is left to train on: .*train: 300 read, 0 kept, too_long 300 \(line 1, 2,"),
+        (["data.max_length=2"], r"no pair is left \(.*train: 300 read, 0 kept, too_long 300 \(line 1, 2,"),
         (
             ["text.kind=word", "text.vocab_size=20", "text.max_unknown_rate=0.05"],
             r"tokens are unknown .*rate=0\.05; raise",

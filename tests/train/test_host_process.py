@@ -75,7 +75,7 @@ def test_a_training_that_breaks_off_leaves_the_random_state(tiny: TinyRun, tmp_p
         next(going)
         going.close()  # type: ignore[attr-defined]
     else:
-        with pytest.raises(DataError, match="no pair is left to train on"):
+        with pytest.raises(DataError, match="no pair is left"):
             glassformer.train(tiny.settings(SETTINGS | {"data.max_length": 3}), run=tmp_path / "run")
     assert host_state() == before
 

@@ -154,7 +154,7 @@ def _build(config: DataConfig, files: list[tuple[str, str | None]], tokenizers: 
                 lines.end()
     account.source, account.target = source.account, target.account
     if not account.kept:
-        raise DataError(f"no pair is left to train on: {'; '.join(file.describe() for file in account.files)}")
+        raise account.nothing_left("pair", "give text of both languages, as UTF-8, or raise data.max_length")
     if links is not None and not links.total:
         raise DataError(f"{', '.join(aligned)}: no pair that is kept has a link; leave data.alignments out")
     written = {"source": source.rows, "target": target.rows} | ({"links": links} if links is not None else {})

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from glassformer.data.read_report import FileReadReport
 from glassformer.data.readers import Row
-from glassformer.errors import DataError
+from glassformer.errors import DataError, nearest
 
 Part = Literal["all", "train", "held_out"]
 
@@ -53,8 +53,10 @@ def nothing_held_out(share: float, paths: Sequence[str]) -> DataError:
     )
 
 
-def only_held_out(where: str, name: str, share: float) -> DataError:
-    """Error for class ``name`` if all its examples are held out."""
+def unknown_class(where: str, name: str, known: Sequence[str], share: float = 0.0) -> DataError:
+    """Error for class ``name`` that is not ``known`` from training; ``share`` is that of a held-out example, else 0."""
+    if not share:
+        return DataError(f"{where} {name!r} does not occur in the training data; {nearest(name, list(known))}")
     return DataError(
         f"{where} {name!r} occurs only among the examples that data.validation_share={share:g} holds out; "
         "add examples of it, lower the share, or set data.validation"

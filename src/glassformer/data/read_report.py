@@ -152,6 +152,10 @@ class ReadReport:
         lost = [tokens.describe_lost(side) for side, tokens in self._sides if tokens.lost]
         return [*self.file_lines(), f"unknown tokens: {rates}", *lost]
 
+    def nothing_left(self, what: str, remedy: str) -> DataError:
+        """Error for files of which no ``what``, such as a document, was kept."""
+        return DataError(f"no {what} is left ({'; '.join(self.file_lines())}); {remedy}")
+
     def file_lines(self) -> list[str]:
         """One line per file; for many files, the total and the first files with lines that were not kept."""
         if len(self.files) <= MAX_FILES:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.config import LabeledConfig
-from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
+from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, unknown_class
 from glassformer.data.input_errors import invalid_csv
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.parallel_text import NO_TAB
@@ -209,12 +209,8 @@ def prepare_labeled(
             for row, parts in encode_labeled(chunk, tokenizer, file):
                 label = row.value.label
                 if labels and label not in labels:
-                    if part == "held_out":
-                        raise only_held_out(f"{path}, line {row.line}: label", label, config.validation_share)
-                    raise DataError(
-                        f"{path}, line {row.line}: label {label!r} does not occur in the training data; "
-                        f"{nearest(label, list(labels))}"
-                    )
+                    share = config.validation_share if part == "held_out" else 0.0
+                    raise unknown_class(f"{path}, line {row.line}: label", label, labels, share)
                 cut = truncated(parts, config.max_length)
                 file.truncated += framed_length(cut) < framed_length(parts)
                 sequences.append([np.array(ids, np.int32) for ids in cut])
@@ -222,8 +218,7 @@ def prepare_labeled(
     if not sequences:
         if part == "held_out":
             raise nothing_held_out(config.validation_share, paths)
-        found = "; ".join(file.describe() for file in account.files)
-        raise DataError(f"no labeled text is left ({found}); give texts with labels, as UTF-8")
+        raise account.nothing_left("labeled text", "give texts with labels, as UTF-8")
     labels = labels or _learned_labels(names, paths)
     for ids in chain.from_iterable(sequences):
         account.source.count(ids, tokenizer.unknown_id)

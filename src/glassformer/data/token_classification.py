@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.config import TaggedConfig
-from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, only_held_out
+from glassformer.data.held_out import Part, is_held_out, nothing_held_out, of_part, unknown_class
 from glassformer.data.loader import Draw, ResumableLoader, Tensors
 from glassformer.data.read_report import FileReadReport, ReadReport, Reason
 from glassformer.data.readers import (
@@ -32,7 +32,7 @@ from glassformer.data.readers import (
 from glassformer.data.sampling import Indices
 from glassformer.data.sequences import Frame, sequence_sampler
 from glassformer.data.token_store import Ragged, json_digest
-from glassformer.errors import DataError, nearest
+from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 
 DOCUMENT_MARK = "-DOCSTART-"
@@ -185,8 +185,7 @@ def prepare_tagged(
     if not sentences:
         if part == "held_out":
             raise nothing_held_out(config.validation_share, paths)
-        found = "; ".join(file.describe() for file in account.files)
-        raise DataError(f"no tagged sentence is left ({found}); give words with tags, as UTF-8")
+        raise account.nothing_left("tagged sentence", "give words with tags, as UTF-8")
     tags = tags or tuple(sorted({tag for sentence in names for tag in sentence}))
     for words in sentences:
         account.source.count(words.values, tokenizer.unknown_id)
@@ -266,11 +265,7 @@ def _check_tags(path: str, row: TaggedRow, tags: tuple[str, ...], share: float) 
     for number, tag in enumerate(row.value.tags):
         if tags and tag not in tags:
             line = row.line + number * row.value.lines_a_word
-            if share:
-                raise only_held_out(f"{path}, line {line}: tag", tag, share)
-            raise DataError(
-                f"{path}, line {line}: tag {tag!r} does not occur in the training data; {nearest(tag, list(tags))}"
-            )
+            raise unknown_class(f"{path}, line {line}: tag", tag, tags, share)
 
 
 def _fingerprint(

@@ -25,7 +25,6 @@ from glassformer.data.token_store import (
     open_or_build,
     ragged_writer,
 )
-from glassformer.errors import DataError
 from glassformer.text import Tokenizer
 
 NAME = "stream"
@@ -118,8 +117,7 @@ def _build(config: DocumentsConfig, paths: list[str], tokenizer: Tokenizer, part
             writer.close(file)
         writer.finish(account)
     if not account.kept:
-        found = "; ".join(account.file_lines())
-        raise DataError(f"no document is left ({found}); give text, as UTF-8 (iconv -f LATIN1 -t UTF-8 converts)")
+        raise account.nothing_left("document", "give text, as UTF-8 (iconv -f LATIN1 -t UTF-8 converts)")
     return Contents({NAME: rows.dtype}, account, {"characters": writer.characters, "bytes": writer.bytes})
 
 

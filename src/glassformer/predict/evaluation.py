@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from glassformer.config import Config
 from glassformer.data.config import LabeledConfig, MaskedConfig, StreamConfig, TaggedConfig
+from glassformer.data.held_out import unknown_class
 from glassformer.data.image_files import read_images
 from glassformer.data.images import ordered_images
 from glassformer.data.masking import masked_batches
@@ -16,7 +17,7 @@ from glassformer.data.text_classification import read_labeled
 from glassformer.data.time_series import prepare_series
 from glassformer.data.token_classification import read_tagged
 from glassformer.data.token_stream import prepare_stream
-from glassformer.errors import ConfigError, DataError, nearest
+from glassformer.errors import ConfigError, DataError
 from glassformer.metrics.class_report import ClassReport, Confusion, mark_spans, span_report
 from glassformer.metrics.likelihood import bits, perplexity
 from glassformer.predict.filler import Filler
@@ -233,7 +234,7 @@ def classified_images(classifier: ImageClassifier, files: list[str]) -> Labels:
 
 def _check(label: str, known: tuple[str, ...], where: str) -> None:
     if label not in known:
-        raise DataError(f"{where} {label!r} does not occur in the training data; {nearest(label, list(known))}")
+        raise unknown_class(where, label, known)
 
 
 def _check_some(examples: list[str], files: list[str], unit: str) -> None:
