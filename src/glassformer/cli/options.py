@@ -63,6 +63,7 @@ def _check_form(settings: list[str] | None) -> list[str] | None:
     return settings
 
 
+Configuration = Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)]
 Run = Annotated[str, run_argument()]
 SourceLines = Annotated[str, typer.Argument(help="File of source lines.")]
 TargetLines = Annotated[str, typer.Argument(help="File of target lines.")]

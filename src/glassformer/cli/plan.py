@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from glassformer.cli.io import say, write_errors
-from glassformer.cli.options import Overrides, SetOverride
+from glassformer.cli.options import Configuration, Overrides, SetOverride
 
 if TYPE_CHECKING:
     from glassformer.planning import Device, Estimate, MeasuredStep, Options, Training, TrainingPlan
 
 
-_Configuration = Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)]
 _Device = Annotated[str, typer.Option(help="Device: p100, v100, a100, h100, h200, b200, l4, rtx4090, …")]
 _Measure = Annotated[bool, typer.Option("--measure", help="Measure this machine instead of --device.")]
 _World = Annotated[str, typer.Option(metavar="N", help="Numbers of devices: 8, 1,2,8 or 1..4096.")]
@@ -43,7 +42,7 @@ _Checkpoint = Annotated[float, _number("SECONDS", "Time to save. [default: its s
 
 
 def command(
-    config: _Configuration,
+    config: Configuration,
     overrides: Overrides = None,
     setting: SetOverride = None,
     device: _Device = "h100",

@@ -12,7 +12,7 @@ import typer
 
 from glassformer.cli.io import say
 from glassformer.cli.messages import Verbosity, console, note, verbosity
-from glassformer.cli.options import Overrides, SetOverride
+from glassformer.cli.options import Configuration, Overrides, SetOverride
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -23,7 +23,7 @@ REFRESH_SECONDS = 0.1
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)],
+    config: Configuration,
     overrides: Overrides = None,
     setting: SetOverride = None,
     output: Annotated[

@@ -12,7 +12,7 @@ import typer
 
 from glassformer.cli.jobs import began, job_id, record
 from glassformer.cli.messages import Verbosity, clock, console, detail, message, note, verbosity
-from glassformer.cli.options import Overrides, SetOverride
+from glassformer.cli.options import Configuration, Overrides, SetOverride
 from glassformer.cli.process import prepare_training
 from glassformer.cli.processes import joined, launch, leads, started_by_launcher, threads_of_one
 
@@ -27,7 +27,7 @@ REFRESH_SECONDS = 0.1
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="Configuration in TOML, as in configs/.", show_default=False)],
+    config: Configuration,
     overrides: Overrides = None,
     setting: SetOverride = None,
     run: Annotated[
