@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from torch import nn
@@ -55,10 +56,11 @@ def render() -> str:
         for tap in taps:
             for path, model in places[module, tap]:
                 models[path].add(model)
-        everywhere = ", ".join(f"{_path(path)} ({', '.join(_ordered(names))})" for path, names in models.items())
+        everywhere = ", ".join(f"{_path(path)}\u00a0({', '.join(_ordered(names))})" for path, names in models.items())
+        lines = fill(everywhere, 120, break_long_words=False, break_on_hyphens=False).replace("\u00a0", " ")
         rows = [_row(tap, record, places[module, tap], set(models)) for tap, record in taps.items()]
         head = "| tap | axes | formula | reference | recorded |\n| --- | --- | --- | --- | --- |"
-        sections.append("\n".join([f"\n## `{module.__name__}`\n\n{everywhere}\n\n{head}", *rows, ""]))
+        sections.append("\n".join([f"\n## `{module.__name__}`\n\n{lines}\n\n{head}", *rows, ""]))
     return HEAD + "".join(sections)
 
 

@@ -1,4 +1,4 @@
-"""Sizes of files and functions, as ARCHITECTURE.md gives them."""
+"""Sizes of files, functions and lines of text, as ARCHITECTURE.md gives them."""
 
 import ast
 from collections.abc import Iterator
@@ -8,8 +8,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "glassformer"
+PAGES = ("benchmarks", "docs", "examples")
 MAX_LINES, MAX_LINES_OF_A_MODEL = 400, 200
-MAX_FUNCTION_LINES, MAX_PARAMETERS = 50, 8
+MAX_FUNCTION_LINES, MAX_PARAMETERS, MAX_COLUMNS = 50, 8, 120
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, bool]]:
@@ -34,11 +35,27 @@ def oversized(source: str, max_lines: int, *, verb: bool = False) -> list[str]:
     return listed
 
 
+def wide_lines(text: str) -> list[int]:
+    """Numbers of the lines that are too long. A row of a table cannot be wrapped."""
+    return [
+        number
+        for number, line in enumerate(text.splitlines(), start=1)
+        if len(line) > MAX_COLUMNS and not line.startswith("|")
+    ]
+
+
 @pytest.mark.parametrize("path", sorted(SOURCES.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCES)))
 def test_files_and_functions_of_the_package_are_small(path: Path) -> None:
     room = path.relative_to(SOURCES).parts[0]
     limit = MAX_LINES_OF_A_MODEL if room in ("layers", "models") else MAX_LINES
     assert oversized(path.read_text(encoding="utf-8"), limit, verb=room == "cli") == []
+
+
+def test_lines_of_markdown_are_short() -> None:
+    paths = [*ROOT.glob("*.md"), *(path for room in PAGES for path in (ROOT / room).rglob("*.md"))]
+    assert len(paths) > 20
+    wide = {str(path.relative_to(ROOT)): wide_lines(path.read_text(encoding="utf-8")) for path in paths}
+    assert {name: numbers for name, numbers in wide.items() if numbers} == {}
 
 
 FUNCTION = "def f({}):\n{}"
@@ -65,3 +82,7 @@ def test_linter_lists_long_functions_and_exempts_parameters_of_verbs() -> None:
     assert oversized(long.replace("    pass\n", "", 1), MAX_LINES) == []
     verb = "def command(a, b, c, d, e, f, g, h, i):\n" + "    pass\n" * 50
     assert oversized(verb, MAX_LINES, verb=True) == ["command: 51 lines"]
+
+
+def test_linter_lists_wide_lines_outside_tables() -> None:
+    assert wide_lines("a" * 120 + "\n" + "a" * 121 + "\n| " + "a" * 121) == [2]

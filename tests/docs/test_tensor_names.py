@@ -41,9 +41,9 @@ def parse_page(text: str) -> dict[Listed, bool]:
     """Every tap that the page lists, and True if an edit of it is refused."""
     listed = {}
     for section in text.split("\n## ")[1:]:
-        title, _, places, *rows = section.splitlines()
+        title, places, table = section.split("\n\n", 2)
         paths = re.findall(r"`([\w.]+)` \(", places) or [""]
-        for row in rows:
+        for row in table.splitlines():
             if row.startswith("| `"):
                 name, *_, condition = (cell.strip() for cell in row.strip("|").split(" | "))
                 _, restricted, modules = condition.rpartition("in `")
