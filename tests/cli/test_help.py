@@ -1,5 +1,6 @@
 """Help, shell completion and the amount of messages."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -9,7 +10,12 @@ from typing import Any
 
 import pytest
 
+from glassformer.cli import plan, prepare
 from glassformer.cli.options import MARKS_OF_RUNS, complete_runs
+from glassformer.data.shards.preparation import SHARD_TOKENS
+from glassformer.planning.batch import SENTENCE_TOKENS
+from glassformer.planning.devices import REACHED_PRODUCTS
+from glassformer.planning.failures import MTBF_HOURS, STORAGE_BANDWIDTH
 from glassformer.storage.manifest import MANIFEST
 from glassformer.storage.run_folder import CHECKPOINTS
 from own_process import ENVIRONMENT
@@ -30,6 +36,16 @@ def test_help_fits_80_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     names = [line.split()[0] for line in commands]
     for line in page.splitlines() + [line for name in names for line in cli(name, "--help").out.splitlines()]:
         assert len(line) <= 80, line
+
+
+def test_defaults_of_commands_are_those_of_the_library(cli: Cli) -> None:
+    """Commands write them again, since importing them would take seconds before ``--help``."""
+    assert inspect.signature(plan.command).parameters["mtbf"].default == MTBF_HOURS
+    assert inspect.signature(prepare.command).parameters["shard_tokens"].default == SHARD_TOKENS
+    page = " ".join(cli("plan", "--help").out.split())
+    assert f"products reach. [default: {REACHED_PRODUCTS}]" in page
+    assert f"its size at {STORAGE_BANDWIDTH / 1e9:g} GB/s" in page
+    assert f"[default: {SENTENCE_TOKENS}, or longest]" in page
 
 
 def complete(words: str, folder: Path, tail: str = "") -> list[str]:
