@@ -35,10 +35,16 @@ class AxisRecording(Recording):
         self.model = model
         self.dropped = has_active_dropout(model)
         """True if dropout was on, so that no formula gives the numbers."""
+        self._axes_of: dict[tuple[str, int], tuple[str, ...]] = {}
+        """Axes by name and number of axes, as a formula asks for those of its operands many times."""
 
     def axes(self, name: str) -> tuple[str, ...]:
         """``("batch", "head", "query", "key")`` for attention weights."""
-        return axes_of(self.model, name, self[name])
+        tensor = self[name]
+        key = name, tensor.ndim
+        if key not in self._axes_of:
+            self._axes_of[key] = axes_of(self.model, name, tensor)
+        return self._axes_of[key]
 
     def at(self, name: str, **index: int) -> Tensor:
         """Part of ``name`` at ``index``, which fixes axes by name; axes of one entry are fixed if not named."""

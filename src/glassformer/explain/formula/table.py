@@ -299,12 +299,15 @@ TAPS: dict[type[nn.Module], dict[str, Tap]] = {
 
 def find_row(model: nn.Module, name: str) -> tuple[type[nn.Module], str] | None:
     """Class and name of the row of a recorded tensor, by its module; None for a tap that is not the package's."""
-    parts, modules = re.sub(r"_\d+$", "_N", name).split("."), dict(model.named_modules(remove_duplicate=False))
-    for depth in range(len(parts)):
-        module, tap = modules.get(".".join(parts[:depth])), ".".join(parts[depth:])
+    parts = re.sub(r"_\d+$", "_N", name).split(".")
+    module: nn.Module | None = model
+    for depth, part in enumerate(parts):
+        tap = ".".join(parts[depth:])
         for one in type(module).__mro__:
             if one in TAPS and tap in TAPS[one]:
                 return one, tap
+        child = getattr(module, part, None)
+        module = child if isinstance(child, nn.Module) else None
     return None
 
 
