@@ -27,7 +27,11 @@ REQUIRED_IN_CI = ("Chromium", "playwright", "axe-core", "compiler", "there are n
 
 
 MARKED = {
-    "browser": ("explain/test_report_in_a_browser", "explain/test_reports_of_others"),
+    "browser": (
+        "explain/test_report_in_a_browser",
+        "explain/test_reports_of_others",
+        "web/test_explorer_in_a_browser",
+    ),
     "kill": (
         "train/test_killed",
         "storage/test_run_folder_killed",

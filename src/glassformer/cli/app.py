@@ -17,6 +17,7 @@ from glassformer.cli import (
     demo,
     embed,
     evaluate,
+    explore,
     export,
     figure,
     fill,
@@ -71,7 +72,10 @@ def _options(
 
 
 _USES = (translate, generate, fill, classify, tag, forecast, embed)
-_OTHERS = (score, align, evaluate, figure, average, info, plan, tokenize, import_, export, demo, walkthrough)
+_OTHERS = (
+    *(score, align, evaluate, figure, average, info, plan, tokenize),
+    *(import_, export, demo, walkthrough, explore),
+)
 for _verb in (train, prepare, *_USES, *_OTHERS):
     _name = _verb.__name__.rpartition(".")[2].removesuffix("_")  # ``import`` is a Python keyword
     app.command(name=_name)(advise(_name, check_run_argument(_name, _verb.command)))

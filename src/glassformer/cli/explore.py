@@ -1,0 +1,71 @@
+"""``glassformer explore``: a run as a live page in the browser."""
+
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glassformer.cli.io import say
+from glassformer.cli.messages import note
+from glassformer.cli.options import MARKS_OF_RUNS, complete_runs
+from glassformer.cli.processes import end_process
+
+if TYPE_CHECKING:
+    from glassformer.web.settings import WebSettings
+
+
+def command(
+    folder: Annotated[
+        str, typer.Argument(metavar="RUN", help="Run or checkpoint folder.", autocompletion=complete_runs)
+    ],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+) -> None:
+    """Open a run as a live page: every number of every sentence.
+
+    The page is served to this machine only, by the address that is printed. Ctrl-C ends it.
+    """
+    _check_folder(folder)
+    settings = _settings(port)
+    from glassformer.web.app import create_app
+    from glassformer.web.server import address_of, open_socket, serve
+
+    opened = open_socket(settings)
+    address = address_of(opened, settings)
+
+    def announce() -> None:
+        say(address)
+        note("the page is served to this machine only; Ctrl-C ends it")
+        if browser:
+            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+    with suppress(KeyboardInterrupt):
+        serve(create_app(folder, settings), opened, announce)
+    end_process(130)  # not waiting for a computation that nobody reads
+
+
+def _check_folder(folder: str) -> None:
+    """Refuse what is no run before anything is imported for it."""
+    from glassformer.errors import CheckpointError
+
+    if not any(Path(folder, mark).exists() for mark in MARKS_OF_RUNS):
+        problem = "is neither a run nor a checkpoint" if Path(folder).exists() else "there is no such run or checkpoint"
+        raise CheckpointError(f"{folder}: {problem}; name the folder of a run")
+
+
+def _settings(port: int) -> "WebSettings":
+    """``ConfigError`` if the extra is not installed."""
+    from glassformer.errors import ConfigError
+
+    try:
+        import fastapi
+        import uvicorn
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed; pip install 'glassformer[web]'") from None
+    del fastapi, uvicorn
+    from glassformer.web.settings import WebSettings
+
+    return WebSettings(port=port)

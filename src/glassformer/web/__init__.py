@@ -1,0 +1,1 @@
+"""One web application: pages for people (``explorer``). Only this package imports a web framework."""

@@ -1,0 +1,144 @@
+"""A loaded checkpoint, and the example that it makes of an input: one class for each kind of input."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from glassformer.errors import CheckpointError, DataError
+from glassformer.explain.example import Example
+from glassformer.explain.examples.text import (
+    examine,
+    examine_class,
+    examine_continuation,
+    examine_masked,
+    examine_tags,
+)
+from glassformer.predict.loading import LoadedRun, load_run, task_at
+from glassformer.predict.translator import Translator
+from glassformer.taps import Edit
+from glassformer.web.explorer.selection import Selection
+
+BEAM_SIZE = 4
+"""Hypotheses of a beam search where the run's own setting is greedy."""
+SEED = 1
+"""Random seed of a sampled translation, so that an address always shows the same one."""
+
+
+class ExploredModel(Protocol):
+    """A loaded checkpoint of one kind of input."""
+
+    translates: bool
+
+    @property
+    def model(self) -> Any: ...
+    def output(self, selection: Selection) -> str: ...
+    def count_tokens(self, selection: Selection) -> int: ...
+    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example: ...
+    def knows(self, text: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class ExploredTranslator:
+    """A translator; ``output`` is the target text."""
+
+    translator: Translator
+    translates = True
+
+    @property
+    def model(self) -> Any:
+        return self.translator.models[0]
+
+    def output(self, selection: Selection) -> str:
+        """The target that is explained: the given one, or the model's own by the mode."""
+        if selection.mode == "forced" and selection.target.strip():
+            return selection.target
+        return self.translator.translate([selection.source], **self.settings(selection))[0]
+
+    def settings(self, selection: Selection) -> dict[str, Any]:
+        """Decoding settings of a mode."""
+        own = self.translator.decoding.beam_size
+        if selection.mode == "greedy":
+            return {"beam_size": 1, "n_best": 1, "sample": False}
+        if selection.mode == "sample":
+            return {"beam_size": 1, "n_best": 1, "sample": True, "seed": SEED}
+        return {"beam_size": own if own > 1 else BEAM_SIZE, "n_best": 1, "sample": False}
+
+    def count_tokens(self, selection: Selection) -> int:
+        """Tokens of the longer text."""
+        pair = self.translator.tokenizers
+        target = selection.target if selection.mode == "forced" else ""
+        return max(len(pair.source.encode(selection.source)), len(pair.target.encode(target)))
+
+    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
+        return examine(self.translator, selection.source, output, edits=edits)
+
+    def knows(self, text: str) -> bool:
+        """True if every word of ``text`` is in the vocabulary."""
+        return not self.translator.tokenizers.source.unknown(text)
+
+
+@dataclass(frozen=True)
+class ExploredText:
+    """A model of one text: a language model, or BERT with one of its heads."""
+
+    run: LoadedRun
+    translates = False
+
+    @property
+    def model(self) -> Any:
+        return self.run.model
+
+    def output(self, selection: Selection) -> str:
+        return ""
+
+    def count_tokens(self, selection: Selection) -> int:
+        return len(self.run.tokenizer.encode(selection.source))
+
+    def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
+        model, tokenizer, text = self.run.model, self.run.tokenizer, selection.source
+        match self.run.task:
+            case "language":
+                if not tokenizer.encode(text):
+                    raise DataError("the text has no tokens; give one with at least one word")
+                return examine_continuation(model, tokenizer, text, edits=edits)
+            case "masked":
+                return examine_masked(model, tokenizer, text, edits=edits)
+            case "classification":
+                texts = [text] if not selection.target else [text, selection.target]
+                return examine_class(model, tokenizer, texts, self.run.setting("labels"), edits=edits)
+            case _:
+                return examine_tags(model, tokenizer, text, self.run.setting("tags"), edits=edits)
+
+    def knows(self, text: str) -> bool:
+        """True if every word of ``text`` is in the vocabulary."""
+        return not self.run.tokenizer.unknown(text)
+
+
+TEXTS = ("language", "masked", "classification", "tagging")
+"""Tasks of one text."""
+
+
+def load_explored(path: Path) -> ExploredModel:
+    """Load a checkpoint. ``CheckpointError`` for a task that reads no text."""
+    task = task_at(path)
+    if task == "translation":
+        return ExploredTranslator(Translator.load(path))
+    if task in TEXTS:
+        return ExploredText(load_run(path))
+    raise CheckpointError(
+        f"{path}: is a run of task={task}, and explore reads texts; use glassformer walkthrough RUN FILE --html"
+    )
+
+
+def bytes_of(example: Example) -> int:
+    """Memory of the recorded tensors."""
+    trace = example.trace
+    return sum(tensor.numel() * tensor.element_size() for name in trace for tensor in trace.all(name))
+
+
+def with_mask(text: str) -> str:
+    """``text`` with its middle word hidden, for a model of masked words."""
+    words = text.split()
+    words[len(words) // 2] = "[MASK]"
+    return " ".join(words)

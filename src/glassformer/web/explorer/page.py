@@ -1,0 +1,175 @@
+"""The page of an address: panels chosen by the level of zoom, written by the templates."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from glassformer.errors import GlassformerError
+from glassformer.explain.example import Example
+from glassformer.explain.page.model_line import model_line
+from glassformer.explain.page.wording import direction, equation, token
+from glassformer.explain.walkthrough.step import legend
+from glassformer.layers.attention import MultiHeadAttention
+from glassformer.storage.run_folder import resolve
+from glassformer.web.explorer.panels.cell import cell_of
+from glassformer.web.explorer.panels.chain import chains_of
+from glassformer.web.explorer.panels.heads import head_rows
+from glassformer.web.explorer.panels.matrix import table_of
+from glassformer.web.explorer.panels.model_map import map_of
+from glassformer.web.explorer.panels.output import output_of
+from glassformer.web.explorer.panels.sentence import WIDTH, sentence_of
+from glassformer.web.explorer.panels.timeline import timeline_of
+from glassformer.web.explorer.panels.wording import module_summary, module_title, tensor_text
+from glassformer.web.explorer.places import resolve_selection, tensor_of
+from glassformer.web.explorer.selection import MODES, Selection, parse_address
+from glassformer.web.explorer.session import Session
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of HTML, and its HTTP status."""
+
+    html: str
+    status: int = 200
+
+
+class Crumb(NamedTuple):
+    """A level above the view, or the view itself."""
+
+    text: str
+    address: str
+
+
+def render_page(session: Session, query: str) -> Page:
+    """The page of an address. An error of the user is a page too, with status 422."""
+    selection, notes = parse_address(query)
+    try:
+        examined = session.examine(selection, notes)
+        selection = resolve_selection(examined.selection, examined.example, notes)
+        panels = _panels(examined.example, selection)
+    except GlassformerError as error:
+        values = {**_nothing(), "error": str(error), "output_text": selection.target}
+        return Page(_write(session, selection, notes, values), 422)
+    translates = examined.explored.translates
+    values = {**panels, "error": "", "output_text": examined.example.target if translates else ""}
+    return Page(_write(session, selection, notes, values))
+
+
+def _write(session: Session, selection: Selection, notes: list[str], values: dict[str, Any]) -> str:
+    template = environment().get_template("page.html")
+    try:
+        checkpoints, used = session.checkpoints(), resolve(session.path).name
+    except GlassformerError:
+        checkpoints, used = [], ""
+    return template.render(
+        run=session.name,
+        checkpoints=checkpoints,
+        used=used,
+        modes=MODES,
+        selection=selection,
+        notes=notes,
+        level=selection.level,
+        above=selection.above,
+        replace=replace,
+        line_width=WIDTH,
+        **values,
+    )
+
+
+def _nothing() -> dict[str, Any]:
+    """Panels of a page with an error."""
+    names = ("example", "map", "output", "timeline", "sentence", "table", "cell")
+    texts = {"title": "", "summary": "", "model_line": "", "legend": ""}
+    return {**dict.fromkeys(names), **texts, "translates": True, "crumbs": [], "heads": [], "chains": []}
+
+
+def _panels(example: Example, selection: Selection) -> dict[str, Any]:
+    """Every panel of the view."""
+    level, values = selection.level, _nothing()
+    module: Any = example.model.get_submodule(selection.path)
+    attends = isinstance(module, MultiHeadAttention)
+    if level == "model":
+        values |= {"sentence": sentence_of(example, selection), "heads": head_rows(example, selection)}
+    elif level in ("layer", "head"):
+        values["chains"] = chains_of(example, selection)
+        if attends:
+            values["heads"] = head_rows(example, selection, selection.path)
+            values["sentence"] = sentence_of(example, selection, selection.path, selection.head)
+    else:
+        values["table"] = table_of(example, selection)
+        values["cell"] = cell_of(example, selection) if level == "cell" else None
+    crumbs = _crumbs(selection)
+    values |= {
+        "example": example,
+        "translates": example.translated,
+        "map": map_of(example, selection),
+        "output": output_of(example, selection),
+        "timeline": timeline_of(example, selection),
+        "model_line": model_line(example.model),
+        "legend": legend([label.text for side in example.sides for label in side.labels]),
+        "crumbs": crumbs,
+        "title": _title(example, selection),
+        "summary": _summary(example, selection),
+    }
+    return values
+
+
+def _crumbs(selection: Selection) -> list[Crumb]:
+    """The way from the whole model to this view."""
+    found: list[Crumb] = []
+    current: Selection | None = selection
+    while current is not None:
+        found.append(Crumb(_crumb_text(current), current.address))
+        current = current.above
+        if current is not None and current.level == "layer" and selection.layer is not None and current.layer is None:
+            current = current.at_module(selection.part)
+    return found[::-1]
+
+
+def _crumb_text(selection: Selection) -> str:
+    if selection.level == "model":
+        return "model"
+    if selection.level == "cell":
+        return f"[{selection.row}{'' if selection.column is None else f', {selection.column}'}]"
+    if selection.level == "matrix":
+        return selection.stage.replace("_", " ")
+    if selection.head is not None:
+        return f"head {selection.head}"
+    if selection.sublayer:
+        return selection.sublayer.replace("_", " ")
+    return selection.part.replace("_", " ") + ("" if selection.layer is None else f" layer {selection.layer}")
+
+
+def _title(example: Example, selection: Selection) -> str:
+    if selection.level == "model":
+        return f"{example.source} {'→' if example.translated else example.relation} {example.output}"
+    if selection.stage:
+        text = tensor_text(selection.stage, selection.path)
+        return text.meaning[:1].upper() + text.meaning[1:]
+    head = "" if selection.head is None else f" · head {selection.head}"
+    return module_title(selection.part, selection.layer, selection.sublayer) + head
+
+
+def _summary(example: Example, selection: Selection) -> str:
+    if selection.level == "model":
+        return ""
+    if selection.stage:
+        head = f", head {selection.head}" if selection.head is not None else ""
+        return f"{tensor_of(selection)}{head}"
+    return module_summary(selection.part, selection.sublayer)
+
+
+@cache
+def environment() -> Environment:
+    """Templates; whatever comes from a text, a tokenizer or an address is escaped."""
+    made = Environment(
+        loader=PackageLoader("glassformer.web.explorer", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"token": token, "equation": equation, "direction": direction}
+    return made

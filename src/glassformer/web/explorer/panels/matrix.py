@@ -1,0 +1,190 @@
+"""A tensor as a table: every number a link to its formula, and checked against it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from html import escape
+
+from markupsafe import Markup
+
+from glassformer.errors import ConfigError
+from glassformer.explain.decimals import difference
+from glassformer.explain.example import Example
+from glassformer.explain.matrix import Axis
+from glassformer.explain.page.shades import shade_class
+from glassformer.explain.page.sheets import summary_of
+from glassformer.explain.walkthrough.step import TracedMatrix
+from glassformer.web.explorer.panels.chain import values_of
+from glassformer.web.explorer.panels.wording import TensorText, tensor_text
+from glassformer.web.explorer.picture import data_address
+from glassformer.web.explorer.places import (
+    axis_of,
+    grid_axes,
+    head_count,
+    head_in,
+    kind_of,
+    size_of,
+    split_name,
+    tensor_of,
+)
+from glassformer.web.explorer.selection import Selection
+
+TOKENS_SHOWN, NUMBERS_SHOWN = 32, 16
+"""Entries of an axis that a table shows: of tokens, and of others; further ones are reached by the links below it."""
+MAX_CHECKS = 640
+"""Numbers of a table that are checked; of a larger one those of its first rows."""
+
+
+@dataclass(frozen=True)
+class PageLink:
+    text: str
+    address: str
+
+
+@dataclass(frozen=True)
+class MatrixTable:
+    """``rows`` has the cells of each row; ``sums`` the sum of each row, if it must be 1."""
+
+    name: str
+    text: TensorText
+    matrix: TracedMatrix
+    cells: tuple[Markup, ...]
+    sums: tuple[str, ...]
+    summary: str
+    check: str
+    passed: bool
+    limit: str
+    pages: tuple[PageLink, ...]
+    overview: str
+    """The whole tensor as a picture, if the table shows a part of it."""
+    reference: str
+    head: int | None
+
+
+def table_of(example: Example, selection: Selection) -> MatrixTable:
+    """The table of the selected tensor, around the selected number."""
+    name = tensor_of(selection)
+    axes = grid_axes(example, name)
+    windows = [_window(example, selection, name, place) for place in range(len(axes))]
+    rows, *others = (axis_of(example, name, axis, window) for axis, window in zip(axes, windows, strict=True))
+    columns: Axis | None = others[0] if others else None
+    fixed = {"head": head_in(example, name, selection.head or 0)} if head_count(example, name) else {}
+    part, _, sublayer, stage = split_name(example.model, name)
+    text = tensor_text(stage, ".".join(filter(None, (part, sublayer))))
+    matrix = TracedMatrix.of(example.trace, name, text.meaning, rows, columns, fixed, kind_of(name))
+    wrong, check = _checks(matrix)
+    whole = matrix.scale.kind == "weights" and matrix.has_every_column and not name.endswith("mask")
+    sizes = [size_of(example, name, axis) for axis in axes]
+    cut = [size for size, window in zip(sizes, windows, strict=True) if len(window) < size]
+    return MatrixTable(
+        name,
+        text,
+        matrix,
+        tuple(_cells(matrix, selection, row, wrong) for row in range(len(rows))),
+        tuple(f"{total:.2f}" for total in matrix.values.sum(1)) if whole else (),
+        summary_of(matrix),
+        check,
+        not wrong,
+        _limit(sizes, windows, axes) if cut else "",
+        tuple(_pages(selection, sizes, windows)) if cut else (),
+        data_address(values_of(example, name, selection.head or 0), kind_of(name))
+        if cut and "vocab" not in axes
+        else "",
+        _reference(example, matrix),
+        selection.head if head_count(example, name) > 1 else None,
+    )
+
+
+def _window(example: Example, selection: Selection, name: str, place: int) -> Sequence[int]:
+    """Indices of an axis that the table shows: around the selected one; of a vocabulary the largest."""
+    axis = grid_axes(example, name)[place]
+    size = size_of(example, name, axis)
+    chosen = (selection.row if place == 0 else selection.column) or 0
+    if axis == "vocab" and place == 1:
+        return _largest(example, selection, name, chosen if selection.column is not None else None)
+    most = TOKENS_SHOWN if axis in ("position", "query", "key", "patch") else NUMBERS_SHOWN
+    start = min(chosen // most * most, max(0, size - most))
+    return range(start, min(size, start + most))
+
+
+def _largest(example: Example, selection: Selection, name: str, chosen: int | None) -> list[int]:
+    """Words with the largest numbers at the selected row, or at the selected step, and the chosen word."""
+    values = values_of(example, name, 0)
+    row = selection.row if selection.row is not None else selection.step or 0
+    order = [int(index) for index in (-values[min(row, len(values) - 1)]).argsort(kind="stable")[:NUMBERS_SHOWN]]
+    if chosen is not None and chosen not in order:
+        order[-1] = chosen
+    return order
+
+
+def _limit(sizes: Sequence[int], windows: Sequence[Sequence[int]], axes: Sequence[str]) -> str:
+    parts = []
+    for size, window, axis, what in zip(sizes, windows, axes, ("rows", "columns"), strict=False):
+        if len(window) < size and axis == "vocab":
+            parts.append(f"the {len(window)} largest of {size:,} words")
+        elif len(window) < size:
+            parts.append(f"{what} {window[0]:,} to {window[-1]:,} of {size:,}")
+    return f"The table shows {' and '.join(parts)}."
+
+
+def _pages(selection: Selection, sizes: Sequence[int], windows: Sequence[Sequence[int]]) -> list[PageLink]:
+    """Links to the numbers beside the table."""
+    found = []
+    for place, (size, window) in enumerate(zip(sizes, windows, strict=True)):
+        if len(window) == size or not isinstance(window, range):
+            continue
+        what, key = ("rows", "row") if place == 0 else ("columns", "column")
+        base = replace(selection, row=selection.row or 0, column=selection.column or (0 if len(sizes) > 1 else None))
+        if window.start > 0:
+            moved = replace(base, **{key: max(0, window.start - len(window))})  # type: ignore[arg-type]
+            found.append(PageLink(f"← earlier {what}", moved.address))
+        if window.stop < size:
+            found.append(PageLink(f"further {what} →", replace(base, **{key: window.stop}).address))  # type: ignore[arg-type]
+    return found
+
+
+def _checks(matrix: TracedMatrix) -> tuple[set[tuple[int, int]], str]:
+    """Wrong cells, and a sentence on what was checked."""
+    width = len(matrix.columns)
+    count = max(1, MAX_CHECKS // width)
+    wrong, largest, checked = set(), 0.0, 0
+    try:
+        for row in range(min(count, len(matrix.rows))):
+            for column in range(width):
+                check = matrix.formula(row, column).check
+                checked += 1
+                largest = max(largest, check.difference)
+                if not check.passed:
+                    wrong.add((row, column))
+    except ConfigError as error:
+        return set(), str(error)
+    if wrong:
+        return wrong, f"✗ {len(wrong):,} of {checked:,} numbers are not what their formula gives"
+    of = f"all {checked:,}" if checked == matrix.values.size else f"{checked:,} of {matrix.values.size:,}"
+    return wrong, f"✓ {of} numbers recomputed from their operands: largest |Δ| {difference(largest)}"
+
+
+def _cells(matrix: TracedMatrix, selection: Selection, row: int, wrong: set[tuple[int, int]]) -> Markup:
+    """The cells of a row, each a link to its number."""
+    parts = []
+    row_index = matrix.rows.indices[row]
+    for column, value in enumerate(matrix.values[row].tolist()):
+        index = matrix.columns.indices[column] if matrix.columns.name else None
+        moved = replace(selection, row=row_index, column=index)
+        name, text = shade_class(value, matrix.scale), matrix.scale.cell(value)
+        if (row, column) in wrong:
+            name, text = "wrong", f"✗ {text}"
+        current = moved == selection
+        mark = ' aria-current="true"' if current else ""
+        focus = 0 if current or (selection.row is None and row == column == 0) else -1
+        parts.append(
+            f'<td class="{name}"{mark}><a href="{escape(moved.address)}" tabindex="{focus}" data-value="{value!r}" '
+            f'data-key="cell-{row_index}-{index}">{text}</a></td>'
+        )
+    return Markup("".join(parts))
+
+
+def _reference(example: Example, matrix: TracedMatrix) -> str:
+    try:
+        return matrix.formula(0, 0).reference
+    except ConfigError:
+        return ""

@@ -1,0 +1,86 @@
+"""Matrices as small PNG images in data addresses: one pixel a number, colored as tables are.
+
+Signed numbers are transparent at 0, so that one image fits a light and a dark page. Long axes are pooled by their
+largest absolute value.
+"""
+
+import struct
+import zlib
+from base64 import b64encode
+
+import numpy as np
+from numpy.typing import NDArray
+
+from glassformer.explain.figures.svg import rgb, shade
+from glassformer.explain.matrix import Kind
+
+LEVELS = 64
+LARGEST_SIDE = 128
+"""Pixels of a side; longer axes are pooled."""
+BELOW, ABOVE = "#2f74c0", "#d9772e"
+HIDDEN = (128, 128, 128, 70)
+"""Color of what is not finite, such as a masked score."""
+
+
+def data_address(values: NDArray[np.float64], kind: Kind) -> str:
+    """The image of a matrix."""
+    return f"data:image/png;base64,{b64encode(png(values, kind)).decode()}"
+
+
+def png(values: NDArray[np.float64], kind: Kind) -> bytes:
+    """An indexed PNG with one byte a pixel."""
+    levels = _levels(_pooled(values), kind)
+    palette = _palette(kind)
+    header = struct.pack(">IIBBBBB", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in levels)
+    colors = b"".join(bytes(color[:3]) for color in palette)
+    alphas = bytes(color[3] for color in palette)
+    chunks = (
+        (b"IHDR", header),
+        (b"PLTE", colors),
+        (b"tRNS", alphas),
+        (b"IDAT", zlib.compress(rows, 9)),
+        (b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in chunks)
+
+
+def _chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def _pooled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At most ``LARGEST_SIDE`` rows and columns, each the number of the largest absolute value of its block."""
+    for axis in (0, 1):
+        size = -(-values.shape[axis] // LARGEST_SIDE)
+        if size > 1:
+            starts = range(0, values.shape[axis], size)
+            high = np.maximum.reduceat(values, starts, axis)
+            low = np.minimum.reduceat(values, starts, axis)
+            values = np.where(high >= -low, high, low)
+    return values
+
+
+def _levels(values: NDArray[np.float64], kind: Kind) -> NDArray[np.uint8]:
+    """Index of the color of each number; the last color is that of what is not finite."""
+    finite = np.isfinite(values)
+    numbers = np.where(finite, values, 0.0)
+    if kind == "weights":
+        part = np.clip(numbers, 0.0, 1.0)
+    else:
+        largest = float(np.abs(numbers).max()) or 1.0
+        part = (numbers / largest + 1) / 2
+    levels = np.round(part * (LEVELS - 1)).astype(np.uint8)
+    return np.where(finite, levels, LEVELS).astype(np.uint8)
+
+
+def _palette(kind: Kind) -> list[tuple[int, ...]]:
+    if kind == "weights":
+        colors = [(*rgb(shade(level / (LEVELS - 1))), 255) for level in range(LEVELS)]
+    else:
+        colors = [_signed(2 * level / (LEVELS - 1) - 1) for level in range(LEVELS)]
+    return [*colors, HIDDEN]
+
+
+def _signed(part: float) -> tuple[int, ...]:
+    return (*rgb(BELOW if part < 0 else ABOVE), round(255 * abs(part) ** 0.8))

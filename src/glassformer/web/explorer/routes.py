@@ -1,0 +1,93 @@
+"""Routes of the explorer. Nothing here imports PyTorch: the session is made in the worker, while the page opens."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+
+from glassformer.errors import GlassformerError
+from glassformer.web import explorer
+from glassformer.web.settings import WebSettings
+from glassformer.web.worker import ClientGoneError, Worker
+
+if TYPE_CHECKING:
+    from glassformer.web.explorer.session import Session
+
+Result = TypeVar("Result")
+FRAGMENT = "x-fragment"
+"""Header of requests by the page's own script, which wait for the model; a new page shows that it is loading."""
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+STATIC = files("glassformer.web.explorer") / "static"
+
+
+class Explorer:
+    """A run and the worker that computes its pages."""
+
+    def __init__(self, run: Path, settings: WebSettings) -> None:
+        self.worker = Worker()
+        self.session: Future[Session] = self.worker.submit(lambda: explorer.Session(run, settings))
+        self.worker.submit(lambda: explorer.render_page(self.session.result(), ""))  # load the model at once
+
+    async def compute(self, request: Request, job: "Callable[[Session], Result]") -> Result:
+        """The result of ``job`` in the worker thread."""
+        return await self.worker.run(lambda: job(self.session.result()), request.is_disconnected)
+
+
+def explorer_routes(one: Explorer) -> APIRouter:
+    """The page, its files and its numbers."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/")
+    async def page(request: Request) -> Response:
+        """The page of an address; until the model is loaded, one that asks again."""
+        if not one.session.done() and FRAGMENT not in request.headers:
+            return HTMLResponse((STATIC / "loading.html").read_text(encoding="utf-8"))
+        return await _page(one, request)
+
+    @router.get("/static/{name}")
+    async def static(name: str) -> Response:
+        """A style sheet, script or picture of the page."""
+        suffix = Path(name).suffix
+        file = STATIC / name
+        if suffix not in TYPES or "/" in name or not file.is_file():
+            return PlainTextResponse("There is no such file.\n", 404)
+        return Response(file.read_bytes(), media_type=TYPES[suffix])
+
+    @router.get("/shades.css")
+    async def shades(request: Request) -> Response:
+        """Colors of numbers, by the classes of table cells."""
+        return await _answer(one, request, lambda session: Response(session.shades(), media_type="text/css"))
+
+    @router.get("/logits")
+    async def logits(request: Request) -> Response:
+        """Logits of the selected step, little-endian float32, for the sliders of the output."""
+        query = request.url.query
+        kind = "application/octet-stream"
+        return await _answer(one, request, lambda session: Response(session.logits(query), media_type=kind))
+
+    return router
+
+
+async def _page(one: Explorer, request: Request) -> Response:
+    query = request.url.query
+
+    def job(session: "Session") -> Response:
+        page = explorer.render_page(session, query)
+        return HTMLResponse(page.html, page.status)
+
+    return await _answer(one, request, job)
+
+
+async def _answer(one: Explorer, request: Request, job: "Callable[[Session], Response]") -> Response:
+    """The response of ``job``; an error of the user is a line of text with status 422."""
+    try:
+        return await one.compute(request, job)
+    except ClientGoneError:
+        return Response(status_code=499)
+    except GlassformerError as error:
+        return PlainTextResponse(f"{error}\n", 422)

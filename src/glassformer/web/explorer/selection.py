@@ -1,0 +1,154 @@
+"""The selection: everything that decides what the page shows. It is the address of the page, by one table."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import parse_qsl, urlencode
+
+Mode = Literal["beam", "greedy", "sample", "forced"]
+"""Origin of the target: the model's own by beam search, greedy search or sampling; or text that is read (forced)."""
+Level = Literal["model", "layer", "head", "matrix", "cell"]
+
+MODES: tuple[str, ...] = get_args(Mode)
+LARGEST_INDEX = 10**7
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One view of a run. A field that is empty or None is not chosen.
+
+    ``part``, ``layer`` and ``sublayer`` name a module: ``decoder``, 1, ``cross_attention``. ``stage`` is the name of a
+    tensor of that module, ``row`` and ``column`` a number in it, ``step`` the position of the target that is explained.
+    ``panel`` is another view of the whole model: ``beam``.
+    """
+
+    checkpoint: str = ""
+    source: str = ""
+    target: str = ""
+    mode: Mode = "beam"
+    part: str = ""
+    layer: int | None = None
+    sublayer: str = ""
+    head: int | None = None
+    stage: str = ""
+    row: int | None = None
+    column: int | None = None
+    step: int | None = None
+    interventions: tuple[str, ...] = ()
+    panel: str = ""
+
+    @property
+    def level(self) -> Level:
+        """Level of zoom; a panel of the whole model is at the level of the model."""
+        if self.stage:
+            return "matrix" if self.row is None else "cell"
+        if self.head is not None or self.sublayer:
+            return "head"
+        return "layer" if self.part else "model"
+
+    @property
+    def path(self) -> str:
+        """Path of the chosen module; empty for the whole model."""
+        layer = [] if self.layer is None else ["layers", str(self.layer)]
+        return ".".join(filter(None, [self.part, *layer, self.sublayer]))
+
+    @property
+    def above(self) -> "Selection | None":
+        """The selection one level up; None at the top."""
+        if self.level == "cell":
+            return replace(self, row=None, column=None)
+        if self.level == "matrix":
+            return replace(self, stage="")
+        if self.level == "head" and self.head is not None:
+            return replace(self, head=None)
+        if self.level == "head":
+            return replace(self, sublayer="")
+        return self.at_model() if self.part or self.panel else None
+
+    def at_model(self) -> "Selection":
+        """The whole model, with the same input."""
+        return replace(self, part="", layer=None, sublayer="", head=None, stage="", row=None, column=None, panel="")
+
+    def at_module(self, part: str, layer: int | None = None, sublayer: str = "") -> "Selection":
+        """A module of the model, with the same input."""
+        return replace(self.at_model(), part=part, layer=layer, sublayer=sublayer)
+
+    @property
+    def address(self) -> str:
+        """Query of the page: ``?source=a+dog&part=decoder&layer=1``; defaults are left out."""
+        pairs: list[tuple[str, str]] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                pairs += [(KEYS[field.name].name, text) for text in KEYS[field.name].write(value)]
+        return f"?{urlencode(pairs)}" if pairs else "?"
+
+    @property
+    def input_key(self) -> tuple[object, ...]:
+        """The fields that decide the trace."""
+        return self.checkpoint, self.source, self.target, self.mode, self.interventions
+
+
+class Key(NamedTuple):
+    """Name of a field in the address, and its conversions; ``read`` raises ``ValueError``."""
+
+    name: str
+    write: Callable[[Any], Iterable[str]]
+    read: Callable[[list[str]], Any]
+
+
+def _number(texts: list[str]) -> int:
+    value = int(texts[-1])
+    if not 0 <= value < LARGEST_INDEX:
+        raise ValueError
+    return value
+
+
+def _mode(texts: list[str]) -> str:
+    if texts[-1] not in MODES:
+        raise ValueError
+    return texts[-1]
+
+
+def _text_key(name: str) -> Key:
+    return Key(name, lambda value: (value,), lambda texts: texts[-1])
+
+
+def _number_key(name: str) -> Key:
+    return Key(name, lambda value: (str(value),), _number)
+
+
+KEYS: dict[str, Key] = {
+    "checkpoint": _text_key("checkpoint"),
+    "source": _text_key("source"),
+    "target": _text_key("target"),
+    "mode": Key("mode", lambda value: (value,), _mode),
+    "part": _text_key("part"),
+    "layer": _number_key("layer"),
+    "sublayer": _text_key("sublayer"),
+    "head": _number_key("head"),
+    "stage": _text_key("stage"),
+    "row": _number_key("row"),
+    "column": _number_key("column"),
+    "step": _number_key("step"),
+    "interventions": Key("off", lambda value: value, tuple),
+    "panel": _text_key("panel"),
+}
+"""The table of the address: one row for each field of ``Selection``."""
+
+
+def parse_address(query: str) -> tuple[Selection, list[str]]:
+    """The selection of a query, and a note for each value that cannot be read; unknown names are ignored."""
+    texts: dict[str, list[str]] = {}
+    for name, text in parse_qsl(query.removeprefix("?"), keep_blank_values=True):
+        texts.setdefault(name, []).append(text)
+    values: dict[str, Any] = {}
+    notes = []
+    for field, key in KEYS.items():
+        if key.name not in texts:
+            continue
+        try:
+            values[field] = key.read(texts[key.name])
+        except ValueError:
+            notes.append(f"{key.name}={texts[key.name][-1][:40]!r} cannot be read and is ignored.")
+    return Selection(**values), notes

@@ -1,0 +1,169 @@
+"""One explored run: its checkpoints, its loaded models, and the traces of what was looked at last."""
+
+import tomllib
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from glassformer.demo_corpus.grammar import DEMO_SENTENCE
+from glassformer.errors import DataError, GlassformerError
+from glassformer.explain.example import Example
+from glassformer.explain.page.shades import stylesheet
+from glassformer.predict.loading import task_at
+from glassformer.storage.manifest import MANIFEST
+from glassformer.storage.run_folder import CHECKPOINTS, RunFolder, resolve, step_of
+from glassformer.web.explorer.models import ExploredModel, bytes_of, load_explored, with_mask
+from glassformer.web.explorer.places import resolve_selection
+from glassformer.web.explorer.selection import Selection, parse_address
+from glassformer.web.settings import WebSettings
+
+MODELS_IN_MEMORY = 3
+FIRST_LINES = 200
+"""Lines of the validation text among which the first sentence is chosen."""
+WORDS = range(4, 10)
+"""Length of a sentence that fits a first view."""
+
+
+@dataclass(frozen=True)
+class CheckpointChoice:
+    """A checkpoint of the run: its folder name, and its label in the menu."""
+
+    name: str
+    label: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A selection with everything chosen, its example, and notes on what was changed on the way."""
+
+    selection: Selection
+    example: Example
+    explored: ExploredModel
+    notes: tuple[str, ...]
+
+
+class Session:
+    """The run at ``path``. It reads the folder anew for each request, so a new checkpoint appears in the menu."""
+
+    def __init__(self, path: Path, settings: WebSettings) -> None:
+        self.path, self.settings = path, settings
+        self._models: OrderedDict[Path, ExploredModel] = OrderedDict()
+        self._traces: OrderedDict[tuple[object, ...], Example] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder."""
+        return self.path.resolve().name
+
+    def checkpoints(self) -> list[CheckpointChoice]:
+        """Checkpoints, oldest first; the one that commands use is marked."""
+        if (self.path / MANIFEST).is_file() or not (self.path / CHECKPOINTS).is_dir():
+            resolved = resolve(self.path)
+            return [CheckpointChoice(resolved.name, resolved.name, resolved)]
+        used = resolve(self.path)
+        return [
+            CheckpointChoice(one.name, f"step {step_of(one):,}{' · used' if one == used else ''}", one)
+            for one in RunFolder(self.path).checkpoints()
+        ]
+
+    def examine(self, selection: Selection, notes: list[str]) -> Examined:
+        """The example of a selection. Errors of the user are ``GlassformerError``."""
+        selection, path = self._choose_checkpoint(selection, notes)
+        explored = self._load(path)
+        if not selection.source.strip():
+            if selection.source:
+                notes.append("The sentence was empty; this is an example.")
+            selection = replace(selection, source=self._first_sentence(explored))
+        self._check_length(explored, selection)
+        if selection.mode == "forced" and not selection.target.strip() and explored.translates:
+            selection = replace(selection, mode="beam")
+            notes.append("A forced target needs a text; this is the model's own translation.")
+        if selection.mode != "forced" and explored.translates:
+            selection = replace(selection, target="")
+        example = self._trace(explored, path, selection)
+        return Examined(selection, example, explored, tuple(notes))
+
+    def logits(self, query: str) -> bytes:
+        """Logits of the selected step, little-endian float32."""
+        selection, notes = parse_address(query)
+        examined = self.examine(selection, notes)
+        selection = resolve_selection(examined.selection, examined.example, notes)
+        names = [name for name in examined.example.trace if name.endswith(".logits")]
+        if not names:
+            raise DataError("this model has no logits; choose another view")
+        rows = examined.example.trace[names[-1]][0].float().cpu().numpy()
+        row = rows[min(selection.step or 0, len(rows) - 1)] if rows.ndim > 1 else rows
+        return row.astype("<f4").tobytes()
+
+    @staticmethod
+    def shades() -> str:
+        """Style sheet of the colors of numbers."""
+        return stylesheet()
+
+    def _choose_checkpoint(self, selection: Selection, notes: list[str]) -> tuple[Selection, Path]:
+        if not selection.checkpoint:
+            return selection, resolve(self.path)
+        choices = {one.name: one.path for one in self.checkpoints()}
+        if selection.checkpoint in choices:
+            return selection, choices[selection.checkpoint]
+        nearest = _nearest_checkpoint(selection.checkpoint, list(choices))
+        notes.append(f"There is no checkpoint {selection.checkpoint[:40]!r}; this is {nearest}.")
+        return replace(selection, checkpoint=nearest), choices[nearest]
+
+    def _load(self, path: Path) -> ExploredModel:
+        if path not in self._models:
+            self._models[path] = load_explored(path)
+        self._models.move_to_end(path)
+        while len(self._models) > MODELS_IN_MEMORY:
+            self._models.popitem(last=False)
+        return self._models[path]
+
+    def _check_length(self, explored: ExploredModel, selection: Selection) -> None:
+        longest, limit = max(len(selection.source), len(selection.target)), self.settings.max_characters
+        if longest > limit:
+            raise DataError(f"the text has {longest:,} characters; this page reads at most {limit:,}: shorten it")
+        tokens = explored.count_tokens(selection)
+        config = explored.model.config
+        most = min(self.settings.max_tokens, getattr(config, "max_length", tokens) - 1)
+        if tokens > most:
+            raise DataError(f"the text has {tokens:,} tokens; this page shows at most {most:,}: shorten it")
+
+    def _trace(self, explored: ExploredModel, path: Path, selection: Selection) -> Example:
+        key = (path, *selection.input_key)
+        if key not in self._traces:
+            output = explored.output(selection)
+            self._traces[key] = explored.example(selection, output, None)
+        self._traces.move_to_end(key)
+        self._drop_old_traces()
+        return self._traces[key]
+
+    def _drop_old_traces(self) -> None:
+        sizes = [bytes_of(example) for example in self._traces.values()]
+        while len(sizes) > 1 and (len(sizes) > self.settings.max_traces or sum(sizes) > self.settings.max_trace_bytes):
+            self._traces.popitem(last=False)
+            sizes.pop(0)
+
+    def _first_sentence(self, explored: ExploredModel) -> str:
+        """A sentence of the run's validation text, or one that the demo knows."""
+        text = next(filter(explored.knows, self._validation_lines()), "") or DEMO_SENTENCE
+        return with_mask(text) if task_at(resolve(self.path)) == "masked" else text
+
+    def _validation_lines(self) -> list[str]:
+        """Short lines of the first validation file, if the configuration names one that is here."""
+        with suppress(OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, GlassformerError):
+            data = tomllib.loads((self.path / "config.toml").read_text(encoding="utf-8"))["data"]
+            with open(f"{data['validation'][0]}.{data['source']}", encoding="utf-8") as file:
+                lines = [line.strip() for line in islice(file, FIRST_LINES)]
+            return [line for line in lines if len(line.split()) in WORDS]
+        return []
+
+
+def _nearest_checkpoint(name: str, known: list[str]) -> str:
+    """The known checkpoint of the nearest step; the last one for a name without a step."""
+    step = name.removeprefix("step_")
+    if not step.isdigit():
+        return known[-1]
+    return min(known, key=lambda one: abs(int(one.removeprefix("step_")) - int(step)))

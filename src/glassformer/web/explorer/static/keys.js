@@ -1,0 +1,79 @@
+// @ts-check
+// The keyboard: Esc goes a level up, arrow keys move within a table and along the steps, Enter follows a number.
+
+/** @type {Record<string, [number, number]>} */
+const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+
+export function listenToKeys() {
+  document.addEventListener("keydown", (event) => {
+    const target = event.target instanceof Element ? event.target : document.body;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "Escape") return up(event, target);
+    if (event.key === "Enter" && target.matches("[data-href]")) return follow(event, target);
+    if (!(event.key in MOVES) && event.key !== "Home" && event.key !== "End") return;
+    const cell = target.closest(".numbers td");
+    if (cell instanceof HTMLTableCellElement) return moveInTable(event, cell);
+    if (target.closest(".steps")) moveAlong(event, target);
+  });
+}
+
+/**
+ * A first Esc leaves an input, the next goes up.
+ * @param {KeyboardEvent} event
+ * @param {Element} target
+ */
+function up(event, target) {
+  if (target instanceof HTMLInputElement) {
+    target.blur();
+    return;
+  }
+  const link = document.getElementById("up");
+  if (link) {
+    event.preventDefault();
+    link.click();
+  }
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {Element} target
+ */
+function follow(event, target) {
+  event.preventDefault();
+  target.dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {HTMLTableCellElement} cell
+ */
+function moveInTable(event, cell) {
+  const row = cell.parentElement;
+  const body = row?.parentElement;
+  if (!(row instanceof HTMLTableRowElement) || !(body instanceof HTMLTableSectionElement)) return;
+  const cells = row.querySelectorAll("td > a").length;
+  const [down, right] = MOVES[event.key] ?? [0, 0];
+  let column = cell.cellIndex + right;
+  if (event.key === "Home") column = 1;
+  if (event.key === "End") column = cells;
+  const next = body.rows[row.sectionRowIndex + down]?.cells[column]?.querySelector("a");
+  event.preventDefault();
+  if (!next) return;
+  cell.querySelector("a")?.setAttribute("tabindex", "-1");
+  next.tabIndex = 0;
+  next.focus();
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @param {Element} target
+ */
+function moveAlong(event, target) {
+  const links = [...document.querySelectorAll(".steps a.step")];
+  const place = links.indexOf(/** @type {Element} */ (target.closest("a.step")));
+  const [, right] = MOVES[event.key] ?? [0, 0];
+  const next = event.key === "Home" ? links[0] : event.key === "End" ? links[links.length - 1] : links[place + right];
+  if (!(next instanceof HTMLElement) || place < 0) return;
+  event.preventDefault();
+  next.focus();
+}

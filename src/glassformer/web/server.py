@@ -1,0 +1,61 @@
+"""Running the application: a socket of the loopback interface, and uvicorn on it."""
+
+import socket
+from collections.abc import Callable
+from contextlib import closing
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from glassformer.errors import ConfigError
+from glassformer.web.settings import WebSettings
+
+SECONDS_TO_CLOSE = 1
+"""Time for open answers after Ctrl-C."""
+
+
+def open_socket(settings: WebSettings) -> socket.socket:
+    """A listening socket; ``ConfigError`` if the port is taken."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((settings.host, settings.port))
+        opened.listen(128)
+    except OSError as error:
+        opened.close()
+        raise ConfigError(
+            f"port={settings.port}: cannot be used ({error.strerror}); give another one, or 0 for a free one"
+        ) from None
+    return opened
+
+
+def address_of(opened: socket.socket, settings: WebSettings) -> str:
+    """The address of the page, with its key."""
+    return f"http://{settings.host}:{opened.getsockname()[1]}/?token={settings.token}"
+
+
+class AnnouncingServer(uvicorn.Server):
+    """A server that calls ``started_hook`` once it accepts requests."""
+
+    def __init__(self, config: uvicorn.Config, started_hook: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started_hook = started_hook
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._started_hook()
+
+
+def serve(app: ASGIApp, opened: socket.socket, started_hook: Callable[[], None]) -> None:
+    """Answer requests until Ctrl-C or SIGTERM. Texts are in addresses, so no request is logged."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=SECONDS_TO_CLOSE,
+        timeout_keep_alive=30,
+    )
+    with closing(opened):
+        AnnouncingServer(config, started_hook).run([opened])
