@@ -142,30 +142,40 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 // the speed.
 #define NOINLINE __attribute__((noinline)) static
 
+// Add the products of ROWS rows of a and a panel over `depth` steps to sums in registers. Several panels have the
+// distance `panel_stride`.
+template <int ROWS, int PANELS = 1, class Unit>
+static inline __attribute__((always_inline)) void add_products(
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, int64_t panel_stride,
+    typename Registers<Unit>::Sum (&totals)[ROWS][PANELS * WIDE]
+) {
+    enum { VECTORS = PANELS * WIDE };
+    for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
+        typename Registers<Unit>::Entries columns[VECTORS];
+        UNROLL for (int j = 0; j < VECTORS; j++)
+            columns[j] = entries_at(panel + j / WIDE * panel_stride + j % WIDE * LANES);
+        fetch_ahead(a, panel);
+        UNROLL for (int row = 0; row < ROWS; row++) {
+            const auto value = broadcast(a.data[row * a.across]);
+            UNROLL for (int j = 0; j < VECTORS; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
+        }
+    }
+}
+
 // Add ROWS × PANEL sums over `depth` steps of a and a panel to `sums`; with BEGIN, overwrite them. Several panels have
-// the distance `panel_stride`, and adjacent sums.
+// adjacent sums.
 template <int ROWS, bool BEGIN = false, int PANELS = 1, class Unit>
 NOINLINE void add_block(
     OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums, int64_t panel_stride = 0
 ) {
     typedef typename Registers<Unit>::Sum Sum;
     typedef typename Registers<Unit>::Stored Stored;
-    typedef typename Registers<Unit>::Entries Entries;
     enum { VECTORS = PANELS * WIDE };
     Sum totals[ROWS][VECTORS];
     UNROLL for (int row = 0; row < ROWS; row++)
         UNROLL for (int j = 0; j < VECTORS; j++)
             totals[row][j] = BEGIN ? Sum{} : (Sum)load(sums + (row * VECTORS + j) * LANES);
-    for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
-        Entries columns[VECTORS];
-        UNROLL for (int j = 0; j < VECTORS; j++)
-            columns[j] = entries_at(panel + j / WIDE * panel_stride + j % WIDE * LANES);
-        fetch_ahead(a, panel);
-        UNROLL for (int row = 0; row < ROWS; row++) {
-            const Entries value = broadcast(a.data[row * a.across]);
-            UNROLL for (int j = 0; j < VECTORS; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
-        }
-    }
+    add_products<ROWS, PANELS>(a, panel, depth, panel_stride, totals);
     UNROLL for (int row = 0; row < ROWS; row++)
         UNROLL for (int j = 0; j < VECTORS; j++)
             store(sums + (row * VECTORS + j) * LANES, (Stored)totals[row][j]);

@@ -4,6 +4,7 @@
 
 #define CACHED_STEPS 1024         // steps of a block of rows of A
 #define CACHED_ENTRIES (1 << 19)  // entries of B
+#define STEPS_AT_ONCE 32          // steps of B that a thread packs
 
 struct MatrixProduct {
     int64_t rows, columns, depth;
@@ -18,13 +19,78 @@ struct Packing {
     int64_t first_column, columns, first_step, steps;
 };
 
-// Store at most LANES sums, or add them to the sums of previous steps.
-static inline void put_sums(Floats sums, const float* bias, bool add, int64_t count, float* to) {
-    if (count >= LANES) {
-        store(to, sums + (add ? load(to) : bias ? load(bias) : Floats{}));
-    } else {
-        for (int64_t i = 0; i < count; i++) to[i] = sums[i] + (add ? to[i] : bias ? bias[i] : 0.0f);
+// Pack columns of B into panels, with zeros after the last one.
+static auto packing_columns(const Operand& b, int64_t columns, int64_t steps, float* to) {
+    const bool rows = b.across == 1;  // read in the order of memory
+    const int64_t full = columns / PANEL * PANEL;
+    return loop(rows ? steps : padded(columns, PANEL), rows ? STEPS_AT_ONCE : PANEL, [=](int64_t from, int64_t end) {
+        if (rows) {
+            for (int64_t step = from; step < end; step++)
+                for (int64_t column = 0; column < full; column += LANES)
+                    store(
+                        to + column / PANEL * PANEL * steps + step * PANEL + column % PANEL,
+                        load(b.data + step * b.along + column)
+                    );
+            const Operand rest = {b.data + from * b.along, 1, b.along};
+            if (full < columns)
+                pack_strided(rest, full, columns - full, PANEL, end - from, to + full * steps + from * PANEL);
+            return;
+        }
+        float* panel = to + from * steps;
+        int64_t step = 0;
+        for (; b.along == 1 && from < full && step + LANES <= steps; step += LANES)
+            for (int64_t j = 0; j < PANEL; j += LANES)
+                transpose_square(b.data + (from + j) * b.across + step, b.across, panel + step * PANEL + j, PANEL);
+        const Operand rest = {b.data + step * b.along, b.across, b.along};
+        pack_strided(rest, from, std::min<int64_t>(PANEL, columns - from), PANEL, steps - step, panel + step * PANEL);
+    });
+}
+
+// Pack rows of A, whose entries for one step are adjacent, BLOCK entries a step.
+static void pack_rows(const Operand& a, int64_t rows, int64_t steps, float* to) {
+    for (int64_t step = 0; step < steps; step++, to += BLOCK) {
+        const float* from = a.data + step * a.along;
+        int64_t row = 0;
+        for (; row + LANES <= rows; row += LANES) {
+            __builtin_prefetch(from + 8 * a.along + row);  // processors prefetch within a page; a step may be a page
+            store(to + row, load(from + row));
+        }
+        for (; row < rows; row++) to[row] = from[row];
     }
+}
+
+// Sums over `depth` steps of ROWS rows of a and a panel, plus the bias, or plus the previous results.
+template <int ROWS>
+NOINLINE void multiply_tile(
+    Operand a, const float* panel, int64_t depth, const float* bias, bool add, float* result, int64_t stride
+) {
+    // The lines of the results arrive during the products; otherwise the stores wait for a third of the time.
+    UNROLL for (int row = 0; row < ROWS; row++) UNROLL for (int j = 0; j < WIDE; j++)
+        __builtin_prefetch(result + row * stride + j * LANES, 1);
+    Floats totals[ROWS][WIDE] = {};
+    add_products<ROWS>(a, panel, depth, 0, totals);
+    UNROLL for (int j = 0; j < WIDE; j++) {
+        const Floats first = bias && !add ? load(bias + j * LANES) : Floats{};
+        UNROLL for (int row = 0; row < ROWS; row++) {
+            float* to = result + row * stride + j * LANES;
+            store(to, totals[row][j] + (add ? load(to) : first));
+        }
+    }
+}
+
+// The same for the first `width` columns of a panel.
+template <int ROWS>
+static void multiply_narrow_tile(
+    Operand a, const float* panel, int64_t depth, const float* bias, bool add, float* result, int64_t stride,
+    int64_t width
+) {
+    float sums[ROWS * PANEL];
+    multiply_tile<ROWS>(a, panel, depth, nullptr, false, sums, PANEL);
+    for (int row = 0; row < ROWS; row++)
+        for (int64_t j = 0; j < width; j++) {
+            float& to = result[row * stride + j];
+            to = sums[row * PANEL + j] + (add ? to : bias ? bias[j] : 0.0f);
+        }
 }
 
 // `count` rows of the result from `first` on; A is packed unless its rows are contiguous.
@@ -32,22 +98,28 @@ static void multiply_rows(
     const MatrixProduct& p, const Packing& packing, const float* packed, int64_t first, int64_t count
 ) {
     Operand a = {p.a.data + first * p.a.across + packing.first_step * p.a.along, p.a.across, p.a.along};
-    if (TRANSPOSE_FLOATS && a.across == 1) {
-        a = transposed(a.data, a.along, count, packing.steps);
-    } else if (a.along != 1) {
+    if (a.along != 1) {
         auto rows = workspace<float>(BLOCK_INPUT, packing.steps * BLOCK);
-        pack_strided(a, 0, count, BLOCK, packing.steps, rows);
+        if (a.across == 1) pack_rows(a, count, packing.steps, rows);
+        else pack_strided(a, 0, count, BLOCK, packing.steps, rows);
         a = {rows, 1, BLOCK};
     }
-    multiply_block(a, count, packed, packing.columns, packing.steps, [&](int64_t panel, const float* sums) {
-        const int64_t column = packing.first_column + panel, width = std::min<int64_t>(PANEL, packing.columns - panel);
-        for (int64_t row = 0; row < count; row++)
-            for (int64_t j = 0; j < width; j += LANES)
-                put_sums(
-                    load(sums + row * PANEL + j), p.bias ? p.bias + column + j : nullptr, packing.first_step, width - j,
-                    p.result + (first + row) * p.columns + column + j
+    for (int64_t at = 0; at < packing.columns; at += PANEL) {
+        const int64_t column = packing.first_column + at, width = std::min<int64_t>(PANEL, packing.columns - at);
+        const float* panel = packed + at * packing.steps;
+        const float* bias = p.bias ? p.bias + column : nullptr;
+        for_each_tile(count, [&](auto height, int64_t row) {
+            constexpr int rows = decltype(height)::value;
+            const Operand tile = {a.data + row * a.across, a.across, a.along};
+            float* to = p.result + (first + row) * p.columns + column;
+            if (width == PANEL)
+                multiply_tile<rows>(tile, panel, packing.steps, bias, packing.first_step > 0, to, p.columns);
+            else
+                multiply_narrow_tile<rows>(
+                    tile, panel, packing.steps, bias, packing.first_step > 0, to, p.columns, width
                 );
-    });
+        });
+    }
 }
 
 // Multiply all rows by the columns of B that fit the cache, packed, before the next columns.
@@ -57,19 +129,18 @@ static void multiply(const MatrixProduct& p) {
     const int64_t cached_columns = CACHED_ENTRIES / std::max<int64_t>(1, depth) / PANEL * PANEL;
     const int64_t columns_at_once = std::min<int64_t>(padded(p.columns, PANEL), cached_columns);
     auto packed = workspace<float>(WEIGHTS, columns_at_once * depth);
-    // Equal numbers of rows for all threads, at most BLOCK each.
+    // Nearly equal numbers of rows for all threads, at most BLOCK each.
+    const int64_t tiles = (p.rows + TALL - 1) / TALL;
     const int64_t parts = (p.rows + BLOCK * p.threads - 1) / (BLOCK * p.threads) * p.threads;
-    const int64_t block = std::max<int64_t>(1, padded((p.rows + parts - 1) / std::max<int64_t>(1, parts), TALL));
+    auto first_row = [&](int64_t part) { return std::min(p.rows, part * tiles / parts * TALL); };
     for (int64_t column = 0; column < p.columns; column += columns_at_once)
         for (int64_t part = 0; part < depth_parts; part++) {
             const int64_t step = part * depth, steps = std::min(depth, p.depth - step);
             const Packing packing = {column, std::min(columns_at_once, p.columns - column), step, steps};
-            const Operand b = {p.b.data + step * p.b.along, p.b.across, p.b.along};
-            parallel_for(p.threads, packing.columns, PANEL, [&](int64_t from, int64_t to) {
-                pack_strided(b, column + from, to - from, PANEL, steps, packed + from * steps);
-            });
-            parallel_for(p.threads, p.rows, block, [&](int64_t from, int64_t to) {
-                multiply_rows(p, packing, packed, from, to - from);
+            const Operand b = {p.b.data + column * p.b.across + step * p.b.along, p.b.across, p.b.along};
+            parallel(p.threads, packing_columns(b, packing.columns, steps, packed));
+            parallel_for(p.threads, parts, 1, [&](int64_t index, int64_t) {
+                multiply_rows(p, packing, packed, first_row(index), first_row(index + 1) - first_row(index));
             });
         }
 }
