@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from glassformer.explain.decimals import weight
 from glassformer.generate import filters
+from glassformer.text.decimals import weight
 from web.conftest import SOURCE, TARGET, TOKEN, ServedPage, open_view, wait_for_level, wait_until
 
 WEIGHTS = "decoder.layers.1.cross_attention.weights"

@@ -10,7 +10,7 @@ from pathlib import Path
 from glassformer.demo_corpus.grammar import DEMO_SENTENCE
 from glassformer.errors import DataError, GlassformerError
 from glassformer.explain.example import Example
-from glassformer.explain.page.shades import stylesheet
+from glassformer.explain.page.sheets import stylesheet
 from glassformer.predict.loading import task_at
 from glassformer.storage.manifest import MANIFEST
 from glassformer.storage.run_folder import CHECKPOINTS, RunFolder, resolve, step_of

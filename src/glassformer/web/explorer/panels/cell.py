@@ -10,11 +10,11 @@ import torch
 from markupsafe import Markup
 
 from glassformer.errors import ConfigError
-from glassformer.explain.decimals import decimal, precise
 from glassformer.explain.example import Example
 from glassformer.explain.formula.expression import Expression, Number, Op, Reduction, TensorIndex, evaluate, leaves
 from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.formula.operators import OPS
+from glassformer.text.decimals import decimal, precise
 from glassformer.web.explorer.places import (
     grid_axes,
     head_count,

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from glassformer.explain.decimals import aligned
 from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
 from glassformer.explain.matrix import WEIGHTS, Axis, Matrix
 from glassformer.explain.page.sheets import entropy, summary_of
+from glassformer.text.decimals import aligned
 from glassformer.web.explorer.panels.sentence import _module as module_of
 from glassformer.web.explorer.picture import data_address
 from glassformer.web.explorer.selection import Selection

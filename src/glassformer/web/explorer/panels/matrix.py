@@ -7,12 +7,11 @@ from html import escape
 from markupsafe import Markup
 
 from glassformer.errors import ConfigError
-from glassformer.explain.decimals import difference
 from glassformer.explain.example import Example
 from glassformer.explain.matrix import Axis
-from glassformer.explain.page.shades import shade_class
-from glassformer.explain.page.sheets import summary_of
+from glassformer.explain.page.sheets import shade_class, summary_of
 from glassformer.explain.walkthrough.step import TracedMatrix
+from glassformer.text.decimals import difference
 from glassformer.web.explorer.panels.chain import values_of
 from glassformer.web.explorer.panels.wording import TensorText, tensor_text
 from glassformer.web.explorer.picture import data_address

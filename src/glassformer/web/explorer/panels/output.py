@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from glassformer.explain.decimals import aligned, probability
 from glassformer.explain.example import Example
 from glassformer.explain.matrix import Label
 from glassformer.explain.page.sheets import entropy
+from glassformer.text.decimals import aligned, probability
 from glassformer.web.explorer.places import grid_axes, labels_of, select, steps_of
 from glassformer.web.explorer.selection import Selection
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.explain.decimals import weight as weight_text
 from glassformer.explain.example import Example
 from glassformer.explain.figures.attention import attention_views
 from glassformer.explain.matrix import Label
+from glassformer.text.decimals import weight as weight_text
 from glassformer.web.explorer.selection import Selection
 
 LEAST = 0.04

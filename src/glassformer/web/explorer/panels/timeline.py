@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from glassformer.explain.decimals import aligned
 from glassformer.explain.example import Example
 from glassformer.explain.matrix import Label
+from glassformer.text.decimals import aligned
 from glassformer.web.explorer.places import steps_of
 from glassformer.web.explorer.selection import Selection
 
