@@ -121,7 +121,8 @@ static int64_t multiply_row(OperandOf<U> a, const Packed<U>* packed, int64_t col
     Number<U> sums[PANELS * PANEL] = {};
     int64_t column = 0;
     for (; column + PANELS * PANEL <= columns; column += PANELS * PANEL) {
-        add_block<1, true, PANELS>(a, packed + column * steps, steps, sums, PANEL * steps);
+        const Packed<U>* panel = packed + column * steps;
+        add_block<1, true, PANELS>(a, panel, steps, sums, panel, PANEL * steps);
         for (int i = 0; i < PANELS; i++) finish(column + i * PANEL, sums + i * PANEL);
     }
     return column;
@@ -148,8 +149,9 @@ static void multiply_block(
             const int64_t count = std::min<int64_t>(DEPTH_AT_ONCE, steps - r);
             for_each_tile(rows, [&](auto height, int64_t row) {
                 const OperandOf<U> operand = {a.data + row * a.across + r * a.along, a.across, a.along};
-                if (r) add_block<decltype(height)::value>(operand, panel, count, sums + row * PANEL);
-                else add_block<decltype(height)::value, true>(operand, panel, count, sums + row * PANEL);
+                const auto later = steps_to_fetch(panel, count, row);
+                if (r) add_block<decltype(height)::value>(operand, panel, count, sums + row * PANEL, later);
+                else add_block<decltype(height)::value, true>(operand, panel, count, sums + row * PANEL, later);
             });
         }
         finish(column, sums);

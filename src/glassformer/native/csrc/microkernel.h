@@ -126,16 +126,25 @@ static inline __m512 add_product(__m512 sum, __m512bh value, __m512bh column) {
 template <class Unit> using Packed = typename Registers<Unit>::Packed;
 template <class Unit> using Number = typename Registers<Unit>::Number;
 
-// Prefetch the operands of later steps. Without it the first processors with AMX wait for their L2 cache and lose a
-// tenth of their speed. Other processors prefetch by themselves, or were not measured.
+// Prefetch the operands of later steps, and in float32 the line at `later` into the L2 cache. Without it the first
+// processors with AMX wait for their caches and lose a tenth of their speed. Other processors prefetch by themselves, or
+// were not measured.
 template <class Unit>
-static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* panel) {
+static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* panel, const Packed<Unit>* later) {
 #if defined(__AMX_TILE__)
     UNROLL for (int j = 0; j < WIDE; j++) __builtin_prefetch(panel + 4 * PANEL + j * LANES);
     __builtin_prefetch(a.data + 32 * a.along);
+    if (std::is_same<Unit, float>::value) __builtin_prefetch(later, 0, 2);
 #else
-    (void)a, (void)panel;
+    (void)a, (void)panel, (void)later;
 #endif
+}
+
+// What the tile at `row` fetches while it reads `steps` steps of a panel: one of WIDE parts of the steps behind them,
+// which may be in the L3 cache; tiles after the WIDEth fetch nothing new.
+template <class Packed>
+static inline const Packed* steps_to_fetch(const Packed* panel, int64_t steps, int64_t row) {
+    return row < WIDE * TALL ? panel + steps * PANEL + row / TALL * steps * LANES : panel;
 }
 
 // A function of its own keeps the sums in registers. Inlined before other calls, compilers keep them in memory, at half
@@ -143,18 +152,18 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 #define NOINLINE __attribute__((noinline)) static
 
 // Add the products of ROWS rows of a and a panel over `depth` steps to sums in registers. Several panels have the
-// distance `panel_stride`.
+// distance `panel_stride`. `later` are LANES columns for each step to be fetched.
 template <int ROWS, int PANELS = 1, class Unit>
 static inline __attribute__((always_inline)) void add_products(
-    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, int64_t panel_stride,
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, const Packed<Unit>* later, int64_t panel_stride,
     typename Registers<Unit>::Sum (&totals)[ROWS][PANELS * WIDE]
 ) {
     enum { VECTORS = PANELS * WIDE };
-    for (int64_t r = 0; r < depth; r++, panel += PANEL, a.data += a.along) {
+    for (int64_t r = 0; r < depth; r++, panel += PANEL, later += LANES, a.data += a.along) {
         typename Registers<Unit>::Entries columns[VECTORS];
         UNROLL for (int j = 0; j < VECTORS; j++)
             columns[j] = entries_at(panel + j / WIDE * panel_stride + j % WIDE * LANES);
-        fetch_ahead(a, panel);
+        fetch_ahead(a, panel, later);
         UNROLL for (int row = 0; row < ROWS; row++) {
             const auto value = broadcast(a.data[row * a.across]);
             UNROLL for (int j = 0; j < VECTORS; j++) totals[row][j] = add_product(totals[row][j], value, columns[j]);
@@ -166,7 +175,8 @@ static inline __attribute__((always_inline)) void add_products(
 // adjacent sums.
 template <int ROWS, bool BEGIN = false, int PANELS = 1, class Unit>
 NOINLINE void add_block(
-    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums, int64_t panel_stride = 0
+    OperandOf<Unit> a, const Packed<Unit>* panel, int64_t depth, Number<Unit>* sums, const Packed<Unit>* later,
+    int64_t panel_stride = 0
 ) {
     typedef typename Registers<Unit>::Sum Sum;
     typedef typename Registers<Unit>::Stored Stored;
@@ -175,7 +185,7 @@ NOINLINE void add_block(
     UNROLL for (int row = 0; row < ROWS; row++)
         UNROLL for (int j = 0; j < VECTORS; j++)
             totals[row][j] = BEGIN ? Sum{} : (Sum)load(sums + (row * VECTORS + j) * LANES);
-    add_products<ROWS, PANELS>(a, panel, depth, panel_stride, totals);
+    add_products<ROWS, PANELS>(a, panel, depth, later, panel_stride, totals);
     UNROLL for (int row = 0; row < ROWS; row++)
         UNROLL for (int j = 0; j < VECTORS; j++)
             store(sums + (row * VECTORS + j) * LANES, (Stored)totals[row][j]);

@@ -62,13 +62,14 @@ static void pack_rows(const Operand& a, int64_t rows, int64_t steps, float* to) 
 // Sums over `depth` steps of ROWS rows of a and a panel, plus the bias, or plus the previous results.
 template <int ROWS>
 NOINLINE void multiply_tile(
-    Operand a, const float* panel, int64_t depth, const float* bias, bool add, float* result, int64_t stride
+    Operand a, const float* panel, int64_t depth, const float* later, const float* bias, bool add, float* result,
+    int64_t stride
 ) {
     // The lines of the results arrive during the products; otherwise the stores wait for a third of the time.
     UNROLL for (int row = 0; row < ROWS; row++) UNROLL for (int j = 0; j < WIDE; j++)
         __builtin_prefetch(result + row * stride + j * LANES, 1);
     Floats totals[ROWS][WIDE] = {};
-    add_products<ROWS>(a, panel, depth, 0, totals);
+    add_products<ROWS>(a, panel, depth, later, 0, totals);
     UNROLL for (int j = 0; j < WIDE; j++) {
         const Floats first = bias && !add ? load(bias + j * LANES) : Floats{};
         UNROLL for (int row = 0; row < ROWS; row++) {
@@ -85,7 +86,7 @@ static void multiply_narrow_tile(
     int64_t width
 ) {
     float sums[ROWS * PANEL];
-    multiply_tile<ROWS>(a, panel, depth, nullptr, false, sums, PANEL);
+    multiply_tile<ROWS>(a, panel, depth, panel, nullptr, false, sums, PANEL);
     for (int row = 0; row < ROWS; row++)
         for (int64_t j = 0; j < width; j++) {
             float& to = result[row * stride + j];
@@ -113,7 +114,10 @@ static void multiply_rows(
             const Operand tile = {a.data + row * a.across, a.across, a.along};
             float* to = p.result + (first + row) * p.columns + column;
             if (width == PANEL)
-                multiply_tile<rows>(tile, panel, packing.steps, bias, packing.first_step > 0, to, p.columns);
+                multiply_tile<rows>(
+                    tile, panel, packing.steps, steps_to_fetch(panel, packing.steps, row), bias,
+                    packing.first_step > 0, to, p.columns
+                );
             else
                 multiply_narrow_tile<rows>(
                     tile, panel, packing.steps, bias, packing.first_step > 0, to, p.columns, width
