@@ -9,6 +9,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from glassformer.errors import ConfigError, DataError, GlassformerError
+from glassformer.layers.block import Block
 from glassformer.tasks import resolve_name
 from glassformer.train.host_process import seed_generators
 from glassformer.train.loss import Loss
@@ -105,6 +107,21 @@ class World:
             for gradient, total in zip(bucket, flat.split([one.numel() for one in bucket]), strict=True):
                 gradient.copy_(total.view_as(gradient))
 
+    def sum_by_rank(self, value: Tensor) -> Tensor:
+        """The sum of ``value`` over all processes, in the order of their ranks, so that it is equal in all."""
+        received = [torch.empty_like(value) for _ in range(self.size)]
+        dist.all_gather(received, value)
+        return torch.stack(received).sum(0)
+
+    def parts(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The rows of each tensor as FSDP2 divides them among the replicas, in the same memory."""
+        return [part for tensor in tensors for part in tensor.detach().chunk(self.n_replicas)]
+
+    def own_part(self, tensor: Tensor) -> Tensor:
+        """The part of ``tensor`` that FSDP2 gives to this replica; empty if there are more replicas than rows."""
+        parts = tensor.chunk(self.n_replicas)
+        return parts[self.replica] if self.replica < len(parts) else tensor[:0]
+
     def gather(self, value: T) -> list[T]:
         """The value of each process, by rank. It is pickled, so it has to come from this training."""
         if self.size == 1:
@@ -189,25 +206,42 @@ ALONE = World()
 
 
 class StepLoss(nn.Module):
-    """The loss of a task as a module, since DDP prepares its gradients when a module is called."""
+    """The loss of a task as a module, since DDP prepares its gradients when a module is called.
 
-    def __init__(self, model: nn.Module, loss: Callable[[Any, Any], Loss]):
+    ``separate``: blocks whose gradients with respect to the encoder's output are added up before they are added to
+    those of other blocks. FSDP2 does so, and the order decides the last bits.
+    """
+
+    def __init__(self, model: nn.Module, loss: Callable[[Any, Any], Loss], separate: Sequence[Block] = ()):
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.loss, self.separate = model, loss, tuple(separate)
 
     def forward(self, batch: Any) -> Loss:
-        return self.loss(self.model, batch)
+        with ExitStack() as hooks:  # for this call only: a model with hooks is not computed by the kernels
+            for block in self.separate:
+                hooks.enter_context(block.register_forward_pre_hook(_separate_memory))
+            return self.loss(self.model, batch)
 
 
-def replicate(model: nn.Module, loss: Callable[[Any, Any], Loss], has_unused: bool) -> DistributedDataParallel:
+def _separate_memory(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs of a block, with a view of the encoder's output in its place."""
+    x, mask, memory, *others = inputs
+    return x, mask, None if memory is None else memory.view_as(memory), *others
+
+
+def replicate(
+    model: nn.Module, loss: Callable[[Any, Any], Loss], has_unused: bool, as_sharded: bool = False
+) -> DistributedDataParallel:
     """``loss`` of a replica of ``model``, whose gradients are summed over all processes while it goes backward.
 
-    ``has_unused``: parameters exist that the loss does not reach.
+    ``has_unused``: parameters exist that the loss does not reach. ``as_sharded``: PyTorch computes all of ``model``,
+    and so takes the sums of a sharded training.
     """
+    blocks = [module for module in model.modules() if isinstance(module, Block)] if as_sharded else []
     with warnings.catch_warnings():  # PyTorch 2.13 has another name for the option, earlier ones know only this one
         warnings.simplefilter("ignore", FutureWarning)
         replica = DistributedDataParallel(
-            StepLoss(model, loss), find_unused_parameters=has_unused, broadcast_buffers=False
+            StepLoss(model, loss, blocks), find_unused_parameters=has_unused, broadcast_buffers=False
         )
     replica.register_comm_hook(None, _sum_gradients)
     return replica

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from glassformer.errors import ConfigError
 from glassformer.layers.embedding import TokenEmbedding
@@ -14,7 +14,7 @@ from glassformer.native.abi import ParameterState, Update
 from glassformer.native.library import loaded
 from glassformer.native.ops import single_on_cpu
 from glassformer.train.config import OptimizerConfig
-from glassformer.train.distributed import is_divided, local, n_shards
+from glassformer.train.distributed import ALONE, World, is_divided, local, n_shards
 from glassformer.train.state import TrainState, collect_gradients, refresh
 
 
@@ -118,14 +118,17 @@ class TorchUpdate:
     def __init__(self, state: TrainState):
         self.state = state
         collect_gradients(state.compute_model, state.model)
-        self._norm = clip_norm_(list(state.model.parameters()), state.config.optimizer.clip_norm)
+        self._norm = clip_norm_(list(state.model.parameters()), state.config.optimizer.clip_norm, state.world)
 
     @property
     def norm(self) -> float:
         return self._norm.item()
 
     def apply(self) -> None:
-        self.state.optimizer.step()
+        if self.state.in_parts:
+            _step_in_parts(self.state.optimizer, self.state.world)
+        else:
+            self.state.optimizer.step()
         self.state.update_average()
         refresh(self.state.compute_model, self.state.model)
 
@@ -176,18 +179,51 @@ def _moments(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Tens
     return state
 
 
-def clip_norm_(parameters: list[nn.Parameter], limit: float) -> Tensor:
-    """Clip the norm of all gradients to ``limit`` (0: no limit); return the norm before."""
+def _step_in_parts(optimizer: torch.optim.Optimizer, world: World) -> None:
+    """Update each part of the weights on its own, as FSDP2 divides them."""
+    for group in optimizer.param_groups:
+        weights = [weight for weight in group["params"] if weight.grad is not None]
+        moments = [_moments(optimizer, weight) for weight in weights]
+        steps = [moment["step"] for moment in moments]
+        adam(
+            world.parts(weights),
+            world.parts([weight.grad for weight in weights]),
+            world.parts([moment["exp_avg"] for moment in moments]),
+            world.parts([moment["exp_avg_sq"] for moment in moments]),
+            [],
+            [step.clone() for weight, step in zip(weights, steps, strict=True) for _ in world.parts([weight])],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            eps=group["eps"],
+            fused=True,
+            **{name: group[name] for name in ("weight_decay", "decoupled_weight_decay", "amsgrad", "maximize")},
+        )
+        if steps:
+            torch._foreach_add_(steps, 1)
+
+
+def clip_norm_(parameters: list[nn.Parameter], limit: float, world: World = ALONE) -> Tensor:
+    """Clip the norm of all gradients to ``limit`` (0: no limit); return the norm before.
+
+    Every process has to call it. It computes the norm of its part, so that DDP and FSDP2 take the same sums.
+    """
     trained = [p for p in parameters if p.grad is not None]
     gradients = [local(p.grad) for p in trained]
-    norms = torch.stack(torch._foreach_norm(gradients))
-    if not any(is_divided(p) for p in parameters):
-        norm = torch.linalg.vector_norm(norms)
+    if world.size == 1:
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    elif any(is_divided(p) for p in parameters):
+        shares = [(n_shards(p) / world.size) ** 0.5 for p in trained]  # as many processes have each shard
+        norm = _common_norm(gradients, shares, world)
     else:
-        shares = [(n_shards(p) / dist.get_world_size()) ** 0.5 for p in trained]  # as many processes have each shard
-        squares = torch.linalg.vector_norm(norms * norms.new_tensor(shares)).square()
-        dist.all_reduce(squares)
-        norm = squares.sqrt()
+        norm = _common_norm([world.own_part(gradient) for gradient in gradients], [1.0] * len(gradients), world)
     if limit:
         torch._foreach_mul_(gradients, torch.clamp(limit / (norm + 1e-6), max=1.0))
     return norm
+
+
+def _common_norm(gradients: list[Tensor], shares: list[float], world: World) -> Tensor:
+    """Norm of the gradients of all processes, whose own ones are multiplied by ``shares``."""
+    norms = torch.stack(torch._foreach_norm(gradients))
+    squares = torch.linalg.vector_norm(norms * norms.new_tensor(shares)).square()
+    return world.sum_by_rank(squares).sqrt()

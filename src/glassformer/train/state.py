@@ -114,7 +114,8 @@ class TrainState:
         if world.size > 1 and world.tensor == 1 and train.accumulate == 1 and self.replica is None:
             trained = [weight for weight in self.compute_model.parameters() if weight.requires_grad]
             has_unused = any(world.gather(any(weight.grad is None for weight in trained)))
-            self.replica = replicate(self.compute_model, self.task.loss, has_unused)
+            by_torch = all(route.engine == "torch" for route in self.routes)
+            self.replica = replicate(self.compute_model, self.task.loss, has_unused, by_torch)
 
     def divide(self, mesh: Any) -> None:
         """Divide the layers among the processes of the mesh ``mesh``, for tensor parallelism."""
@@ -188,7 +189,18 @@ class TrainState:
         """Update the moving average, if there is one."""
         if self.ema_model is not None:
             averages, weights = (list(map(local, one.parameters())) for one in (self.ema_model, self.model))
+            if self.in_parts:
+                averages, weights = self.world.parts(averages), self.world.parts(weights)
             torch._foreach_lerp_(averages, weights, 1 - self.average_decay)
+
+    @property
+    def in_parts(self) -> bool:
+        """True if whole weights are updated in parts, as FSDP2 divides them, to the same bits.
+
+        On a CPU PyTorch computes the last numbers of a tensor without vector instructions, to other last bits.
+        """
+        world, weight = self.world, next(self.model.parameters())
+        return world.n_replicas > 1 and world.tensor == 1 and weight.is_cpu and not is_divided(weight)
 
     @property
     def average_decay(self) -> float:
