@@ -1,4 +1,4 @@
-"""DDP and FSDP2 take the same steps: equal to the bit by two processes."""
+"""DDP and FSDP2 take the same steps: equal to the bit by two processes, and near float32 in bfloat16."""
 
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from tiny_settings import values_of
 
 from glassformer.storage.checkpoint import load_checkpoint
 from glassformer.storage.run_folder import RunFolder
+from processor import needs_bfloat16
 
 STEPS = 4
 MODELS: dict[str, dict[str, Any]] = {
@@ -49,3 +50,21 @@ def test_sharded_training_is_bit_identical_to_a_replicated_one(folder: Path, tas
         assert [name for name in expected if not torch.equal(ours[name], expected[name])] == []
     for name in ("loss", "gradient_norm"):
         assert losses(folder / f"{task}-fsdp", name) == losses(folder / f"{task}-ddp", name)
+
+
+@needs_bfloat16
+def test_sharded_training_in_bfloat16_stays_near_float32(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The loss of each step is within bfloat16's 8 bits."""
+    jobs = []
+    for task in ("translation", "language"):
+        for precision in ("float32", "bfloat16"):
+            values = values_of(tmp_path_factory, task)
+            values["train"] |= {"engine": "auto", "parallel": "fsdp", "precision": precision}
+            jobs.append(Job(values, tmp_path / f"{task}-{precision}"))
+    assert train_in_group(2, jobs, tmp_path / "group") == [["", ""]] * len(jobs)
+    for task in ("translation", "language"):
+        low, high = (losses(tmp_path / f"{task}-{precision}") for precision in ("bfloat16", "float32"))
+        assert low != high
+        assert low == pytest.approx(high, rel=2**-6)

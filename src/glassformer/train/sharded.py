@@ -6,6 +6,7 @@ takes longer than PyTorch itself.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,11 @@ def shard(root: nn.Module, mesh: DeviceMesh, low_precision: bool) -> None:
 
     With ``low_precision``, stacks compute in bfloat16. Their parameters stay float32.
     """
-    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if low_precision else MixedPrecisionPolicy()
+    policy = MixedPrecisionPolicy(cast_forward_inputs=False)
+    if low_precision:
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
+        for block in [module for module in root.modules() if isinstance(module, Block)]:
+            block.register_forward_pre_hook(_cast_inputs)
     for kind in (Block, Stack):
         for part in [module for module in root.modules() if isinstance(module, kind)]:
             fully_shard(part, mesh=mesh, mp_policy=policy)
@@ -36,6 +41,11 @@ def shard(root: nn.Module, mesh: DeviceMesh, low_precision: bool) -> None:
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
             module.set_force_sum_reduction_for_comms(True)
+
+
+def _cast_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The inputs of a block in bfloat16. PyTorch's policy would copy masks too, which holds one for all blocks."""
+    return tuple(one.bfloat16() if isinstance(one, Tensor) and one.is_floating_point() else one for one in inputs)
 
 
 def region_of(tensor: DTensor) -> Region:
