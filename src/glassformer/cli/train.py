@@ -199,7 +199,7 @@ class Screen:
         self._warn(f"step {event.step:,} skipped: loss {event.loss}, gradient norm {event.gradient_norm}")
 
     def _corrupt(self, event: "Corrupt") -> None:
-        self._warn(f"warning: {event.shard}: {event.reason}; {event.samples:,} samples are skipped")
+        self._warn(f"warning: {event.shard}: {event.reason}; the training goes on without its {event.content}")
 
     def _finished(self, event: "Finished") -> None:
         self._say(f"step {event.step:,}: {event.reason}; {clock(event.seconds)} of training")

@@ -80,12 +80,14 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Corrupt:
-    """A shard that is damaged or missing, and whose samples are skipped (``data.on_corrupt``)."""
+    """A shard that is damaged or missing, and is skipped (``data.on_corrupt``)."""
 
     step: int
     shard: str
     reason: str
     samples: int
+    content: str
+    """Content of the shard in words: samples, or tokens of a stream."""
 
 
 @dataclass(frozen=True)

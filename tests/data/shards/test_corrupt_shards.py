@@ -140,8 +140,9 @@ def test_without_an_intact_shard_training_stops(tmp_path: Path) -> None:
         read_all(config_of(values, shards=str(tmp_path / "shards"), on_corrupt="skip"))
 
 
-def test_training_reports_a_skipped_shard_in_its_metrics(tmp_path: Path) -> None:
-    values = settings("masked", tmp_path)
+@pytest.mark.parametrize(("task", "unit"), [("masked", "samples"), ("language", "tokens")])
+def test_training_reports_a_skipped_shard_in_its_metrics(task: str, unit: str, tmp_path: Path) -> None:
+    values = settings(task, tmp_path)
     prepared(values, tmp_path / "shards")
     (tmp_path / "shards" / "00000001.shard").unlink()
     config = config_of(values, shards=str(tmp_path / "shards"), on_corrupt="skip")
@@ -149,6 +150,8 @@ def test_training_reports_a_skipped_shard_in_its_metrics(tmp_path: Path) -> None
     (line,) = [line for line in RunFolder.open(tmp_path / "run").metrics() if line["event"] == "corrupt"]
     assert (line["shard"], line["reason"]) == (str(tmp_path / "shards" / "00000001.shard"), "is missing")
     assert [line["samples"]] == [event.samples for event in seen]  # type: ignore[union-attr]
+    entry = ShardIndex.read(tmp_path / "shards").shards[1]
+    assert line["content"] == f"{getattr(entry, unit):,} {unit}"  # a sample of a stream may go on in the next shard
     with pytest.raises(DataError, match="is missing"):
         list(events(config_of(values, shards=str(tmp_path / "shards")), tmp_path / "other"))
 

@@ -41,6 +41,8 @@ class CorruptShard(NamedTuple):
     path: str
     reason: str
     samples: int
+    content: str
+    """Content in words: samples, or tokens of a stream, whose windows span shards."""
 
 
 @dataclass
@@ -195,7 +197,7 @@ class ShardSet:
                 f"{path}: {reason}; copy it again, prepare the shards again, or set data.on_corrupt=skip to train "
                 f"without its {entry.content(self.divisible)}"
             )
-        self.corrupt[number] = CorruptShard(path, reason, entry.samples)
+        self.corrupt[number] = CorruptShard(path, reason, entry.samples, entry.content(self.divisible))
         if len(self.corrupt) == len(self.index.shards):
             raise DataError(f"{self.folder}: every shard is corrupt ({path} {reason}); prepare the shards again")
 
