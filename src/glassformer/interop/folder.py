@@ -1,10 +1,6 @@
-"""Folders of other libraries: their JSON files, and export folders, which are written completely or not at all."""
+"""Folders of other libraries: their JSON files, and the translators that are exported into them."""
 
 import json
-import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +8,12 @@ from glassformer.errors import CheckpointError, ConfigError
 from glassformer.interop.families import KINDS
 from glassformer.predict.loading import load_checked
 from glassformer.predict.translator import Translator
-from glassformer.storage.atomic import refuse_existing, unfinished_path
-from glassformer.storage.manifest import refusing
 from glassformer.storage.run_folder import resolve
 
 TRANSLATION_KIND = "encoder_decoder"
 """Kind of model that CTranslate2 and ONNX exports support."""
 SETTINGS_FILE = "glassformer.json"
 """File of our own settings in an exported folder, with which an import restores the original run."""
-
-
-@contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes ``path`` at the end, and is removed if anything fails."""
-    refuse_existing(path)
-    unfinished = unfinished_path(path)
-    try:
-        with refusing(f"{path}: cannot be written"):
-            unfinished.mkdir(parents=True)
-            yield unfinished
-            refuse_existing(path)
-            os.rename(unfinished, path)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def load_translator(run: str | Path) -> tuple[Path, Translator]:

@@ -19,7 +19,6 @@ from glassformer.interop.folder import (
     generation_file,
     read_json,
     read_optional,
-    write_atomically,
     write_json,
 )
 from glassformer.interop.parity import Conversion, Parity, largest_difference
@@ -40,7 +39,7 @@ from glassformer.interop.transformers_api import load_model, transformers
 from glassformer.models.device import choose_device
 from glassformer.models.registry import MODELS, build_uninitialized, load_weights, weights_of
 from glassformer.predict.loading import LoadedRun, load_run
-from glassformer.storage.atomic import refuse_existing
+from glassformer.storage.atomic import new_folder, refuse_existing
 from glassformer.text import TokenizerPair
 
 
@@ -121,7 +120,7 @@ def export_folder(
     family = family_for(config, loaded.task)
     conversion = conversion_of(family.task)
     settings = {**export_config(family, config), **conversion.settings(loaded)}
-    with write_atomically(destination) as folder:
+    with new_folder(destination) as folder:
         weights = export_weights(family, config, {name: w.detach() for name, w in weights_of(loaded.model).items()})
         transformers.AutoConfig.for_model(
             family.model_type, architectures=[family.architecture], dtype="float32", **settings

@@ -12,7 +12,7 @@ from glassformer.errors import ConfigError
 from glassformer.generate import DecodingConfig, SpecialTokens, score_pairs
 from glassformer.interop import require
 from glassformer.interop.decoding import suppressed_ids
-from glassformer.interop.folder import load_translator, write_atomically
+from glassformer.interop.folder import load_translator
 from glassformer.interop.parity import (
     Conversion,
     Parity,
@@ -26,6 +26,7 @@ from glassformer.interop.tokenizer_json import to_tokenizer_json, write_sides
 from glassformer.layers.position import ENCODINGS, Rotary
 from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from glassformer.models.registry import weights_of
+from glassformer.storage.atomic import new_folder
 from glassformer.text import Tokenizer, TokenizerPair
 from glassformer.text.pretrained import UNNAMED
 
@@ -54,7 +55,7 @@ def export_ctranslate2(
     model, tokenizers = translator.models[0], translator.tokenizers
     spec = specification(model, tokenizers)
     spec.optimize(quantization=None if quantization == "float32" else quantization)
-    with write_atomically(destination) as folder:
+    with new_folder(destination) as folder:
         spec.save(str(folder))
         write_sides(tokenizers, folder)
         parity = _compare(folder, quantization, model, tokenizers, texts)

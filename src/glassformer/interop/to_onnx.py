@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import DataError
 from glassformer.interop import require
-from glassformer.interop.folder import SETTINGS_FILE, load_translator, write_atomically, write_json
+from glassformer.interop.folder import SETTINGS_FILE, load_translator, write_json
 from glassformer.interop.parity import Conversion, Logits, Parity, largest_difference, logits_of, random_inputs
 from glassformer.interop.tokenizer_json import write_sides
 from glassformer.layers.attention import MultiHeadAttention
@@ -22,6 +22,7 @@ from glassformer.layers.embedding import TokenEmbedding
 from glassformer.layers.mask import Mask
 from glassformer.layers.position import Sinusoidal, sinusoids
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.storage.atomic import new_folder
 from glassformer.text import SPECIAL_TOKENS
 
 require("onnxscript", "onnx")
@@ -39,7 +40,7 @@ def export_onnx(run: str | Path, destination: str | Path, texts: Sequence[str] |
         raise DataError("no texts are translated by an export to onnx, which has no search; leave them out")
     path, translator = load_translator(run)
     model, tokenizers = translator.models[0], translator.tokenizers
-    with write_atomically(destination) as folder:
+    with new_folder(destination) as folder:
         write_graphs(model, folder)
         write_sides(tokenizers, folder)
         special_ids = {name: tokenizers.target.special_tokens[name] for name in SPECIAL_TOKENS}

@@ -3,6 +3,8 @@
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from glassformer.errors import CheckpointError
@@ -41,6 +43,21 @@ def write_atomically(path: Path, data: bytes) -> None:
             sync(path.parent)
         finally:
             unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` at the end, and is removed if anything fails."""
+    refuse_existing(path)
+    unfinished = unfinished_path(path)
+    try:
+        with refusing(f"{path}: cannot be written"):
+            unfinished.mkdir(parents=True)
+            yield unfinished
+            refuse_existing(path)
+            os.rename(unfinished, path)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def unfinished_path(path: Path) -> Path:
