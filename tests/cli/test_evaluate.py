@@ -226,3 +226,9 @@ def test_evaluate_checks_its_files_before_it_loads_the_model(
     files = ["a.csv", "b.csv"] if name == "forecasting" else []
     told = refused("evaluate", checkpoint, *files)
     assert "no file is named" in told or "2 tables are named" in told
+
+
+def test_evaluate_limits_the_lines_of_a_table(refused: Refused, task: Callable[[str], TinyTask]) -> None:
+    tiny = task("forecasting")
+    told = refused("evaluate", tiny.run, tiny.folder / "series.csv", "--max-line-bytes", 5)
+    assert told.endswith("series.csv, line 1: has more than 5 bytes; break the line, or raise --max-line-bytes")

@@ -123,7 +123,10 @@ def evaluate_forecasting(load: Callable[[], Forecaster], data: EvaluationFiles) 
     if data.files:
         known = settings is not None and not settings.date
         errors = forecaster.errors_in_file(
-            data.files[0], "" if known else None, settings.missing if settings is not None else "refuse"
+            data.files[0],
+            "" if known else None,
+            settings.missing if settings is not None else "refuse",
+            data.max_line_bytes,
         )
     elif settings is None:
         raise ConfigError(f"{data.run}: is a checkpoint without its run's config.toml; name a table to measure it on")

@@ -107,9 +107,11 @@ class Forecaster(Predictor):
         with np.errstate(over="ignore"):  # an overflow is refused below
             return self._forecast(self.format.standardize(tables).astype(np.float32))
 
-    def errors_in_file(self, path: str, date: str | None = None, missing: Missing = "refuse") -> ForecastErrors:
+    def errors_in_file(
+        self, path: str, date: str | None = None, missing: Missing = "refuse", max_line_bytes: int | None = None
+    ) -> ForecastErrors:
         """MSE and MAE, of standardized values that are known, of every window in a CSV file."""
-        table = read_table(path, date, self.format.columns, missing)
+        table = read_table(path, date, self.format.columns, missing, max_line_bytes)
         config, rows = self.model.config, len(table.values)
         if rows < config.context + config.horizon:
             raise DataError(
