@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from corpus_lines import LINES, TRANSLATE, VERBS
+from stored_models import table
 
 from tiny_run import TinyRun, write_lines
 
@@ -71,6 +72,33 @@ def test_the_name_of_a_link_decides_the_compression(
     data = (tmp_path / target).read_bytes()
     plain = cli("translate", tiny.run, file, *TRANSLATE).out
     assert (gzip.decompress(data) if name.endswith(".gz") else data).decode() == plain
+
+
+COMMANDS = {"tokenize": "", "align": "", "fill": "masked", "generate": "language", "forecast": "forecasting"}
+"""Task of the run of each verb whose output does not continue after an interruption."""
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_output_is_compressed_by_its_name(
+    cli: Cli, refused: Refused, run_of: Callable[[str], Path], tmp_path: Path, verb: str
+) -> None:
+    run = run_of(COMMANDS[verb])
+    file = write_lines(tmp_path / "in", ["the cat", "you sleep"])
+    options: list[object] = {
+        "tokenize": [file],
+        "align": [file, file],
+        "fill": ["I [MASK]"],
+        "generate": ["the", "-s", "max_length=3"],
+        "forecast": [table(tmp_path)],
+    }[verb]
+    plain = cli(verb, run, *options)
+    assert plain.code == 0 and plain.out
+    assert cli(verb, run, *options, "-o", tmp_path / "out.gz").code == 0
+    data = (tmp_path / "out.gz").read_bytes()
+    assert gzip.decompress(data).decode() == plain.out
+    assert data[3:8] == bytes(5)  # neither name nor time: equal text gives equal bytes
+    told = f"{tmp_path}/out.zst: an output is not compressed by zstd; name it .gz, or without .zst"
+    assert refused(verb, tmp_path / "no_run", *options, "-o", tmp_path / "out.zst") == told
 
 
 def test_restart_needs_a_file(refused: Refused, tiny: TinyRun) -> None:

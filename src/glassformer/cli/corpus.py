@@ -20,6 +20,7 @@ from glassformer.cli.io import (
     Output,
     clean_up_at_signal,
     defer_signals,
+    is_compressed,
     open_output,
     refuse_parquet,
     regular_output,
@@ -79,7 +80,7 @@ class Target(NamedTuple):
     @property
     def compressed(self) -> bool:
         """True for a file that is named ``.gz``, also if it is a link to a file of another name."""
-        return self.path is not None and self.output.endswith(".gz")
+        return self.path is not None and is_compressed(self.output)
 
 
 def check_target(
@@ -95,8 +96,6 @@ def check_target(
 
     part = None if shard is None else LineShard.parse(shard)
     path = regular_output(output)
-    if output.endswith(".zst"):
-        raise ConfigError(f"{output}: an output is not compressed by zstd; name it .gz, or without .zst")
     if restart and path is None:
         raise ConfigError("--restart is for an output that is a file; name one with --output")
     if part and not all(one.regular for one in inputs):

@@ -1,6 +1,7 @@
 """Input and output of the commands: a file or stdin; stdout, or a file that appears only once it is complete."""
 
 import errno
+import gzip
 import io
 import os
 import signal
@@ -89,7 +90,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def open_output(output: str) -> Iterator[Output]:
-    """stdout for ``-``, else a file that is replaced as a whole at the end."""
+    """stdout for ``-``, else a file that is replaced as a whole at the end, by gzip if it is named ``.gz``."""
     if output == "-":
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # in any locale, as input is read
@@ -98,8 +99,14 @@ def open_output(output: str) -> Iterator[Output]:
         stdout.flush()
         return
     path = Path(output)
-    with replace_at_end(path) as unfinished, _open(unfinished, str(path.resolve())) as stream:
+    compress = is_compressed(output) and regular_output(output) is not None
+    with replace_at_end(path) as unfinished, _open(unfinished, str(path.resolve()), compress) as stream:
         yield stream
+
+
+def is_compressed(output: str) -> bool:
+    """True for a name that ends with ``.gz``, also if it is a link to a file of another name."""
+    return output.endswith(".gz")
 
 
 def regular_output(output: str) -> Path | None:
@@ -135,16 +142,20 @@ def replace_at_end(output: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _open(path: Path, name: str) -> Iterator[Output]:
+def _open(path: Path, name: str, compress: bool) -> Iterator[Output]:
     with write_errors(name):
-        stream = path.open("w", encoding="utf-8", newline="\n")
+        file = path.open("wb")
+        data = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if compress else file  # equal text, equal bytes
+        stream = io.TextIOWrapper(data, encoding="utf-8", newline="\n", line_buffering=file.isatty())
     try:
-        output = Output(stream, name)
-        yield output
-        output.flush()
+        yield Output(stream, name)
+        with write_errors(name):
+            stream.close()  # which writes the end of a compressed file
+            file.close()
     finally:
-        with suppress(OSError):  # an earlier error has reported the cause
-            stream.close()
+        for each in (stream, file):
+            with suppress(OSError):  # an earlier error has reported the cause
+                each.close()
 
 
 @contextmanager

@@ -71,7 +71,23 @@ SecondText = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="Translation, or second text of a pair. [default: the model's translation]"),
 ]
-OutputFile = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="Output file; - is standard output.")]
+
+
+def _writable(output: str) -> str:
+    """``ConfigError`` for a compression that no command writes, before any work."""
+    if output.endswith(".zst"):
+        from glassformer.errors import ConfigError
+
+        raise ConfigError(f"{output}: an output is not compressed by zstd; name it .gz, or without .zst")
+    return output
+
+
+OutputFile = Annotated[
+    str,
+    typer.Option(
+        "-o", "--output", metavar="FILE", callback=_writable, help="Output file, .gz or plain; - is standard output."
+    ),
+]
 
 
 def _settings(example: str, **options: Any) -> Any:
