@@ -154,3 +154,33 @@ def test_compiled_stacks_have_no_graph_break_and_compute_the_same() -> None:
     process = running("-W", "ignore", "-c", COMPILED, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     output, errors = process.communicate()
     assert output == "equal\nequal\n", errors
+
+
+EXPORTED = """
+import torch
+from glassformer.models.bert import BERT, BERTConfig
+from glassformer.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from glassformer.models.gpt import GPT, GPTConfig
+
+sizes = {"vocab_size": 30, "d_model": 32, "n_heads": 4, "d_ff": 64}
+text = torch.ones(2, 7, dtype=torch.int64, device="meta")
+mask = text > 0
+with torch.device("meta"):
+    stacks = {"n_encoder_layers": 2, "n_decoder_layers": 3}
+    models = [
+        (EncoderDecoder(EncoderDecoderConfig(**sizes, **stacks)), (text, text, mask, mask)),
+        (GPT(GPTConfig(**sizes, n_layers=3)), (text,)),
+        (BERT(BERTConfig(**sizes, n_layers=2)), (text, mask)),
+    ]
+for model, inputs in models:
+    nodes = torch.export.export(model.train(), inputs).graph.nodes
+    names = [str(node.target) for node in nodes if node.op == "call_function"]
+    print(*(sum(name.startswith(f"aten.{kind}") for name in names) for kind in ("scaled_dot", "softmax", "item")))
+"""
+
+
+def test_exported_models_have_one_fused_attention_each_and_no_other_softmax() -> None:
+    """Of a training with dropout, away from the CPU. An export is one graph: a graph break or a read value ends it."""
+    process = running("-W", "ignore", "-c", EXPORTED, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    output, errors = process.communicate()
+    assert output == "8 0 0\n3 0 0\n2 0 0\n", errors
