@@ -40,7 +40,7 @@ def _of_config(source: str, overrides: list[str]) -> dict[str, Any]:
     import torch
 
     from glassformer.errors import ConfigError
-    from glassformer.models.registry import build_model
+    from glassformer.models.registry import build_uninitialized
     from glassformer.train import read_config
 
     config = read_config(source, overrides)
@@ -51,7 +51,7 @@ def _of_config(source: str, overrides: list[str]) -> dict[str, Any]:
     if "n_classes" in values and values["n_classes"] is None:
         raise ConfigError(f"{source}: the labels decide model.n_classes; add it, as in model.n_classes=10")
     with torch.device("meta"):
-        model = build_model(values, source)
+        model = build_uninitialized(values, source)
     decoding = getattr(config, "decoding", None)
     use = (decoding.engine, decoding.precision) if decoding else ("auto", "float32")
     report = _report(model, (config.train.engine, config.train.precision), use, config.train.device)

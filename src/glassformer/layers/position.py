@@ -47,8 +47,10 @@ class Sinusoidal(nn.Module):
     def __init__(self, max_length: int, d_model: int):
         super().__init__()
         self.d_model = d_model
-        table = sinusoids(torch.arange(max_length).double(), d_model)
-        self.register_buffer("table", table.to(torch.get_default_dtype()), persistent=False)
+        table = torch.empty(max_length, d_model)
+        if not table.is_meta:  # an operation on meta tensors imports PyTorch's compiler, 800 modules
+            table = sinusoids(torch.arange(max_length).double(), d_model).to(table.dtype)
+        self.register_buffer("table", table, persistent=False)
 
     @property
     def n_positions(self) -> int:

@@ -25,7 +25,7 @@ from glassformer.metrics.translation import bleu_metric
 from glassformer.models.device import choose_device
 from glassformer.models.encoder_decoder import EncoderDecoderConfig
 from glassformer.models.recurrent import RecurrentConfig
-from glassformer.models.registry import MODELS
+from glassformer.models.registry import build_model, build_uninitialized
 from glassformer.native import check_decoding
 from glassformer.predict.translator import Translator
 from glassformer.text import TextConfig, TokenizerPair, train_tokenizers
@@ -171,8 +171,7 @@ class TranslationTask:
         return self._pairs is not None
 
     def new_model(self) -> Any:
-        config, build = MODELS[self.config.model.kind]
-        return build(config.parse(self._model_values, "model"))
+        return build_model(self._model_values, "model")
 
     def loss(self, model: Any, batch: Batch) -> Loss:
         counted = batch.target_sentences != 0
@@ -269,7 +268,7 @@ class TranslationTask:
         """Refuse an engine or precision that the validation could not use."""
         decoding = self.config.decoding
         with torch.device("meta"):
-            model = self.new_model().eval()
+            model = build_uninitialized(self._model_values, "model").eval()
         try:
             check_decoding(model, decoding.engine, decoding.precision, choose_device(self.config.train.device))
         except ConfigError as error:
