@@ -46,6 +46,28 @@ def test_key_in_the_address_becomes_a_cookie(client: TestClient) -> None:
     assert client.get("/static/main.js").status_code == 200
 
 
+def test_key_in_the_address_leads_to_no_other_site(client: TestClient) -> None:
+    answer = client.get(f"{BASE}//evil.example/?token={KEY}", follow_redirects=False)
+    assert answer.headers["location"] == "/evil.example/"
+
+
+def test_unexpected_error_is_a_line_without_texts(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    explorer: Any = client.app.state.explorer  # type: ignore[attr-defined]
+
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a private text")
+
+    monkeypatch.setattr(explorer, "compute", fail)
+    client.get(f"/static/main.js?token={KEY}")
+    answer = client.get("/logits?source=private")
+    assert (answer.status_code, answer.text.startswith("This view failed")) == (500, True)
+    assert "content-security-policy" in answer.headers
+    assert "RuntimeError" in caplog.text
+    assert "private" not in caplog.text.replace("test_security.py", "")
+
+
 def test_two_servers_have_cookies_of_their_own() -> None:
     from glassformer.web.security import Guard
 
@@ -58,13 +80,15 @@ def test_foreign_host_is_refused(client: TestClient, host: str) -> None:
     assert client.get(f"/static/main.js?token={KEY}", headers={"host": host}).status_code == 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9", "[::1]:8000", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:9", "LOCALHOST", "[::1]:8000", "[::1]"])
 def test_names_of_this_machine_are_answered(client: TestClient, host: str) -> None:
     answer = client.get(f"/static/main.js?token={KEY}", headers={"host": host}, follow_redirects=False)
     assert answer.status_code == 303
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "", "http://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "", "http://127.0.0.1:1", "https://127.0.0.1:8000", "http://[bad"]
+)
 def test_form_of_another_site_is_refused(client: TestClient, origin: str) -> None:
     client.get(f"/static/main.js?token={KEY}")
     assert client.post("/", headers={"origin": origin}, data={"source": "x"}).status_code == 403
@@ -102,7 +126,9 @@ def test_large_body_is_refused(client: TestClient) -> None:
     assert client.post("/", headers=headers | {"content-length": "x"}, content=b"x").status_code == 413
 
 
-@pytest.mark.parametrize("name", ["..%2fapp.py", "nothing.js", "page.html", "loading.html", "%2e%2e/routes.py"])
+@pytest.mark.parametrize(
+    "name", ["..%2fapp.py", "x" * 300 + ".js", "nothing.js", "page.html", "loading.html", "%2e%2e/routes.py"]
+)
 def test_only_files_of_the_page_are_served(client: TestClient, name: str) -> None:
     client.get(f"/static/main.js?token={KEY}")
     assert client.get(f"/static/{name}").status_code == 404

@@ -7,7 +7,7 @@ rebinding) and a request of another site are refused before any route is reached
 import hashlib
 import hmac
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
@@ -73,7 +73,7 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _without_port(host) not in self.settings.hosts:
-            return PlainTextResponse("This host name is not answered; use 127.0.0.1.\n", 403)
+            return PlainTextResponse("This host name is not allowed; open the address with 127.0.0.1.\n", 403)
         if self._is_foreign(scope, headers, host):
             return PlainTextResponse("Requests of other sites are refused.\n", 403)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
@@ -87,12 +87,13 @@ class Guard:
         navigates = headers.get("sec-fetch-mode", "navigate") == "navigate"
         if scope["method"] in SAFE_METHODS:
             return headers.get("sec-fetch-site", "none") in ("cross-site", "same-site") and not navigates
-        return urlsplit(headers.get("origin", "")).netloc != host
+        return headers.get("origin") != f"http://{host}"
 
     def _with_cookie(self, scope: Scope, rest: list[tuple[str, str]]) -> Response:
         """The same address without the key, which is in a cookie from now on."""
         query = f"?{urlencode(rest)}" if rest else ""
-        answer = RedirectResponse(f"{scope['path']}{query}", 303)
+        path = "/" + scope["path"].lstrip("/")  # "//host" would be another site
+        answer = RedirectResponse(f"{path}{query}", 303)
         answer.set_cookie(self.cookie, self.settings.token, httponly=True, samesite="strict")
         return answer
 
@@ -109,6 +110,6 @@ class Guard:
 
 
 def _without_port(host: str) -> str:
-    """``[::1]:80`` → ``[::1]``."""
-    name, _, port = host.rpartition(":")
-    return name if name and port.isdigit() else host
+    """``[::1]:80`` → ``[::1]``, in lower case."""
+    name, _, port = host.lower().rpartition(":")
+    return name if name and port.isdigit() else host.lower()

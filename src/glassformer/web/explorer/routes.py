@@ -1,5 +1,8 @@
 """Routes of the explorer. Nothing here imports PyTorch: the session is made in the worker, while the page opens."""
 
+import asyncio
+import logging
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from importlib.resources import files
@@ -19,10 +22,13 @@ if TYPE_CHECKING:
     from glassformer.web.explorer.session import Session
 
 Result = TypeVar("Result")
+logger = logging.getLogger("uvicorn.error")
 FRAGMENT = "x-fragment"
 """Header of requests by the page's own script, which wait for the model; a new page shows that it is loading."""
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATIC = files("glassformer.web.explorer") / "static"
+SERVED = {file.name: file for file in STATIC.iterdir() if Path(file.name).suffix in TYPES}
+"""The files that the page may load, by name."""
 
 
 class Explorer:
@@ -52,11 +58,9 @@ def explorer_routes(one: Explorer) -> APIRouter:
     @router.get("/static/{name}")
     async def static(name: str) -> Response:
         """A style sheet, script or picture of the page."""
-        suffix = Path(name).suffix
-        file = STATIC / name
-        if suffix not in TYPES or "/" in name or not file.is_file():
+        if name not in SERVED:
             return PlainTextResponse("There is no such file.\n", 404)
-        return Response(file.read_bytes(), media_type=TYPES[suffix])
+        return Response(SERVED[name].read_bytes(), media_type=TYPES[Path(name).suffix])
 
     @router.get("/shades.css")
     async def shades(request: Request) -> Response:
@@ -84,10 +88,17 @@ async def _page(one: Explorer, request: Request) -> Response:
 
 
 async def _answer(one: Explorer, request: Request, job: "Callable[[Session], Response]") -> Response:
-    """The response of ``job``; an error of the user is a line of text with status 422."""
+    """The response of ``job``; an error is a line of text, with status 422 if the user can mend it, else 500.
+
+    Texts of the user are in addresses and in messages of errors, so only the kind of an unexpected error is logged.
+    """
     try:
         return await one.compute(request, job)
-    except ClientGoneError:
+    except (ClientGoneError, asyncio.CancelledError):  # cancelled: the server ends
         return Response(status_code=499)
     except GlassformerError as error:
         return PlainTextResponse(f"{error}\n", 422)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        logger.error("a view failed: %s in %s, line %d", type(error).__name__, place.filename, place.lineno)
+        return PlainTextResponse("This view failed; go back, and please report its address.\n", 500)
