@@ -11,6 +11,7 @@ import torch
 import glassformer.train.loop
 import glassformer.train.replicas
 from glassformer.data.loader import ResumableLoader
+from glassformer.train.state import TrainState
 
 
 @contextmanager
@@ -76,6 +77,17 @@ def stop_signal() -> Any:
     return mock.patch.object(glassformer.train.loop, "train_step", step)
 
 
+def not_finite() -> Any:
+    """The loss of the process is not a number in its third step."""
+    original = TrainState.loss
+
+    def loss(state: Any, batch: Any) -> Any:
+        result = original(state, batch)
+        return result.scaled(float("nan")) if state.counters.step == 3 else result
+
+    return mock.patch.object(TrainState, "loss", loss)
+
+
 @contextmanager
 def more_threads() -> Iterator[None]:
     torch.set_num_threads(2)
@@ -89,6 +101,7 @@ FAULTS: dict[str, Any] = {
     "other_batch": third_batch(other_label),
     "fewer_rows": third_batch(fewer_rows),
     "stop_signal": stop_signal,
+    "not_finite": not_finite,
     "changed_weight": changed_state(optimizer=False),
     "changed_moment": changed_state(optimizer=True),
     "other_version": lambda: mock.patch.object(glassformer, "__version__", "0.0.1"),

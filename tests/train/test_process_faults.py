@@ -45,7 +45,11 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[li
     jobs = [Job(values, folder / fault, fault=fault) for fault in faults.FAULTS]
     tensor = {**values, "train": values["train"] | {"tensor_parallel": 2}}
     jobs.append(Job(tensor, folder / "divided", fault="fewer_rows"))
-    errors = dict(zip([*faults.FAULTS, "divided"], train_in_group(2, jobs, folder / "group"), strict=True))
+    for name, parallel, limit in (("skipped", "fsdp", 1), ("stopped", "ddp", 0), ("stopped_sharded", "fsdp", 0)):
+        changed = {**values, "train": values["train"] | {"parallel": parallel, "max_bad_steps": limit}}
+        jobs.append(Job(changed, folder / name, fault="not_finite"))
+    names = [job.run.name for job in jobs]
+    errors = dict(zip(names, train_in_group(2, jobs, folder / "group"), strict=True))
     return lambda fault: (errors[fault], RunFolder(folder / fault))
 
 
@@ -56,6 +60,23 @@ def test_differing_batches_end_the_step_before_its_update(faulty: Any, fault: st
     assert errors == [f"DataError: {text}", f"FailedElsewhereError: {text}"]
     assert [line["step"] for line in run.metrics() if line["event"] == "progress"] == [1, 2]
     assert [path.name for path in run.checkpoints()] == ["step_00000001", "step_00000002"]
+
+
+@pytest.mark.parametrize("run", ["not_finite", "skipped"])
+def test_loss_that_is_not_finite_in_one_process_skips_the_step_in_all(faulty: Any, run: str) -> None:
+    errors, folder = faulty(run)
+    assert errors == ["", ""]
+    assert [line["step"] for line in folder.metrics() if line["event"] == "skipped"] == [3]
+    second, third, fourth = ((path / "model.safetensors").read_bytes() for path in folder.checkpoints()[:3])
+    assert second == third != fourth
+
+
+@pytest.mark.parametrize("run", ["stopped", "stopped_sharded"])
+def test_losses_that_are_not_finite_in_one_process_stop_all_at_the_limit(faulty: Any, run: str) -> None:
+    errors, folder = faulty(run)
+    text = "step 3: loss or gradient is not finite, 1 times in this run"
+    assert [error.partition(" (")[0] for error in errors] == [f"DataError: {text}", f"FailedElsewhereError: {text}"]
+    assert folder.checkpoints()[-1].name == "step_00000002"
 
 
 @pytest.mark.parametrize("fault", ["changed_weight", "changed_moment"])
