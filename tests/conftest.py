@@ -22,7 +22,16 @@ install_import_hook(modules_with_shapes(), "shape_checker.check")
 # The configurations of tests say train.threads=1, which a training does not set for the process that it runs in.
 torch.set_num_threads(1)
 
-REQUIRED_IN_CI = ("Chromium", "playwright", "axe-core", "compiler", "there are no kernels")
+REQUIRED_IN_CI = (
+    "Chromium",
+    "playwright",
+    "axe-core",
+    "fastapi",
+    "uvicorn",
+    "httpx2",
+    "compiler",
+    "there are no kernels",
+)
 """Words in skip reasons that make a skipped test fail if ``CI=true``."""
 
 

@@ -66,12 +66,16 @@ def workplace(
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
-def test_commands_of_page_run(page: str, workplace: Path) -> None:
+def test_commands_of_page_run(page: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in commands(page):
         position = command.index("glassformer")
         arguments, text = command[position + 1 :], " ".join(command[1 : max(0, position - 1)])
         if arguments[0] == "train":
             (workplace / "runs" / "mine").unlink()
+        if arguments[0] == "explore":  # it serves until Ctrl-C
+            monkeypatch.setattr("glassformer.web.server.serve", lambda app, listener, announce: listener.close())
+            monkeypatch.setattr("glassformer.cli.explore.end_process", lambda code: None)
+            arguments.append("--no-browser")
         if "ctranslate2" in arguments:
             try:
                 require("ctranslate2", "ctranslate2")

@@ -24,6 +24,9 @@ VIEWS: dict[str, dict[str, Any]] = {
     "cell": {**PLACE, "stage": "weights", "row": 2, "column": 1},
     "probabilities": {"part": "output_projection", "stage": "probabilities", "row": 1, "column": 4},
     "error": {"source": "x" * 5000},
+    "tour": {"panel": "tour"},
+    "beam": {"panel": "beam"},
+    "lab": {"panel": "lab", "off": "decoder.layers.1.cross_attention.1:zero"},
 }
 
 
@@ -262,3 +265,45 @@ def test_sliders_change_the_distribution(page: Any, served: ServedPage) -> None:
     assert first.inner_text() == "1.0000"
     page.locator("[data-reset]").click()
     wait_until(page, "before => document.querySelector('.candidates .probability').textContent === before", before)
+
+
+def test_node_of_the_beam_tree_becomes_the_target(page: Any, served: ServedPage) -> None:
+    open_view(page, served, source=SOURCE)
+    page.locator(".tabs a", has_text="Beam").click()
+    page.wait_for_selector(".node.best")
+    node = page.locator(".node.pruned[href]").last
+    text = node.get_attribute("aria-label").rpartition(":")[0]
+    node.press("Enter")
+    page.wait_for_selector(".beam", state="detached")
+    assert page.locator("input[name=target]").input_value() == text
+    assert page.locator("select[name=mode]").input_value() == "forced"
+    assert served.complaints == []
+
+
+def test_head_is_switched_off_and_on_again(page: Any, served: ServedPage) -> None:
+    open_view(page, served, **FORCED, panel="lab")
+    before = page.locator(".candidates").inner_text()
+    page.locator(".toggles tbody tr").last.locator("a").nth(1).click()
+    page.wait_for_selector(".chips li")
+    assert "cross-attention, head 1: zero" in page.locator(".chips").inner_text()
+    assert page.locator(".candidates").inner_text() != before
+    assert page.locator(".toggles .off").count() == 1
+    page.locator(".map a[aria-label^='Multi-head attention']").last.click()
+    wait_for_level(page, "head")
+    assert page.locator(".stage .head.off").count() == 1
+    page.locator(".chips a").click()
+    page.wait_for_selector(".chips li", state="detached")
+    assert page.locator(".candidates").inner_text() == before
+    assert served.complaints == []
+
+
+def test_quick_steps_with_motion_end_at_the_last_view(page: Any, served: ServedPage) -> None:
+    page.emulate_media(reduced_motion="no-preference")
+    places = (".map a[aria-label^='Feed-forward']", ".map a[aria-label^='Softmax']", ".map a[aria-label^='Masked']")
+    for place in places:
+        page.locator(place).last.click()
+    page.wait_for_selector("h1:has-text('Self-attention')")
+    wait_for_level(page, "head")
+    page.keyboard.press("Escape")
+    wait_for_level(page, "layer")
+    assert served.complaints == []

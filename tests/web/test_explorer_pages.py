@@ -1,10 +1,12 @@
 """Pages without a browser: bad addresses, bad texts, limits, and what a run is not."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import glassformer.web.explorer
 from explain.page_reader import Reader
 from glassformer.errors import CheckpointError
 from glassformer.web.explorer.page import render_page
@@ -73,6 +75,13 @@ def test_empty_sentence_shows_an_example(session: Session) -> None:
     assert "The sentence was empty" in page.html
 
 
+def test_unknown_word_is_a_note_and_no_warning(session: Session, recwarn: pytest.WarningsRecorder) -> None:
+    html = render_page(session, "?source=the+\u732b+sleeps").html
+    notes = html[html.index('data-slot="notes"') :].partition("</div>")[0]
+    assert "not in the vocabulary" in notes
+    assert len(recwarn) == 0
+
+
 def test_every_recorded_tensor_has_a_page(session: Session) -> None:
     from glassformer.web.explorer.places import select, tensor_of
     from glassformer.web.explorer.selection import Selection, parse_address
@@ -135,3 +144,15 @@ def test_exploring_writes_nothing(tiny: TinyRun) -> None:
     for query in ("", FORCED, FORCED + "&part=decoder&layer=1"):
         render_page(session, query)
     assert contents() == before
+
+
+def test_scripts_pass_the_type_checker() -> None:
+    """Types are in JSDoc comments."""
+    tsc = shutil.which("tsc")
+    if tsc is None:
+        pytest.skip("there is no tsc: npm install --global typescript")
+    folder = Path(glassformer.web.explorer.__file__).parent / "static"
+    options = "--allowJs --checkJs --noEmit --strict --target es2022 --module es2022 --moduleResolution bundler"
+    command = [tsc, *options.split(), "--lib", "es2022,dom,dom.iterable", *map(str, sorted(folder.glob("*.js")))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")

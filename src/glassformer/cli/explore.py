@@ -33,8 +33,8 @@ def command(
     from glassformer.web.app import create_app
     from glassformer.web.server import address_of, open_socket, serve
 
-    opened = open_socket(settings)
-    address = address_of(opened, settings)
+    listener = open_socket(settings)
+    address = address_of(listener, settings)
 
     def announce() -> None:
         say(address)
@@ -43,7 +43,7 @@ def command(
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     with suppress(KeyboardInterrupt):
-        serve(create_app(folder, settings), opened, announce)
+        serve(create_app(folder, settings), listener, announce)
     end_process(130)  # not waiting for a computation that nobody reads
 
 

@@ -16,15 +16,12 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         announced = dict(scope["headers"]).get(b"content-length", b"0")
-        body = b""
-        if int(announced) <= self.max_bytes if announced.isdigit() else False:
-            try:
-                body = await self._read(receive)
-            except ClientDisconnect:
-                return
-        else:
-            body = b" " * (self.max_bytes + 1)
-        if len(body) > self.max_bytes:
+        fits = announced.isdigit() and int(announced) <= self.max_bytes
+        try:
+            body = await self._read(receive) if fits else b""
+        except ClientDisconnect:
+            return
+        if not fits or len(body) > self.max_bytes:
             text = f"The body exceeds the limit of {self.max_bytes:,} bytes; send less.\n"
             await PlainTextResponse(text, 413)(scope, receive, send)
             return

@@ -16,22 +16,22 @@ SECONDS_TO_CLOSE = 1
 
 def open_socket(settings: WebSettings) -> socket.socket:
     """A listening socket; ``ConfigError`` if the port is taken."""
-    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((settings.host, settings.port))
-        opened.listen(128)
+        listener.bind((settings.host, settings.port))
+        listener.listen(128)
     except OSError as error:
-        opened.close()
+        listener.close()
         raise ConfigError(
             f"port={settings.port}: cannot be used ({error.strerror}); give another one, or 0 for a free one"
         ) from None
-    return opened
+    return listener
 
 
-def address_of(opened: socket.socket, settings: WebSettings) -> str:
+def address_of(listener: socket.socket, settings: WebSettings) -> str:
     """The address of the page, with its key."""
-    return f"http://{settings.host}:{opened.getsockname()[1]}/?token={settings.token}"
+    return f"http://{settings.host}:{listener.getsockname()[1]}/?token={settings.token}"
 
 
 class AnnouncingServer(uvicorn.Server):
@@ -46,7 +46,7 @@ class AnnouncingServer(uvicorn.Server):
         self._started_hook()
 
 
-def serve(app: ASGIApp, opened: socket.socket, started_hook: Callable[[], None]) -> None:
+def serve(app: ASGIApp, listener: socket.socket, started_hook: Callable[[], None]) -> None:
     """Answer requests until Ctrl-C or SIGTERM. Texts are in addresses, so no request is logged."""
     config = uvicorn.Config(
         app,
@@ -57,5 +57,5 @@ def serve(app: ASGIApp, opened: socket.socket, started_hook: Callable[[], None])
         timeout_graceful_shutdown=SECONDS_TO_CLOSE,
         timeout_keep_alive=30,
     )
-    with closing(opened):
-        AnnouncingServer(config, started_hook).run([opened])
+    with closing(listener):
+        AnnouncingServer(config, started_hook).run([listener])

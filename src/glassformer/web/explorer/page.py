@@ -13,26 +13,39 @@ from glassformer.explain.page.wording import direction, equation, token
 from glassformer.explain.walkthrough.step import legend
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.storage.run_folder import resolve
+from glassformer.web.explorer.interventions import HeadOff
+from glassformer.web.explorer.models import ExploredTranslator
+from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT, view_of
 from glassformer.web.explorer.panels.cell import cell_of
 from glassformer.web.explorer.panels.chain import chains_of
 from glassformer.web.explorer.panels.heads import head_rows
+from glassformer.web.explorer.panels.lab import lab_of
 from glassformer.web.explorer.panels.matrix import table_of
 from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.output import output_of
 from glassformer.web.explorer.panels.sentence import WIDTH, sentence_of
 from glassformer.web.explorer.panels.timeline import timeline_of
+from glassformer.web.explorer.panels.tour import tour_of
 from glassformer.web.explorer.panels.wording import module_summary, module_title, tensor_text
-from glassformer.web.explorer.places import resolve_selection, tensor_of
+from glassformer.web.explorer.places import panels_of, resolve_selection, tensor_of
 from glassformer.web.explorer.selection import MODES, Selection, parse_address
-from glassformer.web.explorer.session import Session
+from glassformer.web.explorer.session import Session, TracedSelection
 
 
 @dataclass(frozen=True)
-class Page:
+class ExplorerPage:
     """A page of HTML, and its HTTP status."""
 
     html: str
     status: int = 200
+
+
+class Tab(NamedTuple):
+    """A view of the whole model."""
+
+    text: str
+    address: str
+    current: bool
 
 
 class Crumb(NamedTuple):
@@ -42,19 +55,19 @@ class Crumb(NamedTuple):
     address: str
 
 
-def render_page(session: Session, query: str) -> Page:
+def render_page(session: Session, query: str) -> ExplorerPage:
     """The page of an address. An error of the user is a page too, with status 422."""
     selection, notes = parse_address(query)
     try:
-        examined = session.examine(selection, notes)
-        selection = resolve_selection(examined.selection, examined.example, notes)
-        panels = _panels(examined.example, selection)
+        traced = session.examine(selection, notes)
+        selection = resolve_selection(traced.selection, traced.example, notes)
+        panels = _panels(session, replace(traced, selection=selection))
     except GlassformerError as error:
         values = {**_nothing(), "error": str(error), "output_text": selection.target}
-        return Page(_write(session, selection, notes, values), 422)
-    translates = examined.explored.translates
-    values = {**panels, "error": "", "output_text": examined.example.target if translates else ""}
-    return Page(_write(session, selection, notes, values))
+        return ExplorerPage(_write(session, selection, notes, values), 422)
+    translates = traced.explored.translates
+    values = {**panels, "error": "", "output_text": traced.example.target if translates else ""}
+    return ExplorerPage(_write(session, selection, notes, values))
 
 
 def _write(session: Session, selection: Selection, notes: list[str], values: dict[str, Any]) -> str:
@@ -74,23 +87,42 @@ def _write(session: Session, selection: Selection, notes: list[str], values: dic
         above=selection.above,
         replace=replace,
         line_width=WIDTH,
+        box_width=BOX,
+        box_height=HEIGHT,
         **values,
     )
 
 
 def _nothing() -> dict[str, Any]:
     """Panels of a page with an error."""
-    names = ("example", "map", "output", "timeline", "sentence", "table", "cell")
+    names = ("example", "map", "output", "timeline", "sentence", "table", "cell", "beam", "lab", "tour")
     texts = {"title": "", "summary": "", "model_line": "", "legend": ""}
-    return {**dict.fromkeys(names), **texts, "translates": True, "crumbs": [], "heads": [], "chains": []}
+    return {
+        **dict.fromkeys(names),
+        **texts,
+        "translates": True,
+        "crumbs": [],
+        "tabs": [],
+        "chips": [],
+        "heads": [],
+        "chains": [],
+    }
 
 
-def _panels(example: Example, selection: Selection) -> dict[str, Any]:
+def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
     """Every panel of the view."""
+    example, selection = traced.example, traced.selection
     level, values = selection.level, _nothing()
     module: Any = example.model.get_submodule(selection.path)
     attends = isinstance(module, MultiHeadAttention)
-    if level == "model":
+    if selection.panel == "tour":
+        values["tour"] = tour_of(example, selection)
+    elif selection.panel == "beam" and isinstance(traced.explored, ExploredTranslator):
+        values["beam"] = view_of(session.search(traced), traced.explored.translator, example, selection)
+    elif selection.panel == "lab" and isinstance(traced.explored, ExploredTranslator):
+        translator = traced.explored.translator
+        values["lab"] = lab_of(traced.original, example, translator, traced.heads_off, selection)
+    elif level == "model":
         values |= {"sentence": sentence_of(example, selection), "heads": head_rows(example, selection)}
     elif level in ("layer", "head"):
         values["chains"] = chains_of(example, selection)
@@ -101,6 +133,12 @@ def _panels(example: Example, selection: Selection) -> dict[str, Any]:
         values["table"] = table_of(example, selection)
         values["cell"] = cell_of(example, selection) if level == "cell" else None
     crumbs = _crumbs(selection)
+    tabs = {"": "Attention", **panels_of(example)}
+    if level == "model" and len(tabs) > 1:
+        values["tabs"] = [
+            Tab(text, replace(selection, panel=name).address, name == selection.panel) for name, text in tabs.items()
+        ]
+    values["chips"] = [_chip(one, traced) for one in traced.heads_off]
     values |= {
         "example": example,
         "translates": example.translated,
@@ -114,6 +152,12 @@ def _panels(example: Example, selection: Selection) -> dict[str, Any]:
         "summary": _summary(example, selection),
     }
     return values
+
+
+def _chip(head: HeadOff, traced: TracedSelection) -> Tab:
+    """A head that is off, with the address of the view in which it is on again."""
+    rest = tuple(one.text for one in traced.heads_off if one != head)
+    return Tab(head.title, replace(traced.selection, interventions=rest).address, False)
 
 
 def _crumbs(selection: Selection) -> list[Crumb]:
@@ -130,7 +174,7 @@ def _crumbs(selection: Selection) -> list[Crumb]:
 
 def _crumb_text(selection: Selection) -> str:
     if selection.level == "model":
-        return "model"
+        return selection.panel or "model"
     if selection.level == "cell":
         return f"[{selection.row}{'' if selection.column is None else f', {selection.column}'}]"
     if selection.level == "matrix":

@@ -19,7 +19,7 @@ class Selection:
 
     ``part``, ``layer`` and ``sublayer`` name a module: ``decoder``, 1, ``cross_attention``. ``stage`` is the name of a
     tensor of that module, ``row`` and ``column`` a number in it, ``step`` the position of the target that is explained.
-    ``panel`` is another view of the whole model: ``beam``.
+    ``panel`` is another view of the whole model: ``tour``, ``beam`` or ``lab``.
     """
 
     checkpoint: str = ""

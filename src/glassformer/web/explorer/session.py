@@ -1,7 +1,9 @@
 """One explored run: its checkpoints, its loaded models, and the traces of what was looked at last."""
 
 import tomllib
+import warnings
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -14,7 +16,10 @@ from glassformer.explain.page.sheets import stylesheet
 from glassformer.predict.loading import task_at
 from glassformer.storage.manifest import MANIFEST
 from glassformer.storage.run_folder import CHECKPOINTS, RunFolder, resolve, step_of
-from glassformer.web.explorer.models import ExploredModel, bytes_of, load_explored, with_mask
+from glassformer.taps import Edit
+from glassformer.web.explorer.interventions import HeadOff, edits_of, parse_interventions
+from glassformer.web.explorer.models import ExploredModel, ExploredTranslator, bytes_of, load_explored, with_mask
+from glassformer.web.explorer.panels.beam_tree import BeamSearch, search_of
 from glassformer.web.explorer.places import resolve_selection
 from glassformer.web.explorer.selection import Selection, parse_address
 from glassformer.web.settings import WebSettings
@@ -36,13 +41,15 @@ class CheckpointChoice:
 
 
 @dataclass(frozen=True)
-class Examined:
-    """A selection with everything chosen, its example, and notes on what was changed on the way."""
+class TracedSelection:
+    """A selection with everything chosen, and its example."""
 
     selection: Selection
     example: Example
+    original: Example
+    """The example with every head on."""
+    heads_off: tuple[HeadOff, ...]
     explored: ExploredModel
-    notes: tuple[str, ...]
 
 
 class Session:
@@ -52,6 +59,7 @@ class Session:
         self.path, self.settings = path, settings
         self._models: OrderedDict[Path, ExploredModel] = OrderedDict()
         self._traces: OrderedDict[tuple[object, ...], Example] = OrderedDict()
+        self._searches: OrderedDict[tuple[object, ...], BeamSearch] = OrderedDict()
 
     @property
     def name(self) -> str:
@@ -69,8 +77,18 @@ class Session:
             for one in RunFolder(self.path).checkpoints()
         ]
 
-    def examine(self, selection: Selection, notes: list[str]) -> Examined:
-        """The example of a selection. Errors of the user are ``GlassformerError``."""
+    def examine(self, selection: Selection, notes: list[str]) -> TracedSelection:
+        """The example of a selection. Errors of the user are ``GlassformerError``; warnings become notes.
+
+        A warning names words of the text, which must not be written to a terminal or a log.
+        """
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            traced = self._examine(selection, notes)
+        notes += [f"{warning.message}." for warning in caught if issubclass(warning.category, UserWarning)]
+        return traced
+
+    def _examine(self, selection: Selection, notes: list[str]) -> TracedSelection:
         selection, path = self._choose_checkpoint(selection, notes)
         explored = self._load(path)
         if not selection.source.strip():
@@ -83,18 +101,35 @@ class Session:
             notes.append("A forced target needs a text; this is the model's own translation.")
         if selection.mode != "forced" and explored.translates:
             selection = replace(selection, target="")
-        example = self._trace(explored, path, selection)
-        return Examined(selection, example, explored, tuple(notes))
+        original = self._trace(explored, path, replace(selection, interventions=()), None)
+        heads = tuple(parse_interventions(selection.interventions, original, notes)) if selection.interventions else ()
+        selection = replace(selection, interventions=tuple(one.text for one in heads))
+        example = self._trace(explored, path, selection, edits_of(heads, original)) if heads else original
+        return TracedSelection(selection, example, original, heads, explored)
+
+    def search(self, traced: TracedSelection) -> BeamSearch:
+        """The beam search of the source, with every hypothesis that it considered."""
+        explored = traced.explored
+        assert isinstance(explored, ExploredTranslator)
+        selection = replace(traced.selection, mode="beam")
+        size = explored.settings(selection)["beam_size"]
+        key = (selection.checkpoint or resolve(self.path), selection.source, size)
+        if key not in self._searches:
+            self._searches[key] = search_of(explored.translator, selection.source, size)
+        self._searches.move_to_end(key)
+        while len(self._searches) > self.settings.max_traces:
+            self._searches.popitem(last=False)
+        return self._searches[key]
 
     def logits(self, query: str) -> bytes:
         """Logits of the selected step, little-endian float32."""
         selection, notes = parse_address(query)
-        examined = self.examine(selection, notes)
-        selection = resolve_selection(examined.selection, examined.example, notes)
-        names = [name for name in examined.example.trace if name.endswith(".logits")]
+        traced = self.examine(selection, notes)
+        selection = resolve_selection(traced.selection, traced.example, notes)
+        names = [name for name in traced.example.trace if name.endswith(".logits")]
         if not names:
             raise DataError("this model has no logits; choose another view")
-        rows = examined.example.trace[names[-1]][0].float().cpu().numpy()
+        rows = traced.example.trace[names[-1]][0].float().cpu().numpy()
         row = rows[min(selection.step or 0, len(rows) - 1)] if rows.ndim > 1 else rows
         return row.astype("<f4").tobytes()
 
@@ -131,11 +166,14 @@ class Session:
         if tokens > most:
             raise DataError(f"the text has {tokens:,} tokens; this page shows at most {most:,}: shorten it")
 
-    def _trace(self, explored: ExploredModel, path: Path, selection: Selection) -> Example:
+    def _trace(
+        self, explored: ExploredModel, path: Path, selection: Selection, edits: Mapping[str, Edit] | None
+    ) -> Example:
+        """The example from memory, or traced now; edits do not change the target that is explained."""
         key = (path, *selection.input_key)
         if key not in self._traces:
             output = explored.output(selection)
-            self._traces[key] = explored.example(selection, output, None)
+            self._traces[key] = explored.example(selection, output, edits)
         self._traces.move_to_end(key)
         self._drop_old_traces()
         return self._traces[key]

@@ -15,6 +15,7 @@ from glassformer.explain.formula.expression import Expression, Number, Op, Reduc
 from glassformer.explain.formula.formula import Formula, explain
 from glassformer.explain.formula.operators import OPS
 from glassformer.text.decimals import decimal, precise
+from glassformer.web.explorer.interventions import is_replaced
 from glassformer.web.explorer.places import (
     grid_axes,
     head_count,
@@ -32,7 +33,7 @@ MAX_FACTORS = 3
 
 
 @dataclass(frozen=True)
-class Operand:
+class FormulaOperand:
     """A number of the formula; ``address`` is empty for a parameter, which was learned and not computed."""
 
     text: str
@@ -43,10 +44,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Term:
-    """A summand, its numbers, and the length of its bar from −100 to 100."""
+    """A summand, its numbers with their common place, and the length of its bar from −100 to 100."""
 
     value: str
-    operands: tuple[Operand, ...]
+    label: str
+    operands: tuple[FormulaOperand, ...]
     bar: int
 
 
@@ -75,9 +77,12 @@ def cell_of(example: Example, selection: Selection) -> CellView:
     name = tensor_of(selection)
     index = index_of(example, selection, name)
     place = _place_text(example, name, index)
-    value = float(example.trace.at(name, **{"batch": 0, **index}))
+    batch = {"batch": 0} if "batch" in example.trace.axes(name) else {}
+    value = float(example.trace.at(name, **batch, **index))
     python = f'glassformer.explain(example.trace, "{name}", {", ".join(f"{k}={v}" for k, v in index.items())})'
     try:
+        if is_replaced(selection.interventions, name, selection.head):
+            raise ConfigError("This number was replaced, because its head is off; its formula does not apply.")
         formula = explain(example.trace, name, **index)
     except ConfigError as error:
         shortest, empty = _shortest(example, name, value), Markup("")
@@ -115,7 +120,8 @@ def index_of(example: Example, selection: Selection, name: str) -> dict[str, int
 
 def _shortest(example: Example, name: str, value: float) -> str:
     """The shortest text that is this number in the type of the tensor."""
-    return str(np.float32(value)) if example.trace[name].dtype == torch.float32 else repr(value)
+    text = str(np.float32(value)) if example.trace[name].dtype == torch.float32 else repr(value)
+    return text.replace("-", "−")
 
 
 def _place_text(example: Example, name: str, index: dict[str, int]) -> str:
@@ -163,18 +169,19 @@ def _term(term: tuple[float, list[Number]], example: Example, selection: Selecti
     value, numbers = term
     operands = tuple(_operand(number, example, selection) for number in numbers[:MAX_FACTORS])
     part = value / largest if abs(value) < float("inf") else 0.0
-    return Term(decimal(value), operands, round(100 * part))
+    label = next((one.name for one in operands if one.address), operands[0].name if operands else "")
+    return Term(decimal(value), label, operands, round(100 * part))
 
 
-def _operand(number: Number, example: Example, selection: Selection) -> Operand:
+def _operand(number: Number, example: Example, selection: Selection) -> FormulaOperand:
     if number.place is None:
-        return Operand(decimal(number.value), repr(number.value), number.symbol or "constant", "")
+        return FormulaOperand(decimal(number.value), repr(number.value), number.symbol or "constant", "")
     name = number.place.name
     address = select_index(selection, example, number.place).address
     axis, value = number.place.index[-1]
     label = labels_of(example, name, axis)[1][value].visible
     where = f"{axis} {value}" if label == str(value) else f"{axis} {label}"
-    return Operand(decimal(number.value), repr(number.value), f"{name.rpartition('.')[2]}, {where}", address)
+    return FormulaOperand(decimal(number.value), repr(number.value), f"{name.rpartition('.')[2]}, {where}", address)
 
 
 def _linked(formula: Formula, example: Example, selection: Selection) -> Markup:

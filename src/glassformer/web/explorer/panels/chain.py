@@ -11,6 +11,7 @@ from glassformer.explain.example import Example
 from glassformer.explain.formula.dataflow import input_of, keys_of
 from glassformer.explain.formula.formula import explain
 from glassformer.explain.formula.table import find_tap
+from glassformer.web.explorer.interventions import is_replaced
 from glassformer.web.explorer.panels.wording import TensorText, module_summary, module_title, tensor_text
 from glassformer.web.explorer.picture import data_address
 from glassformer.web.explorer.places import (
@@ -28,12 +29,15 @@ SAMPLE = 9
 """Numbers of a tensor that a card checks, spread over it."""
 LARGEST_PICTURE = 256
 """Columns of a picture; a vocabulary has more and is left out."""
+ORDER = ("q", "k", "v", "rotated_q", "rotated_k")
+BEGINNINGS = ("q", "k", "v", "rotated_q", "rotated_k", "mask", "encoding", "segment", "mean", "one_hot")
+"""Tensors that are not computed from the one before them in the chain."""
 SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
 
 
 @dataclass(frozen=True)
 class TensorCard:
-    """``check`` is ``passed``, ``failed`` or empty for a tensor without a formula."""
+    """``check`` is ``passed``, ``failed``, ``replaced`` by an intervention, or empty for a tensor without a formula."""
 
     text: TensorText
     name: str
@@ -42,6 +46,8 @@ class TensorCard:
     address: str
     check: str
     wide: bool
+    follows: bool
+    """True if it is computed from the card before it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,8 @@ def chains_of(example: Example, selection: Selection) -> list[Chain]:
     module: Any = example.model.get_submodule(selection.path)
     if selection.layer is not None:
         order = [name for name in SUBLAYERS if getattr(module, name, None) is not None]
+        if not order:  # a layer of a recurrent model
+            return [chain_of(example, selection.at_module(selection.part))]
         parts = [part for name in order for part in (name, f"{name}_norm")]
         if getattr(getattr(module, f"{order[0]}_norm", None), "pre", False):
             parts = [part for name in order for part in (f"{name}_norm", name)]
@@ -85,12 +93,13 @@ def _own(example: Example, selection: Selection) -> list[str]:
         part, layer, sublayer, stage = split_name(example.model, name)
         if (part, layer, sublayer) == (selection.part, selection.layer, selection.sublayer) and stage:
             found.append(name)
-    return sorted(found, key=_late)
+    return sorted(found, key=_order)
 
 
-def _late(name: str) -> bool:
-    """True for probabilities, which are noted before the logits that they are computed from."""
-    return name.endswith("probabilities")
+def _order(name: str) -> int:
+    """Queries, keys, values; then the others as computed; last probabilities, which are noted before their logits."""
+    tap = name.rpartition(".")[2]
+    return ORDER.index(tap) - len(ORDER) if tap in ORDER else int(tap.endswith("probabilities"))
 
 
 def _inputs(example: Example, selection: Selection) -> list[str]:
@@ -129,7 +138,11 @@ def _card(example: Example, selection: Selection, name: str) -> TensorCard:
     picture = "" if wide else data_address(values, kind_of(name))
     head = selection.head or 0 if head_count(example, name) else None
     address = replace(select(selection, example, name), head=head).address
-    return TensorCard(text, name, sizes, picture, address, _check(example, name, selection.head or 0), wide)
+    check = _check(example, name, selection.head or 0)
+    if is_replaced(selection.interventions, name, selection.head):
+        check = "replaced"
+    follows = own and stage.rpartition(".")[2] not in BEGINNINGS
+    return TensorCard(text, name, sizes, picture, address, check, wide, follows)
 
 
 def _input_text(name: str) -> TensorText:

@@ -12,6 +12,7 @@ from glassformer.explain.matrix import Axis
 from glassformer.explain.page.sheets import shade_class, summary_of
 from glassformer.explain.walkthrough.step import TracedMatrix
 from glassformer.text.decimals import difference
+from glassformer.web.explorer.interventions import is_replaced
 from glassformer.web.explorer.panels.chain import values_of
 from glassformer.web.explorer.panels.wording import TensorText, tensor_text
 from glassformer.web.explorer.picture import data_address
@@ -27,8 +28,9 @@ from glassformer.web.explorer.places import (
 )
 from glassformer.web.explorer.selection import Selection
 
-TOKENS_SHOWN, NUMBERS_SHOWN = 32, 16
+TOKENS_LISTED, NUMBERS_LISTED = 32, 16
 """Entries of an axis that a table shows: of tokens, and of others; further ones are reached by the links below it."""
+REPLACED = "This tensor was replaced, because its head is off; its formula does not apply."
 MAX_CHECKS = 640
 """Numbers of a table that are checked; of a larger one those of its first rows."""
 
@@ -71,6 +73,8 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
     text = tensor_text(stage, ".".join(filter(None, (part, sublayer))))
     matrix = TracedMatrix.of(example.trace, name, text.meaning, rows, columns, fixed, kind_of(name))
     wrong, check = _checks(matrix)
+    if is_replaced(selection.interventions, name, selection.head):
+        wrong, check = set(), REPLACED
     whole = matrix.scale.kind == "weights" and matrix.has_every_column and not name.endswith("mask")
     sizes = [size_of(example, name, axis) for axis in axes]
     cut = [size for size, window in zip(sizes, windows, strict=True) if len(window) < size]
@@ -100,7 +104,7 @@ def _window(example: Example, selection: Selection, name: str, place: int) -> Se
     chosen = (selection.row if place == 0 else selection.column) or 0
     if axis == "vocab" and place == 1:
         return _largest(example, selection, name, chosen if selection.column is not None else None)
-    most = TOKENS_SHOWN if axis in ("position", "query", "key", "patch") else NUMBERS_SHOWN
+    most = TOKENS_LISTED if axis in ("position", "query", "key", "patch") else NUMBERS_LISTED
     start = min(chosen // most * most, max(0, size - most))
     return range(start, min(size, start + most))
 
@@ -109,7 +113,7 @@ def _largest(example: Example, selection: Selection, name: str, chosen: int | No
     """Words with the largest numbers at the selected row, or at the selected step, and the chosen word."""
     values = values_of(example, name, 0)
     row = selection.row if selection.row is not None else selection.step or 0
-    order = [int(index) for index in (-values[min(row, len(values) - 1)]).argsort(kind="stable")[:NUMBERS_SHOWN]]
+    order = [int(index) for index in (-values[min(row, len(values) - 1)]).argsort(kind="stable")[:NUMBERS_LISTED]]
     if chosen is not None and chosen not in order:
         order[-1] = chosen
     return order

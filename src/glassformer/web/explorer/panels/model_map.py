@@ -151,8 +151,8 @@ class _Placer:
         top = self.y - height
         self.drawn.arrows.append(f"M{self.middle} {self.y + GAP - 1}V{self.y + 1}")
         chosen = _selection_of(self.selection, part)
-        shown = (self.selection.path, self.selection.stage)
-        current = chosen.path == self.selection.path and (not chosen.stage or shown == (chosen.path, chosen.stage))
+        view = (self.selection.path, self.selection.stage)
+        current = chosen.path == self.selection.path and (not chosen.stage or view == (chosen.path, chosen.stage))
         box = MapBox(
             self.x, top, height, _lines(part), part.color, f"{part.title}: {part.shape}", chosen.address, current
         )
@@ -174,7 +174,9 @@ def _in_layer(part: ModelPart, layer: int) -> ModelPart:
 def _selection_of(selection: Selection, part: ModelPart) -> Selection:
     """The view that a box leads to."""
     names = part.path.split(".")
-    if len(names) > 2 and names[1] == "layers" and names[2].isdigit():
+    if len(names) == 3 and names[1] == "layers":  # an LSTM, whose states the stack records
+        return selection.at_module(names[0])
+    if len(names) > 3 and names[1] == "layers":
         return selection.at_module(names[0], int(names[2]), ".".join(names[3:]))
     module = selection.at_module(names[0], None, ".".join(names[1:]))
     stages = {"Softmax": "probabilities", "Positions": "encoding", "Linear": "logits"}

@@ -1,4 +1,4 @@
-"""What the model predicts at the selected step: the most probable outputs, and the rank of what is there."""
+"""Predictions at the selected step: the most probable outputs, and the rank of the one that is there."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ from glassformer.text.decimals import aligned, probability
 from glassformer.web.explorer.places import grid_axes, labels_of, select, steps_of
 from glassformer.web.explorer.selection import Selection
 
-SHOWN = 10
+LISTED = 10
 """Outputs that are listed."""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OutputCandidate:
     index: int
     label: Label
     probability: float
@@ -31,10 +31,10 @@ class Candidate:
 class OutputView:
     title: str
     context: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[OutputCandidate, ...]
     others: str
     rest: str
-    """Their probability."""
+    """Probability of the others."""
     entropy: str
     verdict: str
     numbers: str
@@ -56,11 +56,11 @@ def output_of(example: Example, selection: Selection) -> OutputView | None:
     target = _target(example, step, axes)
     order = np.argsort(-row, kind="stable")
     ranks = {int(index): place + 1 for place, index in enumerate(order)}
-    chosen = [int(index) for index in order[:SHOWN]]
+    chosen = [int(index) for index in order[:LISTED]]
     if target is not None and target not in chosen:
         chosen[-1:] = [target]
     candidates = tuple(
-        Candidate(
+        OutputCandidate(
             index,
             labels[index],
             float(row[index]),

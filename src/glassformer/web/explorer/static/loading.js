@@ -8,3 +8,5 @@ if (answer && (answer.ok || answer.status === 422)) {
   const status = document.querySelector("[role=status]");
   if (status) status.textContent = answer ? await answer.text() : "The server has ended; start glassformer explore again.";
 }
+
+export {};

@@ -53,6 +53,7 @@ async function move(page) {
     return;
   }
   const transition = document.startViewTransition(() => swap(page));
+  transition.ready.catch(() => undefined); // the next view came before this one had moved
   await transition.updateCallbackDone;
 }
 

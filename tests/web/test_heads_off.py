@@ -1,0 +1,85 @@
+"""Heads that are switched off: the address, the edits, and the numbers of the lab."""
+
+import pytest
+import torch
+
+from glassformer.explain.analysis.heads import head_ablation
+from glassformer.explain.analysis.interventions import Inputs, attentions
+from glassformer.web.explorer.interventions import HeadOff, edits_of, parse_interventions
+from glassformer.web.explorer.page import render_page
+from glassformer.web.explorer.panels.lab import lab_of
+from glassformer.web.explorer.selection import Selection, parse_address
+from glassformer.web.explorer.session import Session
+from glassformer.web.settings import WebSettings
+from tiny_run import TinyRun
+
+FORCED = "?source=the+old+cat+sleeps&target=le+vieux+chat+dort&mode=forced"
+HEAD = HeadOff("decoder.layers.1.cross_attention", 1, "zero")
+
+
+@pytest.fixture
+def session(tiny: TinyRun) -> Session:
+    return Session(tiny.run, WebSettings())
+
+
+def selected(query: str) -> Selection:
+    return parse_address(query)[0]
+
+
+def test_head_off_gives_nothing_and_the_others_are_unchanged(session: Session) -> None:
+    traced = session.examine(selected(f"{FORCED}&off={HEAD.text}"), [])
+    before, after = (one.trace[f"{HEAD.path}.context"][0] for one in (traced.original, traced.example))
+    assert not after[1].any()
+    assert torch.equal(before[0], after[0])
+    assert traced.original.target == traced.example.target == "le vieux chat dort"
+    assert traced.example is not session.examine(selected(FORCED), []).example
+
+
+def test_mean_of_one_head_and_zero_of_another(session: Session) -> None:
+    other = HeadOff(HEAD.path, 0, "mean")
+    traced = session.examine(selected(f"{FORCED}&off={HEAD.text}&off={other.text}"), [])
+    before, after = (one.trace[f"{HEAD.path}.context"][0] for one in (traced.original, traced.example))
+    assert not after[1].any()
+    means = before[0].cumsum(0) / torch.arange(1, len(before[0]) + 1)[:, None]
+    assert torch.allclose(after[0], means, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "decoder.layers.1.cross_attention.9:zero", HEAD.text + "x", "a.0:zero"])
+def test_unknown_heads_are_ignored_with_a_note(session: Session, text: str) -> None:
+    notes: list[str] = []
+    traced = session.examine(selected(f"{FORCED}&off={text}"), notes)
+    assert traced.heads_off == ()
+    assert traced.example is traced.original
+    assert "is no head of this model" in notes[0]
+
+
+def test_no_head_off_is_no_edit(session: Session) -> None:
+    original = session.examine(selected(FORCED), []).original
+    assert edits_of([], original) == {}
+    assert parse_interventions([HEAD.text], original, []) == [HEAD]
+
+
+def test_numbers_of_the_lab_are_those_of_the_ablation(session: Session, tiny: TinyRun) -> None:
+    selection = selected(f"{FORCED}&off={HEAD.text}&step=2")
+    traced = session.examine(selection, [])
+    lab = lab_of(traced.original, traced.example, tiny.translator, traced.heads_off, selection)
+    predicted = torch.tensor([traced.original.predicted_ids])
+    ablation = head_ablation(traced.original.model, Inputs.of(traced.original), predicted)
+    expected = [f"{-value:.3f}".replace("-", "−") for value in ablation.loss_change.flatten().tolist()]
+    assert [head.change for row in lab.rows for head in row.heads] == expected
+    assert float(lab.loss) == pytest.approx(ablation.loss, abs=1e-3)
+    place = list(attentions(traced.original.model)).index(HEAD.path)
+    assert float(lab.loss_after) == pytest.approx(ablation.loss + float(ablation.loss_change[place, 1]), abs=2e-3)
+    assert [head.off for row in lab.rows for head in row.heads].count(True) == 1
+    assert lab.before == tiny.translator.translate(["the old cat sleeps"])[0]
+
+
+def test_page_shows_chips_and_no_false_alarm(session: Session) -> None:
+    for view in ("&panel=lab", "&part=decoder&layer=1&sublayer=cross_attention&head=1", "&part=decoder&layer=1"):
+        html = render_page(session, f"{FORCED}&off={HEAD.text}{view}").html
+        assert "decoder layer 1 cross-attention, head 1: zero" in html
+        assert "✗" not in html, view
+    matrix = f"{FORCED}&off={HEAD.text}&part=decoder&layer=1&sublayer=cross_attention&head=1&stage=context"
+    html = render_page(session, matrix).html
+    assert "was replaced" in html
+    assert "✗" not in html

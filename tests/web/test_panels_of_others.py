@@ -1,0 +1,133 @@
+"""Panels of every kind of model: language models, BERT with its heads, and recurrent translators."""
+
+import pytest
+
+from explain.small_examples import EXAMPLES
+from glassformer.errors import CheckpointError
+from glassformer.explain.example import Example
+from glassformer.web.explorer.models import load_explored
+from glassformer.web.explorer.page import render_page
+from glassformer.web.explorer.panels.cell import cell_of
+from glassformer.web.explorer.panels.chain import chains_of
+from glassformer.web.explorer.panels.heads import head_rows
+from glassformer.web.explorer.panels.matrix import table_of
+from glassformer.web.explorer.panels.model_map import map_of
+from glassformer.web.explorer.panels.output import output_of
+from glassformer.web.explorer.panels.sentence import sentence_of
+from glassformer.web.explorer.panels.timeline import timeline_of
+from glassformer.web.explorer.panels.tour import tour_of
+from glassformer.web.explorer.places import grid_axes, resolve_selection, select, tensor_of
+from glassformer.web.explorer.selection import Selection, parse_address
+from glassformer.web.explorer.session import Session
+from glassformer.web.settings import WebSettings
+from tiny_tasks import made
+
+TEXTS = {
+    "language": "the old cat",
+    "masked": "the [MASK] cat",
+    "classification": "the old cat",
+    "tagging": "the old cat",
+}
+KINDS = [name for name in EXAMPLES if name not in ("vit", "series")]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def example(request: pytest.FixtureRequest) -> Example:
+    return EXAMPLES[request.param]()
+
+
+def test_first_view_of_every_kind(example: Example) -> None:
+    notes: list[str] = []
+    selection = resolve_selection(Selection(), example, notes)
+    assert notes == []
+    assert len(map_of(example, selection).boxes) >= 4
+    view = sentence_of(example, selection)
+    assert view.lines
+    assert len(timeline_of(example, selection).steps) >= 2
+    assert head_rows(example, selection)
+    output = output_of(example, selection)
+    assert output is not None
+    assert sum(one.probability for one in output.candidates) <= 1 + 1e-6
+
+
+def test_boxes_of_the_map_lead_somewhere(example: Example) -> None:
+    selection = resolve_selection(Selection(), example, [])
+    for box in map_of(example, selection).boxes:
+        notes: list[str] = []
+        chosen = resolve_selection(parse_address(box.address)[0], example, notes)
+        assert notes == [], box.hint
+        if chosen.stage:
+            assert table_of(example, chosen).passed
+        else:
+            chains = chains_of(example, chosen)
+            assert any(chain.cards for chain in chains), box.hint
+            assert all(card.check != "failed" for chain in chains for card in chain.cards)
+
+
+def test_stops_of_the_tour_lead_somewhere(example: Example) -> None:
+    selection = resolve_selection(Selection(), example, [])
+    stops = tour_of(example, selection)
+    assert len(stops) >= 5
+    for stop in stops:
+        notes: list[str] = []
+        chosen = resolve_selection(parse_address(stop.address)[0], example, notes)
+        assert notes == [], stop.title
+        assert stop.passed, stop.title
+        assert chosen.part
+        assert chains_of(example, chosen), stop.title
+
+
+def test_every_tensor_has_a_table_and_its_last_number_a_formula(example: Example) -> None:
+    base = resolve_selection(Selection(), example, [])
+    for name in example.trace:
+        chosen = resolve_selection(select(base, example, name), example, [])
+        assert tensor_of(chosen) == name
+        table = table_of(example, chosen)
+        assert table.passed, name
+        sizes = [
+            int(example.trace[name].shape[example.trace.axes(name).index(axis)]) for axis in grid_axes(example, name)
+        ]
+        last = dict(zip(grid_axes(example, name), (size - 1 for size in sizes), strict=True))
+        moved = resolve_selection(select(base, example, name, {"head": 0, **last}), example, [])
+        cell = cell_of(example, moved)
+        assert cell.passed, name
+        index = (0,) * (example.trace[name].ndim - len(sizes)) + tuple(size - 1 for size in sizes)
+        assert cell.value == float(example.trace[name][index])
+
+
+def test_operands_lead_to_the_numbers_that_they_show(example: Example) -> None:
+    base = resolve_selection(Selection(), example, [])
+    followed = 0
+    for name in example.trace:
+        axes = grid_axes(example, name)
+        moved = resolve_selection(select(base, example, name, {"head": 0, **dict.fromkeys(axes, 0)}), example, [])
+        for term in cell_of(example, moved).terms[:2]:
+            for operand in term.operands:
+                if operand.address:
+                    target = resolve_selection(parse_address(operand.address)[0], example, [])
+                    assert repr(cell_of(example, target).value) == operand.value, name
+                    followed += 1
+    assert followed > 20
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_page_of_a_run_of_every_task_of_texts(task: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    session = Session(made(tmp_path_factory, task).run, WebSettings())
+    selection = Selection(source=TEXTS[task])
+    example = session.examine(selection, []).example
+    page = render_page(session, selection.address)
+    assert page.status == 200
+    assert 'name="target"' not in page.html
+    for name in list(example.trace)[::5]:
+        page = render_page(session, select(selection, example, name).address)
+        assert page.status == 200
+        assert "✗" not in page.html, name
+
+
+@pytest.mark.parametrize("task", ["images", "forecasting"])
+def test_run_that_reads_no_text_is_refused_with_the_way_out(
+    task: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = made(tmp_path_factory, task).run
+    with pytest.raises(CheckpointError, match="explore reads texts; use glassformer walkthrough"):
+        load_explored(run)
