@@ -56,6 +56,7 @@ def command(
     with write_errors("standard output"):
         _report(translator, held_out, picture)
     say(f'\nTry it: echo "she loves the red flower" | glassformer translate {run}')
+    say(f"See inside: glassformer explore {run}")
 
 
 def _report(translator: "Translator", held_out: "list[AlignedPair]", picture: Path | None) -> None:

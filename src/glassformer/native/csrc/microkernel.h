@@ -140,8 +140,8 @@ static inline void fetch_ahead(const OperandOf<Unit>& a, const Packed<Unit>* pan
 #endif
 }
 
-// What the tile at `row` fetches while it reads `steps` steps of a panel: one of WIDE parts of the steps behind them,
-// which may be in the L3 cache; tiles after the WIDEth fetch nothing new.
+// Prefetch target of the tile at `row` while it reads `steps` steps of a panel: one of WIDE parts of the steps behind
+// them, which may be in the L3 cache. Tiles after the WIDEth prefetch nothing new.
 template <class Packed>
 static inline const Packed* steps_to_fetch(const Packed* panel, int64_t steps, int64_t row) {
     return row < WIDE * TALL ? panel + steps * PANEL + row / TALL * steps * LANES : panel;
