@@ -10,6 +10,7 @@ import pytest
 from corpus_lines import LINES, TRANSLATE, VERBS
 from stored_models import table
 
+from glassformer.cli.io import open_output
 from tiny_run import TinyRun, write_lines
 
 Cli = Callable[..., Any]
@@ -99,6 +100,23 @@ def test_every_output_is_compressed_by_its_name(
     assert data[3:8] == bytes(5)  # neither name nor time: equal text gives equal bytes
     told = f"{tmp_path}/out.zst: an output is not compressed by zstd; name it .gz, or without .zst"
     assert refused(verb, tmp_path / "no_run", *options, "-o", tmp_path / "out.zst") == told
+
+
+def test_a_page_is_compressed_by_its_name(cli: Cli, refused: Refused, tiny: TinyRun, tmp_path: Path) -> None:
+    assert cli("walkthrough", tiny.run, "the cat", "--html", tmp_path / "page.html.gz").code == 0
+    assert gzip.decompress((tmp_path / "page.html.gz").read_bytes()).startswith(b"<!doctype html>")
+    told = f"{tmp_path}/page.zst: an output is not compressed by zstd; name it .gz, or without .zst"
+    assert refused("walkthrough", tiny.run, "the cat", "--html", tmp_path / "page.zst") == told
+
+
+def test_batches_do_not_make_a_compressed_output_larger(tmp_path: Path) -> None:
+    for name, every in (("often.gz", 1), ("once.gz", 1000)):
+        with open_output(str(tmp_path / name)) as stream:
+            for number in range(1000):
+                stream.write("word ")
+                if (number + 1) % every == 0:
+                    stream.flush()
+    assert (tmp_path / "often.gz").read_bytes() == (tmp_path / "once.gz").read_bytes()
 
 
 def test_restart_needs_a_file(refused: Refused, tiny: TinyRun) -> None:

@@ -37,19 +37,30 @@ def test_a_translation_that_is_ended_leaves_no_file(
     assert (tmp_path / "out").read_text() == "before\n"
 
 
+@pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP), (signal.SIGINT, 130)]
+    ("kinds", "code"),
+    [
+        ([signal.SIGTERM], -signal.SIGTERM),
+        ([signal.SIGHUP], -signal.SIGHUP),
+        ([signal.SIGINT], 130),
+        ([signal.SIGINT, signal.SIGTERM], -signal.SIGTERM),
+    ],
 )
 def test_a_signal_while_the_output_begins_leaves_no_file(
-    tiny: TinyRun, tmp_path: Path, kind: signal.Signals, code: int
+    tiny: TinyRun, tmp_path: Path, kinds: list[signal.Signals], code: int, restart: bool
 ) -> None:
-    """The signal arrives between the creation of the part and that of its journal."""
+    """The signals arrive between the creation of the part, or its truncation, and that of its journal."""
+    if restart:
+        (tmp_path / "out.part").write_text("before\n")
+        (tmp_path / "out.part.journal").write_text("before\n")
+    options = ["--restart"] * restart
     program = f"""
 import os, sys
 from glassformer.cli.app import main
 from glassformer.storage import part_file
-part_file.sync = lambda path: os.kill(os.getpid(), {int(kind)})
-sys.argv[1:] = ["translate", {str(tiny.run)!r}, "-o", {str(tmp_path / "out")!r}]
+part_file.sync = lambda path: [os.kill(os.getpid(), kind) for kind in {[int(kind) for kind in kinds]}]
+sys.argv[1:] = ["translate", {str(tiny.run)!r}, "-o", {str(tmp_path / "out")!r}, *{options}]
 main()
 """
     with running("-c", program, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:

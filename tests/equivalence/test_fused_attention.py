@@ -180,7 +180,7 @@ for model, inputs in models:
 
 
 def test_exported_models_have_one_fused_attention_each_and_no_other_softmax() -> None:
-    """Of a training with dropout, away from the CPU. An export is one graph: a graph break or a read value ends it."""
+    """With dropout, away from the CPU. An export is one graph: a graph break or reading a value of a tensor ends it."""
     process = running("-W", "ignore", "-c", EXPORTED, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     output, errors = process.communicate()
     assert output == "8 0 0\n3 0 0\n2 0 0\n", errors

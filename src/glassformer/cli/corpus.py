@@ -270,8 +270,9 @@ def _part_file(work: Work[Any, Any], target: Target, job: dict[str, str]) -> Ite
         part.close()
 
     with clean_up_at_signal(close):
-        # A part that exists is checked to its end, which may take long; a signal leaves it as it is.
-        begins = not part_path(target.path).exists()
+        # A part that is continued is checked to its end, which may take long; a signal leaves it as it is.
+        path = part_path(target.path)
+        begins = target.restart or not path.exists() or not path.stat().st_size
         with write_errors(str(target.path)), defer_signals() if begins else nullcontext():
             part = PartFile(target.path, job, head, target.restart, compress=target.compressed)
         yield part

@@ -55,16 +55,18 @@ def chunks(file: str, size: int, max_line_bytes: int = MAX_LINE_BYTES) -> Iterat
 class Output:
     """A stream that a command writes to; an error names its file."""
 
-    def __init__(self, stream: TextIO, name: str):
-        self.stream, self.name = stream, name
+    def __init__(self, stream: TextIO, name: str, flushes: bool = True):
+        self.stream, self.name, self.flushes = stream, name, flushes
 
     def write(self, text: str) -> None:
         with write_errors(self.name):
             self.stream.write(text)
 
     def flush(self) -> None:
-        with write_errors(self.name):
-            self.stream.flush()
+        """Show what is written to a reader; a compressed file has none before its end, and would grow by each flush."""
+        if self.flushes:
+            with write_errors(self.name):
+                self.stream.flush()
 
 
 @contextmanager
@@ -145,10 +147,10 @@ def replace_at_end(output: Path) -> Iterator[Path]:
 def _open(path: Path, name: str, compress: bool) -> Iterator[Output]:
     with write_errors(name):
         file = path.open("wb")
-        data = gzip.GzipFile("", "wb", fileobj=file, mtime=0) if compress else file  # equal text, equal bytes
+        data = gzip.GzipFile("", "wb", 6, file, mtime=0) if compress else file  # equal text, equal bytes
         stream = io.TextIOWrapper(data, encoding="utf-8", newline="\n", line_buffering=file.isatty())
     try:
-        yield Output(stream, name)
+        yield Output(stream, name, flushes=not compress)
         with write_errors(name):
             stream.close()  # which writes the end of a compressed file
             file.close()
@@ -184,15 +186,15 @@ def clean_up_at_signal(clean_up: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def defer_signals() -> Iterator[None]:
     """Deliver SIGINT, SIGTERM and SIGHUP at the end of the block, to the handlers from before it."""
-    received: list[int] = []
+    pending: list[int] = []
     before = {kind: signal.getsignal(kind) for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    heard = [kind for kind, handler in before.items() if handler not in (signal.SIG_IGN, None)]
-    for kind in heard:
-        signal.signal(kind, lambda number, frame: received.append(number))
+    deferrable = [kind for kind, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    for kind in deferrable:
+        signal.signal(kind, lambda number, frame: pending.append(number))
     try:
         yield
     finally:
-        for kind in heard:
+        for kind in deferrable:
             signal.signal(kind, before[kind])
-        for number in received:
+        for number in sorted(pending, key=lambda number: number == signal.SIGINT):  # SIGINT raises an exception: last
             signal.raise_signal(number)

@@ -73,9 +73,9 @@ SecondText = Annotated[
 ]
 
 
-def _writable(output: str) -> str:
-    """``ConfigError`` for a compression that no command writes, before any work."""
-    if output.endswith(".zst"):
+def refuse_zstd(output: Any) -> Any:
+    """Return ``output``; raise ``ConfigError`` before any work for ``.zst``, which no command writes."""
+    if str(output).endswith(".zst"):
         from glassformer.errors import ConfigError
 
         raise ConfigError(f"{output}: an output is not compressed by zstd; name it .gz, or without .zst")
@@ -85,7 +85,7 @@ def _writable(output: str) -> str:
 OutputFile = Annotated[
     str,
     typer.Option(
-        "-o", "--output", metavar="FILE", callback=_writable, help="Output file, .gz or plain; - is standard output."
+        "-o", "--output", metavar="FILE", callback=refuse_zstd, help="Output file, .gz or plain; - is standard output."
     ),
 ]
 

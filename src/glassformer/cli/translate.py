@@ -116,7 +116,7 @@ def _work(
     file: str,
     prefix: str | None,
 ) -> Work:
-    """Translation of rows with ``options``, of which ``config`` is the whole."""
+    """Job that translates rows; ``config`` is the configuration with ``options`` applied."""
 
     def translate(rows: list[Row]) -> "list[list[Translation]]":
         if prefix is None:

@@ -7,7 +7,7 @@ import typer
 
 from glassformer.cli.io import open_output, write_errors
 from glassformer.cli.messages import console, note
-from glassformer.cli.options import Device, SecondText, complete_runs
+from glassformer.cli.options import Device, SecondText, complete_runs, refuse_zstd
 from glassformer.cli.run import describe_run
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def command(
     text: Annotated[str, typer.Argument(help="Sentence, or the path of an image or a CSV file.")] = "",
     target: SecondText = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the whole walkthrough as one HTML file.")
+        Path | None,
+        typer.Option(metavar="FILE", callback=refuse_zstd, help="Write the whole walkthrough as one HTML file."),
     ] = None,
     step: Annotated[int | None, typer.Option(min=1, help="Print this step only.")] = None,
     device: Device = "cpu",

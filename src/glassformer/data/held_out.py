@@ -54,7 +54,10 @@ def nothing_held_out(share: float, paths: Sequence[str]) -> DataError:
 
 
 def unknown_class(where: str, name: str, known: Sequence[str], share: float = 0.0) -> DataError:
-    """Error for class ``name`` that is not ``known`` from training; ``share`` is that of a held-out example, else 0."""
+    """Error for class ``name`` that is not ``known`` from training.
+
+    ``share``: ``data.validation_share`` if the example is held out, else 0.
+    """
     if not share:
         return DataError(f"{where} {name!r} does not occur in the training data; {nearest(name, list(known))}")
     return DataError(

@@ -153,7 +153,7 @@ class ReadReport:
         return [*self.file_lines(), f"unknown tokens: {rates}", *lost]
 
     def nothing_left(self, what: str, remedy: str) -> DataError:
-        """Error for files of which no ``what``, such as a document, was kept."""
+        """Error if no ``what`` (document, pair) of the files was kept."""
         return DataError(f"no {what} is left ({'; '.join(self.file_lines())}); {remedy}")
 
     def file_lines(self) -> list[str]:

@@ -208,8 +208,8 @@ ALONE = World()
 class StepLoss(nn.Module):
     """The loss of a task as a module, since DDP prepares its gradients when a module is called.
 
-    ``separate``: blocks whose gradients with respect to the encoder's output are added up before they are added to
-    those of other blocks. FSDP2 does so, and the order decides the last bits.
+    ``separate``: blocks that each sum their own gradient of the encoder's output first, as FSDP2 does; the order of
+    addition decides the last bits.
     """
 
     def __init__(self, model: nn.Module, loss: Callable[[Any, Any], Loss], separate: Sequence[Block] = ()):
@@ -234,8 +234,8 @@ def replicate(
 ) -> DistributedDataParallel:
     """``loss`` of a replica of ``model``, whose gradients are summed over all processes while it goes backward.
 
-    ``has_unused``: parameters exist that the loss does not reach. ``as_sharded``: PyTorch computes all of ``model``,
-    and so takes the sums of a sharded training.
+    ``has_unused``: parameters exist that the loss does not reach. ``as_sharded``: add gradients in the order
+    of FSDP2, if PyTorch computes all of ``model``.
     """
     blocks = [module for module in model.modules() if isinstance(module, Block)] if as_sharded else []
     with warnings.catch_warnings():  # PyTorch 2.13 has another name for the option, earlier ones know only this one

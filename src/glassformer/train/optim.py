@@ -206,7 +206,7 @@ def _step_in_parts(optimizer: torch.optim.Optimizer, world: World) -> None:
 def clip_norm_(parameters: list[nn.Parameter], limit: float, world: World = ALONE) -> Tensor:
     """Clip the norm of all gradients to ``limit`` (0: no limit); return the norm before.
 
-    Every process has to call it. It computes the norm of its part, so that DDP and FSDP2 take the same sums.
+    All processes call it. Each computes the norm of its part, so that DDP and FSDP2 take the same sums.
     """
     trained = [p for p in parameters if p.grad is not None]
     gradients = [local(p.grad) for p in trained]

@@ -197,7 +197,7 @@ class TrainState:
     def in_parts(self) -> bool:
         """True if whole weights are updated in parts, as FSDP2 divides them, to the same bits.
 
-        On a CPU PyTorch computes the last numbers of a tensor without vector instructions, to other last bits.
+        On a CPU PyTorch computes the last numbers of a tensor without vector instructions, which rounds differently.
         """
         world, weight = self.world, next(self.model.parameters())
         return world.n_replicas > 1 and world.tensor == 1 and weight.is_cpu and not is_divided(weight)
