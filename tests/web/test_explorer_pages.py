@@ -1,5 +1,6 @@
 """Pages without a browser: bad addresses, bad texts, limits, and what a run is not."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import glassformer.web.explorer
 from explain.page_reader import Reader
 from glassformer.errors import CheckpointError
+from glassformer.storage.run_folder import resolve
 from glassformer.web.explorer.page import render_page
 from glassformer.web.explorer.session import Session
 from glassformer.web.settings import WebSettings
@@ -34,6 +36,12 @@ def session(tiny: TinyRun) -> Session:
         ("&part=decoder&layer=1&sublayer=cross_attention&head=0&stage=weights&row=77&column=99", "query 77", "["),
         ("&step=99", "step 99 is outside", "model"),
         ("&checkpoint=step_00000130", "no checkpoint 'step_00000130'", "model"),
+        ("&layer=1", "Name a part: encoder or decoder.", "model"),
+        ("&sublayer=self_attention", "Name a part: encoder or decoder.", "model"),
+        ("&part=decoder&sublayer=layers", "no sub-layer 'layers' here; this is the part", "decoder"),
+        ("&part=decoder&sublayer=layers.1.cross_attention", "no sub-layer 'layers.1.cross_attention'", "decoder"),
+        ("&checkpoint=step_²", "no checkpoint 'step_²'", "model"),
+        ("&checkpoint=step_" + "9" * 5000, "no checkpoint 'step_999", "model"),
         ("&layer=x", "layer='x' cannot be read", "model"),
     ],
 )
@@ -69,8 +77,26 @@ def test_long_text_is_refused_with_the_limit(session: Session, query: str, error
     assert 'name="source"' in page.html
 
 
-def test_empty_sentence_shows_an_example(session: Session) -> None:
-    page = render_page(session, "?source=+++")
+def test_source_that_would_be_translated_in_pieces_is_refused(tiny: TinyRun) -> None:
+    session = Session(tiny.run, WebSettings(max_tokens=100_000))
+    words, known = "cat " * 300, tiny.translator.tokenizers.source
+    tokens = len(known.encode(words))
+    page = render_page(session, f"?source={words.replace(' ', '+')}")
+    assert tiny.translator.too_long([words])
+    assert page.status == 422
+    found = re.search(r"the text has ([\d,]+) tokens; this page shows at most (\d+)", Reader(page.html).text)
+    assert found is not None
+    assert int(found[1]) == tokens
+    start = "cat " * (int(found[2]) * 300 // tokens - 1)
+    longest = next(one for n in range(4) if len(known.encode(one := start + "the " * n)) == int(found[2]))
+    assert not tiny.translator.too_long([longest])
+    assert tiny.translator.too_long([longest + "the"])
+    assert render_page(session, f"?source={longest.replace(' ', '+')}&target=le+chat&mode=forced").status == 200
+
+
+@pytest.mark.parametrize("query", ["?source=+++", "?source=", "?source=the+cat&source="])
+def test_empty_sentence_shows_an_example(session: Session, query: str) -> None:
+    page = render_page(session, query)
     assert page.status == 200
     assert "The sentence was empty" in page.html
 
@@ -106,6 +132,36 @@ def test_new_checkpoint_appears_in_the_menu(tiny: TinyRun, tmp_path: Path) -> No
     newest = tmp_path / "run" / "checkpoints" / before[-1]
     shutil.copytree(newest, newest.with_name("step_00000999"))
     assert [one.name for one in session.checkpoints()] == [*before, "step_00000999"]
+
+
+def test_half_written_checkpoint_is_not_in_the_menu(tiny: TinyRun, tmp_path: Path) -> None:
+    shutil.copytree(tiny.run, tmp_path / "run")
+    session = Session(tmp_path / "run", WebSettings())
+    before = [one.name for one in session.checkpoints()]
+    shutil.copytree(tmp_path / "run" / "checkpoints" / before[-1], tmp_path / "run" / "checkpoints" / "step_00000999")
+    (tmp_path / "run" / "checkpoints" / "step_00000999" / "manifest.json").unlink()
+    assert [one.name for one in session.checkpoints()] == before
+
+
+def test_checkpoint_that_is_replaced_in_place_is_loaded_anew(tiny: TinyRun, tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "checkpoints"
+    shutil.copytree(tiny.run, tmp_path / "run")
+    session = Session(tmp_path / "run", WebSettings())
+    first, *_, last = [one.name for one in session.checkpoints()]
+    old, new = (render_page(session, f"{FORCED}&checkpoint={name}").html for name in (last, first))
+    assert old.count("data-probability") and old != new
+    shutil.rmtree(folder / last)
+    shutil.copytree(folder / first, folder / last)
+    html = render_page(session, f"{FORCED}&checkpoint={last}").html
+    pattern = 'data-probability="([^"]+)"'
+    assert re.findall(pattern, html) == re.findall(pattern, new) != re.findall(pattern, old)
+
+
+def test_checkpoint_folder_of_any_name_is_explored(tiny: TinyRun, tmp_path: Path) -> None:
+    shutil.copytree(resolve(tiny.run), tmp_path / "chosen")
+    page = render_page(Session(tmp_path / "chosen", WebSettings()), FORCED + "&checkpoint=step_3")
+    assert page.status == 200
+    assert "this is chosen" in Reader(page.html).text
 
 
 def test_deleted_run_is_a_message(tiny: TinyRun, tmp_path: Path) -> None:

@@ -49,7 +49,10 @@ def test_going_up_ends_at_the_model_in_five_steps(selection: Selection) -> None:
     assert current.source == selection.source
 
 
-@pytest.mark.parametrize("query", ["layer=x", "layer=-1", "layer=99999999999", "mode=fast", "row=1.5", "head="])
+@pytest.mark.parametrize(
+    "query",
+    ["layer=x", "layer=-1", "layer=99999999999", "mode=fast", "row=1.5", "head=", "layer=1_0", "step=²", "row=+1"],
+)
 def test_unreadable_values_are_ignored_with_a_note(query: str) -> None:
     selection, notes = parse_address(f"?source=a&{query}")
     assert selection == Selection(source="a")

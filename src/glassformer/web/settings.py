@@ -5,6 +5,10 @@ import secrets
 from pydantic import Field
 
 from glassformer.config import Config
+from glassformer.errors import CheckpointError
+
+EXPLORED_TASKS = ("translation", "language", "masked", "classification", "tagging")
+"""Tasks whose models read texts."""
 
 
 class WebSettings(Config):
@@ -28,3 +32,11 @@ class WebSettings(Config):
     """Traces in memory; the least recently used one is dropped."""
     max_trace_bytes: int = Field(1 << 30, gt=0)
     """Bytes of all traces in memory; at least one trace is kept."""
+
+
+def check_explorable(path: object, task: str) -> None:
+    """Raise ``CheckpointError`` for a run of a task that reads no text."""
+    if task not in EXPLORED_TASKS:
+        raise CheckpointError(
+            f"{path}: is a run of task={task}, and explore reads texts; use glassformer walkthrough RUN FILE --html"
+        )

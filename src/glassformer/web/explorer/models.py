@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from glassformer.errors import CheckpointError, DataError
+from glassformer.errors import DataError
 from glassformer.explain.example import Example
 from glassformer.explain.examples.text import (
     examine,
@@ -18,6 +18,7 @@ from glassformer.predict.loading import LoadedRun, load_run, task_at
 from glassformer.predict.translator import Translator
 from glassformer.taps import Edit
 from glassformer.web.explorer.selection import Selection
+from glassformer.web.settings import check_explorable
 
 BEAM_SIZE = 4
 """Hypotheses of a beam search where the run's own setting is greedy."""
@@ -33,7 +34,7 @@ class ExploredModel(Protocol):
     @property
     def model(self) -> Any: ...
     def output(self, selection: Selection) -> str: ...
-    def count_tokens(self, selection: Selection) -> int: ...
+    def lengths(self, selection: Selection) -> list[tuple[int, int]]: ...
     def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example: ...
     def knows(self, text: str) -> bool: ...
 
@@ -64,11 +65,19 @@ class ExploredTranslator:
             return {"beam_size": 1, "n_best": 1, "sample": True, "seed": SEED}
         return {"beam_size": own if own > 1 else BEAM_SIZE, "n_best": 1, "sample": False}
 
-    def count_tokens(self, selection: Selection) -> int:
-        """Tokens of the longer text."""
-        pair = self.translator.tokenizers
+    def lengths(self, selection: Selection) -> list[tuple[int, int]]:
+        """(tokens, most) of the source and of the target; a longer source is translated in pieces.
+
+        One trace shows one computation, so a source in pieces has none.
+        """
+        pair, one = self.translator.tokenizers, self.translator
         target = selection.target if selection.mode == "forced" else ""
-        return max(len(pair.source.encode(selection.source)), len(pair.target.encode(target)))
+        built: int = self.model.config.max_length
+        readable = one.configure().max_source or min(built, one.longest_source or built)
+        return [
+            (len(pair.source.encode(selection.source)), readable - 1),  # the end symbol counts too
+            (len(pair.target.encode(target)), built - 1),
+        ]
 
     def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
         return examine(self.translator, selection.source, output, edits=edits)
@@ -92,8 +101,10 @@ class ExploredText:
     def output(self, selection: Selection) -> str:
         return ""
 
-    def count_tokens(self, selection: Selection) -> int:
-        return len(self.run.tokenizer.encode(selection.source))
+    def lengths(self, selection: Selection) -> list[tuple[int, int]]:
+        """(tokens, most) of the text."""
+        tokens = len(self.run.tokenizer.encode(selection.source))
+        return [(tokens, getattr(self.model.config, "max_length", tokens + 1) - 1)]
 
     def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example:
         model, tokenizer, text = self.run.model, self.run.tokenizer, selection.source
@@ -115,20 +126,11 @@ class ExploredText:
         return not self.run.tokenizer.unknown(text)
 
 
-TEXTS = ("language", "masked", "classification", "tagging")
-"""Tasks of one text."""
-
-
 def load_explored(path: Path) -> ExploredModel:
     """Load a checkpoint. ``CheckpointError`` for a task that reads no text."""
     task = task_at(path)
-    if task == "translation":
-        return ExploredTranslator(Translator.load(path))
-    if task in TEXTS:
-        return ExploredText(load_run(path))
-    raise CheckpointError(
-        f"{path}: is a run of task={task}, and explore reads texts; use glassformer walkthrough RUN FILE --html"
-    )
+    check_explorable(path, task)
+    return ExploredTranslator(Translator.load(path)) if task == "translation" else ExploredText(load_run(path))
 
 
 def bytes_of(example: Example) -> int:

@@ -164,15 +164,23 @@ def _resolve_module(selection: Selection, example: Example, notes: list[str]) ->
     if selection.part and selection.part not in dict(model.named_children()):
         notes.append(f"This model has no part {selection.part[:40]!r}; this is the whole model.")
         return replace(selection.at_model(), head=None)
+    if not selection.part:
+        if selection.layer is not None or selection.sublayer:
+            parts = [name for name, child in model.named_children() if hasattr(child, "layers")]
+            notes.append(f"Name a part: {' or '.join(parts)}. This is the whole model.")
+            selection = replace(selection, layer=None, sublayer="")
+        return selection
     layers = getattr(modules.get(selection.part), "layers", None)
     if selection.layer is not None:
-        if layers is None or not selection.part:
+        if layers is None:
             notes.append("This part has no layers.")
             return selection.at_module(selection.part)
         number = _nearest_index("layer", selection.layer, len(layers), notes)
         selection = replace(selection, layer=number)
-    if selection.sublayer and selection.path not in modules:
-        notes.append(f"There is no sub-layer {selection.sublayer[:40]!r} here; this is the layer.")
+    name = selection.sublayer
+    if name and ("." in name or name == "layers" or selection.path not in modules):
+        shown = "part" if selection.layer is None else "layer"
+        notes.append(f"There is no sub-layer {name[:40]!r} here; this is the {shown}.")
         return selection.at_module(selection.part, selection.layer)
     return selection
 

@@ -1,5 +1,6 @@
 """The selection: everything that decides what the page shows. It is the address of the page, by one table."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, NamedTuple, get_args
@@ -11,6 +12,8 @@ Level = Literal["model", "layer", "head", "matrix", "cell"]
 
 MODES: tuple[str, ...] = get_args(Mode)
 LARGEST_INDEX = 10**7
+"""Numbers of an address are below it."""
+EMPTY_SOURCE = "The sentence was empty; this is an example."
 
 
 @dataclass(frozen=True)
@@ -98,10 +101,9 @@ class Key(NamedTuple):
 
 
 def _number(texts: list[str]) -> int:
-    value = int(texts[-1])
-    if not 0 <= value < LARGEST_INDEX:
+    if not re.fullmatch("[0-9]{1,7}", texts[-1]):
         raise ValueError
-    return value
+    return int(texts[-1])
 
 
 def _mode(texts: list[str]) -> str:
@@ -143,7 +145,7 @@ def parse_address(query: str) -> tuple[Selection, list[str]]:
     for name, text in parse_qsl(query.removeprefix("?"), keep_blank_values=True):
         texts.setdefault(name, []).append(text)
     values: dict[str, Any] = {}
-    notes = []
+    notes = [EMPTY_SOURCE] if texts.get("source", ["a"])[-1] == "" else []
     for field, key in KEYS.items():
         if key.name not in texts:
             continue

@@ -1,5 +1,6 @@
 """One explored run: its checkpoints, its loaded models, and the traces of what was looked at last."""
 
+import re
 import tomllib
 import warnings
 from collections import OrderedDict
@@ -21,7 +22,7 @@ from glassformer.web.explorer.interventions import HeadOff, edits_of, parse_inte
 from glassformer.web.explorer.models import ExploredModel, ExploredTranslator, bytes_of, load_explored, with_mask
 from glassformer.web.explorer.panels.beam_tree import BeamSearch, search_of
 from glassformer.web.explorer.places import resolve_selection
-from glassformer.web.explorer.selection import Selection, parse_address
+from glassformer.web.explorer.selection import EMPTY_SOURCE, Selection, parse_address
 from glassformer.web.settings import WebSettings
 
 MODELS_IN_MEMORY = 3
@@ -57,7 +58,7 @@ class Session:
 
     def __init__(self, path: Path, settings: WebSettings) -> None:
         self.path, self.settings = path, settings
-        self._models: OrderedDict[Path, ExploredModel] = OrderedDict()
+        self._models: OrderedDict[tuple[object, ...], ExploredModel] = OrderedDict()
         self._traces: OrderedDict[tuple[object, ...], Example] = OrderedDict()
         self._searches: OrderedDict[tuple[object, ...], BeamSearch] = OrderedDict()
 
@@ -75,6 +76,7 @@ class Session:
         return [
             CheckpointChoice(one.name, f"step {step_of(one):,}{' · used' if one == used else ''}", one)
             for one in RunFolder(self.path).checkpoints()
+            if (one / MANIFEST).is_file()
         ]
 
     def examine(self, selection: Selection, notes: list[str]) -> TracedSelection:
@@ -93,8 +95,8 @@ class Session:
         explored = self._load(path)
         if not selection.source.strip():
             if selection.source:
-                notes.append("The sentence was empty; this is an example.")
-            selection = replace(selection, source=self._first_sentence(explored))
+                notes.append(EMPTY_SOURCE)
+            selection = replace(selection, source=self._first_sentence(explored, path))
         self._check_length(explored, selection)
         if selection.mode == "forced" and not selection.target.strip() and explored.translates:
             selection = replace(selection, mode="beam")
@@ -113,7 +115,7 @@ class Session:
         assert isinstance(explored, ExploredTranslator)
         selection = replace(traced.selection, mode="beam")
         size = explored.settings(selection)["beam_size"]
-        key = (selection.checkpoint or resolve(self.path), selection.source, size)
+        key = (explored.translator, selection.source, size)
         if key not in self._searches:
             self._searches[key] = search_of(explored.translator, selection.source, size)
         self._searches.move_to_end(key)
@@ -144,33 +146,35 @@ class Session:
         choices = {one.name: one.path for one in self.checkpoints()}
         if selection.checkpoint in choices:
             return selection, choices[selection.checkpoint]
+        if not choices:
+            return replace(selection, checkpoint=""), resolve(self.path)  # which says what is missing
         nearest = _nearest_checkpoint(selection.checkpoint, list(choices))
         notes.append(f"There is no checkpoint {selection.checkpoint[:40]!r}; this is {nearest}.")
         return replace(selection, checkpoint=nearest), choices[nearest]
 
     def _load(self, path: Path) -> ExploredModel:
-        if path not in self._models:
-            self._models[path] = load_explored(path)
-        self._models.move_to_end(path)
+        key = _version_of(path)
+        if key not in self._models:
+            self._models[key] = load_explored(path)
+        self._models.move_to_end(key)
         while len(self._models) > MODELS_IN_MEMORY:
             self._models.popitem(last=False)
-        return self._models[path]
+        return self._models[key]
 
     def _check_length(self, explored: ExploredModel, selection: Selection) -> None:
         longest, limit = max(len(selection.source), len(selection.target)), self.settings.max_characters
         if longest > limit:
             raise DataError(f"the text has {longest:,} characters; this page reads at most {limit:,}: shorten it")
-        tokens = explored.count_tokens(selection)
-        config = explored.model.config
-        most = min(self.settings.max_tokens, getattr(config, "max_length", tokens) - 1)
-        if tokens > most:
-            raise DataError(f"the text has {tokens:,} tokens; this page shows at most {most:,}: shorten it")
+        for tokens, readable in explored.lengths(selection):
+            most = min(self.settings.max_tokens, readable)
+            if tokens > most:
+                raise DataError(f"the text has {tokens:,} tokens; this page shows at most {most:,}: shorten it")
 
     def _trace(
         self, explored: ExploredModel, path: Path, selection: Selection, edits: Mapping[str, Edit] | None
     ) -> Example:
         """The example from memory, or traced now; edits do not change the target that is explained."""
-        key = (path, *selection.input_key)
+        key = (*_version_of(path), *selection.input_key)
         if key not in self._traces:
             output = explored.output(selection)
             self._traces[key] = explored.example(selection, output, edits)
@@ -184,10 +188,10 @@ class Session:
             self._traces.popitem(last=False)
             sizes.pop(0)
 
-    def _first_sentence(self, explored: ExploredModel) -> str:
+    def _first_sentence(self, explored: ExploredModel, path: Path) -> str:
         """A sentence of the run's validation text, or one that the demo knows."""
         text = next(filter(explored.knows, self._validation_lines()), "") or DEMO_SENTENCE
-        return with_mask(text) if task_at(resolve(self.path)) == "masked" else text
+        return with_mask(text) if task_at(path) == "masked" else text
 
     def _validation_lines(self) -> list[str]:
         """Short lines of the first validation file, if the configuration names one that is here."""
@@ -199,9 +203,18 @@ class Session:
         return []
 
 
+def _version_of(path: Path) -> tuple[object, ...]:
+    """A key that changes when the checkpoint at ``path`` is replaced by another of the same name."""
+    try:
+        status = (path / MANIFEST).stat()
+    except OSError:
+        return (path,)
+    return path, status.st_ino, status.st_mtime_ns, status.st_size
+
+
 def _nearest_checkpoint(name: str, known: list[str]) -> str:
-    """The known checkpoint of the nearest step; the last one for a name without a step."""
-    step = name.removeprefix("step_")
-    if not step.isdigit():
+    """The known checkpoint of the nearest step; the last one if there is no step to compare."""
+    steps = {one: int(found[1]) for one in [name, *known] if (found := re.fullmatch("step_([0-9]{1,12})", one))}
+    if name not in steps or not any(one in steps for one in known):
         return known[-1]
-    return min(known, key=lambda one: abs(int(one.removeprefix("step_")) - int(step)))
+    return min((one for one in known if one in steps), key=lambda one: abs(steps[one] - steps[name]))
