@@ -1,10 +1,13 @@
 """``glassformer explore``: address, key, Ctrl-C, and what is refused before a page is served."""
 
+import contextlib
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from http.cookiejar import CookieJar
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import tiny_tasks
 from own_process import ENVIRONMENT, started
 from tiny_run import TinyRun
 
@@ -67,6 +71,41 @@ explore.command({str(tiny.run)!r}, browser=False)
 def test_what_is_no_run_is_refused(refused: Refused, tmp_path: Path) -> None:
     assert "is neither a run nor a checkpoint; name the folder of a run" in refused("explore", tmp_path)
     assert "there is no such run or checkpoint" in refused("explore", tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("task", ["images", "forecasting"])
+def test_run_that_reads_no_text_is_refused_before_it_is_loaded(
+    refused: Refused, task: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run = tiny_tasks.made(tmp_path_factory, task).run
+    for folder in (run, next(run.glob("checkpoints/step_*"))):
+        assert f"is a run of task={task}, and explore reads texts" in refused("explore", folder, "--no-browser")
+
+
+def test_ctrl_c_with_open_requests_prints_nothing(tiny: TinyRun) -> None:
+    with started("explore", tiny.run, "--no-browser", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            address = process.stdout.readline().strip()
+            jar = CookieJar()
+            with urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar)).open(address, timeout=60):
+                (cookie,) = jar
+            host = urllib.parse.urlsplit(address).netloc
+            lines = (
+                f"GET /?source=cat HTTP/1.1\r\nHost: {host}",
+                f"Cookie: {cookie.name}={cookie.value}",
+                "x-fragment: 1",
+            )
+            asked = "\r\n".join([*lines, "", ""]).encode()
+            with contextlib.ExitStack() as stack:
+                name, _, port = host.partition(":")
+                for _ in range(8):
+                    stack.enter_context(socket.create_connection((name, int(port)))).sendall(asked)
+                time.sleep(0.2)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(60) == 130
+            assert process.stderr.read().splitlines()[1:] == []
+        finally:
+            process.kill()
 
 
 def test_port_in_use_is_refused(refused: Refused, tiny: TinyRun) -> None:

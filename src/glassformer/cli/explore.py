@@ -1,5 +1,6 @@
 """``glassformer explore``: a run as a live page in the browser."""
 
+import json
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,10 @@ from glassformer.cli.processes import end_process
 
 if TYPE_CHECKING:
     from glassformer.web.settings import WebSettings
+
+
+LARGEST_CONFIG = 1_000_000
+"""Bytes of a ``config.json`` that is read before the run is loaded."""
 
 
 def command(
@@ -54,6 +59,23 @@ def _check_folder(folder: str) -> None:
     if not any(Path(folder, mark).exists() for mark in MARKS_OF_RUNS):
         problem = "is neither a run nor a checkpoint" if Path(folder).exists() else "there is no such run or checkpoint"
         raise CheckpointError(f"{folder}: {problem}; name the folder of a run")
+    if task := _task_in(folder):
+        from glassformer.web.settings import check_explorable
+
+        check_explorable(folder, task)
+
+
+def _task_in(folder: str) -> str:
+    """The task of a run, read without PyTorch; empty if it is not known, which loading the run explains."""
+    from glassformer.tasks import DEFAULT_TASKS
+
+    files = [Path(folder, "config.json"), *sorted(Path(folder, "checkpoints").glob("step_*/config.json"))]
+    for file in reversed(files):
+        with suppress(OSError, ValueError, LookupError, RecursionError, AttributeError, TypeError):
+            if file.is_file() and file.stat().st_size < LARGEST_CONFIG:
+                config = json.loads(file.read_bytes())
+                return str(config.get("task") or DEFAULT_TASKS.get(config["model"]["kind"], ""))
+    return ""
 
 
 def _settings(port: int) -> "WebSettings":

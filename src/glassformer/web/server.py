@@ -1,17 +1,16 @@
 """Running the application: a socket of the loopback interface, and uvicorn on it."""
 
+import logging
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from glassformer.errors import ConfigError
 from glassformer.web.settings import WebSettings
-
-SECONDS_TO_CLOSE = 1
-"""Time for open answers after Ctrl-C."""
 
 
 def open_socket(settings: WebSettings) -> socket.socket:
@@ -35,7 +34,7 @@ def address_of(listener: socket.socket, settings: WebSettings) -> str:
 
 
 class AnnouncingServer(uvicorn.Server):
-    """A server that calls ``started_hook`` once it accepts requests."""
+    """A server that calls ``started_hook`` once it accepts requests, and ends at the first signal."""
 
     def __init__(self, config: uvicorn.Config, started_hook: Callable[[], None]) -> None:
         super().__init__(config)
@@ -44,6 +43,12 @@ class AnnouncingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._started_hook()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End at once: nobody reads the answers that are open, nor what the server says of their end."""
+        super().handle_exit(sig, frame)
+        self.force_exit = True
+        logging.disable(logging.CRITICAL)
 
 
 def serve(app: ASGIApp, listener: socket.socket, started_hook: Callable[[], None]) -> None:
@@ -54,7 +59,6 @@ def serve(app: ASGIApp, listener: socket.socket, started_hook: Callable[[], None
         access_log=False,
         lifespan="off",
         server_header=False,
-        timeout_graceful_shutdown=SECONDS_TO_CLOSE,
         timeout_keep_alive=30,
     )
     with closing(listener):
