@@ -267,6 +267,16 @@ def test_sliders_change_the_distribution(page: Any, served: ServedPage) -> None:
     wait_until(page, "before => document.querySelector('.candidates .probability').textContent === before", before)
 
 
+def test_sliders_stay_where_they_are_at_another_step(page: Any, served: ServedPage) -> None:
+    page.locator("[name=temperature]").fill("3")
+    page.locator(".steps a.step").nth(2).click()
+    wait_until(page, "() => location.search.includes('step=2')")
+    assert page.locator("[name=temperature]").input_value() == "3"
+    logits = served.example().trace["output_projection.logits"][0, 2].double()
+    text = f"{float((logits / 3).softmax(-1).max()):.4f}"
+    wait_until(page, "text => document.querySelector('.candidates .probability').textContent === text", text)
+
+
 def test_node_of_the_beam_tree_becomes_the_target(page: Any, served: ServedPage) -> None:
     open_view(page, served, source=SOURCE)
     page.locator(".tabs a", has_text="Beam").click()

@@ -18,12 +18,12 @@ export function listenToKeys() {
 }
 
 /**
- * A first Esc leaves an input, the next goes up.
+ * A first Esc leaves an input or a menu, the next goes up.
  * @param {KeyboardEvent} event
  * @param {Element} target
  */
 function up(event, target) {
-  if (target instanceof HTMLInputElement) {
+  if (target instanceof HTMLInputElement || target instanceof HTMLSelectElement) {
     target.blur();
     return;
   }

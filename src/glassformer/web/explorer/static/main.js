@@ -4,7 +4,7 @@
 import { listenToCopies } from "./copies.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
-import { listenToSliders } from "./output.js";
+import { listenToSliders, restoreSliders, settingsOfSliders } from "./output.js";
 import { listenToTheme } from "./theme.js";
 
 const PAUSE = 160; // milliseconds without a key, after which an edited sentence is sent
@@ -12,28 +12,41 @@ const LEVELS = ["model", "layer", "head", "matrix", "cell"];
 
 /** @type {AbortController | null} */
 let pending = null;
+let timer = 0;
 
 /**
- * Show an address.
+ * Values of the inputs that the shown view has not answered yet, the last one edited at the end.
+ * @type {Map<string, string>}
+ */
+const dirty = new Map();
+
+/**
+ * Show an address, which contains every edited input. An answer that is no page is a message; the view stays.
  * @param {string} address
  * @param {"push" | "replace" | "none"} history
  */
 async function show(address, history) {
   pending?.abort();
+  clearTimeout(timer);
   const request = (pending = new AbortController());
+  const sent = new Map(dirty);
   document.documentElement.toggleAttribute("data-busy", true);
   try {
     const answer = await fetch(address, { headers: { "x-fragment": "1" }, signal: request.signal });
     if (answer.status === 401) throw new Error("The key of this page is no longer valid; open the printed address again.");
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const text = await answer.text();
+    const page = new DOMParser().parseFromString(text, "text/html");
     if (request !== pending) return;
+    forget(sent); // also what fails: else every link would fail with it
+    if (!page.querySelector("[data-slot]")) throw new Error(text.trim() || `The server answered ${answer.status}.`);
     if (history === "push") window.history.pushState(null, "", address);
     if (history === "replace") window.history.replaceState(null, "", address);
     await move(page);
     say(page.title.split(" · ")[0] ?? "");
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") return;
-    say(error instanceof TypeError ? "The server has ended; start glassformer explore again." : String(error), true);
+    const message = error instanceof Error ? error.message : String(error);
+    say(error instanceof TypeError ? "The server has ended; start glassformer explore again." : message, true);
   } finally {
     if (request === pending) document.documentElement.toggleAttribute("data-busy", false);
   }
@@ -66,10 +79,12 @@ function swap(page) {
   const key = focused?.getAttribute("data-key") ?? focused?.id ?? "";
   const editing = focused?.closest("#input") !== null && focused?.closest("#input") !== undefined;
   const changed = document.body.dataset.level !== page.body.dataset.level;
+  const sliders = settingsOfSliders();
   for (const slot of document.querySelectorAll("[data-slot]")) {
     const fresh = page.querySelector(`[data-slot="${slot.getAttribute("data-slot")}"]`);
     if (fresh && fresh.innerHTML !== slot.innerHTML) slot.replaceChildren(...fresh.childNodes);
   }
+  restoreSliders(sliders);
   document.title = page.title;
   document.body.dataset.level = page.body.dataset.level;
   for (const name of ["source", "target", "mode", "checkpoint"]) copyValue(page, name, focused);
@@ -83,6 +98,7 @@ function swap(page) {
 }
 
 /**
+ * Write the value of the answer into an input, unless it is being edited.
  * @param {Document} page
  * @param {string} name
  * @param {Element | null} focused
@@ -90,7 +106,7 @@ function swap(page) {
 function copyValue(page, name, focused) {
   const here = field(document, name);
   const there = field(page, name);
-  if (here && there && here !== focused) here.value = there.value;
+  if (here && there && here !== focused && !dirty.has(name)) here.value = there.value;
 }
 
 /**
@@ -113,19 +129,57 @@ function say(text, seen = false) {
   status.classList.toggle("spoken", !seen);
 }
 
-/** The address of the page with one input changed; what belongs to the old sentence is left out.
+/** The address of the page with every edited input. */
+function edited() {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of dirty) change(query, name, value);
+  return `?${query}`;
+}
+
+/**
+ * The address of a link with every edited input, except those that the link itself sets.
+ * @param {string} address
+ */
+function followed(address) {
+  const here = new URLSearchParams(location.search);
+  const query = new URLSearchParams(address);
+  const edits = [...dirty].filter(([name]) => name === "source" || name === "checkpoint" || (query.get(name) ?? "") === (here.get(name) ?? ""));
+  for (const [name, value] of edits) change(query, name, value);
+  return edits.length ? `?${query}` : address;
+}
+
+/**
+ * Change one input of an address; what belongs to the old sentence is left out.
+ * @param {URLSearchParams} query
  * @param {string} name
  * @param {string} value
  */
-function edited(name, value) {
-  const query = new URLSearchParams(location.search);
+function change(query, name, value) {
   query.delete(name);
-  if (value) query.set(name, value);
+  if (value || name === "source") query.set(name, value); // an empty source gets a note
   if (name === "target") query.set("mode", "forced");
   if (name === "mode" && value === "forced") query.set("target", field(document, "target")?.value ?? "");
   if (name === "mode" && value !== "forced") query.delete("target");
   if (name !== "checkpoint") for (const place of ["step", "row", "column"]) query.delete(place);
-  return `?${query}`;
+}
+
+/**
+ * @param {EventTarget | null} input
+ * @returns {input is HTMLInputElement | HTMLSelectElement}
+ */
+function note(input) {
+  if (!(input instanceof HTMLInputElement || input instanceof HTMLSelectElement)) return false;
+  dirty.delete(input.name); // set again at the end: of target and mode, the last one decides
+  dirty.set(input.name, input.value);
+  return true;
+}
+
+/**
+ * Drop the edits that were sent, unless they have been changed since.
+ * @param {Map<string, string>} sent
+ */
+function forget(sent) {
+  for (const [name, value] of sent) if (dirty.get(name) === value) dirty.delete(name);
 }
 
 document.addEventListener("click", (event) => {
@@ -134,24 +188,22 @@ document.addEventListener("click", (event) => {
   const address = link?.getAttribute("data-href") ?? link?.getAttribute("href") ?? "";
   if (!address.startsWith("?") || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
   event.preventDefault();
-  void show(address, "push");
+  void show(followed(address), "push");
 });
 
-let timer = 0;
 document.getElementById("input")?.addEventListener("input", (event) => {
-  const input = event.target;
-  if (!(input instanceof HTMLInputElement || input instanceof HTMLSelectElement)) return;
+  if (!note(event.target)) return;
   clearTimeout(timer);
-  const pause = input instanceof HTMLInputElement ? PAUSE : 0;
-  timer = window.setTimeout(() => void show(edited(input.name, input.value), "replace"), pause);
+  timer = window.setTimeout(() => void show(edited(), "replace"), event.target instanceof HTMLInputElement ? PAUSE : 0);
 });
 document.getElementById("input")?.addEventListener("submit", (event) => {
   event.preventDefault();
-  clearTimeout(timer);
-  const input = document.activeElement;
-  if (input instanceof HTMLInputElement) void show(edited(input.name, input.value), "push");
+  if (note(document.activeElement)) void show(edited(), "push");
 });
-window.addEventListener("popstate", () => void show(location.search || "?", "none"));
+window.addEventListener("popstate", () => {
+  dirty.clear();
+  void show(location.search || "?", "none");
+});
 
 listenToKeys();
 listenToHover();

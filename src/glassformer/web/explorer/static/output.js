@@ -20,6 +20,26 @@ export function listenToSliders() {
   });
 }
 
+/**
+ * Values of the sliders that were moved, by name; they stay when another step takes the panel's place.
+ * @returns {Map<string, string>}
+ */
+export function settingsOfSliders() {
+  const inputs = /** @type {NodeListOf<HTMLInputElement>} */ (document.querySelectorAll(".sliders input"));
+  return new Map([...inputs].filter((one) => one.value !== one.defaultValue).map((one) => [one.name, one.value]));
+}
+
+/** @param {Map<string, string>} values */
+export function restoreSliders(values) {
+  const panel = document.querySelector(".output");
+  if (!(panel instanceof HTMLElement) || !values.size) return;
+  for (const [name, value] of values) {
+    const input = panel.querySelector(`.sliders [name="${name}"]`);
+    if (input instanceof HTMLInputElement) input.value = value;
+  }
+  void update(panel);
+}
+
 /** @param {HTMLElement} panel */
 async function update(panel) {
   const address = panel.dataset.logits ?? "";
