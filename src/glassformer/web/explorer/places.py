@@ -179,8 +179,8 @@ def _resolve_module(selection: Selection, example: Example, notes: list[str]) ->
         selection = replace(selection, layer=number)
     name = selection.sublayer
     if name and ("." in name or name == "layers" or selection.path not in modules):
-        shown = "part" if selection.layer is None else "layer"
-        notes.append(f"There is no sub-layer {name[:40]!r} here; this is the {shown}.")
+        nearest = "part" if selection.layer is None else "layer"
+        notes.append(f"There is no sub-layer {name[:40]!r} here; this is the {nearest}.")
         return selection.at_module(selection.part, selection.layer)
     return selection
 
