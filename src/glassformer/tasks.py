@@ -57,7 +57,7 @@ TASKS = {
         example="glassformer.explain.examples.text:examine_translation",
         conversion="glassformer.interop.tasks.translation:TRANSLATION",
         pairs=True,
-        predicts="what comes next",
+        predicts="next-token distribution",
         planned_batch="glassformer.planning.batch:translation_batch",
     ),
     "language": TaskRecord(
@@ -69,7 +69,7 @@ TASKS = {
         evaluation="glassformer.predict.evaluation:evaluate_language",
         example="glassformer.explain.examples.text:examine_language",
         conversion="glassformer.interop.tasks.language:LANGUAGE",
-        predicts="what comes next",
+        predicts="next-token distribution",
         planned_batch="glassformer.planning.batch:window_batch",
     ),
     "embedding": TaskRecord(

@@ -105,7 +105,7 @@ def test_unknown_model_draws_itself(unknown: Example) -> None:
         ("Linear", f"12 → {size}", "E"),
         ("Softmax", f"4 × {size} probabilities", ""),
     ]
-    assert column.output == "what comes next"
+    assert column.output == "next-token distribution"
 
 
 def test_unknown_model_has_a_title_and_sizes(unknown: Example) -> None:

@@ -204,7 +204,7 @@ def test_what_cannot_be_followed_says_why() -> None:
     tokenizer, bert = vocabulary().source, small_bert(masked_tokens=False, n_classes=0)
     with pytest.raises(DataError, match="the text is empty; give one with at least one word"):
         examine_continuation(small_model("gpt"), tokenizer, "  ")
-    with pytest.raises(DataError, match=r"there is no \[MASK\] in the text; write one where a word is to be found"):
+    with pytest.raises(DataError, match=r"there is no \[MASK\] in the text; write \[MASK\] in place of one word"):
         examine_masked(small_bert(), tokenizer, "a dog")
     with pytest.raises(ConfigError, match="this model has no head for hidden tokens; train one for that task"):
         examine_masked(bert, tokenizer, "a [MASK]")

@@ -67,7 +67,7 @@ def examine_continuation(model: GPT, tokenizer: Tokenizer, text: str, keep: str 
 def examine_masked(model: BERT, tokenizer: Tokenizer, text: str, keep: str = "*", edits: Edits = None) -> Example:
     """``text`` through BERT, and the most probable word at each ``[MASK]``."""
     if MASK not in _nonempty(text):
-        raise DataError(f"there is no {MASK} in the text; write one where a word is to be found")
+        raise DataError(f"there is no {MASK} in the text; write {MASK} in place of one word")
     mask, ids = special_id(tokenizer, MASK), encode_with_masks(tokenizer, text)
     t, (tokens, segments), logits = _encode(model, tokenizer, [ids], (keep, edits))
     hidden = tuple(place for place, i in enumerate(tokens) if i == mask)

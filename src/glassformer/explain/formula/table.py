@@ -164,7 +164,7 @@ TAPS: dict[type[nn.Module], dict[str, Tap]] = {
         "rotated_k": Tap(KEY, *ROTATED, condition=ROTARY),
         "scores": Tap(SCORES, r"q \cdot k = \sum_i q_i k_i", "section 3.2.1", layer.scores),
         "scaled_scores": Tap(SCORES, r"\frac{q \cdot k}{\sqrt{d_k}}", "equation 1", layer.scaled_scores),
-        "mask": Tap(SCORES, r"1 \text{ where the query may see the key}", "section 3.2.3", model_input, True, MASKED),
+        "mask": Tap(SCORES, r"1 \text{ where attention is allowed}", "section 3.2.3", model_input, True, MASKED),
         "masked_scores": Tap(
             SCORES,
             r"\frac{q \cdot k}{\sqrt{d_k}} \text{ where visible, else } -\infty",

@@ -63,7 +63,7 @@ class Sheet:
 
     @property
     def summary(self) -> str:
-        return summary_of(self.matrix)
+        return summary_of(self.matrix, bool(self.sums))
 
 
 def sheet_of_table(table: TracedMatrix, numbers: Numbers, failed: bool = False) -> Sheet:
@@ -96,8 +96,11 @@ def _cells(row: list[float], scale: Scale, wrong: set[int]) -> Markup:
     return Markup("".join(parts))
 
 
-def summary_of(matrix: Matrix) -> str:
-    """One sentence: the largest number and the smallest, with their labels."""
+def summary_of(matrix: Matrix, complete: bool = True) -> str:
+    """One sentence: the largest number and the smallest, with their labels.
+
+    ``complete`` is true if rows of weights have every column, so that their spread can be stated.
+    """
     values = matrix.values
     if not np.isfinite(values).any():
         return "No number here is finite."
@@ -105,10 +108,13 @@ def summary_of(matrix: Matrix) -> str:
     low = _place(np.where(np.isfinite(values), values, np.inf).argmin(), values)
     if matrix.scale.kind == "weights":
         row, column = matrix.rows.labels[high[0]].plain, matrix.columns.labels[high[1]].plain
-        return (
-            f"The largest weight is {weight(values[high])}: {row} asks {column}; "
-            f"a row spreads over {aligned(math.exp(min(entropy(values), 700)), 1)} entries (e to its mean entropy)."
-        )
+        attends = matrix.rows.name in ("", "query")  # other tensors from 0 to 1 are probabilities
+        where = f"{row} attends to {column}" if attends else _named(matrix, high)
+        largest = f"The largest {'weight' if attends else 'number'} is {weight(values[high])}: {where}"
+        if not complete:
+            return f"{largest}."
+        spread = aligned(math.exp(min(entropy(values), 700)), 1)
+        return f"{largest}; a row spreads over {spread} entries (e to its mean entropy)."
     return (
         f"From {decimal(float(values[low]))} ({_named(matrix, low)}) "
         f"to {decimal(float(values[high]))} ({_named(matrix, high)})."
