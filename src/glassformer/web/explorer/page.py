@@ -190,10 +190,10 @@ def _title(example: Example, selection: Selection) -> str:
     if selection.level == "model":
         return f"{example.source} {'→' if example.translated else example.relation} {example.output}"
     if selection.stage:
-        text = tensor_text(selection.stage, selection.path)
+        text = tensor_text(selection.stage, selection.path, example.model.get_submodule(selection.path))
         return text.meaning[:1].upper() + text.meaning[1:]
     head = "" if selection.head is None else f" · head {selection.head}"
-    return module_title(selection.part, selection.layer, selection.sublayer) + head
+    return module_title(selection.part, selection.layer, selection.sublayer, _is_pre(example, selection)) + head
 
 
 def _summary(example: Example, selection: Selection) -> str:
@@ -202,7 +202,18 @@ def _summary(example: Example, selection: Selection) -> str:
     if selection.stage:
         head = f", head {selection.head}" if selection.head is not None else ""
         return f"{tensor_of(selection)}{head}"
-    return module_summary(selection.part, selection.sublayer)
+    return module_summary(selection.part, selection.sublayer, _is_pre(example, selection))
+
+
+def _is_pre(example: Example, selection: Selection) -> bool:
+    """True for a normalization that precedes its sub-layer."""
+    return bool(getattr(example.model.get_submodule(selection.path), "pre", False))
+
+
+def _sentence(text: str) -> str:
+    """An error as a sentence; a path or a setting at its beginning stays as it is."""
+    first = text.partition(" ")[0]
+    return f"{text[:1].upper() if first.isalpha() else text[:1]}{text[1:].rstrip('.')}."
 
 
 @cache
@@ -215,5 +226,5 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"token": token, "equation": equation, "direction": direction}
+    made.filters |= {"token": token, "equation": equation, "direction": direction, "sentence": _sentence}
     return made

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape, unescape
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +29,9 @@ from glassformer.web.explorer.places import (
 from glassformer.web.explorer.selection import Selection
 
 MAX_TERMS = 12
-"""Operands that are listed; the largest ones come first."""
+"""Terms or operands that are listed; the largest terms come first."""
 MAX_FACTORS = 3
+SOFTMAX = ("softmax", "log_softmax")
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,24 @@ class FormulaOperand:
 
 @dataclass(frozen=True)
 class Term:
-    """A summand, its numbers with their common place, and the length of its bar from −100 to 100."""
+    """A summand, its numbers with their common place, and the length of its bar from −100 to 100.
+
+    ``separator`` stands between the numbers: ``·`` if the term is their product, otherwise a comma.
+    """
 
     value: str
     label: str
     operands: tuple[FormulaOperand, ...]
+    separator: str
     bar: int
+
+
+class _Part(NamedTuple):
+    """A term of a sum, or an operand, before it is written."""
+
+    value: float
+    numbers: list[Number]
+    separator: str
 
 
 @dataclass(frozen=True)
@@ -67,8 +81,11 @@ class CellView:
     check: str
     passed: bool
     evaluated: str
+    terms_title: str
     terms: tuple[Term, ...]
     others: str
+    has_bars: bool = True
+    """True for the terms of a sum, which can be compared; operands have no bars."""
     message: str = ""
 
 
@@ -86,10 +103,11 @@ def cell_of(example: Example, selection: Selection) -> CellView:
         formula = explain(example.trace, name, **index)
     except ConfigError as error:
         shortest, empty = _shortest(example, name, value), Markup("")
-        texts = plain_name(name), place, value, shortest, empty, "", "", python, "", "", True, "", (), ""
+        texts = plain_name(name), place, value, shortest, empty, "", "", python, "", "", True, "", "", (), ""
         return CellView(*texts, message=str(error))
-    terms = sorted(_terms(formula.expression), key=lambda term: -abs(term[0]))
-    largest = max((abs(value) for value, _ in terms), default=0.0) or 1.0
+    terms_title, parts = _parts_of(formula.expression)
+    largest = max((abs(part.value) for part in parts), default=0.0) or 1.0
+    further = len(parts) - MAX_TERMS
     check = formula.check
     return CellView(
         plain_name(name),
@@ -104,8 +122,10 @@ def cell_of(example: Example, selection: Selection) -> CellView:
         str(check),
         check.passed,
         precise(check.evaluated),
-        tuple(_term(one, example, selection, largest) for one in terms[:MAX_TERMS]),
-        f"{len(terms) - MAX_TERMS:,} further terms" if len(terms) > MAX_TERMS else "",
+        terms_title,
+        tuple(_term(one, example, selection, largest) for one in parts[:MAX_TERMS]),
+        f"{further:,} further {'one' if further == 1 else 'ones'}" if further > 0 else "",
+        has_bars=_sum_in(formula.expression) is not None,
     )
 
 
@@ -133,55 +153,82 @@ def _place_text(example: Example, name: str, index: dict[str, int]) -> str:
     return ", ".join(parts)
 
 
-def _terms(expression: Expression) -> Iterator[tuple[float, list[Number]]]:
-    """Summands of an expression, with the numbers of each; a softmax has one for each score."""
+def _parts_of(expression: Expression) -> tuple[str, list[_Part]]:
+    """Title and parts of a formula: the terms of a sum, largest first; of another formula its operands."""
+    summed = _sum_in(expression)
+    if summed is None:
+        numbers = dict.fromkeys(leaves(expression))
+        parts = [_Part(number.value, [number], "") for number in numbers]
+        return "Operands" if len(parts) > 1 else "Its operand", parts
+    parts = sorted(_terms(summed), key=lambda part: -abs(part.value))
+    if len(parts) == 1:
+        return "Its operand" if len(parts[0].numbers) == 1 else "Its term", parts
+    if isinstance(summed, Reduction) and summed.kind in SOFTMAX:
+        return "Terms exp(score − largest score), largest first", parts
+    return "Its terms, largest first" if summed is expression else "Terms of its sum, largest first", parts
+
+
+def _sum_in(expression: Expression) -> Expression | None:
+    """The one sum of terms that an expression is, or that it applies functions and constants to; None for others."""
     match expression:
-        case Reduction("softmax" | "log_softmax"):
-            (scores,) = expression.vectors
-            values = scores.values
-            for place in range(expression.size):
-                number = scores.number(place)
-                yield OPS["exp"].value([float(values[place] - values.max())]), [number]
         case Reduction():
+            return expression
+        case Op("sum", args) if all(map(_is_term, args)):
+            return expression
+        case Op(_, args):
+            parts = [one for one in args if not isinstance(one, Number)]
+            return _sum_in(parts[0]) if len(parts) == 1 else None
+    return None
+
+
+def _is_term(expression: Expression) -> bool:
+    match expression:
+        case Reduction(kind):
+            return kind not in SOFTMAX
+        case Op("product", args):
+            return all(isinstance(one, Number) for one in args)
+    return isinstance(expression, Number)
+
+
+def _terms(expression: Expression) -> Iterator[_Part]:
+    """Terms of a sum; a softmax has one for each score."""
+    match expression:
+        case Reduction(kind, (scores,)) if kind in SOFTMAX:
+            largest = float(scores.values.max())
+            for place, value in enumerate(scores.values.tolist()):
+                yield _Part(OPS["exp"].value([value - largest]), [scores.number(place)], "")
+        case Reduction(kind):
             for place, value in enumerate(expression.terms.tolist()):
-                yield value, leaves(expression.term(place))
+                yield _Part(value, leaves(expression.term(place)), "·" if kind == "dot" else ",")
         case Op("sum", args):
             for one in args:
                 yield from _terms(one)
-        case Number():
-            yield expression.value, [expression]
-        case Op(_, args):
-            inner = [one for one in args if not isinstance(one, Number)]
-            plain = [one for one in args if isinstance(one, Number)]
-            yield from ((number.value, [number]) for number in plain)
-            if all(isinstance(leaf, Number) for one in inner for leaf in _arguments(one)):
-                yield from ((evaluate(one)[0], leaves(one)) for one in inner)
-            else:
-                for one in inner:
-                    yield from _terms(one)
+        case _:
+            yield _Part(evaluate(expression)[0], leaves(expression), "·")
 
 
-def _arguments(expression: Expression) -> tuple[Expression, ...]:
-    return expression.args if isinstance(expression, Op) else (expression,)
-
-
-def _term(term: tuple[float, list[Number]], example: Example, selection: Selection, largest: float) -> Term:
-    value, numbers = term
-    operands = tuple(_operand(number, example, selection) for number in numbers[:MAX_FACTORS])
-    part = value / largest if abs(value) < float("inf") else 0.0
+def _term(part: _Part, example: Example, selection: Selection, largest: float) -> Term:
+    operands = tuple(_operand(number, example, selection) for number in part.numbers[:MAX_FACTORS])
+    share = part.value / largest if abs(part.value) < float("inf") else 0.0
     label = next((one.name for one in operands if one.address), operands[0].name if operands else "")
-    return Term(decimal(value), label, operands, round(100 * part))
+    return Term(decimal(part.value), label, operands, part.separator, round(100 * share))
 
 
 def _operand(number: Number, example: Example, selection: Selection) -> FormulaOperand:
     if number.place is None:
-        return FormulaOperand(decimal(number.value), repr(number.value), number.symbol or "constant", "")
+        return FormulaOperand(decimal(number.value), repr(number.value), _parameter_name(number.symbol), "")
     name = number.place.name
     address = select_index(selection, example, number.place).address
     axis, value = number.place.index[-1]
     label = labels_of(example, name, axis)[1][value].visible
     where = f"{axis} {value}" if label == str(value) else f"{axis} {label}"
     return FormulaOperand(decimal(number.value), repr(number.value), f"{name.rpartition('.')[2]}, {where}", address)
+
+
+def _parameter_name(symbol: str) -> str:
+    """``norm.weight[1]`` of a parameter of the module, without the path of the module."""
+    path, bracket, index = symbol.partition("[")
+    return ".".join(path.split(".")[-2:]) + bracket + index or "constant"
 
 
 def _linked(formula: Formula, example: Example, selection: Selection) -> Markup:

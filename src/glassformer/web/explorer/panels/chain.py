@@ -1,5 +1,6 @@
 """The chain of tensors of a module: what enters, each step of the computation, and what leaves, as cards."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from glassformer.explain.formula.dataflow import input_of, keys_of
 from glassformer.explain.formula.formula import explain
 from glassformer.explain.formula.table import find_tap
 from glassformer.web.explorer.interventions import is_replaced
-from glassformer.web.explorer.panels.wording import TensorText, module_summary, module_title, tensor_text
+from glassformer.web.explorer.panels.wording import TENSORS, TensorText, module_summary, module_title, tensor_text
 from glassformer.web.explorer.picture import data_address
 from glassformer.web.explorer.places import (
     grid_axes,
@@ -45,6 +46,8 @@ class TensorCard:
     picture: str
     address: str
     check: str
+    checked: str
+    """What was checked: ``9 of 640 numbers checked``."""
     wide: bool
     follows: bool
     """True if it is computed from the card before it."""
@@ -82,8 +85,9 @@ def chain_of(example: Example, selection: Selection) -> Chain:
     """Input and tensors of one module; of an attention without a chosen head those of head 0."""
     names = [*_inputs(example, selection), *_own(example, selection)]
     cards = tuple(_card(example, selection, name) for name in dict.fromkeys(names))
-    title = module_title(selection.part, selection.layer, selection.sublayer)
-    return Chain(title, module_summary(selection.part, selection.sublayer), selection.address, cards)
+    pre = bool(getattr(example.model.get_submodule(selection.path), "pre", False))
+    title = module_title(selection.part, selection.layer, selection.sublayer, pre)
+    return Chain(title, module_summary(selection.part, selection.sublayer, pre), selection.address, cards)
 
 
 def _own(example: Example, selection: Selection) -> list[str]:
@@ -131,22 +135,23 @@ def _card(example: Example, selection: Selection, name: str) -> TensorCard:
     own = name.startswith(f"{selection.path}.")
     part, _, sublayer, stage = split_name(example.model, name)
     path = ".".join(filter(None, (part, sublayer)))
-    text = tensor_text(stage, path) if own else _input_text(name)
+    module = example.model.get_submodule(selection.path)
+    text = tensor_text(stage, path, module) if own else _input_text(name)
     values = values_of(example, name, selection.head or 0)
     sizes = " × ".join(f"{size_of(example, name, axis):,}" for axis in grid_axes(example, name))
     wide = values.shape[1] > LARGEST_PICTURE
     picture = "" if wide else data_address(values, kind_of(name))
     head = selection.head or 0 if head_count(example, name) else None
     address = replace(select(selection, example, name), head=head).address
-    check = _check(example, name, selection.head or 0)
+    check, checked = _check(example, name, selection.head or 0)
     if is_replaced(selection.interventions, name, selection.head):
         check = "replaced"
     follows = own and stage.rpartition(".")[2] not in BEGINNINGS
-    return TensorCard(text, name, sizes, picture, address, check, wide, follows)
+    return TensorCard(text, name, sizes, picture, address, check, checked, wide, follows)
 
 
 def _input_text(name: str) -> TensorText:
-    return TensorText("memory", "output of the encoder") if name == "memory" else TensorText("x", "what it reads")
+    return TENSORS["memory"] if name == "memory" else TensorText("x", "input")
 
 
 def values_of(example: Example, name: str, head: int) -> NDArray[np.float64]:
@@ -160,23 +165,24 @@ def values_of(example: Example, name: str, head: int) -> NDArray[np.float64]:
     return values[:, None] if values.ndim == 1 else values
 
 
-def _check(example: Example, name: str, head: int) -> str:
-    """Check a few numbers of a tensor against their formula."""
+def _check(example: Example, name: str, head: int) -> tuple[str, str]:
+    """Check a few numbers of a tensor against their formula: the result, and how many were checked."""
     tap = find_tap(example.model, name)
     if tap is None or tap.derive is None:
-        return ""
+        return "", ""
     axes = grid_axes(example, name)
     sizes = [size_of(example, name, axis) for axis in axes]
-    for number in range(SAMPLE):
-        index = {
-            axis: (number * (7 + 4 * place) + place) % size
-            for place, (axis, size) in enumerate(zip(axes, sizes, strict=True))
-        }
+    sample = dict.fromkeys(
+        tuple((number * (7 + 4 * place) + place) % size for place, size in enumerate(sizes)) for number in range(SAMPLE)
+    )
+    checked = f"{len(sample):,} of {math.prod(sizes):,} numbers checked"
+    for chosen in sample:
+        index = dict(zip(axes, chosen, strict=True))
         if head_count(example, name):
             index["head"] = head_in(example, name, head)
         try:
             if not explain(example.trace, name, **index).check.passed:
-                return "failed"
+                return "failed", checked
         except ConfigError:
-            return ""
-    return "passed"
+            return "", ""
+    return "passed", checked

@@ -1,9 +1,10 @@
 """A tensor as a table: every number a link to its formula, and checked against it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
+import numpy as np
 from markupsafe import Markup
 
 from glassformer.errors import ConfigError
@@ -11,7 +12,7 @@ from glassformer.explain.example import Example
 from glassformer.explain.matrix import Axis
 from glassformer.explain.page.sheets import shade_class, summary_of
 from glassformer.explain.walkthrough.step import TracedMatrix
-from glassformer.text.decimals import difference
+from glassformer.text.decimals import decimal, difference
 from glassformer.web.explorer.interventions import is_replaced
 from glassformer.web.explorer.panels.chain import values_of
 from glassformer.web.explorer.panels.wording import TensorText, tensor_text
@@ -52,13 +53,20 @@ class MatrixTable:
     sums: tuple[str, ...]
     summary: str
     check: str
-    passed: bool
+    state: str
+    """``passed``, ``failed``, or ``unchecked`` for numbers without a formula."""
     limit: str
     pages: tuple[PageLink, ...]
     overview: str
     """The whole tensor as a picture, if the table shows a part of it."""
+    overview_text: str
     reference: str
     head: int | None
+
+    @property
+    def passed(self) -> bool:
+        """True if no number was found wrong."""
+        return self.state != "failed"
 
 
 def table_of(example: Example, selection: Selection) -> MatrixTable:
@@ -70,11 +78,11 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
     columns: Axis | None = others[0] if others else None
     fixed = {"head": head_in(example, name, selection.head or 0)} if head_count(example, name) else {}
     part, _, sublayer, stage = split_name(example.model, name)
-    text = tensor_text(stage, ".".join(filter(None, (part, sublayer))))
+    text = tensor_text(stage, ".".join(filter(None, (part, sublayer))), example.model.get_submodule(selection.path))
     matrix = TracedMatrix.of(example.trace, name, text.meaning, rows, columns, fixed, kind_of(name))
-    wrong, check = _checks(matrix)
+    wrong, state, check = _checks(matrix)
     if is_replaced(selection.interventions, name, selection.head):
-        wrong, check = set(), REPLACED
+        wrong, state, check = set(), "unchecked", REPLACED
     whole = matrix.scale.kind == "weights" and matrix.has_every_column and not name.endswith("mask")
     sizes = [size_of(example, name, axis) for axis in axes]
     cut = [size for size, window in zip(sizes, windows, strict=True) if len(window) < size]
@@ -84,17 +92,42 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
         matrix,
         tuple(_cells(matrix, selection, row, wrong) for row in range(len(rows))),
         tuple(f"{total:.2f}" for total in matrix.values.sum(1)) if whole else (),
-        summary_of(matrix),
+        _summary(example, matrix, fixed) if cut else _summary_of(matrix),
         check,
-        not wrong,
+        state,
         _limit(sizes, windows, axes) if cut else "",
         tuple(_pages(selection, sizes, windows)) if cut else (),
-        data_address(values_of(example, name, selection.head or 0), kind_of(name))
-        if cut and "vocab" not in axes
-        else "",
+        *(_overview(example, name, selection.head or 0) if cut and "vocab" not in axes else ("", "")),
         _reference(example, matrix),
         selection.head if head_count(example, name) > 1 else None,
     )
+
+
+def _summary(example: Example, part: TracedMatrix, fixed: Mapping[str, int]) -> str:
+    """Summary of the whole tensor, of which the table shows a part."""
+    axes = grid_axes(example, part.name)
+    rows, *others = (axis_of(example, part.name, axis, range(size_of(example, part.name, axis))) for axis in axes)
+    columns = others[0] if others else None
+    whole = TracedMatrix.of(example.trace, part.name, part.title, rows, columns, fixed, kind_of(part.name))
+    sizes = " × ".join(f"{len(axis):,}" for axis in (rows, *others))
+    return f"Whole tensor, {sizes}. {_summary_of(whole)}"
+
+
+def _summary_of(matrix: TracedMatrix) -> str:
+    """One sentence on the numbers; of a mask how many pairs it allows."""
+    if matrix.name.endswith("mask"):
+        return f"{int(matrix.values.sum()):,} of {matrix.values.size:,} pairs are allowed."
+    return summary_of(matrix)
+
+
+def _overview(example: Example, name: str, head: int) -> tuple[str, str]:
+    """The picture of a whole tensor, in colors up to its largest number, and a sentence that gives this number."""
+    values, kind = values_of(example, name, head), kind_of(name)
+    largest = float(np.abs(values[np.isfinite(values)]).max(initial=0.0))
+    if kind == "weights" and largest:
+        values = values / largest
+    low = decimal(0.0 if kind == "weights" else -largest)
+    return data_address(values, kind), f"The whole tensor: colors from {low} to {decimal(largest)}."
 
 
 def _window(example: Example, selection: Selection, name: str, place: int) -> Sequence[int]:
@@ -145,11 +178,11 @@ def _pages(selection: Selection, sizes: Sequence[int], windows: Sequence[Sequenc
     return found
 
 
-def _checks(matrix: TracedMatrix) -> tuple[set[tuple[int, int]], str]:
-    """Wrong cells, and a sentence on what was checked."""
+def _checks(matrix: TracedMatrix) -> tuple[set[tuple[int, int]], str, str]:
+    """Wrong cells, the state of the check, and a sentence on what was checked."""
     width = len(matrix.columns)
     count = max(1, MAX_CHECKS // width)
-    wrong, largest, checked = set(), 0.0, 0
+    wrong, largest, checked, missing = set(), 0.0, 0, ""
     try:
         for row in range(min(count, len(matrix.rows))):
             for column in range(width):
@@ -159,11 +192,14 @@ def _checks(matrix: TracedMatrix) -> tuple[set[tuple[int, int]], str]:
                 if not check.passed:
                     wrong.add((row, column))
     except ConfigError as error:
-        return set(), str(error)
+        missing = str(error)
     if wrong:
-        return wrong, f"✗ {len(wrong):,} of {checked:,} numbers are not what their formula gives"
+        return wrong, "failed", f"✗ {len(wrong):,} of {checked:,} numbers are not what their formula gives"
+    if missing:
+        return wrong, "unchecked", missing
     of = f"all {checked:,}" if checked == matrix.values.size else f"{checked:,} of {matrix.values.size:,}"
-    return wrong, f"✓ {of} numbers recomputed from their operands: largest |Δ| {difference(largest)}"
+    text = f"✓ {of} numbers shown are recomputed from their operands: largest |Δ| {difference(largest)}"
+    return wrong, "passed", text
 
 
 def _cells(matrix: TracedMatrix, selection: Selection, row: int, wrong: set[tuple[int, int]]) -> Markup:

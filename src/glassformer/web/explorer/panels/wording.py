@@ -1,6 +1,8 @@
 """Titles and formulas of tensors and modules, in the paper's symbols."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from glassformer.layers.norm import RMSNorm
 
 
 class TensorText(NamedTuple):
@@ -25,7 +27,7 @@ TENSORS: dict[str, TensorText] = {
     "rotated_k": TensorText("R K", "keys, rotated by position"),
     "scores": TensorText("Q Kᵀ", "scores"),
     "scaled_scores": TensorText("÷ √d_k", "scaled scores"),
-    "mask": TensorText("mask", "1 where the query may see the key"),
+    "mask": TensorText("mask", "1 where attention is allowed"),
     "masked_scores": TensorText("−∞ where hidden", "masked scores"),
     "weights": TensorText("softmax", "attention weights A"),
     "context": TensorText("A V", "weighted sum of the values"),
@@ -40,7 +42,7 @@ TENSORS: dict[str, TensorText] = {
     "norm.mean": TensorText("μ", "mean of each position"),
     "norm.deviation": TensorText("σ", "standard deviation of each position"),
     "norm.root_mean_square": TensorText("RMS", "root mean square of each position"),
-    "memory": TensorText("memory", "output of the encoder"),
+    "memory": TensorText("m", "output of the encoder"),
     "logits": TensorText("x Eᵀ", "logits z"),
     "log_probabilities": TensorText("log softmax", "log-probabilities"),
     "probabilities": TensorText("softmax", "probabilities"),
@@ -49,16 +51,17 @@ TENSORS: dict[str, TensorText] = {
 }
 """Tensors by the name of their tap."""
 
-RESULTS = {"feed_forward": TensorText("· W_2 + b_2", "output of the sub-layer")}
-"""Meaning of ``result`` by sub-layer, where it is not the output of an attention."""
+OF_SUBLAYERS = {
+    ("cross_attention", "k"): TensorText("K = m W^K", "keys of the memory"),
+    ("cross_attention", "v"): TensorText("V = m W^V", "values of the memory"),
+    ("feed_forward", "result"): TensorText("· W_2 + b_2", "output of the sub-layer"),
+}
+"""Tensors by sub-layer and tap, where they differ from those of self-attention."""
 
 MODULES = {
     "self_attention": "Self-attention",
     "cross_attention": "Cross-attention",
     "feed_forward": "Feed-forward",
-    "self_attention_norm": "Add & Norm after self-attention",
-    "cross_attention_norm": "Add & Norm after cross-attention",
-    "feed_forward_norm": "Add & Norm after feed-forward",
     "final_norm": "Final normalization",
     "output_projection": "Linear and softmax",
     "source_embedding": "Source embedding",
@@ -66,35 +69,48 @@ MODULES = {
 }
 
 SUMMARIES = {
-    "self_attention": "Every position asks every other one, and takes what it needs from their values.",
-    "cross_attention": "Every position of the target asks the source; this is where the two languages meet.",
+    "self_attention": "Each query attends to all keys; the output is a weighted sum of the values.",
+    "cross_attention": "Target queries attend to the encoder output.",
     "feed_forward": "Each position is transformed by itself: widened, activated, and narrowed again.",
-    "norm": "The sub-layer's output is added to what it read, and each position is normalized.",
+    "norm": "The output of the sub-layer is added to its input, and each position is normalized.",
+    "pre_norm": "Each position is normalized before the sub-layer, whose output is added to the residual stream.",
+    "final_norm": "Each position is normalized.",
     "embedding": "Each token becomes a vector, and its position is added to it.",
     "output_projection": "The last vector is compared with every word; the softmax makes probabilities of it.",
 }
 
 
-def tensor_text(stage: str, path: str = "") -> TensorText:
-    """Text of a tensor by its name in its module."""
+def tensor_text(stage: str, path: str = "", module: Any = None) -> TensorText:
+    """Text of a tensor by its name in the module at ``path``."""
     tap = stage.rpartition(".")[2]
-    if stage == "result" and path.rpartition(".")[2] in RESULTS:
-        return RESULTS[path.rpartition(".")[2]]
-    known = TENSORS.get(stage) or TENSORS.get(tap)
+    if stage == "sum" and getattr(module, "pre", False):
+        return TensorText("x + Sublayer(Norm(x))", "residual sum")
+    if stage == "normed" and isinstance(_norm_of(module), RMSNorm):
+        return TensorText("RMSNorm", "normalized")
+    known = OF_SUBLAYERS.get((path.rpartition(".")[2], stage)) or TENSORS.get(stage) or TENSORS.get(tap)
     return known or TensorText(tap.replace("_", " "), stage.replace("_", " "))
 
 
-def module_title(part: str, layer: int | None, sublayer: str) -> str:
-    """``Cross-attention · decoder, layer 1``."""
+def _norm_of(module: Any) -> Any:
+    """Normalization of a stack, an embedding or an ``AddNorm``; None of another module."""
+    return getattr(module, "final_norm", None) or getattr(module, "norm", None)
+
+
+def module_title(part: str, layer: int | None, sublayer: str, pre: bool = False) -> str:
+    """``Cross-attention · decoder, layer 1``; ``pre`` is the order of a normalization."""
     place = part.replace("_", " ") + ("" if layer is None else f", layer {layer}")
+    if sublayer.endswith("_norm"):
+        inner = MODULES.get(sublayer.removesuffix("_norm"), sublayer.removesuffix("_norm").replace("_", " ")).lower()
+        title = f"Norm before {inner}, then add" if pre else f"Add & Norm after {inner}"
+        return f"{title} · {place}"
     if sublayer:
         return f"{MODULES.get(sublayer, sublayer.replace('_', ' ').capitalize())} · {place}"
     return MODULES.get(part, place[:1].upper() + place[1:])
 
 
-def module_summary(part: str, sublayer: str) -> str:
+def module_summary(part: str, sublayer: str, pre: bool = False) -> str:
     """One sentence on what a module does; empty if it is not known."""
     name = sublayer or part
-    if name.endswith("_norm"):
-        return SUMMARIES["norm"]
+    if name.endswith("_norm") and name not in SUMMARIES:
+        return SUMMARIES["pre_norm" if pre else "norm"]
     return SUMMARIES.get(name) or (SUMMARIES["embedding"] if name.endswith("embedding") else "")
