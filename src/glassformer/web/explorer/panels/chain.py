@@ -47,7 +47,7 @@ class TensorCard:
     address: str
     check: str
     checked: str
-    """What was checked: ``9 of 640 numbers checked``."""
+    """Size of the sample: ``9 of 640 numbers checked``."""
     wide: bool
     follows: bool
     """True if it is computed from the card before it."""
