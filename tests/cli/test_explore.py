@@ -114,7 +114,7 @@ def test_port_in_use_is_refused(refused: Refused, tiny: TinyRun) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         line = refused("explore", tiny.run, "--port", port, "--no-browser")
-    assert line.startswith(f"port={port}: cannot be used (Address already in use); give another one, or 0")
+    assert line.startswith(f"port={port}: cannot be used (Address already in use); choose another --port, or 0")
 
 
 def test_missing_extra_is_named(refused: Refused, tiny: TinyRun, monkeypatch: pytest.MonkeyPatch) -> None:

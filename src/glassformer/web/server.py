@@ -23,7 +23,7 @@ def open_socket(settings: WebSettings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"port={settings.port}: cannot be used ({error.strerror}); give another one, or 0 for a free one"
+            f"port={settings.port}: cannot be used ({error.strerror}); choose another --port, or 0 for a free one"
         ) from None
     return listener
 
