@@ -84,7 +84,7 @@ def test_source_that_would_be_translated_in_pieces_is_refused(tiny: TinyRun) -> 
     page = render_page(session, f"?source={words.replace(' ', '+')}")
     assert tiny.translator.too_long([words])
     assert page.status == 422
-    found = re.search(r"the text has ([\d,]+) tokens; this page shows at most (\d+)", Reader(page.html).text)
+    found = re.search(r"The text has ([\d,]+) tokens; this page shows at most (\d+)", Reader(page.html).text)
     assert found is not None
     assert int(found[1]) == tokens
     start = "cat " * (int(found[2]) * 300 // tokens - 1)
