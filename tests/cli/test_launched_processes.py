@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -50,6 +50,30 @@ def running(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def open_files(process: int) -> list[str]:
+    """What the file descriptors of a process refer to."""
+    names = []
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            names.append(os.readlink(descriptor))
+    return names
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_only_a_training_of_several_processes_opens_sockets(tmp_path: Path, endless: Path, n: int) -> None:
+    command = ["train", endless, "--run", tmp_path / "run", "--processes", n]
+    with own_process.started(*command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("step 3/"):
+            pass
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        names = [name for each in (process.pid, *map(int, children)) for name in open_files(each)]
+        process.terminate()
+        process.stderr.read()
+    assert str(tmp_path / "run" / "lock") in names
+    assert any(name.startswith("socket:") for name in names) == (n > 1)
 
 
 def test_processes_end_with_their_killed_launcher(tmp_path: Path, endless: Path) -> None:

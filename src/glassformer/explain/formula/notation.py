@@ -36,6 +36,10 @@ def mathml_number(number: Number) -> str:
     return f"<mn{title}{place}>{decimal(number.value)}</mn>"
 
 
+def _terms(count: int) -> str:
+    return "term" if count == 1 else "terms"
+
+
 NUMBERS: dict[Notation, Callable[[Number], str]] = {
     "text": lambda number: decimal(number.value),
     "latex": lambda number: latex_decimal(number.value),
@@ -47,10 +51,12 @@ GROUPS: dict[Notation, str] = {
     "mathml": "<mrow><mo>(</mo>{}<mo>)</mo></mrow>",
 }
 OMITTED: dict[Notation, Callable[[int, float], str]] = {
-    "text": lambda count, total: f"… {count:,} further terms = {decimal(total)}",
-    "latex": lambda count, total: rf"\underbrace{{\dots}}_{{{count}\text{{ further terms}} = {latex_decimal(total)}}}",
+    "text": lambda count, total: f"… {count:,} further {_terms(count)} = {decimal(total)}",
+    "latex": lambda count, total: (
+        rf"\underbrace{{\dots}}_{{{count}\text{{ further {_terms(count)}}} = {latex_decimal(total)}}}"
+    ),
     "mathml": lambda count, total: (
-        f"<munder><mo>…</mo><mtext>{count:,} further terms = {decimal(total)}</mtext></munder>"
+        f"<munder><mo>…</mo><mtext>{count:,} further {_terms(count)} = {decimal(total)}</mtext></munder>"
     ),
 }
 
