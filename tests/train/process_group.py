@@ -32,6 +32,8 @@ class Job:
     """Name of a fault of process 1, from ``faults.py``."""
     file_limits: dict[str, int] = field(default_factory=dict)
     """Largest file of a sharded checkpoint that a process can write, in place of a full disk: {"1": 2000}."""
+    folders: dict[str, str] = field(default_factory=dict)
+    """Working directory of a process that has the files of another machine."""
 
 
 def train_in_group(size: int, jobs: list[Job], folder: Path) -> list[list[str]]:
@@ -75,12 +77,13 @@ def main(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
     errors = []
-    write = SharedSave.write
+    write, working_directory = SharedSave.write, os.getcwd()
     for job in json.loads((folder / "jobs.json").read_text(encoding="utf-8")):
         torch.set_default_dtype(torch.float64 if job["float64"] else torch.float32)
         for name, value in job["only_rank"].get(str(rank), {}).items():
             section, key = name.split(".")
             job["values"].setdefault(section, {})[key] = value
+        os.chdir(job["folders"].get(str(rank), working_directory))
         SharedSave.write = limited(write, job["file_limits"].get(str(rank)))
         try:
             with faults.of(job["fault"] if rank == 1 else ""):

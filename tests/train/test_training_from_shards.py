@@ -1,6 +1,7 @@
 """Training from shards, resumed to the bit, validated, and planned."""
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,19 @@ def test_processes_share_the_batches_of_one_and_resume_as_another_number(tmp_pat
         one, changed = ([line["loss"] for line in metrics(tmp_path / f"{task}-{name}")] for name in ("one", "changed"))
         assert len(one) == 12
         assert changed == pytest.approx(one, rel=1e-4)  # in float32, over twelve steps
+
+
+def test_a_shard_that_one_machine_lacks_ends_all_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    one = settings("masked", tmp_path / "a")
+    prepared(one, tmp_path / "a" / "shards")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / "shards" / "00000002.shard").unlink()
+    one["data"]["shards"] = "shards"
+    monkeypatch.chdir(tmp_path / "a")
+    job = Job(one, tmp_path / "run", folders={"1": str(tmp_path / "b")})
+    ((first, second),) = train_in_group(2, [job], tmp_path / "group")
+    assert "shards/00000002.shard: is missing" in second
+    assert "process 1: shards/00000002.shard: is missing" in first

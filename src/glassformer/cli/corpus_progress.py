@@ -11,7 +11,7 @@ from typing import Any, Self
 from glassformer.cli.messages import Verbosity, clock, console, note, verbosity
 
 LOG_SECONDS = 60.0
-"""Interval of progress lines if standard error is no terminal."""
+"""Interval of progress lines if standard error is not a terminal."""
 
 
 @dataclass

@@ -53,7 +53,7 @@ def command(
 
 
 def _check_folder(folder: str) -> None:
-    """Refuse what is no run before anything is imported for it."""
+    """Refuse a folder that is not a run, before the slow imports."""
     from glassformer.errors import CheckpointError
 
     if not any(Path(folder, mark).exists() for mark in MARKS_OF_RUNS):

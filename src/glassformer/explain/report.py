@@ -82,7 +82,7 @@ def report(example: Example) -> str:
             numbers=numbers,
             palette=" ".join(palette()),
             latex=json.dumps(LATEX),
-            style=_asset("style.css") + Markup(stylesheet()),
+            style=_asset("palette.css") + _asset("style.css") + Markup(stylesheet()),
             script=Markup("\n").join(_asset(f"script/{name}.js") for name in SCRIPTS),
         )
     )

@@ -44,7 +44,7 @@ def shard(root: nn.Module, mesh: DeviceMesh, low_precision: bool) -> None:
 
 
 def _cast_inputs(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The inputs of a block in bfloat16. PyTorch's policy would also try to copy the mask, which is no tensor."""
+    """The inputs of a block in bfloat16. PyTorch's policy would also try to copy the mask, which is not a tensor."""
     return tuple(one.bfloat16() if isinstance(one, Tensor) and one.is_floating_point() else one for one in inputs)
 
 

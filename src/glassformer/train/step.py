@@ -98,7 +98,7 @@ def set_dropout(dropouts: Sequence[Dropout], step: int, warmup_steps: int) -> No
 
 def probe_memory(state: TrainState) -> None:
     """Forward and backward of the batch with the most padded tokens, so that memory runs out now, not later."""
-    batch = state.batches.largest()
+    batch = state.world.together(state.batches.largest)  # which reads the shards of this machine for the first time
     state.compute_model.train()
     with torch.random.fork_rng([state.device] if state.device.type == "cuda" else []):
         _backward(state, batch, batch.n_targets)

@@ -151,7 +151,7 @@ def palette() -> list[str]:
 
 
 def shade_class(value: float, scale: Scale) -> str:
-    """The class of a cell: ``w0`` to ``w31``, or ``s0`` to ``s24`` with ``s12`` at 0; ``x`` for what is no number."""
+    """The class of a cell: ``w0`` to ``w31``, or ``s0`` to ``s24`` with ``s12`` at 0; ``x`` for NaN."""
     if not math.isfinite(value):
         return "x"
     if scale.kind == "weights":

@@ -28,6 +28,7 @@ FRAGMENT = "x-fragment"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATIC = files("glassformer.web.explorer") / "static"
 SERVED = {file.name: file for file in STATIC.iterdir() if Path(file.name).suffix in TYPES}
+SERVED["palette.css"] = files("glassformer") / "explain" / "page" / "palette.css"  # importing explain takes a second
 """The files that the page may load, by name."""
 
 
