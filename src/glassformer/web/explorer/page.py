@@ -14,22 +14,20 @@ from glassformer.explain.walkthrough.step import legend
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.storage.run_folder import resolve
 from glassformer.web.explorer.interventions import HeadOff
-from glassformer.web.explorer.models import ExploredTranslator
-from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT, view_of
+from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT
 from glassformer.web.explorer.panels.cell import cell_of
 from glassformer.web.explorer.panels.chain import chains_of
 from glassformer.web.explorer.panels.heads import head_rows
-from glassformer.web.explorer.panels.lab import lab_of
 from glassformer.web.explorer.panels.matrix import table_of
 from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.output import output_of
 from glassformer.web.explorer.panels.sentence import WIDTH, sentence_of
 from glassformer.web.explorer.panels.timeline import timeline_of
-from glassformer.web.explorer.panels.tour import tour_of
 from glassformer.web.explorer.panels.wording import module_summary, module_title, tensor_text
-from glassformer.web.explorer.places import panels_of, resolve_selection, tensor_of
+from glassformer.web.explorer.places import resolve_selection, tensor_of
 from glassformer.web.explorer.selection import MODES, Selection, parse_address
 from glassformer.web.explorer.session import Session, TracedSelection
+from glassformer.web.explorer.views import views_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ def render_page(session: Session, query: str) -> ExplorerPage:
     selection, notes = parse_address(query)
     try:
         traced = session.examine(selection, notes)
-        selection = resolve_selection(traced.selection, traced.example, notes)
+        selection = resolve_selection(_resolve_view(traced.selection, traced.example, notes), traced.example, notes)
         panels = _panels(session, replace(traced, selection=selection))
     except GlassformerError as error:
         values = {**_nothing(), "error": str(error), "output_text": selection.target}
@@ -68,6 +66,13 @@ def render_page(session: Session, query: str) -> ExplorerPage:
     translates = traced.explored.translates
     values = {**panels, "error": "", "output_text": traced.example.target if translates else ""}
     return ExplorerPage(_write(session, selection, notes, values))
+
+
+def _resolve_view(selection: Selection, example: Example, notes: list[str]) -> Selection:
+    if not selection.panel or selection.panel in views_of(example):
+        return selection
+    notes.append(f"There is no panel {selection.panel[:40]!r} here; this is the whole model.")
+    return replace(selection, panel="")
 
 
 def _write(session: Session, selection: Selection, notes: list[str], values: dict[str, Any]) -> str:
@@ -95,7 +100,7 @@ def _write(session: Session, selection: Selection, notes: list[str], values: dic
 
 def _nothing() -> dict[str, Any]:
     """Panels of a page with an error."""
-    names = ("example", "map", "output", "timeline", "sentence", "table", "cell", "beam", "lab", "tour")
+    names = ("example", "map", "output", "timeline", "sentence", "table", "cell", "view")
     texts = {"title": "", "summary": "", "model_line": "", "legend": ""}
     return {
         **dict.fromkeys(names),
@@ -115,13 +120,10 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
     level, values = selection.level, _nothing()
     module: Any = example.model.get_submodule(selection.path)
     attends = isinstance(module, MultiHeadAttention)
-    if selection.panel == "tour":
-        values["tour"] = tour_of(example, selection)
-    elif selection.panel == "beam" and isinstance(traced.explored, ExploredTranslator):
-        values["beam"] = view_of(session.search(traced), traced.explored.translator, example, selection)
-    elif selection.panel == "lab" and isinstance(traced.explored, ExploredTranslator):
-        translator = traced.explored.translator
-        values["lab"] = lab_of(traced.original, example, translator, traced.heads_off, selection)
+    views = views_of(example)
+    if selection.panel:
+        values["view"] = f"{selection.panel}.html"
+        values[selection.panel] = views[selection.panel].panel(session, traced)
     elif level == "model":
         values |= {"sentence": sentence_of(example, selection), "heads": head_rows(example, selection)}
     elif level in ("layer", "head"):
@@ -133,8 +135,8 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
         values["table"] = table_of(example, selection)
         values["cell"] = cell_of(example, selection) if level == "cell" else None
     crumbs = _crumbs(selection)
-    tabs = {"": "Attention", **panels_of(example)}
-    if level == "model" and len(tabs) > 1:
+    if level == "model":
+        tabs = {"": "Attention", **{name: view.title for name, view in views.items()}}
         values["tabs"] = [
             Tab(text, replace(selection, panel=name).address, name == selection.panel) for name, text in tabs.items()
         ]

@@ -10,7 +10,6 @@ from torch import nn
 from glassformer.explain.example import Example
 from glassformer.explain.formula.expression import TensorIndex
 from glassformer.explain.matrix import Axis, Kind, Label
-from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.web.explorer.selection import Selection
 
 FIXED = ("batch", "head")
@@ -135,9 +134,6 @@ def axis_of(example: Example, name: str, axis: str, indices: Sequence[int]) -> A
 
 def resolve_selection(selection: Selection, example: Example, notes: list[str]) -> Selection:
     """The nearest view that the example has; ``notes`` gets a line for each change."""
-    if selection.panel and selection.panel not in panels_of(example):
-        notes.append(f"There is no panel {selection.panel[:40]!r} here; this is the whole model.")
-        selection = replace(selection, panel="")
     selection = _resolve_step(_resolve_module(selection, example, notes), example, notes)
     if not selection.stage:
         return replace(_resolve_head(selection, example, notes), row=None, column=None)
@@ -199,14 +195,6 @@ def _resolve_step(selection: Selection, example: Example, notes: list[str]) -> S
     count = len(steps_of(example))
     step = default_step(example) if selection.step is None else selection.step
     return replace(selection, step=_nearest_index("step", step, count, notes))
-
-
-def panels_of(example: Example) -> dict[str, str]:
-    """Views of the whole model besides that of its attention, with their titles."""
-    if not example.translated:
-        return {"tour": "Tour"}
-    lab = {"lab": "Heads off"} if isinstance(example.model, EncoderDecoder) else {}
-    return {"tour": "Tour", "beam": "Beam search", **lab}
 
 
 def steps_of(example: Example) -> tuple[Label, ...]:

@@ -1,0 +1,47 @@
+"""Views of the whole model besides that of its attention: a row of one table each."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from glassformer.explain.example import Example
+from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.web.explorer.models import ExploredTranslator
+from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
+from glassformer.web.explorer.panels.lab import LabView, lab_of
+from glassformer.web.explorer.panels.tour import TourStop, tour_of
+from glassformer.web.explorer.session import Session, TracedSelection
+
+
+class View(NamedTuple):
+    """A view: its tab, the examples that have it, and its panel, which the template of the view's name writes."""
+
+    title: str
+    exists: Callable[[Example], bool]
+    panel: Callable[[Session, TracedSelection], Any]
+
+
+def _tour(session: Session, traced: TracedSelection) -> list[TourStop]:
+    return tour_of(traced.example, traced.selection)
+
+
+def _beam(session: Session, traced: TracedSelection) -> BeamView:
+    assert isinstance(traced.explored, ExploredTranslator)
+    return view_of(session.search(traced), traced.explored.translator, traced.example, traced.selection)
+
+
+def _lab(session: Session, traced: TracedSelection) -> LabView:
+    assert isinstance(traced.explored, ExploredTranslator)
+    return lab_of(traced.original, traced.example, traced.explored.translator, traced.heads_off, traced.selection)
+
+
+VIEWS: dict[str, View] = {
+    "tour": View("Tour", lambda example: True, _tour),
+    "beam": View("Beam search", lambda example: example.translated, _beam),
+    "lab": View("Heads off", lambda example: example.translated and isinstance(example.model, EncoderDecoder), _lab),
+}
+"""Name in the address and of the template → the view, in the order of the tabs."""
+
+
+def views_of(example: Example) -> dict[str, View]:
+    """The views that an example has."""
+    return {name: view for name, view in VIEWS.items() if view.exists(example)}
