@@ -4,7 +4,8 @@ import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import timedelta
-from threading import Thread
+from threading import Thread, local
+from time import sleep
 from typing import Any
 
 import faults
@@ -125,3 +126,35 @@ def test_process_that_waits_for_a_value_of_the_store_still_answers(monkeypatch: 
         finally:
             first.set("late", "")
             waiting.join()
+
+
+def test_process_with_the_store_stays_until_every_survivor_knows_who_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
+    stores.append(dist.TCPStore("127.0.0.1", stores[0].port, is_master=False))
+    stores[0].set(f"{peers.HOST}2", "there")
+    own = local()
+    monkeypatch.setattr(peers, "_get_default_store", lambda: stores[own.rank])
+    monkeypatch.setattr(peers, "ANSWER_SECONDS", 1.0)
+    messages: dict[int, str] = {}
+    known_before_the_end: list[bool] = []
+
+    def lose_the_third(rank: int) -> None:
+        with peers.watching_peers(World(rank, 3)):
+            sleep(0.5 * rank)  # each process notices the loss in its own time
+            raise RuntimeError("[/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4040. This is")
+
+    def survive(rank: int) -> None:
+        own.rank = rank
+        with pytest.raises(peers.ProcessLostError) as caught:
+            lose_the_third(rank)
+        messages[rank] = str(caught.value)
+        if rank == 0:
+            known_before_the_end.append(stores[0].check([f"{peers.KNOWN}1"]))
+
+    threads = [Thread(target=survive, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert known_before_the_end == [True]
+    assert all("process 2 on there has ended" in message for message in messages.values())

@@ -9,10 +9,11 @@ def main() -> None:
     Earlier, while Python itself starts, no code of this package can catch it.
     """
     try:
-        from glassformer.cli.process import interrupt_where_it_can_be, shorten_waiting
+        from glassformer.cli.process import interrupt_where_it_can_be, shorten_waiting, silence_torch_warnings
 
         interrupt_where_it_can_be()
         shorten_waiting()
+        silence_torch_warnings()
         from glassformer.cli.app import main as run_verb
 
         run_verb()

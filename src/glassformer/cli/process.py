@@ -44,6 +44,15 @@ def shorten_waiting() -> None:
         os.environ["GOMP_SPINCOUNT"] = "2000"
 
 
+def silence_torch_warnings() -> None:
+    """Keep PyTorch's C++ code from printing a stack trace when another process ends. Before PyTorch is imported.
+
+    The error of this process says which one ended. An environment that sets the level of these messages stays as it is.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+
 def keep_freed_memory() -> bool:
     """Set glibc's malloc to keep freed blocks for the next step; return False for another C library.
 
