@@ -39,6 +39,7 @@ MARKED = {
     "browser": (
         "explain/test_report_in_a_browser",
         "explain/test_reports_of_others",
+        "web/test_canvas_in_a_browser",
         "web/test_explorer_in_a_browser",
     ),
     "kill": (

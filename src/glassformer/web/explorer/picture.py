@@ -11,37 +11,48 @@ from base64 import b64encode
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.explain.figures.svg import rgb, shade
+from glassformer.explain.figures.svg import reduced, rgb, shade
 from glassformer.explain.matrix import Kind
 
 LEVELS = 64
 LARGEST_SIDE = 128
 """Pixels of a side; longer axes are pooled."""
+LARGEST_PHOTO = 256
+"""Pixels of a side of an input image."""
+COMPRESSION = 6
 BELOW, ABOVE = "#2f74c0", "#d9772e"
 HIDDEN = (128, 128, 128, 70)
 """Color of what is not finite, such as a masked score."""
 
 
-def data_address(values: NDArray[np.float64], kind: Kind) -> str:
-    """The image of a matrix."""
-    return f"data:image/png;base64,{b64encode(png(values, kind)).decode()}"
+def data_address(values: NDArray[np.float64], kind: Kind, largest_side: int = LARGEST_SIDE) -> str:
+    """The image of a matrix, of at most ``largest_side`` rows and columns."""
+    return _data_address(png(values, kind, largest_side))
 
 
-def png(values: NDArray[np.float64], kind: Kind) -> bytes:
+def png(values: NDArray[np.float64], kind: Kind, largest_side: int = LARGEST_SIDE) -> bytes:
     """An indexed PNG with one byte a pixel."""
-    levels = _levels(_pooled(values), kind)
+    rows, columns = (-(-size // largest_side) for size in values.shape)
+    levels = _levels(pooled(values, rows, columns), kind)
     palette = _palette(kind)
     header = struct.pack(">IIBBBBB", levels.shape[1], levels.shape[0], 8, 3, 0, 0, 0)
     rows = b"".join(b"\0" + row.tobytes() for row in levels)
     colors = b"".join(bytes(color[:3]) for color in palette)
     alphas = bytes(color[3] for color in palette)
-    chunks = (
+    return _file(
         (b"IHDR", header),
         (b"PLTE", colors),
         (b"tRNS", alphas),
-        (b"IDAT", zlib.compress(rows, 9)),
+        (b"IDAT", zlib.compress(rows, COMPRESSION)),
         (b"IEND", b""),
     )
+
+
+def _data_address(image: bytes) -> str:
+    return f"data:image/png;base64,{b64encode(image).decode()}"
+
+
+def _file(*chunks: tuple[bytes, bytes]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in chunks)
 
 
@@ -49,15 +60,25 @@ def _chunk(name: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
-def _pooled(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """At most ``LARGEST_SIDE`` rows and columns, each the number of the largest absolute value of its block."""
-    for axis in (0, 1):
-        size = -(-values.shape[axis] // LARGEST_SIDE)
+def photo(values: NDArray[np.float64]) -> str:
+    """Pixels ``[row, column, channel]`` from 0 to 1 as a PNG in a data address, reduced to ``LARGEST_PHOTO`` a side."""
+    levels = np.round(255 * np.clip(reduced(values, LARGEST_PHOTO), 0, 1)).astype(np.uint8)
+    header = struct.pack(">IIBBBBB", levels.shape[1], levels.shape[0], 8, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + row.tobytes() for row in levels)
+    return _data_address(_file((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")))
+
+
+def pooled(values: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.float64]:
+    """The number of the largest absolute value of each block of ``rows`` by ``columns``.
+
+    −∞, a hidden score, counts only where a block has nothing else; NaN always does.
+    """
+    for axis, size in enumerate((rows, columns)):
         if size > 1:
             starts = range(0, values.shape[axis], size)
             high = np.maximum.reduceat(values, starts, axis)
-            low = np.minimum.reduceat(values, starts, axis)
-            values = np.where(high >= -low, high, low)
+            low = np.minimum.reduceat(np.where(np.isneginf(values), np.inf, values), starts, axis)
+            values = np.where(high < -low, low, high)
     return values
 
 

@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 logger = logging.getLogger("uvicorn.error")
 FRAGMENT = "x-fragment"
 """Header of requests by the page's own script, which wait for the model; a new page shows that it is loading."""
+BYTES = "application/octet-stream"
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATIC = files("glassformer.web.explorer") / "static"
 SERVED = {file.name: file for file in STATIC.iterdir() if Path(file.name).suffix in TYPES}
@@ -72,8 +73,13 @@ def explorer_routes(one: Explorer) -> APIRouter:
     async def logits(request: Request) -> Response:
         """Logits of the selected step, little-endian float32, for the sliders of the output."""
         query = request.url.query
-        kind = "application/octet-stream"
-        return await _answer(one, request, lambda session: Response(session.logits(query), media_type=kind))
+        return await _answer(one, request, lambda session: Response(session.logits(query), media_type=BYTES))
+
+    @router.get("/matrix")
+    async def matrix(request: Request) -> Response:
+        """Numbers of a region of the selected tensor, little-endian float32, for the canvas."""
+        query = request.url.query
+        return await _answer(one, request, lambda session: Response(session.matrix(query), media_type=BYTES))
 
     return router
 

@@ -21,6 +21,7 @@ from glassformer.taps import Edit
 from glassformer.web.explorer.interventions import HeadOff, edits_of, parse_interventions
 from glassformer.web.explorer.models import ExploredModel, ExploredTranslator, bytes_of, load_explored, with_mask
 from glassformer.web.explorer.panels.beam_tree import BeamSearch, search_of
+from glassformer.web.explorer.panels.canvas import region_bytes
 from glassformer.web.explorer.places import resolve_selection
 from glassformer.web.explorer.selection import EMPTY_SOURCE, Selection, parse_address
 from glassformer.web.settings import WebSettings
@@ -134,6 +135,12 @@ class Session:
         rows = traced.example.trace[names[-1]][0].float().cpu().numpy()
         row = rows[min(selection.step or 0, len(rows) - 1)] if rows.ndim > 1 else rows
         return row.astype("<f4").tobytes()
+
+    def matrix(self, query: str) -> bytes:
+        """Numbers of a region of the selected tensor, little-endian float32."""
+        selection, notes = parse_address(query)
+        traced = self.examine(selection, notes)
+        return region_bytes(traced.example, resolve_selection(traced.selection, traced.example, notes), query)
 
     @staticmethod
     def shades() -> str:

@@ -14,6 +14,7 @@ from glassformer.explain.page.sheets import shade_class, summary_of
 from glassformer.explain.walkthrough.step import TracedMatrix
 from glassformer.text.decimals import decimal, difference
 from glassformer.web.explorer.interventions import is_replaced
+from glassformer.web.explorer.panels.canvas import CanvasView, canvas_of
 from glassformer.web.explorer.panels.chain import values_of
 from glassformer.web.explorer.panels.wording import TensorText, tensor_text
 from glassformer.web.explorer.picture import data_address
@@ -62,6 +63,8 @@ class MatrixTable:
     overview_text: str
     reference: str
     head: int | None
+    canvas: CanvasView | None
+    """The whole tensor on a canvas, if it is too large for a picture."""
 
     @property
     def passed(self) -> bool:
@@ -86,6 +89,8 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
     whole = matrix.scale.kind == "weights" and matrix.has_every_column and not name.endswith("mask")
     sizes = [size_of(example, name, axis) for axis in axes]
     cut = [size for size, window in zip(sizes, windows, strict=True) if len(window) < size]
+    canvas = canvas_of(example, selection)
+    pictured = cut and canvas is None and "vocab" not in axes
     return MatrixTable(
         name,
         text,
@@ -97,9 +102,10 @@ def table_of(example: Example, selection: Selection) -> MatrixTable:
         state,
         _limit(sizes, windows, axes) if cut else "",
         tuple(_pages(selection, sizes, windows)) if cut else (),
-        *(_overview(example, name, selection.head or 0) if cut and "vocab" not in axes else ("", "")),
+        *(_overview(example, name, selection.head or 0) if pictured else ("", "")),
         _reference(example, matrix),
         selection.head if head_count(example, name) > 1 else None,
+        canvas,
     )
 
 

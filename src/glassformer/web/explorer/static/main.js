@@ -1,6 +1,7 @@
 // @ts-check
 // The page: links and inputs change the address, and the server's panels of the new address take the old ones' place.
 
+import { listenToCanvases } from "./canvas.js";
 import { listenToCopies } from "./copies.js";
 import { listenToHover } from "./hover.js";
 import { listenToKeys } from "./keys.js";
@@ -210,3 +211,4 @@ listenToHover();
 listenToCopies();
 listenToSliders();
 listenToTheme();
+listenToCanvases();
