@@ -73,13 +73,15 @@ def test_what_is_no_run_is_refused(refused: Refused, tmp_path: Path) -> None:
     assert "there is no such run or checkpoint" in refused("explore", tmp_path / "nothing")
 
 
-@pytest.mark.parametrize("task", ["images", "forecasting"])
-def test_run_that_reads_no_text_is_refused_before_it_is_loaded(
-    refused: Refused, task: str, tmp_path_factory: pytest.TempPathFactory
+def test_input_that_a_run_does_not_read_is_refused_before_it_is_loaded(
+    refused: Refused, tiny: TinyRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    run = tiny_tasks.made(tmp_path_factory, task).run
+    run = tiny_tasks.made(tmp_path_factory, "images").run
     for folder in (run, next(run.glob("checkpoints/step_*"))):
-        assert f"is a run of task={task}, and explore reads texts" in refused("explore", folder, "--no-browser")
+        assert "nothing.png: there is no such file; name an image" in refused(
+            "explore", folder, "--input", "nothing.png"
+        )
+    assert "a run of translation reads texts, not files" in refused("explore", tiny.run, "--input", run / "config.toml")
 
 
 def test_ctrl_c_with_open_requests_prints_nothing(tiny: TinyRun) -> None:

@@ -1,11 +1,9 @@
-"""Panels of every kind of model: language models, BERT with its heads, and recurrent translators."""
+"""Panels of every kind of model: of texts, of images and of series."""
 
 import pytest
 
 from explain.small_examples import EXAMPLES
-from glassformer.errors import CheckpointError
 from glassformer.explain.example import Example
-from glassformer.web.explorer.models import load_explored
 from glassformer.web.explorer.page import render_page
 from glassformer.web.explorer.panels.cell import cell_of
 from glassformer.web.explorer.panels.chain import chains_of
@@ -28,10 +26,9 @@ TEXTS = {
     "classification": "the old cat",
     "tagging": "the old cat",
 }
-KINDS = [name for name in EXAMPLES if name not in ("vit", "series")]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=EXAMPLES)
 def example(request: pytest.FixtureRequest) -> Example:
     return EXAMPLES[request.param]()
 
@@ -46,7 +43,9 @@ def test_first_view_of_every_kind(example: Example) -> None:
     assert len(timeline_of(example, selection).steps) >= 2
     assert head_rows(example, selection)
     output = output_of(example, selection)
-    assert output is not None
+    assert (output is None) == (example.task == "forecasting")
+    if output is None:
+        return
     assert sum(one.probability for one in output.candidates) <= 1 + 1e-6
 
 
@@ -122,12 +121,3 @@ def test_page_of_a_run_of_every_task_of_texts(task: str, tmp_path_factory: pytes
         page = render_page(session, select(selection, example, name).address)
         assert page.status == 200
         assert "✗" not in page.html, name
-
-
-@pytest.mark.parametrize("task", ["images", "forecasting"])
-def test_run_that_reads_no_text_is_refused_with_the_way_out(
-    task: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    run = made(tmp_path_factory, task).run
-    with pytest.raises(CheckpointError, match="explore reads texts; use glassformer walkthrough"):
-        load_explored(run)

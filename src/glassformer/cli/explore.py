@@ -27,14 +27,18 @@ def command(
         str, typer.Argument(metavar="RUN", help="Run or checkpoint folder.", autocompletion=complete_runs)
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    inputs: Annotated[
+        list[Path] | None, typer.Option("--input", metavar="FILE", help="Image or table to look at; may be repeated.")
+    ] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
-    """Open a run as a live page: every number of every sentence.
+    """Open a run as a live page: every number of every sentence, image or series.
 
     The page is served to this machine only, by the address that is printed. Ctrl-C ends it.
     """
-    _check_folder(folder)
-    settings = _settings(port)
+    files = tuple(inputs or ())
+    _check_folder(folder, files)
+    settings = _settings(port, files)
     from glassformer.web.app import create_app
     from glassformer.web.server import address_of, open_socket, serve
 
@@ -52,7 +56,7 @@ def command(
     end_process(130)  # not waiting for a computation that nobody reads
 
 
-def _check_folder(folder: str) -> None:
+def _check_folder(folder: str, files: tuple[Path, ...]) -> None:
     """Refuse a folder that is not a run, before the slow imports."""
     from glassformer.errors import CheckpointError
 
@@ -62,7 +66,7 @@ def _check_folder(folder: str) -> None:
     if task := _task_in(folder):
         from glassformer.web.settings import check_explorable
 
-        check_explorable(folder, task)
+        check_explorable(folder, task, files)
 
 
 def _task_in(folder: str) -> str:
@@ -78,7 +82,7 @@ def _task_in(folder: str) -> str:
     return ""
 
 
-def _settings(port: int) -> "WebSettings":
+def _settings(port: int, files: tuple[Path, ...]) -> "WebSettings":
     """``ConfigError`` if the extra is not installed."""
     from glassformer.errors import ConfigError
 
@@ -90,4 +94,4 @@ def _settings(port: int) -> "WebSettings":
     del fastapi, uvicorn
     from glassformer.web.settings import WebSettings
 
-    return WebSettings(port=port)
+    return WebSettings(port=port, inputs=files)

@@ -17,8 +17,8 @@ from glassformer.explain.examples.text import (
 from glassformer.predict.loading import LoadedRun, load_run, task_at
 from glassformer.predict.translator import Translator
 from glassformer.taps import Edit
+from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries, NumberField
 from glassformer.web.explorer.selection import Selection
-from glassformer.web.settings import check_explorable
 
 BEAM_SIZE = 4
 """Hypotheses of a beam search where the run's own setting is greedy."""
@@ -27,20 +27,34 @@ SEED = 1
 
 
 class ExploredModel(Protocol):
-    """A loaded checkpoint of one kind of input."""
+    """A loaded checkpoint of one kind of input. ``choose`` gives a selection an input that there is."""
 
     translates: bool
 
     @property
     def model(self) -> Any: ...
+    @property
+    def field(self) -> NumberField | None:
+        """Field of numbered inputs; None if the input is a text."""
+
+    def choose(self, selection: Selection, notes: list[str]) -> Selection: ...
     def output(self, selection: Selection) -> str: ...
     def lengths(self, selection: Selection) -> list[tuple[int, int]]: ...
     def example(self, selection: Selection, output: str, edits: Mapping[str, Edit] | None) -> Example: ...
     def knows(self, text: str) -> bool: ...
 
 
+class Texts:
+    """A model of texts: a selection has the text itself as its source."""
+
+    field = None
+
+    def choose(self, selection: Selection, notes: list[str]) -> Selection:
+        return selection
+
+
 @dataclass(frozen=True)
-class ExploredTranslator:
+class ExploredTranslator(Texts):
     """A translator; ``output`` is the target text."""
 
     translator: Translator
@@ -88,7 +102,7 @@ class ExploredTranslator:
 
 
 @dataclass(frozen=True)
-class ExploredText:
+class ExploredText(Texts):
     """A model of one text: a language model, or BERT with one of its heads."""
 
     run: LoadedRun
@@ -126,10 +140,17 @@ class ExploredText:
         return not self.run.tokenizer.unknown(text)
 
 
-def load_explored(path: Path) -> ExploredModel:
-    """Load a checkpoint. ``CheckpointError`` for a task that reads no text."""
+def load_explored(path: Path, folder: Path | None = None, files: tuple[Path, ...] = ()) -> ExploredModel:
+    """Load a checkpoint of the run in ``folder``. ``files`` are images or tables to look at.
+
+    ``CheckpointError`` for an unknown task, ``DataError`` for files of a run that reads texts.
+    """
     task = task_at(path)
-    check_explorable(path, task)
+    if task in ("images", "forecasting"):
+        kind = ExploredImages if task == "images" else ExploredSeries
+        return kind(load_run(path), folder or path, files)
+    if files:
+        raise DataError(f"{files[0]}: a run of {task} reads texts, not files; type the text into the page")
     return ExploredTranslator(Translator.load(path)) if task == "translation" else ExploredText(load_run(path))
 
 

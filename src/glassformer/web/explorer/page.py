@@ -14,6 +14,7 @@ from glassformer.explain.walkthrough.step import legend
 from glassformer.layers.attention import MultiHeadAttention
 from glassformer.storage.run_folder import resolve
 from glassformer.web.explorer.interventions import HeadOff
+from glassformer.web.explorer.panels import curve
 from glassformer.web.explorer.panels.beam_tree import BOX, HEIGHT
 from glassformer.web.explorer.panels.cell import cell_of
 from glassformer.web.explorer.panels.chain import chains_of
@@ -21,13 +22,13 @@ from glassformer.web.explorer.panels.heads import head_rows
 from glassformer.web.explorer.panels.matrix import table_of
 from glassformer.web.explorer.panels.model_map import map_of
 from glassformer.web.explorer.panels.output import output_of
-from glassformer.web.explorer.panels.sentence import WIDTH, sentence_of
+from glassformer.web.explorer.panels.sentence import WIDTH
 from glassformer.web.explorer.panels.timeline import timeline_of
 from glassformer.web.explorer.panels.wording import module_summary, module_title, tensor_text
 from glassformer.web.explorer.places import resolve_selection, tensor_of
 from glassformer.web.explorer.selection import MODES, Selection, parse_address
 from glassformer.web.explorer.session import Session, TracedSelection
-from glassformer.web.explorer.views import views_of
+from glassformer.web.explorer.views import FIRST, input_panel, views_of
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,16 @@ def _write(session: Session, selection: Selection, notes: list[str], values: dic
         line_width=WIDTH,
         box_width=BOX,
         box_height=HEIGHT,
+        curve_width=curve.WIDTH,
+        curve_height=curve.HEIGHT,
+        curve_band=curve.BAND,
         **values,
     )
 
 
 def _nothing() -> dict[str, Any]:
     """Panels of a page with an error."""
-    names = ("example", "map", "output", "timeline", "sentence", "table", "cell", "view")
+    names = ("example", "map", "output", "timeline", "sentence", "image", "series", "table", "cell", "view", "field")
     texts = {"title": "", "summary": "", "model_line": "", "legend": ""}
     return {
         **dict.fromkeys(names),
@@ -125,18 +129,18 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
         values["view"] = f"{selection.panel}.html"
         values[selection.panel] = views[selection.panel].panel(session, traced)
     elif level == "model":
-        values |= {"sentence": sentence_of(example, selection), "heads": head_rows(example, selection)}
+        values |= {**input_panel(traced), "heads": head_rows(example, selection)}
     elif level in ("layer", "head"):
         values["chains"] = chains_of(example, selection)
         if attends:
             values["heads"] = head_rows(example, selection, selection.path)
-            values["sentence"] = sentence_of(example, selection, selection.path, selection.head)
+            values |= input_panel(traced, selection.path, selection.head)
     else:
         values["table"] = table_of(example, selection)
         values["cell"] = cell_of(example, selection) if level == "cell" else None
     crumbs = _crumbs(selection)
     if level == "model":
-        tabs = {"": "Attention", **{name: view.title for name, view in views.items()}}
+        tabs = {"": FIRST.get(example.task, "Attention"), **{name: view.title for name, view in views.items()}}
         values["tabs"] = [
             Tab(text, replace(selection, panel=name).address, name == selection.panel) for name, text in tabs.items()
         ]
@@ -144,6 +148,7 @@ def _panels(session: Session, traced: TracedSelection) -> dict[str, Any]:
     values |= {
         "example": example,
         "translates": example.translated,
+        "field": traced.explored.field,
         "map": map_of(example, selection),
         "output": output_of(example, selection),
         "timeline": timeline_of(example, selection),

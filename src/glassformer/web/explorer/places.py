@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -10,6 +11,7 @@ from torch import nn
 from glassformer.explain.example import Example
 from glassformer.explain.formula.expression import TensorIndex
 from glassformer.explain.matrix import Axis, Kind, Label
+from glassformer.text.tokenizer import Tokenizer
 from glassformer.web.explorer.selection import Selection
 
 FIXED = ("batch", "head")
@@ -107,11 +109,16 @@ def labels_of(example: Example, name: str, axis: str) -> tuple[str, Sequence[Lab
         if len(side.labels) == size:
             return f"{side.name}{role}", side.labels
     if axis == "vocab" and example.sides[0].tokenizer is not None:
-        tokenizer = example.sides[0 if name.startswith("source_embedding") else -1].vocabulary
-        return "vocabulary", [Label(text) for text in tokenizer.tokens(range(size))]
+        return "vocabulary", _words(example.sides[0 if name.startswith("source_embedding") else -1].vocabulary, size)
     if axis in ("label", "tag", "variable") and len(example.labels) == size:
         return axis, [Label(text) for text in example.labels]
     return axis, [Label(str(number)) for number in range(size)]
+
+
+@lru_cache(maxsize=4)
+def _words(tokenizer: Tokenizer, size: int) -> tuple[Label, ...]:
+    """Labels of a vocabulary, made once: 16,000 of them take 30 ms."""
+    return tuple(Label(text) for text in tokenizer.tokens(range(size)))
 
 
 def _stack_of(example: Example, name: str) -> str:
@@ -205,7 +212,10 @@ def steps_of(example: Example) -> tuple[Label, ...]:
 
 
 def default_step(example: Example) -> int:
-    """The first predicted position of a model of one text; of a translation the first word."""
+    """The first predicted position of a model of one text; of a translation the first word; of a series the last
+    patch, which is nearest to the forecast."""
+    if example.task == "forecasting":
+        return len(example.sides[0].tokens) - 1
     return example.positions[0] if example.positions else 0
 
 

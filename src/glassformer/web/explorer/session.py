@@ -94,6 +94,7 @@ class Session:
     def _examine(self, selection: Selection, notes: list[str]) -> TracedSelection:
         selection, path = self._choose_checkpoint(selection, notes)
         explored = self._load(path)
+        selection = explored.choose(selection, notes)
         if not selection.source.strip():
             if selection.source:
                 notes.append(EMPTY_SOURCE)
@@ -162,7 +163,7 @@ class Session:
     def _load(self, path: Path) -> ExploredModel:
         key = _version_of(path)
         if key not in self._models:
-            self._models[key] = load_explored(path)
+            self._models[key] = load_explored(path, self.path, self.settings.inputs)
         self._models.move_to_end(key)
         while len(self._models) > MODELS_IN_MEMORY:
             self._models.popitem(last=False)

@@ -5,9 +5,13 @@ from typing import Any, NamedTuple
 
 from glassformer.explain.example import Example
 from glassformer.models.encoder_decoder import EncoderDecoder
+from glassformer.web.explorer.arrays import ExploredImages, ExploredSeries
 from glassformer.web.explorer.models import ExploredTranslator
 from glassformer.web.explorer.panels.beam_tree import BeamView, view_of
+from glassformer.web.explorer.panels.curve import Curve, curve_of
 from glassformer.web.explorer.panels.lab import LabView, lab_of
+from glassformer.web.explorer.panels.patches import patches_of
+from glassformer.web.explorer.panels.sentence import sentence_of
 from glassformer.web.explorer.panels.tour import TourStop, tour_of
 from glassformer.web.explorer.session import Session, TracedSelection
 
@@ -45,3 +49,20 @@ VIEWS: dict[str, View] = {
 def views_of(example: Example) -> dict[str, View]:
     """The views that an example has."""
     return {name: view for name, view in VIEWS.items() if view.exists(example)}
+
+
+FIRST = {"images": "Image", "forecasting": "Series"}
+"""Tab of the first view by task, where it is not the attention of a text."""
+
+
+def input_panel(traced: TracedSelection, path: str = "", head: int | None = None) -> dict[str, Any]:
+    """The input with its attention, by the name of its template: a text, an image, or a series."""
+    explored, example, selection = traced.explored, traced.example, traced.selection
+    if isinstance(explored, ExploredImages):
+        return {"image": patches_of(example, selection, explored.truth(selection), path, head)}
+    if isinstance(explored, ExploredSeries):
+        assert example.values is not None and example.forecast is not None
+        seen, forecast = (explored.restore(selection, one[:, 0]) for one in (example.values, example.forecast))
+        curve = Curve(seen, forecast, explored.truth(selection))
+        return {"series": curve_of(example, selection, curve, path, head)}
+    return {"sentence": sentence_of(example, selection, path, head)}

@@ -180,6 +180,8 @@ def _selection_of(selection: Selection, part: ModelPart) -> Selection:
         return selection.at_module(names[0], int(names[2]), ".".join(names[3:]))
     module = selection.at_module(names[0], None, ".".join(names[1:]))
     stages = {"Softmax": "probabilities", "Positions": "encoding", "Linear": "logits"}
+    if part.path == "forecast":  # a layer whose one tensor the model records
+        return replace(selection.at_model(), stage="forecast")
     if part.title == "Linear" and names[0] != "output_projection":
         return module
     return replace(module, stage=stages.get(part.title, ""))

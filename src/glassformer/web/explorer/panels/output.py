@@ -110,8 +110,8 @@ def _context(example: Example, step: int) -> str:
     """The text before the predicted token."""
     if example.task in ("masked", "tagging"):
         return f"at {steps_of(example)[step].plain}"
-    if example.task == "classification":
-        return "of the whole text"
+    if example.task in ("classification", "images"):
+        return "of the whole text" if example.task == "classification" else "of the whole image"
     side = example.sides[-1]
     before = side.vocabulary.decode(list(side.ids[: step + 1])).strip()
     return f"after “{before}”" if before else "at the beginning"

@@ -68,11 +68,7 @@ def sentence_of(example: Example, selection: Selection, path: str = "", head: in
     queries, keys = example.attention_sides(path.split(".")[0], path.rpartition(".")[2])
     shape = min(len(queries.labels), LONGEST), min(len(keys.labels), LONGEST)
     lines = tuple(_lines(weights[: shape[0], : shape[1]], shape))
-    part, layer, sublayer = _module(path)
-    address = replace(selection.at_module(part, layer, sublayer), head=head).address
-    layer_text = "" if layer is None else f", layer {layer}"
-    name = f"{part}{layer_text}, {sublayer.replace('_', '-')}"
-    title = f"{name}, mean of {len(every)} heads" if head is None else f"{name}, head {head}"
+    title, address = attention_title(example, selection, path, head)
     longest = max(len(queries.labels), len(keys.labels))
     note = f"The first {LONGEST} of {longest} tokens are shown here; matrices show all." if longest > LONGEST else ""
     key_places = tuple(TokenPlace(label, "", False) for label in keys.labels[:LONGEST])
@@ -94,6 +90,16 @@ def sentence_of(example: Example, selection: Selection, path: str = "", head: in
         address,
         summary,
     )
+
+
+def attention_title(example: Example, selection: Selection, path: str, head: int | None) -> tuple[str, str]:
+    """Title and address of an attention: of one head, or of the mean of all."""
+    part, layer, sublayer = _module(path)
+    layer_text = "" if layer is None else f", layer {layer}"
+    name = f"{part}{layer_text}, {sublayer.replace('_', '-')}"
+    count = int(example.trace[f"{path}.weights"].shape[1])
+    title = f"{name}, mean of {count} heads" if head is None else f"{name}, head {head}"
+    return title, replace(selection.at_module(part, layer, sublayer), head=head).address
 
 
 def _lines(weights: NDArray[np.float64], shape: tuple[int, int]) -> list[WeightLine]:

@@ -8,6 +8,8 @@ from glassformer.text.decimals import aligned
 from glassformer.web.explorer.places import steps_of
 from glassformer.web.explorer.selection import Selection
 
+TITLES = {"images": "Image, patch by patch", "forecasting": "Series, patch by patch"}
+
 
 @dataclass(frozen=True)
 class TimelineStep:
@@ -41,7 +43,7 @@ def timeline_of(example: Example, selection: Selection) -> Timeline:
         steps.append(TimelineStep(number, label, text, part, address, number == current))
     before = steps[current - 1].address if current else ""
     after = steps[current + 1].address if current + 1 < len(steps) else ""
-    title = "Target, word by word" if example.translated else "Text, token by token"
+    title = "Target, word by word" if example.translated else TITLES.get(example.task, "Text, token by token")
     first = example.target_tokens[0] if example.translated else ""
     return Timeline(title, tuple(steps), before, after, first)
 
@@ -50,7 +52,7 @@ def _probability(example: Example, number: int) -> float | None:
     """Probability of the token of a step, by the logits of the position before it; None where nothing predicts it."""
     name = "output_projection.probabilities"
     row = number if example.translated else number - 1
-    if name not in example.trace or example.task == "masked" or row < 0:
+    if name not in example.trace or example.task in ("masked", "images") or row < 0:
         return None
     return float(example.trace[name][0, row, example.predicted_ids[row]])
 

@@ -13,6 +13,7 @@ export function listenToKeys() {
     if (!(event.key in MOVES) && event.key !== "Home" && event.key !== "End") return;
     const cell = target.closest(".numbers td");
     if (cell instanceof HTMLTableCellElement) return moveInTable(event, cell);
+    if (target.closest("a.patch")) return moveAmongPatches(event, target);
     if (target.closest(".steps")) moveAlong(event, target);
   });
 }
@@ -75,5 +76,23 @@ function moveAlong(event, target) {
   const next = event.key === "Home" ? links[0] : event.key === "End" ? links[links.length - 1] : links[place + right];
   if (!(next instanceof HTMLElement) || place < 0) return;
   event.preventDefault();
+  next.focus();
+}
+
+/**
+ * Patches of an image have rows of `data-across`; those of a series have one row.
+ * @param {KeyboardEvent} event
+ * @param {Element} target
+ */
+function moveAmongPatches(event, target) {
+  const figure = target.closest("svg");
+  const patches = /** @type {SVGAElement[]} */ ([...(figure?.querySelectorAll("a.patch") ?? [])]);
+  const place = patches.indexOf(/** @type {SVGAElement} */ (target.closest("a.patch")));
+  const [down, right] = MOVES[event.key] ?? [0, 0];
+  const moved = place + right + down * Number(figure?.getAttribute("data-across") ?? 0);
+  const next = event.key === "Home" ? patches[0] : event.key === "End" ? patches[patches.length - 1] : patches[moved];
+  event.preventDefault();
+  if (!next) return;
+  for (const one of patches) one.setAttribute("tabindex", one === next ? "0" : "-1");
   next.focus();
 }

@@ -1,0 +1,186 @@
+"""Pages of runs of images and of series: inputs by number, patches, weights, curves, files, and missing data."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from glassformer.errors import CheckpointError, DataError
+from glassformer.web.explorer.arrays import ExploredSeries
+from glassformer.web.explorer.models import load_explored
+from glassformer.web.explorer.page import render_page
+from glassformer.web.explorer.selection import Selection
+from glassformer.web.explorer.session import Session
+from glassformer.web.settings import WebSettings, check_explorable
+from tiny_tasks import TinyTask, made
+
+PATH = "encoder.layers.0.self_attention"
+HEAD = {"part": "encoder", "layer": 0, "sublayer": "self_attention"}
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> TinyTask:
+    return made(tmp_path_factory, "images")
+
+
+@pytest.fixture(scope="module")
+def series(tmp_path_factory: pytest.TempPathFactory) -> TinyTask:
+    return made(tmp_path_factory, "forecasting")
+
+
+def weights_in(html: str) -> list[str]:
+    return re.findall(r'class="patch".*?data-weight="([^"]*)"', html)
+
+
+@pytest.mark.parametrize("step", [0, 3])
+@pytest.mark.parametrize("head", [None, 1])
+def test_attention_over_an_image_is_that_of_the_trace(images: TinyTask, step: int, head: int | None) -> None:
+    session = Session(images.run, WebSettings())
+    selection = Selection(source="2", step=step, **({**HEAD, "head": head} if head is not None else {}))
+    example = session.examine(selection, []).example
+    html = render_page(session, selection.address).html
+    every = example.trace[f"{PATH}.weights"][0].double().numpy()
+    row = (every.mean(0) if head is None else every[head])[step]
+    assert weights_in(html) == [f"{value:.2f}" for value in row[1:]]
+    assert f"its weight: {row[0]:.2f}" in html
+    opacities = np.array([float(one) for one in re.findall(r'fill-opacity="([^"]*)"', html)])
+    assert opacities == pytest.approx(0.8 * row[1:] / row[1:].max(), abs=1e-3)
+    assert html.count('aria-current="step" aria-label="patch') == (step > 0)
+
+
+def test_image_page_has_its_classes_and_the_true_one(images: TinyTask) -> None:
+    session = Session(images.run, WebSettings())
+    for number, name in ((0, "dark"), (1, "light")):
+        html = render_page(session, f"?source={number}").html
+        assert f"class “{name}” in the data" in html
+        assert f"validation image {number}" in html
+        probabilities = [float(one) for one in re.findall(r'data-probability="([^"]*)"', html)]
+        assert len(probabilities) == 2 and sum(probabilities) == pytest.approx(1)
+        assert "class</h2>" in html.lower() or ">Class<" in html
+        assert "✗" not in html
+
+
+def test_pixels_are_those_of_the_data(images: TinyTask) -> None:
+    session = Session(images.run, WebSettings())
+    example = session.examine(Selection(source="5"), []).example
+    with np.load(images.folder / "train.npz") as stored:
+        assert example.values is not None
+        assert example.values[:, :, 0] == pytest.approx(stored["images"][5] / 255, abs=1e-6)
+
+
+@pytest.mark.parametrize("variable", ["low", "high"])
+def test_series_page_has_the_numbers_of_the_model(series: TinyTask, variable: str) -> None:
+    session = Session(series.run, WebSettings())
+    traced = session.examine(Selection(source="1", target=variable), [])
+    html = render_page(session, traced.selection.address).html
+    every = traced.example.trace[f"{PATH}.weights"][0].double().numpy().mean(0)
+    assert weights_in(html) == [f"{value:.2f}" for value in every[-1]]
+    explored = traced.explored
+    assert isinstance(explored, ExploredSeries) and traced.example.forecast is not None
+    rows = np.loadtxt(series.folder / "series.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    begin, column = 72 - 24 + 1, ["low", "high"].index(variable)
+    seen = explored.restore(traced.selection, traced.example.values[:, 0])  # type: ignore[index]
+    assert seen == pytest.approx(rows[begin : begin + 24, column], rel=1e-5)
+    assert explored.truth(traced.selection) == pytest.approx(rows[begin + 24 : begin + 30, column], rel=1e-5)
+    error = np.abs(
+        explored.restore(traced.selection, traced.example.forecast[:, 0]) - rows[begin + 24 : begin + 30, column]
+    )
+    shown = re.search(r"against what followed is ([0-9.]+)\.", html)
+    assert shown is not None and float(shown[1]) == pytest.approx(error.mean(), rel=1e-2)
+    assert f"<option selected>{variable}</option>" in html
+
+
+def test_one_variable_is_forecast_as_among_all(series: TinyTask) -> None:
+    import glassformer
+
+    forecaster = glassformer.load(series.run)
+    session = Session(series.run, WebSettings())
+    rows = np.loadtxt(series.folder / "series.csv", delimiter=",", skiprows=1, usecols=(1, 2))
+    both = forecaster.forecast(rows[None, 48:72])[0]
+    for column, variable in enumerate(("low", "high")):
+        traced = session.examine(Selection(source="0", target=variable), [])
+        assert isinstance(traced.explored, ExploredSeries) and traced.example.forecast is not None
+        forecast = traced.explored.restore(traced.selection, traced.example.forecast[:, 0])
+        assert forecast == pytest.approx(both[:, column], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("query", "note"),
+    [
+        ("?source=99", "image 99 is outside 0 to 23; this is 23."),
+        ("?source=a+dog", "&#39;a dog&#39; is no number of an input; this is image 0."),
+        ("?source=" + "9" * 40, "is no number of an input"),
+        ("?source=3&part=encoder&layer=7", "layer 7 is outside 0 to 0"),
+        ("?source=3&step=77", "step 77 is outside 0 to 4"),
+    ],
+)
+def test_address_of_no_image_gives_the_nearest_with_a_note(images: TinyTask, query: str, note: str) -> None:
+    page = render_page(Session(images.run, WebSettings()), query)
+    assert page.status == 200
+    assert note in page.html
+
+
+def test_unknown_variable_gets_a_note(series: TinyTask) -> None:
+    html = render_page(Session(series.run, WebSettings()), "?source=0&target=sun").html
+    assert "There is no variable &#39;sun&#39;; this is low." in html
+
+
+def test_every_view_of_an_image_and_of_a_series_passes_its_checks(images: TinyTask, series: TinyTask) -> None:
+    for tiny in (images, series):
+        session = Session(tiny.run, WebSettings())
+        base = session.examine(Selection(), [])
+        from glassformer.web.explorer.places import select
+
+        for name in base.example.trace:
+            page = render_page(session, select(base.selection, base.example, name).address)
+            assert page.status == 200, name
+            assert "✗" not in page.html, name
+        for panel in ("tour", "beam", "lab"):
+            assert render_page(session, f"{base.selection.address}&panel={panel}").status == 200
+
+
+def test_files_of_the_command_line_come_first(images: TinyTask, series: TinyTask, tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    pillow.fromarray(np.full((8, 8), 200, np.uint8)).save(tmp_path / "bright.png")
+    session = Session(images.run, WebSettings(inputs=(tmp_path / "bright.png",)))
+    assert "bright.png" in render_page(session, "").html
+    assert "validation image 0" in render_page(session, "?source=1").html
+    table = "low,high\n" + "".join(f"{step},{2 * step}\n" for step in range(30))
+    (tmp_path / "own.csv").write_text(table, encoding="utf-8")
+    session = Session(series.run, WebSettings(inputs=(tmp_path / "own.csv",)))
+    traced = session.examine(Selection(target="high"), [])
+    assert isinstance(traced.explored, ExploredSeries)
+    seen = traced.explored.restore(traced.selection, traced.example.values[:, 0])  # type: ignore[index]
+    assert seen == pytest.approx(2 * np.arange(6, 30))
+    assert traced.explored.truth(traced.selection) is None
+    assert "what followed</li>" not in render_page(session, "").html
+
+
+def test_missing_data_are_an_error_with_the_way_out(images: TinyTask, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(images.run, tmp_path / "run")
+    config = (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
+    (tmp_path / "run" / "config.toml").write_text(config.replace("train.npz", "gone.npz"), encoding="utf-8")
+    page = render_page(Session(tmp_path / "run", WebSettings()), "")
+    assert page.status == 422
+    assert "The validation images of this run cannot be read" in page.html
+    assert "name a file with --input FILE" in page.html
+
+
+def test_checkpoint_of_a_run_finds_the_data_too(images: TinyTask) -> None:
+    folder = next(images.run.glob("checkpoints/step_*"))
+    assert render_page(Session(folder, WebSettings()), "?source=1").status == 200
+
+
+def test_files_are_refused_where_texts_are_read(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    run = made(tmp_path_factory, "language").run
+    with pytest.raises(DataError, match="a run of language reads texts, not files; type the text into the page"):
+        load_explored(run, run, (tmp_path,))
+    with pytest.raises(DataError, match="reads texts, not files"):
+        check_explorable(run, "language", (tmp_path,))
+    with pytest.raises(DataError, match="there is no such file; name an image or a table"):
+        check_explorable(run, "images", (tmp_path / "nothing.png",))
+    with pytest.raises(CheckpointError, match="task='chess' cannot be explored; known: translation"):
+        check_explorable(run, "chess")
